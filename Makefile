@@ -1,0 +1,50 @@
+# Every target works on a fresh machine that has make and Python 3.11 or newer: the first one builds .venv.
+# Another interpreter: make setup PYTHON=python3.13      Some of the tests: make test ARGS="-k lease"
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+SOURCES := $(wildcard src tests benchmarks examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(READY) ## build .venv with Stoker and its tools
+
+demo: $(READY) ## see a queue at work
+	$(PY) examples/quickstart.py $(ARGS)
+
+test: $(READY) ## the whole test suite
+	$(PY) -m pytest $(ARGS)
+
+lint: $(READY) ## style, types and the direction of imports
+	$(PY) -m ruff check $(SOURCES)
+	$(PY) -m ruff format --check $(SOURCES)
+	$(PY) -m mypy $(SOURCES)
+	$(VENV)/bin/lint-imports --no-logo
+
+bench: $(READY) ## measure, and print the table
+	$(PY) -m benchmarks $(ARGS)
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Two steps, so that a new dependency updates the environment and does not rebuild it.
+$(READY): pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# A half-made environment is removed: the next run must not take it for a whole one.
+$(PY):
+	@command -v '$(PYTHON)' >/dev/null || { \
+		echo "There is no '$(PYTHON)' here. Install Python 3.11 or newer, or name one: make setup PYTHON=/path/to/python3"; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Stoker needs Python 3.11 or newer, and '$(PYTHON)' is $$('$(PYTHON)' -V 2>&1). Name a newer one: make setup PYTHON=python3.12"; exit 1; }
+	'$(PYTHON)' -m venv $(VENV) || { rm -rf $(VENV); exit 1; }

@@ -1,0 +1,50 @@
+"""Stoker: a job queue that keeps workers fed.
+
+    import stoker
+
+    queue = stoker.connect("memory://")
+    queue.push("mail", b"hello")
+    for job in queue.pull("mail"):
+        queue.ack(job.id, job.token)
+"""
+
+from typing import TYPE_CHECKING
+
+from stoker.brokers.connect import open_broker
+from stoker.client.sync import Client
+from stoker.model.errors import StokerError
+from stoker.model.options import (
+    Backoff,
+    DeadLetterPolicy,
+    Dependency,
+    Options,
+    RateLimit,
+    Retention,
+    Settings,
+)
+from stoker.model.states import State
+
+if TYPE_CHECKING:
+    from stoker.brokers.local import LocalSettings
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backoff",
+    "Client",
+    "DeadLetterPolicy",
+    "Dependency",
+    "Options",
+    "RateLimit",
+    "Retention",
+    "Settings",
+    "State",
+    "StokerError",
+    "__version__",
+    "connect",
+]
+
+
+def connect(url: str = "memory://", *, tenant: str = "default", settings: "LocalSettings | None" = None) -> Client:
+    """A synchronous client for the broker behind `url`. `stoker.aio.connect` gives the asynchronous one."""
+    return Client(open_broker(url, settings), tenant)

@@ -1,0 +1,18 @@
+"""Stoker for asyncio: `queue = await stoker.aio.connect("memory://")`."""
+
+from typing import TYPE_CHECKING
+
+from stoker.brokers.connect import open_broker
+from stoker.client.aio import AsyncClient
+
+if TYPE_CHECKING:
+    from stoker.brokers.local import LocalSettings
+
+__all__ = ["AsyncClient", "connect"]
+
+
+async def connect(
+    url: str = "memory://", *, tenant: str = "default", settings: "LocalSettings | None" = None
+) -> AsyncClient:
+    """An asynchronous client for the broker behind `url`."""
+    return AsyncClient(open_broker(url, settings), tenant)

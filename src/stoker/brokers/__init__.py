@@ -1,0 +1,1 @@
+"""Whatever carries out the commands of the contract: the engine in this process, a server, Redis."""

@@ -1,0 +1,27 @@
+"""The broker contract: carry out a command for a tenant, synchronously or not.
+
+What the commands mean stands in `docs/semantics.md`; that a broker keeps to it is shown by the
+conformance suite, which knows nothing but this contract.
+"""
+
+from typing import Protocol, TypeVar
+
+from stoker.model.commands import Command
+
+R = TypeVar("R")
+
+
+class Broker(Protocol):
+    """Offers the queue's operations. Every method may be called from any thread."""
+
+    def execute(self, tenant: str, command: Command[R]) -> R:
+        """Carry out the command; blocks while a pull or a wait waits. Raises `StokerError`."""
+        ...
+
+    async def execute_async(self, tenant: str, command: Command[R]) -> R:
+        """The same without blocking the event loop."""
+        ...
+
+    def close(self) -> None:
+        """Answer whoever still waits with `closed` and let go of everything. A second call does nothing."""
+        ...

@@ -1,0 +1,200 @@
+"""The engine inside this process, for any number of threads and event loops.
+
+One lock guards the runtime; a call is one turn. A call that has to wait sleeps outside the lock, until it is
+answered or the next deadline of any shard is reached: whoever sleeps keeps the time for all, so an idle broker
+needs no thread of its own.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from stoker.engine.parking import Parked
+from stoker.journal.memory import MemoryJournal
+from stoker.model import commands as c
+from stoker.model.errors import Closed, InvalidRequest
+from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.options import Settings
+from stoker.model.replies import Delivery
+from stoker.runtime.clock import Clock, SystemClock
+from stoker.runtime.runtime import Runtime
+
+R = TypeVar("R")
+
+NO_REPLY: Any = object()
+
+
+class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How an embedded broker is set up."""
+
+    engine: Settings = Settings()
+    limits: Limits = DEFAULT_LIMITS
+    shards: int = 1
+    """In one process more shards bring no speed; one of them lets any jobs depend on each other."""
+    events_bytes_max: int = 64 * 1024 * 1024
+    """How much of the latest history is kept for readers of events."""
+
+
+class Slot:
+    """Where a waiting call finds its reply."""
+
+    __slots__ = ("parked", "reply", "wake")
+
+    def __init__(self, parked: Parked, wake: Callable[[], None]) -> None:
+        self.parked = parked
+        self.wake = wake
+        self.reply: Any = NO_REPLY
+
+
+class LocalBroker:
+    """A broker without a network in between."""
+
+    def __init__(self, settings: LocalSettings | None = None, clock: Clock | None = None) -> None:
+        settings = settings or LocalSettings()
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._slots: dict[int, Slot] = {}
+        self._closed = False
+        self._sleep_until: float = float("inf")
+        self._users = 1
+        self.runtime = Runtime(
+            MemoryJournal(settings.shards, settings.events_bytes_max),
+            self._answer,
+            settings.shards,
+            settings.engine,
+            settings.limits,
+        )
+
+    def execute(self, tenant: str, command: c.Command[R]) -> R:
+        with self._lock:
+            reply = self._turn(tenant, command)
+            if type(reply) is not Parked:
+                return reply  # type: ignore[no-any-return]
+            signal = threading.Event()
+            slot = self._slots[id(reply)] = Slot(reply, signal.set)
+        try:
+            while slot.reply is NO_REPLY:
+                self._clock.wait(signal, self._next_look(slot))
+                signal.clear()
+                self.advance()
+        except BaseException:
+            self._abandon(slot)
+            raise
+        return self._reply(slot)  # type: ignore[no-any-return]
+
+    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+        with self._lock:
+            reply = self._turn(tenant, command)
+            if type(reply) is not Parked:
+                return reply  # type: ignore[no-any-return]
+            signal, loop = asyncio.Event(), asyncio.get_running_loop()
+            slot = self._slots[id(reply)] = Slot(reply, lambda: loop.call_soon_threadsafe(signal.set))
+        try:
+            while slot.reply is NO_REPLY:
+                await self._clock.wait_async(signal, self._next_look(slot))
+                signal.clear()
+                self.advance()
+        except BaseException:
+            self._abandon(slot)
+            raise
+        return self._reply(slot)  # type: ignore[no-any-return]
+
+    def advance(self) -> None:
+        """Let happen what is due by now."""
+        with self._lock:
+            if not self._closed:
+                self.runtime.advance(self._clock.now_ms())
+                self._wake_sleepers()
+
+    def open_again(self) -> None:
+        """One more user of a shared broker, who will close it too."""
+        self._users += 1
+
+    def close(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users > 0 or self._closed:
+                return
+            self._closed = True
+            for slot in self._slots.values():
+                slot.reply = Closed("the broker was closed while this call waited")
+                slot.wake()
+            self.runtime.close()
+
+    # --- within the lock -------------------------------------------------------------------------
+
+    def _turn(self, tenant: str, command: c.Command[Any]) -> Any:
+        if self._closed:
+            raise Closed("this broker is closed: connect again")
+        try:
+            return self.runtime.execute(tenant, command, self._clock.now_ms())
+        finally:
+            if self._slots:
+                self._wake_sleepers()
+
+    def _answer(self, parked: Parked, reply: Any) -> None:
+        slot = self._slots.get(id(parked))
+        if slot is not None:
+            slot.reply = reply
+            slot.wake()
+
+    def _wake_sleepers(self) -> None:
+        """A deadline has come up that is earlier than all sleepers know of: let them look again."""
+        if not self._slots:
+            return
+        next_at = self.runtime.next_at
+        if next_at is not None and next_at < self._sleep_until:
+            self._sleep_until = next_at
+            for slot in self._slots.values():
+                slot.wake()
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    def _next_look(self, slot: Slot) -> int:
+        with self._lock:
+            next_at = self.runtime.next_at if not self._closed else None
+            until = slot.parked.expires_at if next_at is None else min(slot.parked.expires_at, next_at)
+            self._sleep_until = until
+            return until
+
+    def _reply(self, slot: Slot) -> Any:
+        with self._lock:
+            self._slots.pop(id(slot.parked), None)
+        if isinstance(slot.reply, Closed):
+            raise slot.reply
+        return slot.reply
+
+    def _abandon(self, slot: Slot) -> None:
+        """The caller was interrupted: what it would have got goes back, as if never pulled."""
+        with self._lock:
+            slot.parked.give_up()
+            self._slots.pop(id(slot.parked), None)
+            if isinstance(slot.reply, Delivery) and slot.reply.runs and not self._closed:
+                self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token))
+
+
+_shared: dict[str, LocalBroker] = {}
+_shared_lock = threading.Lock()
+
+
+def open_memory(name: str, parameters: dict[str, str], settings: LocalSettings | None) -> LocalBroker:
+    """A new broker, or for a name the one that this process shares under it."""
+    if parameters.keys() - {"shards"}:
+        raise InvalidRequest(f"unknown parameters {sorted(parameters)}: memory:// knows only shards")
+    settings = settings or LocalSettings()
+    if "shards" in parameters:
+        if not parameters["shards"].isdecimal():
+            raise InvalidRequest(f"shards={parameters['shards']!r}: expected a number")
+        settings = msgspec.structs.replace(settings, shards=int(parameters["shards"]))
+    if not name:
+        return LocalBroker(settings)
+    with _shared_lock:
+        broker = _shared.get(name)
+        if broker is None or broker._closed:
+            broker = _shared[name] = LocalBroker(settings)
+        else:
+            broker.open_again()
+        return broker

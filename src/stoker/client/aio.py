@@ -1,0 +1,357 @@
+"""The asynchronous client. Made from `sync.py` by `tools/make_aio.py`: edit that file, then run the tool."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from stoker.brokers.contract import Broker
+from stoker.client.sync import raise_refused, with_changes
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.events import Event
+from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.states import State
+
+R = TypeVar("R")
+
+
+class AsyncClient:
+    """A tenant's handle on a broker."""
+
+    def __init__(self, broker: Broker, tenant: str = "default") -> None:
+        self._broker = broker
+        self.tenant = tenant
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the broker. Waiting calls are answered with `closed`."""
+        self._broker.close()
+
+    def as_tenant(self, tenant: str) -> "AsyncClient":
+        """A second handle on the same broker, for another tenant."""
+        return AsyncClient(self._broker, tenant)
+
+    async def execute(self, command: c.Command[R]) -> R:
+        """Carry out any command of the contract."""
+        return await self._broker.execute_async(self.tenant, command)
+
+    # --- producing -------------------------------------------------------------------------------
+
+    async def push(self, queue: str, payload: bytes, options: Options = DEFAULT_OPTIONS, **changes: Any) -> r.Pushed:
+        """Push one job. Options come as an `Options` value, by name, or both: `push("mail", b"...", delay_ms=5000)`."""
+        return await self.execute(c.Push(queue, payload, with_changes(options, changes)))
+
+    async def push_batch(
+        self,
+        queue: str,
+        payloads: Sequence[bytes],
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        each: Sequence[Options] | None = None,
+        atomic: bool = False,
+        request_key: str | None = None,
+        **changes: Any,
+    ) -> r.PushedBatch:
+        """Push many jobs, with the same options or with options of their own in `each`."""
+        return await self.execute(c.PushBatch(queue, payloads, with_changes(options, changes), each, atomic, request_key))
+
+    async def stage(
+        self,
+        transaction: str,
+        stage: str,
+        queue: str,
+        payloads: Sequence[bytes],
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        each: Sequence[Options] | None = None,
+        part: int | None = None,
+        **changes: Any,
+    ) -> r.Staged:
+        """Write jobs that nobody sees until `publish` names their stage."""
+        return await self.execute(c.Stage(transaction, stage, queue, payloads, with_changes(options, changes), each, part))
+
+    async def publish(self, transaction: str, stages: Sequence[str]) -> r.Transaction:
+        """Make exactly these stages visible, all at once."""
+        return await self.execute(c.Publish(transaction, stages))
+
+    async def abort(self, transaction: str) -> r.Transaction:
+        return await self.execute(c.Abort(transaction))
+
+    # --- consuming -------------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        queues: str | Sequence[str],
+        count: int = 1,
+        *,
+        wait_ms: int = 0,
+        worker: str = "",
+        lease_ms: int | None = None,
+        claim: str | None = None,
+    ) -> r.Delivery:
+        """Take up to `count` jobs; iterate over the delivery to get them one by one."""
+        names = (queues,) if isinstance(queues, str) else queues
+        return await self.execute(c.Pull(names, count, wait_ms, worker, lease_ms, claim))
+
+    async def ack(self, job: int, token: int | None = None, result: bytes | None = None) -> None:
+        """The job is done."""
+        results = None if result is None else (result,)
+        raise_refused((await self.execute(c.Ack((job,), token, results))).refused)
+
+    async def ack_batch(
+        self, ids: Sequence[int], tokens: c.Tokens = None, results: Sequence[bytes | None] | None = None
+    ) -> r.Settled:
+        return await self.execute(c.Ack(ids, tokens, results))
+
+    async def fail(
+        self,
+        job: int,
+        token: int | None = None,
+        error: str = "",
+        *,
+        error_class: str = "",
+        stack: str = "",
+        retry: bool = True,
+        delay_ms: int | None = None,
+    ) -> r.FailedJob:
+        """The delivery failed: it is tried again by its policy, or becomes a dead letter."""
+        reply = await self.execute(c.Fail((job,), token, error, error_class, stack, retry, delay_ms))
+        raise_refused(reply.refused)
+        return reply.jobs[0]
+
+    async def fail_batch(
+        self,
+        ids: Sequence[int],
+        tokens: c.Tokens = None,
+        error: str = "",
+        *,
+        error_class: str = "",
+        stack: str = "",
+        retry: bool = True,
+        delay_ms: int | None = None,
+    ) -> r.Failed:
+        return await self.execute(c.Fail(ids, tokens, error, error_class, stack, retry, delay_ms))
+
+    async def nack(self, job: int, token: int | None = None, delay_ms: int = 0, reason: str = "") -> r.FailedJob:
+        """Give the job back as failed, to be tried again after `delay_ms`."""
+        return await self.fail(job, token, reason, delay_ms=delay_ms)
+
+    async def release(self, job: int, token: int | None = None) -> None:
+        """Hand the job back as if it had never been pulled."""
+        raise_refused((await self.execute(c.Release((job,), token))).refused)
+
+    async def release_batch(self, ids: Sequence[int], tokens: c.Tokens = None, delay_ms: int = 0) -> r.Settled:
+        return await self.execute(c.Release(ids, tokens, delay_ms))
+
+    async def snooze(self, job: int, token: int | None = None, delay_ms: int = 0) -> None:
+        """Hand the job back for later; it costs no attempt."""
+        raise_refused((await self.execute(c.Release((job,), token, delay_ms))).refused)
+
+    async def extend(self, job: int, token: int | None = None, lease_ms: int | None = None) -> r.Extended:
+        """Renew the lease (a heartbeat). The reply says whether the job should stop."""
+        reply = await self.execute(c.Extend((job,), token, lease_ms))
+        raise_refused(reply.refused)
+        return reply
+
+    async def extend_batch(self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None) -> r.Extended:
+        return await self.execute(c.Extend(ids, tokens, lease_ms))
+
+    async def ack_claim(self, claim: str, results: Mapping[int, bytes] | None = None) -> r.Settled:
+        return await self.execute(c.AckClaim(claim, results or {}))
+
+    async def release_claim(self, claim: str) -> r.Settled:
+        return await self.execute(c.ReleaseClaim(claim))
+
+    async def extend_claim(self, claim: str, lease_ms: int | None = None) -> r.Extended:
+        return await self.execute(c.ExtendClaim(claim, lease_ms))
+
+    async def set_progress(self, job: int, percent: int, message: str = "", token: int | None = None) -> None:
+        await self.execute(c.SetProgress(job, percent, message, token))
+
+    async def append_log(self, job: int, message: str, level: str = "info", token: int | None = None) -> None:
+        await self.execute(c.AppendLog(job, message, level, token))
+
+    async def append_partial(self, job: int, data: bytes, index: int | None = None, token: int | None = None) -> None:
+        await self.execute(c.AppendPartial(job, data, index, token))
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    async def get_job(self, job: int) -> r.JobView:
+        return await self.execute(c.GetJob(job))
+
+    async def get_state(self, job: int) -> State:
+        return (await self.get_job(job)).state
+
+    async def get_result(self, job: int) -> bytes | None:
+        return (await self.get_job(job)).result
+
+    async def get_progress(self, job: int) -> r.Progress:
+        return (await self.get_job(job)).progress
+
+    async def find_job(self, custom_id: str, queue: str | None = None) -> r.JobView:
+        return await self.execute(c.FindJob(custom_id, queue))
+
+    async def get_logs(self, job: int) -> Sequence[r.LogLine]:
+        return (await self.execute(c.GetLogs(job))).lines
+
+    async def get_partials(self, job: int) -> Sequence[r.Chunk]:
+        return (await self.execute(c.GetPartials(job))).chunks
+
+    async def wait_job(self, job: int, wait_ms: int = 30_000) -> r.Ended:
+        """Wait until the job has ended; `finished` is false when the time ran out first."""
+        return await self.execute(c.WaitJob(job, wait_ms))
+
+    async def browse(
+        self,
+        queue: str | None = None,
+        state: State | None = None,
+        *,
+        tag: str | None = None,
+        group_id: str | None = None,
+        pushed_from: int | None = None,
+        pushed_before: int | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        ascending: bool = False,
+    ) -> r.Page:
+        return await self.execute(
+            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending)
+        )
+
+    async def why(self, job: int) -> r.Waiting:
+        """Why is this job not running?"""
+        return await self.execute(c.Why(job))
+
+    async def list_queues(self) -> Sequence[str]:
+        return (await self.execute(c.ListQueues())).names
+
+    async def get_queue(self, queue: str) -> r.QueueView:
+        return await self.execute(c.GetQueue(queue))
+
+    async def get_stats(self, queue: str | None = None) -> r.Stats:
+        return await self.execute(c.GetStats(queue))
+
+    async def get_counts(self, queue: str | None = None) -> r.Counts:
+        return (await self.get_stats(queue)).counts
+
+    async def read_events(
+        self,
+        shard: int = 0,
+        after: int = 0,
+        limit: int = 1_000,
+        *,
+        queue: str | None = None,
+        kinds: Sequence[str] | None = None,
+        wait_ms: int = 0,
+    ) -> r.Events:
+        return await self.execute(c.ReadEvents(shard, after, limit, queue, kinds, wait_ms))
+
+    async def subscribe(
+        self,
+        shard: int = 0,
+        after: int = 0,
+        *,
+        queue: str | None = None,
+        kinds: Sequence[str] | None = None,
+        idle_ms: int = 0,
+    ) -> AsyncIterator[Event]:
+        """Events as they happen, for ever; or until none has come for `idle_ms`, if that is given."""
+        while True:
+            page = await self.read_events(shard, after, queue=queue, kinds=kinds, wait_ms=idle_ms or 30_000)
+            for event in page.events:
+                yield event
+            if idle_ms and not page.events:
+                return
+            after = page.next_after
+
+    # --- control ---------------------------------------------------------------------------------
+
+    async def pause(self, queue: str) -> None:
+        await self.execute(c.Pause(queue))
+
+    async def resume(self, queue: str) -> None:
+        await self.execute(c.Resume(queue))
+
+    async def set_rate_limit(self, queue: str, count: int, per_ms: int = 1_000, burst: int = 0) -> None:
+        await self.execute(c.SetRateLimit(queue, RateLimit(count, per_ms, burst)))
+
+    async def clear_rate_limit(self, queue: str) -> None:
+        await self.execute(c.SetRateLimit(queue, None))
+
+    async def set_concurrency(self, queue: str, limit: int) -> None:
+        await self.execute(c.SetConcurrency(queue, limit))
+
+    async def clear_concurrency(self, queue: str) -> None:
+        await self.execute(c.SetConcurrency(queue, 0))
+
+    async def set_queue_policy(
+        self,
+        queue: str,
+        *,
+        group_on_retry: GroupPolicy | None = None,
+        dead_letters: DeadLetterPolicy | None = None,
+    ) -> None:
+        await self.execute(c.SetQueuePolicy(queue, group_on_retry, dead_letters))
+
+    async def cancel(self, job: int) -> r.JobView:
+        return await self.execute(c.Cancel(job))
+
+    async def promote(self, job: int) -> None:
+        await self.execute(c.Promote(job))
+
+    async def change_priority(self, job: int, priority: int) -> None:
+        await self.execute(c.ChangePriority(job, priority))
+
+    async def move_to_delayed(self, job: int, delay_ms: int, token: int | None = None) -> None:
+        await self.execute(c.MoveToDelayed(job, delay_ms, token))
+
+    async def update_payload(self, job: int, payload: bytes) -> None:
+        await self.execute(c.UpdatePayload(job, payload))
+
+    async def discard(self, job: int) -> None:
+        await self.execute(c.Discard(job))
+
+    async def drain(self, queue: str, *, delayed: bool = False) -> int:
+        return (await self.execute(c.Drain(queue, delayed))).count
+
+    async def clean(self, queue: str, state: State, age_ms: int = 0, limit: int = 1_000) -> Sequence[int]:
+        return (await self.execute(c.Clean(queue, state, age_ms, limit))).ids
+
+    async def obliterate(self, queue: str, *, force: bool = False) -> int:
+        return (await self.execute(c.Obliterate(queue, force))).count
+
+    # --- dead letters ----------------------------------------------------------------------------
+
+    async def list_dead(
+        self,
+        queue: str,
+        *,
+        reason: str | None = None,
+        entered_from: int | None = None,
+        entered_before: int | None = None,
+        tag: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> r.Page:
+        return await self.execute(c.ListDead(queue, reason, entered_from, entered_before, tag, after, limit))
+
+    async def get_dead_stats(self, queue: str) -> r.DeadStats:
+        return await self.execute(c.GetDeadStats(queue))
+
+    async def retry_dead(
+        self,
+        queue: str,
+        ids: Sequence[int] | None = None,
+        *,
+        reason: str | None = None,
+        limit: int | None = None,
+    ) -> r.Retried:
+        return await self.execute(c.RetryDead(queue, ids, reason, limit))
+
+    async def purge_dead(self, queue: str, ids: Sequence[int] | None = None, *, reason: str | None = None) -> int:
+        return (await self.execute(c.PurgeDead(queue, ids, reason))).count

@@ -1,0 +1,388 @@
+"""The synchronous client: one method a verb, each a command to the broker.
+
+Methods about one job raise when that job is refused; their `_batch` twins answer with an outcome for
+each. `aio.py` beside this file is made from it by `tools/make_aio.py`: edit here, then run the tool.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+
+from stoker.brokers.contract import Broker
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.events import Event
+from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.states import State
+
+R = TypeVar("R")
+
+
+class Client:
+    """A tenant's handle on a broker."""
+
+    def __init__(self, broker: Broker, tenant: str = "default") -> None:
+        self._broker = broker
+        self.tenant = tenant
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the broker. Waiting calls are answered with `closed`."""
+        self._broker.close()
+
+    def as_tenant(self, tenant: str) -> "Client":
+        """A second handle on the same broker, for another tenant."""
+        return Client(self._broker, tenant)
+
+    def execute(self, command: c.Command[R]) -> R:
+        """Carry out any command of the contract."""
+        return self._broker.execute(self.tenant, command)
+
+    # --- producing -------------------------------------------------------------------------------
+
+    def push(self, queue: str, payload: bytes, options: Options = DEFAULT_OPTIONS, **changes: Any) -> r.Pushed:
+        """Push one job. Options come as an `Options` value, by name, or both: `push("mail", b"...", delay_ms=5000)`."""
+        return self.execute(c.Push(queue, payload, with_changes(options, changes)))
+
+    def push_batch(
+        self,
+        queue: str,
+        payloads: Sequence[bytes],
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        each: Sequence[Options] | None = None,
+        atomic: bool = False,
+        request_key: str | None = None,
+        **changes: Any,
+    ) -> r.PushedBatch:
+        """Push many jobs, with the same options or with options of their own in `each`."""
+        return self.execute(c.PushBatch(queue, payloads, with_changes(options, changes), each, atomic, request_key))
+
+    def stage(
+        self,
+        transaction: str,
+        stage: str,
+        queue: str,
+        payloads: Sequence[bytes],
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        each: Sequence[Options] | None = None,
+        part: int | None = None,
+        **changes: Any,
+    ) -> r.Staged:
+        """Write jobs that nobody sees until `publish` names their stage."""
+        return self.execute(c.Stage(transaction, stage, queue, payloads, with_changes(options, changes), each, part))
+
+    def publish(self, transaction: str, stages: Sequence[str]) -> r.Transaction:
+        """Make exactly these stages visible, all at once."""
+        return self.execute(c.Publish(transaction, stages))
+
+    def abort(self, transaction: str) -> r.Transaction:
+        return self.execute(c.Abort(transaction))
+
+    # --- consuming -------------------------------------------------------------------------------
+
+    def pull(
+        self,
+        queues: str | Sequence[str],
+        count: int = 1,
+        *,
+        wait_ms: int = 0,
+        worker: str = "",
+        lease_ms: int | None = None,
+        claim: str | None = None,
+    ) -> r.Delivery:
+        """Take up to `count` jobs; iterate over the delivery to get them one by one."""
+        names = (queues,) if isinstance(queues, str) else queues
+        return self.execute(c.Pull(names, count, wait_ms, worker, lease_ms, claim))
+
+    def ack(self, job: int, token: int | None = None, result: bytes | None = None) -> None:
+        """The job is done."""
+        results = None if result is None else (result,)
+        raise_refused(self.execute(c.Ack((job,), token, results)).refused)
+
+    def ack_batch(
+        self, ids: Sequence[int], tokens: c.Tokens = None, results: Sequence[bytes | None] | None = None
+    ) -> r.Settled:
+        return self.execute(c.Ack(ids, tokens, results))
+
+    def fail(
+        self,
+        job: int,
+        token: int | None = None,
+        error: str = "",
+        *,
+        error_class: str = "",
+        stack: str = "",
+        retry: bool = True,
+        delay_ms: int | None = None,
+    ) -> r.FailedJob:
+        """The delivery failed: it is tried again by its policy, or becomes a dead letter."""
+        reply = self.execute(c.Fail((job,), token, error, error_class, stack, retry, delay_ms))
+        raise_refused(reply.refused)
+        return reply.jobs[0]
+
+    def fail_batch(
+        self,
+        ids: Sequence[int],
+        tokens: c.Tokens = None,
+        error: str = "",
+        *,
+        error_class: str = "",
+        stack: str = "",
+        retry: bool = True,
+        delay_ms: int | None = None,
+    ) -> r.Failed:
+        return self.execute(c.Fail(ids, tokens, error, error_class, stack, retry, delay_ms))
+
+    def nack(self, job: int, token: int | None = None, delay_ms: int = 0, reason: str = "") -> r.FailedJob:
+        """Give the job back as failed, to be tried again after `delay_ms`."""
+        return self.fail(job, token, reason, delay_ms=delay_ms)
+
+    def release(self, job: int, token: int | None = None) -> None:
+        """Hand the job back as if it had never been pulled."""
+        raise_refused(self.execute(c.Release((job,), token)).refused)
+
+    def release_batch(self, ids: Sequence[int], tokens: c.Tokens = None, delay_ms: int = 0) -> r.Settled:
+        return self.execute(c.Release(ids, tokens, delay_ms))
+
+    def snooze(self, job: int, token: int | None = None, delay_ms: int = 0) -> None:
+        """Hand the job back for later; it costs no attempt."""
+        raise_refused(self.execute(c.Release((job,), token, delay_ms)).refused)
+
+    def extend(self, job: int, token: int | None = None, lease_ms: int | None = None) -> r.Extended:
+        """Renew the lease (a heartbeat). The reply says whether the job should stop."""
+        reply = self.execute(c.Extend((job,), token, lease_ms))
+        raise_refused(reply.refused)
+        return reply
+
+    def extend_batch(self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None) -> r.Extended:
+        return self.execute(c.Extend(ids, tokens, lease_ms))
+
+    def ack_claim(self, claim: str, results: Mapping[int, bytes] | None = None) -> r.Settled:
+        return self.execute(c.AckClaim(claim, results or {}))
+
+    def release_claim(self, claim: str) -> r.Settled:
+        return self.execute(c.ReleaseClaim(claim))
+
+    def extend_claim(self, claim: str, lease_ms: int | None = None) -> r.Extended:
+        return self.execute(c.ExtendClaim(claim, lease_ms))
+
+    def set_progress(self, job: int, percent: int, message: str = "", token: int | None = None) -> None:
+        self.execute(c.SetProgress(job, percent, message, token))
+
+    def append_log(self, job: int, message: str, level: str = "info", token: int | None = None) -> None:
+        self.execute(c.AppendLog(job, message, level, token))
+
+    def append_partial(self, job: int, data: bytes, index: int | None = None, token: int | None = None) -> None:
+        self.execute(c.AppendPartial(job, data, index, token))
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def get_job(self, job: int) -> r.JobView:
+        return self.execute(c.GetJob(job))
+
+    def get_state(self, job: int) -> State:
+        return self.get_job(job).state
+
+    def get_result(self, job: int) -> bytes | None:
+        return self.get_job(job).result
+
+    def get_progress(self, job: int) -> r.Progress:
+        return self.get_job(job).progress
+
+    def find_job(self, custom_id: str, queue: str | None = None) -> r.JobView:
+        return self.execute(c.FindJob(custom_id, queue))
+
+    def get_logs(self, job: int) -> Sequence[r.LogLine]:
+        return self.execute(c.GetLogs(job)).lines
+
+    def get_partials(self, job: int) -> Sequence[r.Chunk]:
+        return self.execute(c.GetPartials(job)).chunks
+
+    def wait_job(self, job: int, wait_ms: int = 30_000) -> r.Ended:
+        """Wait until the job has ended; `finished` is false when the time ran out first."""
+        return self.execute(c.WaitJob(job, wait_ms))
+
+    def browse(
+        self,
+        queue: str | None = None,
+        state: State | None = None,
+        *,
+        tag: str | None = None,
+        group_id: str | None = None,
+        pushed_from: int | None = None,
+        pushed_before: int | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        ascending: bool = False,
+    ) -> r.Page:
+        return self.execute(
+            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending)
+        )
+
+    def why(self, job: int) -> r.Waiting:
+        """Why is this job not running?"""
+        return self.execute(c.Why(job))
+
+    def list_queues(self) -> Sequence[str]:
+        return self.execute(c.ListQueues()).names
+
+    def get_queue(self, queue: str) -> r.QueueView:
+        return self.execute(c.GetQueue(queue))
+
+    def get_stats(self, queue: str | None = None) -> r.Stats:
+        return self.execute(c.GetStats(queue))
+
+    def get_counts(self, queue: str | None = None) -> r.Counts:
+        return self.get_stats(queue).counts
+
+    def read_events(
+        self,
+        shard: int = 0,
+        after: int = 0,
+        limit: int = 1_000,
+        *,
+        queue: str | None = None,
+        kinds: Sequence[str] | None = None,
+        wait_ms: int = 0,
+    ) -> r.Events:
+        return self.execute(c.ReadEvents(shard, after, limit, queue, kinds, wait_ms))
+
+    def subscribe(
+        self,
+        shard: int = 0,
+        after: int = 0,
+        *,
+        queue: str | None = None,
+        kinds: Sequence[str] | None = None,
+        idle_ms: int = 0,
+    ) -> Iterator[Event]:
+        """Events as they happen, for ever; or until none has come for `idle_ms`, if that is given."""
+        while True:
+            page = self.read_events(shard, after, queue=queue, kinds=kinds, wait_ms=idle_ms or 30_000)
+            for event in page.events:
+                yield event
+            if idle_ms and not page.events:
+                return
+            after = page.next_after
+
+    # --- control ---------------------------------------------------------------------------------
+
+    def pause(self, queue: str) -> None:
+        self.execute(c.Pause(queue))
+
+    def resume(self, queue: str) -> None:
+        self.execute(c.Resume(queue))
+
+    def set_rate_limit(self, queue: str, count: int, per_ms: int = 1_000, burst: int = 0) -> None:
+        self.execute(c.SetRateLimit(queue, RateLimit(count, per_ms, burst)))
+
+    def clear_rate_limit(self, queue: str) -> None:
+        self.execute(c.SetRateLimit(queue, None))
+
+    def set_concurrency(self, queue: str, limit: int) -> None:
+        self.execute(c.SetConcurrency(queue, limit))
+
+    def clear_concurrency(self, queue: str) -> None:
+        self.execute(c.SetConcurrency(queue, 0))
+
+    def set_queue_policy(
+        self,
+        queue: str,
+        *,
+        group_on_retry: GroupPolicy | None = None,
+        dead_letters: DeadLetterPolicy | None = None,
+    ) -> None:
+        self.execute(c.SetQueuePolicy(queue, group_on_retry, dead_letters))
+
+    def cancel(self, job: int) -> r.JobView:
+        return self.execute(c.Cancel(job))
+
+    def promote(self, job: int) -> None:
+        self.execute(c.Promote(job))
+
+    def change_priority(self, job: int, priority: int) -> None:
+        self.execute(c.ChangePriority(job, priority))
+
+    def move_to_delayed(self, job: int, delay_ms: int, token: int | None = None) -> None:
+        self.execute(c.MoveToDelayed(job, delay_ms, token))
+
+    def update_payload(self, job: int, payload: bytes) -> None:
+        self.execute(c.UpdatePayload(job, payload))
+
+    def discard(self, job: int) -> None:
+        self.execute(c.Discard(job))
+
+    def drain(self, queue: str, *, delayed: bool = False) -> int:
+        return self.execute(c.Drain(queue, delayed)).count
+
+    def clean(self, queue: str, state: State, age_ms: int = 0, limit: int = 1_000) -> Sequence[int]:
+        return self.execute(c.Clean(queue, state, age_ms, limit)).ids
+
+    def obliterate(self, queue: str, *, force: bool = False) -> int:
+        return self.execute(c.Obliterate(queue, force)).count
+
+    # --- dead letters ----------------------------------------------------------------------------
+
+    def list_dead(
+        self,
+        queue: str,
+        *,
+        reason: str | None = None,
+        entered_from: int | None = None,
+        entered_before: int | None = None,
+        tag: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> r.Page:
+        return self.execute(c.ListDead(queue, reason, entered_from, entered_before, tag, after, limit))
+
+    def get_dead_stats(self, queue: str) -> r.DeadStats:
+        return self.execute(c.GetDeadStats(queue))
+
+    def retry_dead(
+        self,
+        queue: str,
+        ids: Sequence[int] | None = None,
+        *,
+        reason: str | None = None,
+        limit: int | None = None,
+    ) -> r.Retried:
+        return self.execute(c.RetryDead(queue, ids, reason, limit))
+
+    def purge_dead(self, queue: str, ids: Sequence[int] | None = None, *, reason: str | None = None) -> int:
+        return self.execute(c.PurgeDead(queue, ids, reason)).count
+
+
+def with_changes(options: Options, changes: dict[str, Any]) -> Options:
+    """Options given by name, on top of those given as a value. Unknown names are refused, not ignored."""
+    if not changes:
+        return options
+    unknown = changes.keys() - set(Options.__struct_fields__)
+    if unknown:
+        raise errors.InvalidRequest(
+            f"unknown option {', '.join(sorted(unknown))}; the options are {', '.join(Options.__struct_fields__)}"
+        )
+    return msgspec.structs.replace(options, **changes)
+
+
+def raise_refused(refused: Mapping[int, str]) -> None:
+    """For calls about one job: its refusal becomes an exception."""
+    for job, code in refused.items():
+        raise errors.BY_CODE[code](REFUSALS.get(code, "job {job} was refused").format(job=job))
+
+
+REFUSALS = {
+    "not_found": "job {job} not found: it never was, is forgotten, or belongs to somebody else",
+    "lost_lease": "job {job} is no longer yours: its lease ended or it was settled; do not use its outcome",
+    "wrong_state": "job {job} is not active: pull it before settling it",
+}

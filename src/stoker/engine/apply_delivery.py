@@ -1,0 +1,323 @@
+"""How records about deliveries change the state: started, completed, failed, released, extended, told about."""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from stoker.engine import deadlines as kinds
+from stoker.engine.moves import (
+    arm_ttl,
+    end_job,
+    end_run,
+    fires_at,
+    leave_active,
+    leave_active_run,
+    leave_delayed,
+    leave_waiting,
+    make_delayed,
+    make_waiting,
+    settle_end,
+    split,
+)
+from stoker.engine.spans import Span
+from stoker.engine.state import (
+    ACTIVE,
+    COMPLETED,
+    DELAYED,
+    FAILED,
+    GONE,
+    T_FAILED,
+    T_RETRIED,
+    T_STALLED,
+    T_STARTED,
+    T_TIMED_OUT,
+    WAITING,
+    Batch,
+    Claim,
+    Detail,
+    Job,
+    Queue,
+    Slice,
+)
+from stoker.model.replies import Attempt, Chunk, LogLine
+from stoker.model.states import Reason
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+# --- started ---------------------------------------------------------------------------------------
+
+
+def started(shard: "Shard", record: rec.Started) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    for run in record.runs:
+        start_run(shard, queue, record, run)
+
+
+def start_run(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run) -> None:
+    """Also called run by run while a pull is being decided: each choice needs the state after the last."""
+    jobs = abs(run.count)
+    job = shard.index.get(run.first)
+    if job is not None:
+        _start_job(shard, job, record)
+    else:
+        found = shard.index.find_batch(run.first)
+        assert found is not None
+        batch, position = found
+        if jobs == 1:
+            _start_job(shard, split(shard, batch, position), record)
+        else:
+            _start_slice(shard, batch, position, position + jobs, record)
+    note_started(shard, queue, record, run)
+
+
+def start_job(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run, job: Job) -> None:
+    """`start_run` for a caller who has found the job already."""
+    _start_job(shard, job, record)
+    note_started(shard, queue, record, run)
+
+
+def note_started(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run) -> None:
+    jobs = run.count if run.count > 0 else -run.count
+    shard.token = record.token
+    counts = queue.counts
+    counts[WAITING] -= jobs
+    counts[ACTIVE] += jobs
+    queue.totals[T_STARTED] += jobs
+    if not queue.touched:
+        queue.touch()
+    if queue.bucket is not None:
+        queue.bucket.take(jobs, record.at)
+    if record.claim is not None:
+        claim = queue.tenant.claims.get(record.claim)
+        if claim is None:
+            claim = queue.tenant.claims[record.claim] = Claim(record.token, [], 0)
+        claim.runs.append((run.first, run.count))
+        claim.held += jobs
+
+
+def _start_job(shard: "Shard", job: Job, record: rec.Started) -> None:
+    options = job.options
+    detail = job.detail
+    at, lease_ms = record.at, options.lease_ms if record.lease_ms is None else record.lease_ms
+    fires = at + lease_ms if not options.timeout_ms else fires_at(options, at, at + lease_ms)
+    if detail is None:
+        # positional, because setting the fields one by one costs three times as much
+        job.detail = Detail(1, 0, 0, record.token, record.worker, record.claim, at, lease_ms, at + lease_ms, fires)
+    else:
+        detail.attempts += 1
+        detail.token = record.token
+        detail.worker = record.worker
+        detail.claim = record.claim
+        detail.started_at = at
+        detail.lease_ms = lease_ms
+        detail.lease_until = at + lease_ms
+        detail.fires_at = fires
+    job.state = ACTIVE
+    if options.group_id is not None:
+        group = job.queue.groups[options.group_id]
+        group.lane.popleft()
+        group.holder, group.offered = job, None
+    shard.deadlines.arm(fires, kinds.LEASE, job)
+
+
+def _start_slice(shard: "Shard", batch: Batch, start: int, stop: int, record: rec.Started) -> None:
+    batch.waiting.remove(start, stop)
+    lease_ms = batch.options.lease_ms if record.lease_ms is None else record.lease_ms
+    lease_until = record.at + lease_ms
+    piece = Slice(
+        batch,
+        start,
+        Span(start, stop, stop - start),
+        record.token,
+        record.worker,
+        record.claim,
+        record.at,
+        lease_ms,
+        lease_until,
+        fires_at(batch.options, record.at, lease_until),
+    )
+    batch.slices.add(piece)
+    shard.deadlines.arm(piece.fires_at, kinds.LEASE, piece)
+
+
+# --- completed -------------------------------------------------------------------------------------
+
+
+def completed(shard: "Shard", record: rec.Completed) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    at, results, offset = record.at, record.results, 0
+    for run in record.runs:
+        jobs = abs(run.count)
+        started_at = run.started_at
+        queue.completed(jobs, (started_at - run.pushed_at) * jobs, (at - started_at) * jobs, at // 1000)
+        part = results[offset : offset + jobs] if results is not None else None
+        offset += jobs
+        job = shard.index.get(run.first)
+        if job is None:
+            found = shard.index.find_batch(run.first)
+            assert found is not None
+            batch, position = found
+            if jobs > 1:
+                piece = batch.slices.find(position)
+                assert piece is not None
+                leave_active_run(shard, piece, position, position + jobs, at)
+                end_run(shard, batch, position, position + jobs, COMPLETED, at, piece=piece, results=part)
+                continue
+            job = split(shard, batch, position)
+        leave_active(shard, job, at)
+        detail = job.details()
+        detail.error = detail.stack = ""
+        if part is not None:
+            detail.result = part[0]
+        end_job(shard, job, COMPLETED, at)
+
+
+# --- failed deliveries -----------------------------------------------------------------------------
+
+
+def retrying(shard: "Shard", record: rec.Retrying) -> None:
+    job = shard.own_job(record.run.first)
+    queue = job.queue
+    _note_failure(shard, job, record.at, record.reason, record.error, record.stack)
+    queue.total(T_RETRIED)
+    leave_active(shard, job, record.at, hold=queue.group_on_retry == "hold")
+    _send_back(shard, job, record.due)
+
+
+def _note_failure(shard: "Shard", job: Job, at: int, reason: str, error: str, stack: str) -> None:
+    """The delivery goes into the job's history."""
+    detail = job.details()
+    if reason == Reason.STALLED:
+        detail.crashes += 1
+        job.queue.total(T_STALLED)
+    elif reason == Reason.TIMEOUT:
+        job.queue.total(T_TIMED_OUT)
+    detail.error, detail.stack = error, stack
+    history = detail.history = detail.history or []
+    history.append(Attempt(detail.attempts, detail.started_at, at, reason, detail.worker, error))
+    if len(history) > shard.limits.attempt_history_max:
+        del history[0]
+
+
+def _send_back(shard: "Shard", job: Job, due: int) -> None:
+    """A job that was active waits again, now or later."""
+    if due:
+        job.queue.move(ACTIVE, DELAYED)
+        make_delayed(shard, job, due)
+        return
+    job.queue.move(ACTIVE, WAITING)
+    make_waiting(shard, job)
+
+
+def failed(shard: "Shard", record: rec.Failed) -> None:
+    """A job becomes a dead letter, or is forgotten where its options say so."""
+    job = shard.own_job(record.run.first)
+    queue, detail = job.queue, job.details()
+    if record.delivery:
+        _note_failure(shard, job, record.at, record.delivery, record.error, record.stack)
+    old = job.state
+    job.state = FAILED
+    if old == ACTIVE:
+        leave_active(shard, job, record.at)
+    elif old == WAITING:
+        leave_waiting(job)
+    elif old == DELAYED:
+        leave_delayed(job)
+    detail.blockers = None
+    detail.error, detail.stack = record.error, record.stack
+    detail.reason = record.reason
+    detail.ended_at = record.at
+    queue.count(old, -1)
+    queue.total(T_FAILED)
+    settle_end(shard, job, FAILED, record.at)
+    if job.options.remove_on_fail:
+        shard.index.remove(job.id)
+        job.state = GONE
+        return
+    queue.count(FAILED, 1)
+    queue.dead[job.id] = job
+    policy = queue.dead_policy
+    detail.expires_at = record.at + policy.age_ms_max
+    shard.deadlines.arm(detail.expires_at, kinds.DEAD_AGE, job)
+    detail.next_retry_at = 0
+    if policy.auto_retry and detail.retry_count < policy.auto_retries_max:
+        detail.next_retry_at = record.at + policy.auto_retry_interval_ms
+        shard.deadlines.arm(detail.next_retry_at, kinds.DEAD_RETRY, job)
+
+
+def released(shard: "Shard", record: rec.Released) -> None:
+    for run in record.runs:
+        for job in shard.own_jobs(run.first, run.count):
+            detail = job.details()
+            detail.attempts -= 1
+            hold = record.due > 0 and job.queue.group_on_retry == "hold"
+            leave_active(shard, job, record.at, hold=hold)
+            _send_back(shard, job, record.due)
+            if not detail.attempts:
+                arm_ttl(shard, job, record.at)
+
+
+# --- leases and what workers tell ------------------------------------------------------------------
+
+
+def extended(shard: "Shard", record: rec.Extended) -> None:
+    for first, count in record.runs:
+        found = shard.index.find_batch(first) if shard.index.get(first) is None else None
+        piece = found[0].slices.find(found[1]) if found else None
+        if piece is not None and piece.span.left == abs(count):
+            _extend(shard, piece, piece, piece.batch.options.timeout_ms, record)
+            continue
+        for job in shard.own_jobs(first, count):
+            assert job.detail is not None
+            _extend(shard, job.detail, job, job.options.timeout_ms, record)
+
+
+def _extend(shard: "Shard", lease: Detail | Slice, holder: Job | Slice, timeout_ms: int, record: rec.Extended) -> None:
+    lease.lease_until = record.at + (lease.lease_ms if record.lease_ms is None else record.lease_ms)
+    fires = lease.lease_until
+    if timeout_ms:
+        fires = min(fires, lease.started_at + timeout_ms)
+    if fires != lease.fires_at:
+        lease.fires_at = fires
+        shard.deadlines.arm(fires, kinds.LEASE, holder)
+        shard.disarmed()
+
+
+def cancel_requested(shard: "Shard", record: rec.CancelRequested) -> None:
+    shard.own_job(record.job).details().cancel = True
+
+
+def progressed(shard: "Shard", record: rec.Progressed) -> None:
+    detail = shard.own_job(record.job).details()
+    detail.percent, detail.message = record.percent, record.message
+
+
+def logged(shard: "Shard", record: rec.Logged) -> None:
+    detail = shard.own_job(record.job).details()
+    if detail.logs is None:
+        detail.logs = deque(maxlen=shard.limits.log_lines_max)
+    detail.logs.append(LogLine(record.at, record.level, record.message))
+
+
+def partial_added(shard: "Shard", record: rec.PartialAdded) -> None:
+    detail = shard.own_job(record.job).details()
+    if detail.partials is None:
+        detail.partials = deque(maxlen=shard.limits.partials_max)
+    detail.partials.append(Chunk(record.index, record.data))
+    detail.next_chunk = max(detail.next_chunk, record.index + 1)
+
+
+APPLY = {
+    rec.Started: started,
+    rec.Completed: completed,
+    rec.Retrying: retrying,
+    rec.Failed: failed,
+    rec.Released: released,
+    rec.Extended: extended,
+    rec.CancelRequested: cancel_requested,
+    rec.Progressed: progressed,
+    rec.Logged: logged,
+    rec.PartialAdded: partial_added,
+}

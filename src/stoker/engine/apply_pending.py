@@ -1,0 +1,153 @@
+"""How records about jobs that have not started (or end unstarted) change the state."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stoker.engine.moves import (
+    arm_due,
+    end_job,
+    end_run,
+    leave_active,
+    leave_active_run,
+    leave_delayed,
+    leave_waiting,
+    make_delayed,
+    make_waiting,
+    split,
+    total_of,
+)
+from stoker.engine.state import ACTIVE, BLOCKED, DELAYED, GONE, WAITING, Batch, Job
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+def ended(shard: "Shard", record: rec.Ended) -> None:
+    """Jobs are cancelled or expire, wherever they are."""
+    queue = shard.queue(record.tenant, record.queue)
+    for run in record.runs:
+        jobs = abs(run.count)
+        queue.total(total_of(record.state), jobs)
+        job = shard.index.get(run.first)
+        if job is None:
+            found = shard.index.find_batch(run.first)
+            assert found is not None
+            batch, position = found
+            if jobs > 1:
+                _end_run(shard, batch, position, position + jobs, record)
+                continue
+            job = split(shard, batch, position)
+        old, job.state = job.state, GONE
+        queue.count(old, -1)
+        if old == ACTIVE:
+            leave_active(shard, job, record.at)
+        elif old == WAITING:
+            leave_waiting(job)
+        elif old == DELAYED:
+            leave_delayed(job)
+        if job.detail is not None:
+            job.detail.blockers = None
+        end_job(shard, job, record.state, record.at, record.reason)
+
+
+def _end_run(shard: "Shard", batch: Batch, start: int, stop: int, record: rec.Ended) -> None:
+    piece = batch.slices.find(start)
+    if piece is not None:
+        batch.queue.count(ACTIVE, start - stop)
+        leave_active_run(shard, piece, start, stop, record.at)
+    else:
+        batch.queue.count(DELAYED if batch.due else WAITING, start - stop)
+        batch.waiting.remove(start, stop)
+    end_run(shard, batch, start, stop, record.state, record.at, piece=piece, reason=record.reason)
+
+
+def unblocked(shard: "Shard", record: rec.Unblocked) -> None:
+    job = shard.own_job(record.job)
+    detail = job.details()
+    assert detail.blockers is not None
+    del detail.blockers[record.dependency]
+    if not record.ready:
+        return
+    detail.blockers = None
+    detail.due = 0
+    if record.due:
+        job.queue.move(BLOCKED, DELAYED)
+        make_delayed(shard, job, record.due)
+    else:
+        job.queue.move(BLOCKED, WAITING)
+        make_waiting(shard, job)
+
+
+def became_due(shard: "Shard", record: rec.BecameDue) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    for first, count in record.runs:
+        job = shard.index.get(first)
+        if job is None and abs(count) == 1 and record.promoted:
+            job = shard.own_job(first)
+        if job is None:
+            found = shard.index.find_batch(first)
+            assert found is not None
+            _batch_became_due(shard, found[0])
+            continue
+        queue.move(DELAYED, WAITING)
+        leave_delayed(job)
+        make_waiting(shard, job)
+    if not record.promoted:
+        queue.delayed_armed = 0
+    arm_due(shard, queue)
+
+
+def _batch_became_due(shard: "Shard", batch: Batch) -> None:
+    """All that still waits in a delayed batch; further runs of it in the record find it done."""
+    if not batch.due:
+        return
+    batch.due = 0
+    queue = batch.queue
+    queue.move(DELAYED, WAITING, batch.waiting.left)
+    queue.ready.add(batch)
+    if queue.waiters:
+        shard.dirty.append(queue)
+
+
+def delayed(shard: "Shard", record: rec.Delayed) -> None:
+    job = shard.own_job(record.job)
+    old = job.state
+    job.state = GONE
+    if old == WAITING:
+        leave_waiting(job)
+    else:
+        leave_delayed(job)
+    if record.due:
+        job.queue.move(old, DELAYED)
+        make_delayed(shard, job, record.due)
+    else:
+        job.queue.move(old, WAITING)
+        make_waiting(shard, job)
+
+
+def reprioritised(shard: "Shard", record: rec.Reprioritised) -> None:
+    job = shard.own_job(record.job)
+    waiting = job.state == WAITING and job.options.priority != record.priority
+    if waiting:
+        job.state = GONE
+        leave_waiting(job)
+    job.options = shard.intern(msgspec.structs.replace(job.options, priority=record.priority))
+    if waiting:
+        make_waiting(shard, job)
+
+
+def payload_updated(shard: "Shard", record: rec.PayloadUpdated) -> None:
+    job: Job = shard.own_job(record.job)
+    job.payload = record.payload
+
+
+APPLY = {
+    rec.Ended: ended,
+    rec.Unblocked: unblocked,
+    rec.BecameDue: became_due,
+    rec.Delayed: delayed,
+    rec.Reprioritised: reprioritised,
+    rec.PayloadUpdated: payload_updated,
+}

@@ -1,0 +1,148 @@
+"""How records about new jobs change the state: pushes, remembered requests, extended keys."""
+
+from typing import TYPE_CHECKING
+
+from stoker.engine import deadlines as kinds
+from stoker.engine.edges import open_edges
+from stoker.engine.moves import arm_ttl, make_delayed, make_waiting
+from stoker.engine.spans import Pieces, Span
+from stoker.engine.state import BLOCKED, DELAYED, T_PUSHED, WAITING, Batch, Detail, Job, Key, Queue, Request
+from stoker.model.ids import SHARD_BITS, STEP
+from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.model.replies import PushedBatch, Refusal
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+def is_plain(options: Options) -> bool:
+    """Whether jobs with these options need nothing of their own, so that many of them can be one batch."""
+    return (
+        options.unique_key is None
+        and options.custom_id is None
+        and options.debounce_id is None
+        and options.group_id is None
+        and not options.depends_on
+    )
+
+
+def pushed(shard: "Shard", record: rec.Pushed) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    queue.known = True
+    options, payloads = record.options, record.payloads
+    jobs = len(payloads)
+    if jobs == 1 and options is DEFAULT_OPTIONS:
+        _add_default_job(shard, queue, record)
+        return
+    options = shard.intern(options)
+    queue.total(T_PUSHED, jobs)
+    if jobs > 1 and shard.settings.batching and is_plain(options):
+        shard.sequence = (record.first >> SHARD_BITS) + jobs - 1
+        _add_batch(shard, queue, options, record)
+        return
+    job_id = record.first
+    for payload in payloads:
+        shard.sequence = job_id >> SHARD_BITS
+        _add_job(shard, queue, options, record, Job(job_id, queue, options, payload, record.at, WAITING))
+        job_id += STEP
+
+
+def _add_default_job(shard: "Shard", queue: Queue, record: rec.Pushed) -> None:
+    """What `_add_job` does, for the most common push of all: one job without any options. Three times as fast."""
+    job_id = record.first
+    shard.sequence = job_id >> SHARD_BITS
+    job = Job(job_id, queue, DEFAULT_OPTIONS, record.payloads[0], record.at, WAITING)
+    shard.index.add(job)
+    queue.counts[WAITING] += 1
+    queue.totals[T_PUSHED] += 1
+    if not queue.touched:
+        queue.touch()
+    queue.ready.add_default(job)
+    if queue.waiters:
+        shard.dirty.append(queue)
+
+
+def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed) -> None:
+    jobs = len(record.payloads)
+    payloads: list[bytes | None] = list(record.payloads)
+    first, step = record.first, STEP
+    if options.lifo:
+        payloads.reverse()
+        first, step = record.first + (jobs - 1) * STEP, -STEP
+    sizes: int | list[int] = list(map(len, payloads))  # type: ignore[arg-type]
+    assert type(sizes) is list
+    if min(sizes) == max(sizes):
+        sizes = sizes[0]
+    batch = Batch(
+        first, step, jobs, queue, options, payloads, sizes, record.at, Span(0, jobs, jobs), Pieces(), Pieces(), left=jobs
+    )
+    shard.index.add_batch(batch)
+    if record.due:
+        queue.count(DELAYED, jobs)
+        make_delayed(shard, batch, record.due)
+    else:
+        queue.count(WAITING, jobs)
+        queue.ready.add_new(batch)
+        if queue.waiters:
+            shard.dirty.append(queue)
+    arm_ttl(shard, batch)
+
+
+def _add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed, job: Job) -> None:
+    shard.index.add(job)
+    if options.depends_on:
+        edges = open_edges(shard, queue.tenant, options.depends_on)
+        if edges:
+            job.state = BLOCKED
+            job.detail = Detail(blockers=edges, due=record.due)
+            for other in edges:
+                shard.dependents.setdefault(other, []).append(job.id)
+    if job.state == BLOCKED:
+        queue.count(BLOCKED, 1)
+    elif record.due:
+        queue.count(DELAYED, 1)
+        make_delayed(shard, job, record.due)
+    else:
+        queue.count(WAITING, 1)
+        make_waiting(shard, job, fresh=True)
+    if options.ttl_ms:
+        arm_ttl(shard, job)
+    if not is_plain(options):
+        _take_keys(shard, queue, options, job.id, record.at)
+
+
+def _take_keys(shard: "Shard", queue: Queue, options: Options, job_id: int, at: int) -> None:
+    if options.unique_key is not None:
+        hold_unique_key(shard, queue, options.unique_key, job_id, at + options.unique_ttl_ms if options.unique_ttl_ms else 0)
+    if options.custom_id is not None:
+        queue.custom_ids[options.custom_id] = Key(job_id)
+    if options.debounce_id is not None:
+        queue.debounces[options.debounce_id] = Key(job_id, at + options.debounce_ms)
+        shard.deadlines.arm(at + options.debounce_ms, kinds.KEY, (queue, "debounces", options.debounce_id))
+
+
+def hold_unique_key(shard: "Shard", queue: Queue, key: str, job_id: int, expires_at: int) -> None:
+    queue.unique_keys[key] = Key(job_id, expires_at)
+    if expires_at:
+        shard.deadlines.arm(expires_at, kinds.KEY, (queue, "unique_keys", key))
+
+
+def request_remembered(shard: "Shard", record: rec.RequestRemembered) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    refused = {item: Refusal(code, message) for item, code, message in record.refused}
+    reply = PushedBatch(record.ids, refused, dict(record.duplicates))  # type: ignore[arg-type]
+    queue.requests[record.key] = Request(reply, record.expires_at)
+    shard.deadlines.arm(record.expires_at, kinds.KEY, (queue, "requests", record.key))
+
+
+def key_extended(shard: "Shard", record: rec.KeyExtended) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    hold_unique_key(shard, queue, record.key, queue.unique_keys[record.key].job, record.expires_at)
+
+
+APPLY = {
+    rec.Pushed: pushed,
+    rec.RequestRemembered: request_remembered,
+    rec.KeyExtended: key_extended,
+}

@@ -1,0 +1,127 @@
+"""How records about queues, dead letters, retention and keys change the state."""
+
+from typing import TYPE_CHECKING
+
+from stoker.engine import deadlines as kinds
+from stoker.engine.apply_push import hold_unique_key
+from stoker.engine.bucket import Bucket
+from stoker.engine.moves import arm_age, forget, make_waiting
+from stoker.engine.state import FAILED, GONE, T_EVICTED, WAITING, EndedRun
+from stoker.model.ids import SHARD_BITS
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+def queue_configured(shard: "Shard", record: rec.QueueConfigured) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    queue.known = True
+    queue.paused = record.paused
+    queue.concurrency = record.concurrency
+    queue.group_on_retry = record.group_on_retry
+    queue.dead_policy = record.dead_letters
+    if record.rate_limit is None:
+        queue.bucket = None
+    elif record.refill or queue.bucket is None:
+        queue.bucket = Bucket.full(record.rate_limit, record.at)
+    if queue.waiters:
+        shard.dirty.append(queue)
+
+
+def queue_obliterated(shard: "Shard", record: rec.QueueObliterated) -> None:
+    """Forget what is left of a queue; live jobs were cancelled by a record before."""
+    queue = shard.queue(record.tenant, record.queue)
+    for ended in list(queue.retained.entries()):
+        forget(shard, ended, ended.stop - ended.start if type(ended) is EndedRun else 1)
+    for job in queue.dead.values():
+        queue.count(FAILED, -1)
+        shard.index.remove(job.id)
+        job.state = GONE
+    if queue.touched:
+        shard.touched.remove(queue)
+        queue.add_up()
+    waiters = queue.waiters
+    del queue.tenant.queues[queue.name]
+    if waiters:
+        shard.queue(record.tenant, record.queue).waiters = waiters
+
+
+def revived(shard: "Shard", record: rec.Revived) -> None:
+    job = shard.own_job(record.job)
+    queue, detail, options = job.queue, job.details(), job.options
+    del queue.dead[job.id]
+    detail.attempts = detail.crashes = 0
+    detail.cancel = False
+    detail.ended_at = detail.expires_at = detail.next_retry_at = detail.due = 0
+    detail.started_at = detail.lease_until = 0
+    detail.worker = detail.reason = ""
+    detail.revived = True
+    if record.automatic:
+        detail.retry_count += 1
+    queue.tenant.ended_badly.remove(job.id >> SHARD_BITS)
+    if options.unique_key is not None:
+        expires_at = record.at + options.unique_ttl_ms if options.unique_ttl_ms else 0
+        hold_unique_key(shard, queue, options.unique_key, job.id, expires_at)
+    key = queue.custom_ids.get(options.custom_id) if options.custom_id is not None else None
+    if key is not None and key.job == job.id:
+        key.expires_at = 0
+    queue.move(FAILED, WAITING)
+    make_waiting(shard, job)
+
+
+def retry_postponed(shard: "Shard", record: rec.RetryPostponed) -> None:
+    job = shard.own_job(record.job)
+    job.details().next_retry_at = record.next_retry_at
+    shard.deadlines.arm(record.next_retry_at, kinds.DEAD_RETRY, job)
+
+
+def dead_removed(shard: "Shard", record: rec.DeadRemoved) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    for job_id in record.jobs:
+        job = queue.dead.pop(job_id)
+        job.state = GONE
+        shard.index.remove(job_id)
+    queue.count(FAILED, -len(record.jobs))
+    if record.why == "evicted":
+        queue.total(T_EVICTED, len(record.jobs))
+
+
+def removed(shard: "Shard", record: rec.Removed) -> None:
+    for first, count in record.runs:
+        job = shard.index.get(first)
+        if job is not None:
+            forget(shard, job, 1)
+            continue
+        found = shard.index.find_batch(first)
+        assert found is not None
+        run = found[0].ended.find(found[1])
+        assert run is not None
+        forget(shard, run, abs(count))
+
+
+def aged_out(shard: "Shard", record: rec.AgedOut) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    policy = (record.age_ms, record.count)
+    queue.retained.armed.pop(policy, None)
+    oldest = queue.retained.age_out(policy, record.at)
+    if oldest:
+        arm_age(shard, queue, policy, oldest)
+
+
+def keys_forgotten(shard: "Shard", record: rec.KeysForgotten) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    for table, key in record.keys:
+        getattr(queue, table).pop(key, None)
+
+
+APPLY = {
+    rec.QueueConfigured: queue_configured,
+    rec.QueueObliterated: queue_obliterated,
+    rec.Revived: revived,
+    rec.RetryPostponed: retry_postponed,
+    rec.DeadRemoved: dead_removed,
+    rec.Removed: removed,
+    rec.AgedOut: aged_out,
+    rec.KeysForgotten: keys_forgotten,
+}

@@ -1,0 +1,172 @@
+"""Everything that must always be true of a shard, recomputed from its jobs.
+
+Tests call it after every step, recovery after every start. It trusts no counter, index or heap: it recounts.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from stoker.engine import deadlines as kinds
+from stoker.engine.ends import Part
+from stoker.engine.moves import is_due_entry
+from stoker.engine.retained import serial_of, size_of
+from stoker.engine.snapshot import ready_ids
+from stoker.engine.state import (
+    ACTIVE,
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    WAITING,
+    Batch,
+    Job,
+    Queue,
+    Scope,
+    Tenant,
+)
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+def audit(shard: "Shard") -> None:
+    """Raise AssertionError with what is wrong."""
+    parts = [part for entry in shard.index.walk(None, ascending=True) if (part := shard.member(entry)) is not None]
+    _ids_ascend(parts)
+    _counters(shard, parts)
+    _batches(shard)
+    armed = Counter((at, id(holder)) for at, kind, _, holder in shard.deadlines.heap if kind == kinds.LEASE)
+    for part in parts:
+        _job(shard, part, armed)
+    for tenant in shard.tenants.values():
+        _claims(shard, tenant, parts)
+        for queue in tenant.queues.values():
+            own = [part for part in parts if (part.queue if type(part) is Job else part[0].queue) is queue]
+            _queue(shard, queue, own)
+    assert not shard.settling and not shard.dirty and not shard.ended_waits, "something was left undecided"
+
+
+def _ids_ascend(parts: list[Part]) -> None:
+    ids = [part.id if type(part) is Job else part[0].id_at(part[1]) for part in parts]
+    assert ids == sorted(set(ids)), "a job stands in two places, or the index is out of order"
+
+
+def _counters(shard: "Shard", parts: list[Part]) -> None:
+    expected: dict[int, list[int]] = {}
+    shard.add_up()
+    scopes: dict[int, Scope] = {id(shard.scope): shard.scope}
+    for tenant in shard.tenants.values():
+        scopes[id(tenant.scope)] = tenant.scope
+        scopes |= {id(queue.scope): queue.scope for queue in tenant.queues.values()}
+    for part in parts:
+        queue = part.queue if type(part) is Job else part[0].queue
+        for scope in queue.scopes:
+            expected.setdefault(id(scope), [0] * 8)[shard.state_of(part)] += 1
+    for key, scope in scopes.items():
+        assert scope.counts == expected.get(key, [0] * 8), f"counters say {scope.counts}, jobs say {expected.get(key)}"
+        assert min(scope.totals) >= 0, f"a total is negative: {scope.totals}"
+
+
+def _batches(shard: "Shard") -> None:
+    for batch in shard.index.batches():
+        slices = sum(piece.span.left for piece in batch.slices)
+        ended = sum(run.stop - run.start for run in batch.ended)
+        assert batch.left == batch.waiting.left + slices + ended, f"batch {batch.first} has lost count"
+        for span in (batch.waiting, *(piece.span for piece in batch.slices)):
+            assert span.left == span.stop - span.start - len(span.holes or ()), f"a span of batch {batch.first} is off"
+            assert span.left >= 0
+
+
+def _job(shard: "Shard", part: Part, armed: Counter[tuple[int, int]]) -> None:
+    if type(part) is not Job:
+        batch, position, _ = part
+        piece = batch.slices.find(position)
+        assert piece is None or armed[piece.fires_at, id(piece)], "a slice would never expire"
+        assert batch.payloads[position] is not None, "a readable job has lost its payload"
+        return
+    detail, queue = part.detail, part.queue
+    if part.state == ACTIVE:
+        assert detail is not None and detail.token > 0 and detail.attempts > 0, f"job {part.id} is active without a delivery"
+        assert armed[detail.fires_at, id(part)], f"the lease of job {part.id} would never expire"
+    else:
+        assert detail is None or not detail.token, f"job {part.id} is not active but has a token"
+    if part.state == BLOCKED:
+        assert detail is not None and detail.blockers, f"job {part.id} is blocked by nobody"
+        for other in detail.blockers:
+            assert shard.is_live(queue.tenant, other), f"job {part.id} waits for {other}, which has ended"
+            assert part.id in shard.dependents.get(other, ()), f"nobody would tell job {part.id} of the end of {other}"
+    else:
+        assert detail is None or not detail.blockers
+    assert (part.id in queue.dead) == (part.state == FAILED), f"job {part.id}: dead letters and state disagree"
+    if part.options.unique_key is not None and part.state <= ACTIVE:
+        key = queue.unique_keys.get(part.options.unique_key)
+        assert part.options.unique_ttl_ms or key is not None, f"job {part.id} has lost its unique key"
+
+
+def _queue(shard: "Shard", queue: Queue, own: list[Part]) -> None:
+    _ready(queue, own)
+    _delayed(shard, queue, own)
+    for name, group in queue.groups.items():
+        assert [job.id for job in group.lane] == sorted(job.id for job in group.lane), f"group {name} is out of order"
+        assert all(job.state == WAITING and job.options.group_id == name for job in group.lane)
+        active = [p for p in own if type(p) is Job and p.options.group_id == name and p.state == ACTIVE]
+        assert len(active) <= 1, f"group {name} has two active jobs"
+        assert not active or group.holder is active[0], f"group {name} does not know who holds it"
+        assert group.holder is None or group.holder.state in (ACTIVE, DELAYED), f"group {name} is held by nobody"
+        assert group.offered is (group.lane[0] if group.lane and group.holder is None else None)
+        assert group.lane or group.holder, f"group {name} is empty and should be gone"
+    for name, key in queue.unique_keys.items():
+        job = shard.index.get(key.job)
+        assert job is not None and job.state <= ACTIVE, f"unique key {name} is held by a job that is not live"
+    assert len(queue.dead) <= queue.dead_policy.entries_max
+    serials = [serial_of(ended) + n for ended in queue.retained.entries() for n in range(size_of(ended))]
+    assert serials == sorted(set(serials)), "two ended jobs have one number"
+    assert not serials or serials[-1] <= queue.retained.serial
+    for policy, lane in queue.retained.lanes.items():
+        assert not lane or policy in queue.retained.armed, "ended jobs would never be forgotten"
+
+
+def _ready(queue: Queue, own: list[Part]) -> None:
+    expected = set()
+    for part in own:
+        if type(part) is Job:
+            group = queue.groups.get(part.options.group_id) if part.options.group_id is not None else None
+            if part.state == WAITING and (group is None or group.offered is part):
+                expected.add(part.id)
+        elif part[1] in part[0].waiting and not part[0].due:
+            expected.add(part[0].id_at(part[1]))
+    found = list(ready_ids(queue))
+    assert set(found) == expected and len(found) == len(expected), f"ready order has {found}, jobs say {sorted(expected)}"
+    front = queue.ready.front()
+    if found:
+        assert front is not None
+        first = front.id_at(front.waiting.start) if type(front) is Batch else front.id  # type: ignore[union-attr]
+        assert first == found[0], f"the front of the queue is {first}, the order says {found[0]}"
+    else:
+        assert front is None
+
+
+def _delayed(shard: "Shard", queue: Queue, own: list[Part]) -> None:
+    holders = {id(holder) for due, n, holder in queue.delayed if is_due_entry((due, n, holder))}
+    dues = []
+    for part in own:
+        holder = part if type(part) is Job else part[0]
+        if shard.state_of(part) == DELAYED:
+            assert id(holder) in holders, f"{part} would never become due"
+            due = part.detail.due if type(part) is Job and part.detail else part[0].due  # type: ignore[index]
+            dues.append(due)
+    if dues:
+        assert 0 < queue.delayed_armed <= min(dues), f"queue {queue.name} would oversleep"
+
+
+def _claims(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
+    held: Counter[str] = Counter()
+    for part in parts:
+        queue = part.queue if type(part) is Job else part[0].queue
+        if queue.tenant is not tenant or shard.state_of(part) != ACTIVE:
+            continue
+        piece = part.detail if type(part) is Job else part[0].slices.find(part[1])
+        if piece is not None and piece.claim is not None:
+            held[piece.claim] += 1
+    for name, claim in tenant.claims.items():
+        assert claim.held == held.pop(name, 0), f"claim {name} counts {claim.held}"
+    assert not held, f"claims without a record: {held}"

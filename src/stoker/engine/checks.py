@@ -1,0 +1,211 @@
+"""What a caller may send. Raises the errors of the tree; changes nothing.
+
+Messages say what was wrong, what was expected, and what to do.
+"""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from stoker.model import errors
+from stoker.model.limits import DURATION_MS_MAX, INT_MAX, NAME_PATTERN, Limits
+from stoker.model.options import (
+    DEFAULT_OPTIONS,
+    Backoff,
+    BackoffKind,
+    DeadLetterPolicy,
+    Dependency,
+    DependencyPolicy,
+    GroupPolicy,
+    Jitter,
+    Options,
+    RateLimit,
+    UniquePolicy,
+)
+
+_name = NAME_PATTERN.fullmatch
+
+
+def name(value: object, what: str = "queue") -> None:
+    if type(value) is not str or _name(value) is None:
+        raise errors.InvalidRequest(
+            f"invalid {what} name {_short(value)}: 1 to 256 characters out of A-Z a-z 0-9 _ . : - are allowed"
+        )
+
+
+def number(value: object, what: str, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise errors.InvalidRequest(f"invalid {what} {_short(value)}: expected a whole number from {low} to {high}")
+
+
+def duration(value: object, what: str, low: int = 0) -> None:
+    number(value, what, low, DURATION_MS_MAX)
+
+
+def count(value: object, what: str, high: int, low: int = 1) -> None:
+    """A number with an upper limit of its own: beyond it the limit is named."""
+    number(value, what, low, INT_MAX)
+    if value > high:  # type: ignore[operator]
+        raise errors.LimitExceeded(f"{what} {value} is over the limit of {high}: ask for less at a time")
+
+
+def text(value: object, what: str, most: int, least: int = 0) -> None:
+    if type(value) is not str or len(value) < least:
+        raise errors.InvalidRequest(f"invalid {what} {_short(value)}: expected a text of at least {least} characters")
+    if len(value) > most:
+        raise errors.LimitExceeded(f"{what} has {len(value)} characters, the limit is {most}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise errors.InvalidRequest(f"invalid {what}: it holds a lone surrogate and cannot be encoded") from error
+
+
+def key(value: object, what: str, limits: Limits) -> None:
+    text(value, what, limits.key_chars_max, 1)
+
+
+def flag(value: object, what: str) -> None:
+    if type(value) is not bool:
+        raise errors.InvalidRequest(f"invalid {what} {_short(value)}: expected true or false")
+
+
+def choice(value: object, what: str, allowed: object) -> None:
+    if value not in get_args(allowed):
+        raise errors.InvalidRequest(f"invalid {what} {_short(value)}: expected one of {', '.join(get_args(allowed))}")
+
+
+def payload(value: object, limits: Limits, what: str = "payload", most: int | None = None) -> None:
+    if type(value) is not bytes:
+        raise errors.InvalidRequest(f"invalid {what}: expected bytes, got {type(value).__name__}; encode it first")
+    most = limits.payload_bytes_max if most is None else most
+    if len(value) > most:
+        raise errors.LimitExceeded(f"{what} has {len(value)} bytes, the limit is {most}: store it elsewhere and send a reference")
+
+
+def payloads_are_fine(values: Sequence[bytes], limits: Limits) -> bool:
+    """A quick look at a whole batch; `payload` tells for each what is wrong."""
+    return set(map(type, values)) == {bytes} and max(map(len, values)) <= limits.payload_bytes_max
+
+
+def batch(values: Sequence[bytes], each: Sequence[Options] | None, limits: Limits) -> None:
+    if not values:
+        raise errors.InvalidRequest("an empty batch: send at least one job")
+    if len(values) > limits.batch_jobs_max:
+        raise errors.LimitExceeded(
+            f"a batch of {len(values)} jobs is over the limit of {limits.batch_jobs_max}: split it"
+        )
+    if each is not None and len(each) != len(values):
+        raise errors.InvalidRequest(f"{len(values)} payloads but {len(each)} options: send one for each, or none")
+
+
+def ids(values: Sequence[int], limits: Limits, what: str = "ids") -> None:
+    if type(values) is range:
+        whole = True
+    else:
+        whole = set(map(type, values)) <= {int}
+    if not whole:
+        raise errors.InvalidRequest(f"invalid {what}: expected job ids, which are whole numbers")
+    if not values:
+        raise errors.InvalidRequest(f"no {what}: name at least one job")
+    if len(values) > limits.batch_jobs_max:
+        raise errors.LimitExceeded(f"{len(values)} {what} are over the limit of {limits.batch_jobs_max}: split the call")
+
+
+def rate_limit(value: RateLimit) -> None:
+    number(value.count, "rate limit count", 1, 10**9)
+    duration(value.per_ms, "rate limit per_ms", 1)
+    number(value.burst, "rate limit burst", 0, 10**9)
+
+
+def dead_letter_policy(value: DeadLetterPolicy) -> None:
+    number(value.entries_max, "dead letter entries_max", 1, INT_MAX)
+    duration(value.age_ms_max, "dead letter age_ms_max", 1)
+    duration(value.auto_retry_interval_ms, "dead letter auto_retry_interval_ms", 1)
+    number(value.auto_retries_max, "dead letter auto_retries_max", 0, INT_MAX)
+    for field in ("auto_retry", "take_expired", "take_cancelled"):
+        flag(getattr(value, field), f"dead letter {field}")
+
+
+def group_policy(value: GroupPolicy) -> None:
+    choice(value, "group_on_retry", GroupPolicy)
+
+
+def options(value: Options, limits: Limits) -> None:
+    """Every option of a push; whom the edges name is judged later, against the state."""
+    if value is DEFAULT_OPTIONS:
+        return
+    if type(value) is not Options:
+        raise errors.InvalidRequest(f"invalid options: expected Options, got {type(value).__name__}")
+    number(value.priority, "priority", -INT_MAX, INT_MAX)
+    for field in _DURATIONS:
+        duration(getattr(value, field), field)
+    count_range = (("max_attempts", 0), ("max_crashes", 0))
+    for field, low in count_range:
+        number(getattr(value, field), field, low, INT_MAX)
+    number(value.lease_ms, "lease_ms", limits.lease_ms_min, DURATION_MS_MAX)
+    if value.run_at is not None:
+        number(value.run_at, "run_at", 0, INT_MAX // 2)
+    _backoff(value.backoff)
+    choice(value.on_conflict, "on_conflict", UniquePolicy)
+    for field in _KEYS:
+        found = getattr(value, field)
+        if found is not None:
+            key(found, field, limits)
+    for field in ("lifo", "remove_on_complete", "remove_on_fail"):
+        flag(getattr(value, field), field)
+    _optional_retention(value)
+    _tags(value.tags, limits)
+    if value.trace is not None:
+        text(value.trace, "trace", limits.trace_chars_max)
+    if value.parent_id is not None:
+        number(value.parent_id, "parent_id", 1, INT_MAX)
+    if value.depends_on:
+        _depends_on(value.depends_on, limits)
+
+
+_DURATIONS = ("delay_ms", "ttl_ms", "timeout_ms", "unique_ttl_ms", "custom_id_ttl_ms", "debounce_ms")
+_KEYS = ("unique_key", "custom_id", "debounce_id", "group_id")
+
+
+def _backoff(value: Backoff) -> None:
+    if type(value) is not Backoff:
+        raise errors.InvalidRequest(f"invalid backoff: expected Backoff, got {type(value).__name__}")
+    choice(value.kind, "backoff kind", BackoffKind)
+    choice(value.jitter, "backoff jitter", Jitter)
+    duration(value.base_ms, "backoff base_ms")
+    duration(value.cap_ms, "backoff cap_ms")
+
+
+def _optional_retention(value: Options) -> None:
+    if value.keep_completed_age_ms is not None:
+        duration(value.keep_completed_age_ms, "keep_completed_age_ms")
+    if value.keep_completed_count is not None:
+        number(value.keep_completed_count, "keep_completed_count", 0, INT_MAX)
+
+
+def _tags(value: tuple[str, ...], limits: Limits) -> None:
+    if type(value) is not tuple:
+        raise errors.InvalidRequest(f"invalid tags: expected a tuple of texts, got {type(value).__name__}")
+    if len(value) > limits.tags_max:
+        raise errors.LimitExceeded(f"{len(value)} tags are over the limit of {limits.tags_max}")
+    for tag in value:
+        text(tag, "tag", limits.tag_chars_max, 1)
+
+
+def _depends_on(value: tuple[Dependency, ...], limits: Limits) -> None:
+    if type(value) is not tuple:
+        raise errors.InvalidRequest(f"invalid depends_on: expected a tuple, got {type(value).__name__}")
+    if len(value) > limits.depends_on_max:
+        raise errors.LimitExceeded(f"{len(value)} dependencies are over the limit of {limits.depends_on_max}")
+    for edge in value:
+        if type(edge) is not Dependency:
+            raise errors.InvalidRequest(f"invalid dependency {_short(edge)}: expected Dependency(id)")
+        choice(edge.on_failure, "on_failure", DependencyPolicy)
+        if edge.item is None:
+            number(edge.id, "dependency id", 0, INT_MAX)
+        else:
+            number(edge.item, "dependency item", 0, INT_MAX)
+
+
+def _short(value: Any) -> str:
+    shown = ascii(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."

@@ -1,0 +1,273 @@
+"""Deciding about what operators ask for: limits, pauses, cancelling, moving, removing."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stoker.engine import checks
+from stoker.engine.ends import Part, cancel_jobs, fail_for_good, first_id, ids_of, run_of
+from stoker.engine.finishing import hand_back, held_or_raise, wants_cancel
+from stoker.engine.looking import view
+from stoker.engine.retained import ended_at, size_of
+from stoker.engine.state import (
+    ACTIVE,
+    BLOCKED,
+    CANCELLED,
+    COMPLETED,
+    DELAYED,
+    EXPIRED,
+    FAILED,
+    STATES,
+    WAITING,
+    Batch,
+    EndedRun,
+    Job,
+    Queue,
+)
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.limits import INT_MAX
+from stoker.model.states import Reason, State
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+# --- a queue's policy ------------------------------------------------------------------------------
+
+
+def pause(shard: "Shard", tenant: str, command: c.Pause, now: int) -> r.Done:
+    return _configure(shard, tenant, command.queue, now, paused=True)
+
+
+def resume(shard: "Shard", tenant: str, command: c.Resume, now: int) -> r.Done:
+    return _configure(shard, tenant, command.queue, now, paused=False)
+
+
+def set_rate_limit(shard: "Shard", tenant: str, command: c.SetRateLimit, now: int) -> r.Done:
+    if command.limit is not None:
+        checks.rate_limit(command.limit)
+    return _configure(shard, tenant, command.queue, now, rate_limit=command.limit, refill=True)
+
+
+def set_concurrency(shard: "Shard", tenant: str, command: c.SetConcurrency, now: int) -> r.Done:
+    checks.number(command.limit, "concurrency limit", 0, INT_MAX)
+    return _configure(shard, tenant, command.queue, now, concurrency=command.limit)
+
+
+def set_queue_policy(shard: "Shard", tenant: str, command: c.SetQueuePolicy, now: int) -> r.Done:
+    changes: dict[str, object] = {}
+    if command.group_on_retry is not None:
+        checks.group_policy(command.group_on_retry)
+        changes["group_on_retry"] = command.group_on_retry
+    if command.dead_letters is not None:
+        checks.dead_letter_policy(command.dead_letters)
+        changes["dead_letters"] = command.dead_letters
+    done = _configure(shard, tenant, command.queue, now, **changes)
+    queue = shard.queue(tenant, command.queue)
+    surplus = len(queue.dead) - queue.dead_policy.entries_max
+    if surplus > 0:
+        oldest = [job_id for job_id, _ in zip(queue.dead, range(surplus), strict=False)]
+        shard.emit(rec.DeadRemoved(now, tenant, queue.name, oldest, "evicted"))
+    return done
+
+
+def _configure(shard: "Shard", tenant: str, name: str, now: int, **changes: object) -> r.Done:
+    checks.name(name)
+    queue = shard.queue_for_writing(tenant, name)
+    record = rec.QueueConfigured(
+        now,
+        tenant,
+        name,
+        queue.paused,
+        queue.bucket.limit if queue.bucket else None,
+        queue.concurrency,
+        queue.group_on_retry,
+        queue.dead_policy,
+    )
+    shard.emit(msgspec.structs.replace(record, **changes))
+    return r.Done()
+
+
+# --- one job ---------------------------------------------------------------------------------------
+
+
+def cancel(shard: "Shard", tenant: str, command: c.Cancel, now: int) -> r.JobView:
+    part, queue = shard.live(tenant, command.id, "be cancelled")
+    if shard.state_of(part) == ACTIVE:
+        if not wants_cancel(part):
+            shard.emit(rec.CancelRequested(now, tenant, queue.name, command.id))
+        return view(shard, shard.own_job(command.id), now)
+    before = view(shard, part, now)
+    cancel_jobs(shard, queue, [part], CANCELLED, Reason.CANCELLED, now)
+    after = shard.index.get(command.id)
+    if after is not None:
+        return view(shard, after, now)
+    return msgspec.structs.replace(
+        before, state=State.CANCELLED, reason=Reason.CANCELLED, finished_at=now, due=0, blocked_by=()
+    )
+
+
+def promote(shard: "Shard", tenant: str, command: c.Promote, now: int) -> r.Done:
+    part, queue = shard.live(tenant, command.id, "be promoted")
+    if shard.state_of(part) != DELAYED:
+        raise errors.WrongState(f"job {command.id} is {STATES[shard.state_of(part)]}: only a delayed job can be promoted")
+    shard.emit(rec.BecameDue(now, tenant, queue.name, [(command.id, 1)], promoted=True))
+    return r.Done()
+
+
+def change_priority(shard: "Shard", tenant: str, command: c.ChangePriority, now: int) -> r.Done:
+    checks.number(command.priority, "priority", -INT_MAX, INT_MAX)
+    _, queue = shard.live(tenant, command.id, "be reprioritised")
+    shard.emit(rec.Reprioritised(now, tenant, queue.name, command.id, command.priority))
+    return r.Done()
+
+
+def move_to_delayed(shard: "Shard", tenant: str, command: c.MoveToDelayed, now: int) -> r.Done:
+    checks.duration(command.delay_ms, "delay_ms")
+    part, queue = shard.live(tenant, command.id, "be moved to delayed")
+    state = shard.state_of(part)
+    if state == ACTIVE or command.token is not None:
+        held_or_raise(shard, tenant, command.id, command.token)
+        hand_back(shard, [part], {}, command.delay_ms, now)
+    elif state == BLOCKED:
+        raise errors.WrongState(f"job {command.id} is blocked: it cannot be delayed before its dependencies have finished")
+    else:
+        due = now + command.delay_ms if command.delay_ms else 0
+        shard.emit(rec.Delayed(now, tenant, queue.name, command.id, due))
+    return r.Done()
+
+
+def update_payload(shard: "Shard", tenant: str, command: c.UpdatePayload, now: int) -> r.Done:
+    checks.payload(command.payload, shard.limits)
+    _, queue = shard.live_or_dead(tenant, command.id, "be updated")
+    shard.emit(rec.PayloadUpdated(now, tenant, queue.name, command.id, command.payload))
+    return r.Done()
+
+
+def discard(shard: "Shard", tenant: str, command: c.Discard, now: int) -> r.Done:
+    shard.live(tenant, command.id, "be discarded")
+    fail_for_good(shard, command.id, Reason.EXPLICIT_FAIL, now, error="discarded")
+    return r.Done()
+
+
+# --- many jobs -------------------------------------------------------------------------------------
+
+
+def pending_parts(queue: Queue, states: tuple[int, ...], shard: "Shard") -> list[Part]:
+    """The queue's pending jobs in these states, in id order."""
+    parts: list[Part] = [job for job in shard.index.jobs() if job.queue is queue and job.state in states]
+    for batch in shard.index.batches():
+        if batch.queue is queue and (DELAYED if batch.due else WAITING) in states:
+            parts += [(batch, start, stop) for start, stop in batch.waiting.runs()]
+    parts.sort(key=first_id)
+    return parts
+
+
+def drain(shard: "Shard", tenant: str, command: c.Drain, now: int) -> r.Done:
+    checks.name(command.queue)
+    queue = shard.known_queue(tenant, command.queue)
+    if queue is None:
+        return r.Done(0)
+    parts = pending_parts(queue, (WAITING, DELAYED) if command.delayed else (WAITING,), shard)
+    cancel_jobs(shard, queue, parts, CANCELLED, Reason.DRAINED, now)
+    return r.Done(jobs_in(parts))
+
+
+def jobs_in(parts: list[Part]) -> int:
+    return sum(1 if type(part) is Job else part[2] - part[1] for part in parts)
+
+
+def clean(shard: "Shard", tenant: str, command: c.Clean, now: int) -> r.Ids:
+    checks.name(command.queue)
+    checks.duration(command.age_ms, "age_ms")
+    checks.count(command.limit, "limit", shard.limits.batch_jobs_max)
+    try:
+        state = STATES.index(State(command.state))
+    except ValueError as error:
+        raise errors.InvalidRequest(f"unknown state {command.state!r}: expected one of {', '.join(STATES)}") from error
+    if state == ACTIVE:
+        raise errors.InvalidRequest("active jobs cannot be cleaned: cancel them, or let their leases end")
+    queue = shard.known_queue(tenant, command.queue)
+    if queue is None:
+        return r.Ids([])
+    before = now - command.age_ms
+    if state == FAILED:
+        return _clean_dead(shard, queue, before, command.limit, now)
+    if state in (COMPLETED, CANCELLED, EXPIRED):
+        return _clean_retained(shard, queue, state, before, command.limit, now)
+    parts = cut(pending_parts(queue, (state,), shard), command.limit, before)
+    ids = [job_id for part in parts for job_id in sorted(ids_of(part))]
+    cancel_jobs(shard, queue, parts, CANCELLED, Reason.CLEANED, now)
+    return r.Ids(ids)
+
+
+def cut(parts: list[Part], limit: int, pushed_until: int) -> list[Part]:
+    """The first `limit` jobs that were pushed by then."""
+    found: list[Part] = []
+    for part in parts:
+        if (part.pushed_at if type(part) is Job else part[0].pushed_at) > pushed_until:
+            continue
+        jobs = 1 if type(part) is Job else part[2] - part[1]
+        if jobs > limit and type(part) is not Job:
+            batch, start, stop = part
+            part = (batch, start, start + limit) if batch.step > 0 else (batch, stop - limit, stop)
+            jobs = limit
+        found.append(part)
+        limit -= jobs
+        if not limit:
+            break
+    return found
+
+
+def _clean_dead(shard: "Shard", queue: Queue, before: int, limit: int, now: int) -> r.Ids:
+    ids = [job.id for job in queue.dead.values() if job.details().ended_at <= before][:limit]
+    if ids:
+        shard.emit(rec.DeadRemoved(now, queue.tenant.name, queue.name, ids, "purged"))
+    return r.Ids(ids)
+
+
+def _clean_retained(shard: "Shard", queue: Queue, state: int, before: int, limit: int, now: int) -> r.Ids:
+    runs: list[tuple[int, int]] = []
+    ids: list[int] = []
+    for ended in queue.retained.entries():
+        if ended.state != state or ended_at(ended) > before:
+            continue
+        jobs = min(size_of(ended), limit - len(ids))
+        if type(ended) is EndedRun:
+            batch: Batch = ended.batch
+            ids += batch.ids(ended.start, ended.start + jobs)
+            runs.append((batch.id_at(ended.start), jobs if batch.step > 0 else -jobs))
+        else:
+            assert type(ended) is Job
+            ids.append(ended.id)
+            runs.append((ended.id, 1))
+        if len(ids) == limit:
+            break
+    if runs:
+        shard.emit(rec.Removed(now, queue.tenant.name, queue.name, runs))
+    return r.Ids(ids)
+
+
+def obliterate(shard: "Shard", tenant: str, command: c.Obliterate, now: int) -> r.Done:
+    checks.name(command.queue)
+    queue = shard.known_queue(tenant, command.queue)
+    if queue is None:
+        return r.Done(0)
+    counts = queue.scope.counts
+    if counts[ACTIVE] and not command.force:
+        raise errors.QueueActive(f"queue {command.queue} has {counts[ACTIVE]} active jobs: let them end, or use force")
+    before = sum(counts)
+    parts: list[Part] = pending_parts(queue, (WAITING, DELAYED, BLOCKED, ACTIVE), shard)
+    for batch in shard.index.batches():
+        if batch.queue is queue:
+            parts += [(batch, start, stop) for piece in batch.slices for start, stop in piece.span.runs()]
+    parts.sort(key=first_id)
+    if parts:
+        runs = [run_of(part) for part in parts]
+        shard.emit(rec.Ended(now, tenant, queue.name, CANCELLED, Reason.OBLITERATED, runs))
+    shard.emit(rec.QueueObliterated(now, tenant, queue.name))
+    shard.settle_edges(now)
+    return r.Done(before)

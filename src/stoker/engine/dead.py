@@ -1,0 +1,101 @@
+"""Deciding about dead letters: listing, counting, sending back to work, throwing away."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from stoker.engine import checks
+from stoker.engine.looking import view
+from stoker.engine.state import Job, Queue
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.limits import INT_MAX
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+def list_dead(shard: "Shard", tenant: str, command: c.ListDead, now: int) -> r.Page:
+    checks.name(command.queue)
+    checks.count(command.limit, "limit", shard.limits.browse_jobs_max)
+    queue = shard.known_queue(tenant, command.queue)
+    found: list[r.JobView] = []
+    if queue is None:
+        return r.Page(found)
+    for job in _after(queue, command.after):
+        detail = job.details()
+        if command.entered_from is not None and detail.ended_at < command.entered_from:
+            continue
+        if command.entered_before is not None and detail.ended_at >= command.entered_before:
+            continue
+        if command.reason is not None and detail.reason != command.reason:
+            continue
+        if command.tag is not None and command.tag not in job.options.tags:
+            continue
+        if len(found) == command.limit:
+            return r.Page(found, found[-1].id)
+        found.append(view(shard, job, now))
+    return r.Page(found)
+
+
+def _after(queue: Queue, after: int | None) -> Iterator[Job]:
+    """The entries behind the one where the last page ended; all of them if that one has left since."""
+    jobs = iter(queue.dead.values())
+    if after is not None and after in queue.dead:
+        for job in jobs:
+            if job.id == after:
+                break
+    return jobs
+
+
+def get_dead_stats(shard: "Shard", tenant: str, command: c.GetDeadStats, now: int) -> r.DeadStats:
+    checks.name(command.queue)
+    queue = shard.known_queue(tenant, command.queue)
+    dead = queue.dead if queue is not None else {}
+    reasons = Counter(str(job.details().reason) for job in dead.values())
+    oldest = next((job.details().ended_at for job in dead.values()), None)
+    return r.DeadStats(len(dead), dict(sorted(reasons.items())), oldest)
+
+
+def _chosen(queue: Queue | None, ids: list[int] | None, reason: str | None) -> list[int]:
+    if queue is None:
+        return []
+    chosen = queue.dead if ids is None else [job_id for job_id in dict.fromkeys(ids) if job_id in queue.dead]
+    return [job_id for job_id in chosen if reason is None or queue.dead[job_id].details().reason == reason]
+
+
+def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r.Retried:
+    checks.name(command.queue)
+    if command.ids is not None:
+        checks.ids(command.ids, shard.limits)
+    if command.limit is not None:
+        checks.number(command.limit, "limit", 1, INT_MAX)
+    queue = shard.known_queue(tenant, command.queue)
+    ids = list(command.ids) if command.ids is not None else None
+    refused = {job_id: "not_found" for job_id in ids or () if queue is None or job_id not in queue.dead}
+    revived: list[int] = []
+    for job_id in _chosen(queue, ids, command.reason)[: command.limit]:
+        assert queue is not None
+        if key_is_taken(queue, queue.dead[job_id]):
+            refused[job_id] = "wrong_state"
+            continue
+        shard.emit(rec.Revived(now, tenant, queue.name, job_id))
+        revived.append(job_id)
+    return r.Retried(revived, refused) if refused else r.Retried(revived)
+
+
+def key_is_taken(queue: Queue, job: Job) -> bool:
+    """Whether a live job holds the unique key of this dead letter."""
+    return job.options.unique_key is not None and job.options.unique_key in queue.unique_keys
+
+
+def purge_dead(shard: "Shard", tenant: str, command: c.PurgeDead, now: int) -> r.Done:
+    checks.name(command.queue)
+    if command.ids is not None:
+        checks.ids(command.ids, shard.limits)
+    queue = shard.known_queue(tenant, command.queue)
+    ids = _chosen(queue, list(command.ids) if command.ids is not None else None, command.reason)
+    if ids:
+        shard.emit(rec.DeadRemoved(now, tenant, command.queue, ids, "purged"))
+    return r.Done(len(ids))

@@ -1,0 +1,396 @@
+"""Deciding about what workers say of their deliveries: done, failed, handed back, still at it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from stoker.engine import checks
+from stoker.engine.backoff import delay_ms
+from stoker.engine.edges import settle
+from stoker.engine.ends import Part, cancel_jobs, fail_for_good, ids_of, outcome_state, run_of
+from stoker.engine.state import ACTIVE, CANCELLED, STATES, Batch, Job, Queue, Slice, Tenant
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.ids import STEP
+from stoker.model.states import Reason, State
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+# --- finding deliveries ----------------------------------------------------------------------------
+
+
+def held(
+    shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens
+) -> tuple[list[Part], dict[int, str]]:
+    """The deliveries that the caller holds, in the order named, and a code for each id that is not one of them."""
+    if len(ids) > 1:
+        whole = _held_run(shard, tenant, ids, tokens)
+        if whole is not None:
+            return [whole], {}
+    parts: list[Part] = []
+    refused: dict[int, str] = {}
+    seen: set[int] = set()
+    last: tuple[Batch, int, int] | None = None
+    for place, job_id in enumerate(ids):
+        token = tokens if tokens is None or type(tokens) is int else tokens[place]  # type: ignore[index]
+        found, code = _held_one(shard, tenant, job_id, token)
+        if found is None or job_id in seen:
+            refused.setdefault(job_id, code or ("wrong_state" if token is None else "lost_lease"))
+            continue
+        seen.add(job_id)
+        if type(found) is Job:
+            parts.append(found)
+            last = None
+            continue
+        batch, position, _ = found  # type: ignore[misc]
+        if last is not None and last[0] is batch and last[2] == position and batch.slices.find(position) is batch.slices.find(last[1]):
+            last = parts[-1] = (batch, last[1], position + 1)
+        else:
+            last = (batch, position, position + 1)
+            parts.append(last)
+    # an id that was settled by its first mention is only refused for the second one
+    return parts, refused
+
+
+def _held_run(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> Part | None:
+    """The common case in one look: all ids are neighbours in one slice. Comparing with a range is C speed."""
+    if tokens is not None and type(tokens) is not int:
+        return None
+    first, step = ids[0], STEP if ids[-1] > ids[0] else -STEP
+    expected = range(first, first + step * len(ids), step)
+    if ids != expected and list(ids) != list(expected):
+        return None
+    found = shard.index.find_batch(first)
+    if found is None or shard.index.get(first) is not None:
+        return None
+    batch, position = found
+    piece = batch.slices.find(position)
+    if piece is None or batch.step != step or batch.queue.tenant.name != tenant:
+        return None
+    stop = position + len(ids)
+    if (tokens is not None and tokens != piece.token) or stop > piece.span.stop or piece.span.run(position, stop) != stop:
+        return None
+    return batch, position, stop
+
+
+def _held_one(shard: "Shard", tenant: str, job_id: int, token: int | None) -> tuple[Part | None, str]:
+    job = shard.index.get(job_id)
+    if job is not None:
+        if job.queue.tenant.name != tenant:
+            return None, "not_found"
+        if job.state != ACTIVE or job.detail is None:
+            return None, "wrong_state" if token is None else "lost_lease"
+        if token is not None and token != job.detail.token:
+            return None, "lost_lease"
+        return job, ""
+    found = shard.index.find_batch(job_id)
+    if found is None or found[0].queue.tenant.name != tenant:
+        return None, "not_found"
+    batch, position = found
+    piece = batch.slices.find(position)
+    if piece is None:
+        if position in batch.waiting or batch.ended.find(position) is not None:
+            return None, "wrong_state" if token is None else "lost_lease"
+        return None, "not_found"
+    if token is not None and token != piece.token:
+        return None, "lost_lease"
+    return (batch, position, position + 1), ""
+
+
+def by_queue(parts: Iterable[Part]) -> list[tuple[Queue, list[Part]]]:
+    """Parts of the same queue together: slots, groups and records are a queue's own."""
+    queues: dict[int, tuple[Queue, list[Part]]] = {}
+    for part in parts:
+        queue = part.queue if type(part) is Job else part[0].queue
+        queues.setdefault(id(queue), (queue, []))[1].append(part)
+    return list(queues.values())
+
+
+def wants_cancel(part: Part) -> bool:
+    """Whether somebody asked to cancel it while it ran; such a job is always one of its own."""
+    return type(part) is Job and part.detail is not None and part.detail.cancel
+
+
+def check_settling(shard: "Shard", ids: Sequence[int], tokens: c.Tokens) -> None:
+    checks.ids(ids, shard.limits)
+    if tokens is not None and type(tokens) is not int:
+        if type(tokens) is str or len(tokens) != len(ids):  # type: ignore[arg-type]
+            raise errors.InvalidRequest("tokens: send one for all, one for each id, or none")
+
+
+# --- ack -------------------------------------------------------------------------------------------
+
+
+def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
+    if len(command.ids) == 1 and command.results is None:
+        job = shard.index.get(command.ids[0])
+        if job is not None and job.state == ACTIVE and job.queue.tenant.name == tenant and _proves(command.tokens, job):
+            return _ack_one(shard, job, now)
+    check_settling(shard, command.ids, command.tokens)
+    check_results(shard, command.ids, command.results)
+    parts, refused = held(shard, tenant, command.ids, command.tokens)
+    results = None
+    if command.results is not None:
+        results = dict(zip(reversed(command.ids), reversed(command.results), strict=True))  # the first mention counts
+    return complete(shard, parts, refused, results, now)
+
+
+def _proves(tokens: c.Tokens, job: Job) -> bool:
+    return tokens is None or (type(tokens) is int and tokens == job.detail.token)  # type: ignore[union-attr]
+
+
+def _ack_one(shard: "Shard", job: Job, now: int) -> r.Settled:
+    """The rest of this function's module for the most common ack: one job of its own, no result."""
+    queue = job.queue
+    shard.emit(rec.Completed(now, queue.tenant.name, queue.name, [run_of(job)]))
+    if shard.settling:
+        settle(shard, now)
+    return ONE_SETTLED
+
+
+ONE_SETTLED = r.Settled(1)
+
+
+def check_results(shard: "Shard", ids: Sequence[int], results: Sequence[bytes | None] | None) -> None:
+    if results is None:
+        return
+    if len(results) != len(ids):
+        raise errors.InvalidRequest(f"{len(ids)} ids but {len(results)} results: send one for each, or none")
+    for result in results:
+        if result is not None:
+            checks.payload(result, shard.limits, "result", shard.limits.result_bytes_max)
+
+
+def complete(
+    shard: "Shard", parts: list[Part], refused: dict[int, str], results: dict[int, bytes | None] | None, now: int
+) -> r.Settled:
+    count = 0
+    for queue, own in by_queue(parts):
+        found = None
+        if results is not None:
+            found = [results.get(job_id) for part in own for job_id in ids_of(part)]
+        runs = [run_of(part) for part in own]
+        count += sum(abs(run.count) for run in runs)
+        shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found))
+    if shard.settling:
+        settle(shard, now)
+    return r.Settled(count, refused) if refused else r.Settled(count)
+
+
+# --- fail ------------------------------------------------------------------------------------------
+
+
+def fail(shard: "Shard", tenant: str, command: c.Fail, now: int) -> r.Failed:
+    check_settling(shard, command.ids, command.tokens)
+    if command.delay_ms is not None:
+        checks.duration(command.delay_ms, "delay_ms")
+    for what in ("error", "error_class", "stack"):
+        checks.text(getattr(command, what), what, 2**31)
+    parts, refused = held(shard, tenant, command.ids, command.tokens)
+    error = clip(command.error, shard.limits.error_chars_max)
+    stack = clip(command.stack, shard.limits.stack_chars_max)
+    error_class = clip(command.error_class, shard.limits.key_chars_max)
+    outcomes = []
+    for part in parts:
+        for job_id in ids_of(part):
+            outcomes.append(
+                fail_delivery(
+                    shard,
+                    job_id,
+                    Reason.FAILED,
+                    now,
+                    error=error,
+                    error_class=error_class,
+                    stack=stack,
+                    retry=command.retry,
+                    delay=command.delay_ms,
+                )
+            )
+    return r.Failed(outcomes, refused) if refused else r.Failed(outcomes)
+
+
+def clip(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+DEAD_REASONS = {Reason.FAILED: Reason.MAX_ATTEMPTS, Reason.TIMEOUT: Reason.TIMEOUT, Reason.STALLED: Reason.STALLED}
+"""What a dead letter says when its last attempt ended so."""
+
+
+def fail_delivery(
+    shard: "Shard",
+    job_id: int,
+    reason: Reason,
+    at: int,
+    *,
+    error: str = "",
+    error_class: str = "",
+    stack: str = "",
+    retry: bool = True,
+    delay: int | None = None,
+) -> r.FailedJob:
+    """One delivery failed, whoever says so: tried again, dead, or cancelled if that was asked for."""
+    part, queue = shard.part(job_id)
+    if wants_cancel(part):
+        cancel_jobs(shard, queue, [part], CANCELLED, Reason.CANCELLED, at)
+        return r.FailedJob(job_id, STATES[outcome_state(queue, CANCELLED)])
+    options = part.options if type(part) is Job else part[0].options
+    detail = part.detail if type(part) is Job else None
+    attempts = detail.attempts if detail else 1
+    crashes = (detail.crashes if detail else 0) + (reason == Reason.STALLED)
+    dead: Reason | None = None
+    if not retry:
+        dead = Reason.EXPLICIT_FAIL
+    elif reason == Reason.STALLED and options.max_crashes and crashes >= options.max_crashes:
+        dead = Reason.WORKER_LOST
+    elif options.max_attempts and attempts >= options.max_attempts:
+        dead = DEAD_REASONS[reason]
+    if dead is not None:
+        fail_for_good(shard, job_id, dead, at, error=error, error_class=error_class, stack=stack, delivery=reason)
+        return r.FailedJob(job_id, State.FAILED)
+    if delay is None:
+        delay = delay_ms(options.backoff, attempts, shard.settings.seed, job_id)
+    due = at + delay if delay else 0
+    shard.emit(
+        rec.Retrying(at, queue.tenant.name, queue.name, run_of(part), reason, due, error, error_class, stack)
+    )
+    return r.FailedJob(job_id, State.DELAYED if due else State.WAITING, due)
+
+
+# --- release, extend -------------------------------------------------------------------------------
+
+
+def release(shard: "Shard", tenant: str, command: c.Release, now: int) -> r.Settled:
+    check_settling(shard, command.ids, command.tokens)
+    checks.duration(command.delay_ms, "delay_ms")
+    parts, refused = held(shard, tenant, command.ids, command.tokens)
+    return hand_back(shard, parts, refused, command.delay_ms, now)
+
+
+def hand_back(shard: "Shard", parts: list[Part], refused: dict[int, str], delay: int, now: int) -> r.Settled:
+    count = 0
+    due = now + delay if delay else 0
+    for queue, own in by_queue(parts):
+        runs = [run_of(part) for part in own if not wants_cancel(part)]
+        count += sum(abs(run.count) for run in runs)
+        if runs:
+            shard.emit(rec.Released(now, queue.tenant.name, queue.name, runs, due))
+        for part in own:
+            if wants_cancel(part):
+                count += 1
+                cancel_jobs(shard, queue, [part], CANCELLED, Reason.CANCELLED, now)
+    return r.Settled(count, refused) if refused else r.Settled(count)
+
+
+def extend(shard: "Shard", tenant: str, command: c.Extend, now: int) -> r.Extended:
+    check_settling(shard, command.ids, command.tokens)
+    if command.lease_ms is not None:
+        checks.duration(command.lease_ms, "lease_ms", shard.limits.lease_ms_min)
+    parts, refused = held(shard, tenant, command.ids, command.tokens)
+    return prolong(shard, parts, refused, command.lease_ms, now)
+
+
+def prolong(shard: "Shard", parts: list[Part], refused: dict[int, str], lease_ms: int | None, now: int) -> r.Extended:
+    count, until = 0, 0
+    for queue, own in by_queue(parts):
+        runs = [(run.first, run.count) for run in map(run_of, own)]
+        count += sum(abs(jobs) for _, jobs in runs)
+        until = max(until, *(lease_end(part, lease_ms, now) for part in own))
+        shard.emit(rec.Extended(now, queue.tenant.name, queue.name, runs, lease_ms))
+    cancelled = [part.id for part in parts if type(part) is Job and wants_cancel(part)]
+    return r.Extended(count, until, refused, cancelled)
+
+
+def lease_end(part: Part, lease_ms: int | None, now: int) -> int:
+    if lease_ms is None:
+        lease: Slice | object | None = part.detail if type(part) is Job else part[0].slices.find(part[1])
+        assert lease is not None
+        lease_ms = lease.lease_ms  # type: ignore[attr-defined]
+    return now + lease_ms  # type: ignore[operator]
+
+
+# --- claims ----------------------------------------------------------------------------------------
+
+
+def ack_claim(shard: "Shard", tenant: str, command: c.AckClaim, now: int) -> r.Settled:
+    for result in command.results.values():
+        checks.payload(result, shard.limits, "result", shard.limits.result_bytes_max)
+    parts = claim_parts(shard, tenant, command.claim)
+    results = dict(command.results) if command.results else None
+    return complete(shard, parts, {}, results, now)  # type: ignore[arg-type]
+
+
+def release_claim(shard: "Shard", tenant: str, command: c.ReleaseClaim, now: int) -> r.Settled:
+    return hand_back(shard, claim_parts(shard, tenant, command.claim), {}, 0, now)
+
+
+def extend_claim(shard: "Shard", tenant: str, command: c.ExtendClaim, now: int) -> r.Extended:
+    if command.lease_ms is not None:
+        checks.duration(command.lease_ms, "lease_ms", shard.limits.lease_ms_min)
+    return prolong(shard, claim_parts(shard, tenant, command.claim), {}, command.lease_ms, now)
+
+
+def claim_parts(shard: "Shard", tenant: str, name: str) -> list[Part]:
+    checks.key(name, "claim", shard.limits)
+    found: Tenant | None = shard.tenants.get(tenant)
+    claim = found.claims.get(name) if found else None
+    if claim is None:
+        raise errors.NotFound(f"claim {name!r} not found: it never held a job, or is forgotten")
+    return shard.claimed_parts(claim, name)
+
+
+# --- progress, logs, partial results ---------------------------------------------------------------
+
+
+def set_progress(shard: "Shard", tenant: str, command: c.SetProgress, now: int) -> r.Done:
+    checks.number(command.percent, "percent", 0, 100)
+    checks.text(command.message, "message", shard.limits.message_chars_max)
+    queue = held_or_raise(shard, tenant, command.id, command.token)
+    shard.emit(
+        rec.Progressed(now, tenant, queue.name, command.id, command.percent, command.message)
+    )
+    return r.Done()
+
+
+def append_partial(shard: "Shard", tenant: str, command: c.AppendPartial, now: int) -> r.Done:
+    checks.payload(command.data, shard.limits, "data")
+    if command.index is not None:
+        checks.number(command.index, "index", 0, 2**53 - 1)
+    queue = held_or_raise(shard, tenant, command.id, command.token)
+    job = shard.index.get(command.id)
+    index = command.index
+    if index is None:
+        index = job.detail.next_chunk if job is not None and job.detail is not None else 0
+    shard.emit(rec.PartialAdded(now, tenant, queue.name, command.id, index, command.data))
+    return r.Done()
+
+
+def append_log(shard: "Shard", tenant: str, command: c.AppendLog, now: int) -> r.Done:
+    checks.text(command.message, "message", 2**31)
+    checks.text(command.level, "level", 32, 1)
+    if command.token is not None:
+        queue = held_or_raise(shard, tenant, command.id, command.token)
+    else:
+        _, queue = shard.live_or_dead(tenant, command.id, "be logged to")
+    message = clip(command.message, shard.limits.log_line_chars_max)
+    shard.emit(rec.Logged(now, tenant, queue.name, command.id, command.level, message))
+    return r.Done()
+
+
+def held_or_raise(shard: "Shard", tenant: str, job_id: int, token: int | None) -> Queue:
+    check_settling(shard, (job_id,), token)
+    part, code = _held_one(shard, tenant, job_id, token)
+    if part is None:
+        raise errors.BY_CODE[code](f"job {job_id}: {REFUSED[code]}")
+    return part.queue if type(part) is Job else part[0].queue
+
+
+REFUSED: dict[str, str] = {
+    "not_found": "job not found: it never was, is forgotten, or belongs to somebody else",
+    "lost_lease": "its lease ended or it was settled; do not use its outcome",
+    "wrong_state": "it is not active",
+}
+

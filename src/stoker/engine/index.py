@@ -1,0 +1,131 @@
+"""From a job id to the job.
+
+Jobs of their own stand in blocks of neighbouring ids, batches in a list sorted by their lowest id. No
+dictionary grows with the backlog, so none ever stalls the loop by being resized; and walking in id
+order needs no sort of everything.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+
+from stoker.engine.state import Batch, Job
+from stoker.model.ids import SHARD_BITS
+
+BLOCK_BITS = SHARD_BITS + 10
+"""1,024 neighbouring jobs a block."""
+
+COMPACT_MIN = 64
+
+
+class Index:
+    """All readable jobs of a shard."""
+
+    __slots__ = ("_batches", "_block_numbers", "_blocks", "_gone", "_lowest")
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[int, Job]] = {}
+        self._block_numbers: list[int] = []
+        self._lowest: list[int] = []
+        self._batches: list[Batch] = []
+        self._gone = 0
+
+    # --- jobs of their own -----------------------------------------------------------------------
+
+    def get(self, job_id: int) -> Job | None:
+        block = self._blocks.get(job_id >> BLOCK_BITS)
+        return block.get(job_id) if block is not None else None
+
+    def add(self, job: Job) -> None:
+        number = job.id >> BLOCK_BITS
+        block = self._blocks.get(number)
+        if block is None:
+            block = self._blocks[number] = {}
+            if not self._block_numbers or number > self._block_numbers[-1]:
+                self._block_numbers.append(number)
+            else:
+                insort(self._block_numbers, number)
+        block[job.id] = job
+
+    def remove(self, job_id: int) -> None:
+        number = job_id >> BLOCK_BITS
+        block = self._blocks[number]
+        del block[job_id]
+        if not block:
+            del self._blocks[number]
+            del self._block_numbers[bisect_left(self._block_numbers, number)]
+
+    # --- batches ---------------------------------------------------------------------------------
+
+    def add_batch(self, batch: Batch) -> None:
+        self._lowest.append(batch.lowest)
+        self._batches.append(batch)
+
+    def batch_gone(self) -> None:
+        """A batch has nothing readable left; it is taken out when enough of them have gathered."""
+        self._gone += 1
+        if self._gone > COMPACT_MIN and self._gone * 2 > len(self._batches):
+            self._batches = [batch for batch in self._batches if batch.left]
+            self._lowest = [batch.lowest for batch in self._batches]
+            self._gone = 0
+
+    def find_batch(self, job_id: int) -> tuple[Batch, int] | None:
+        """The batch whose range has this id, and the position; the position may have left the batch."""
+        at = bisect_right(self._lowest, job_id) - 1
+        if at < 0:
+            return None
+        batch = self._batches[at]
+        position = (job_id - batch.first) // batch.step
+        return (batch, position) if 0 <= position < batch.count else None
+
+    # --- walking ---------------------------------------------------------------------------------
+
+    def jobs(self) -> Iterator[Job]:
+        for number in self._block_numbers:
+            block = self._blocks[number]
+            for job_id in sorted(block):
+                yield block[job_id]
+
+    def batches(self) -> Iterator[Batch]:
+        return (batch for batch in self._batches if batch.left)
+
+    def walk(self, after: int | None, ascending: bool) -> Iterator[Job | tuple[Batch, int]]:
+        """Every job after an id, in id order: jobs of their own, and (batch, position) for the others' candidates."""
+        singles = self._walk_jobs(after, ascending)
+        members = self._walk_batches(after, ascending)
+        sign = 1 if ascending else -1
+        job, member = next(singles, None), next(members, None)
+        while job is not None or member is not None:
+            if member is None or (job is not None and job.id * sign < member[0].id_at(member[1]) * sign):
+                assert job is not None
+                yield job
+                job = next(singles, None)
+            else:
+                yield member
+                member = next(members, None)
+
+    def _walk_jobs(self, after: int | None, ascending: bool) -> Iterator[Job]:
+        numbers = self._block_numbers
+        if after is not None and ascending:
+            numbers = numbers[bisect_left(numbers, after >> BLOCK_BITS) :]
+        elif after is not None:
+            numbers = numbers[: bisect_right(numbers, after >> BLOCK_BITS)]
+        for number in numbers if ascending else reversed(numbers):
+            block = self._blocks[number]
+            for job_id in sorted(block, reverse=not ascending):
+                if after is None or (job_id > after if ascending else job_id < after):
+                    yield block[job_id]
+
+    def _walk_batches(self, after: int | None, ascending: bool) -> Iterator[tuple[Batch, int]]:
+        batches = self._batches
+        if after is not None and ascending:
+            batches = batches[max(0, bisect_right(self._lowest, after) - 1) :]
+        elif after is not None:
+            batches = batches[: bisect_left(self._lowest, after)]
+        for batch in batches if ascending else reversed(batches):
+            if not batch.left:
+                continue
+            upwards = ascending == (batch.step > 0)
+            for position in range(batch.count) if upwards else range(batch.count - 1, -1, -1):
+                job_id = batch.id_at(position)
+                if after is None or (job_id > after if ascending else job_id < after):
+                    yield batch, position

@@ -1,0 +1,306 @@
+"""Answers that change nothing: jobs, logs, pages, reasons for waiting, counters."""
+
+from typing import TYPE_CHECKING
+
+from stoker.engine import checks
+from stoker.engine.ends import Part
+from stoker.engine.parking import Parked
+from stoker.engine.state import (
+    ACTIVE,
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    STATES,
+    WAITING,
+    Batch,
+    Job,
+    Queue,
+    Scope,
+)
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.states import State
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+def get_job(shard: "Shard", tenant: str, command: c.GetJob, now: int) -> r.JobView:
+    return view(shard, shard.readable(tenant, command.id), now)
+
+
+def find_job(shard: "Shard", tenant: str, command: c.FindJob, now: int) -> r.JobView:
+    checks.key(command.custom_id, "custom_id", shard.limits)
+    if command.queue is not None:
+        checks.name(command.queue)
+    found = shard.tenants.get(tenant)
+    for name, queue in sorted(found.queues.items()) if found else ():
+        key = queue.custom_ids.get(command.custom_id)
+        if key is not None and command.queue in (None, name):
+            job = shard.index.get(key.job)
+            if job is not None:
+                return view(shard, job, now)
+    raise errors.NotFound(f"job not found: no readable job has the custom id {command.custom_id!r}")
+
+
+def get_logs(shard: "Shard", tenant: str, command: c.GetLogs, now: int) -> r.Logs:
+    part = shard.readable(tenant, command.id)
+    logs = part.detail.logs if type(part) is Job and part.detail is not None else None
+    return r.Logs(list(logs or ()))
+
+
+def get_partials(shard: "Shard", tenant: str, command: c.GetPartials, now: int) -> r.Partials:
+    part = shard.readable(tenant, command.id)
+    partials = part.detail.partials if type(part) is Job and part.detail is not None else None
+    return r.Partials(list(partials or ()))
+
+
+def wait_job(shard: "Shard", tenant: str, command: c.WaitJob, now: int) -> "r.Ended | Parked":
+    checks.count(command.wait_ms, "wait_ms", shard.limits.wait_ms_max, 0)
+    job = view(shard, shard.readable(tenant, command.id), now)
+    if job.finished_at or not command.wait_ms:
+        return ended(job)
+    parked = Parked(tenant, command, now + command.wait_ms)
+    shard.job_waiters.setdefault(command.id, []).append(parked)
+    shard.park_until(parked)
+    return parked
+
+
+def ended(job: r.JobView) -> r.Ended:
+    return r.Ended(job.id, job.state, bool(job.finished_at), job.result, job.reason, job.error)
+
+
+# --- views -----------------------------------------------------------------------------------------
+
+
+def view(shard: "Shard", part: Part, now: int) -> r.JobView:
+    if type(part) is Job:
+        return _view_job(part)
+    batch, position, _ = part  # type: ignore[misc]
+    return _view_member(batch, position)
+
+
+def _view_job(job: Job) -> r.JobView:
+    detail = job.detail
+    state = STATES[job.state]
+    if detail is None:
+        return r.JobView(
+            id=job.id, queue=job.queue.name, state=state, payload=job.payload, options=job.options, pushed_at=job.pushed_at
+        )
+    active = job.state == ACTIVE
+    dead = None
+    if job.state == FAILED:
+        dead = r.DeadLetter(detail.reason, detail.ended_at, detail.expires_at, detail.retry_count, detail.next_retry_at)
+    return r.JobView(
+        id=job.id,
+        queue=job.queue.name,
+        state=state,
+        payload=job.payload,
+        options=job.options,
+        pushed_at=job.pushed_at,
+        attempts=detail.attempts,
+        crashes=detail.crashes,
+        due=detail.due if job.state == DELAYED else 0,
+        blocked_by=tuple(detail.blockers or ()),
+        started_at=detail.started_at,
+        lease_until=detail.lease_until if active else 0,
+        worker=detail.worker,
+        claim=detail.claim,
+        cancel_requested=detail.cancel,
+        finished_at=detail.ended_at,
+        result=detail.result,
+        reason=detail.reason,
+        error=detail.error,
+        stack=detail.stack,
+        progress=r.Progress(detail.percent, detail.message),
+        history=tuple(detail.history or ()),
+        dead=dead,
+    )
+
+
+def _view_member(batch: Batch, position: int) -> r.JobView:
+    payload = batch.payloads[position]
+    assert payload is not None
+    job_id, name, options, pushed_at = batch.id_at(position), batch.queue.name, batch.options, batch.pushed_at
+    common = {"id": job_id, "queue": name, "payload": payload, "options": options, "pushed_at": pushed_at}
+    if position in batch.waiting:
+        state = State.DELAYED if batch.due else State.WAITING
+        return r.JobView(**common, state=state, due=batch.due)  # type: ignore[arg-type]
+    piece = batch.slices.find(position)
+    if piece is not None:
+        return r.JobView(
+            **common,  # type: ignore[arg-type]
+            state=State.ACTIVE,
+            attempts=1,
+            started_at=piece.started_at,
+            lease_until=piece.lease_until,
+            worker=piece.worker,
+            claim=piece.claim,
+        )
+    run = batch.ended.find(position)
+    assert run is not None
+    return r.JobView(
+        **common,  # type: ignore[arg-type]
+        state=STATES[run.state],
+        attempts=1 if run.started_at else 0,
+        started_at=run.started_at,
+        worker=run.worker,
+        finished_at=run.ended_at,
+        reason=run.reason,
+        result=run.results[position - run.origin] if run.results is not None else None,
+    )
+
+
+# --- pages -----------------------------------------------------------------------------------------
+
+
+def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
+    checks.count(command.limit, "limit", shard.limits.browse_jobs_max)
+    if command.queue is not None:
+        checks.name(command.queue)
+    if command.state is not None and command.state not in STATES:
+        raise errors.InvalidRequest(f"unknown state {command.state!r}: expected one of {', '.join(STATES)}")
+    found: list[r.JobView] = []
+    for entry in shard.index.walk(command.after, command.ascending):
+        queue = entry.queue if type(entry) is Job else entry[0].queue  # type: ignore[index]
+        if queue.tenant.name != tenant or command.queue not in (None, queue.name):
+            continue
+        options = entry.options if type(entry) is Job else entry[0].options  # type: ignore[index]
+        if command.tag is not None and command.tag not in options.tags:
+            continue
+        if command.group_id not in (None, options.group_id):
+            continue
+        part = shard.member(entry)
+        if part is None or not _pushed_between(part, command) or not _in_state(shard, part, command.state):
+            continue
+        if len(found) == command.limit:
+            return r.Page(found, found[-1].id)
+        found.append(view(shard, part, now))
+    return r.Page(found)
+
+
+def _pushed_between(part: Part, command: c.Browse) -> bool:
+    pushed_at = part.pushed_at if type(part) is Job else part[0].pushed_at
+    if command.pushed_from is not None and pushed_at < command.pushed_from:
+        return False
+    return command.pushed_before is None or pushed_at < command.pushed_before
+
+
+def _in_state(shard: "Shard", part: Part, state: State | None) -> bool:
+    return state is None or STATES[shard.state_of(part)] == state
+
+
+# --- why -------------------------------------------------------------------------------------------
+
+
+def why(shard: "Shard", tenant: str, command: c.Why, now: int) -> r.Waiting:
+    part = shard.readable(tenant, command.id)
+    state = shard.state_of(part)
+    queue = part.queue if type(part) is Job else part[0].queue
+    if state not in (WAITING, DELAYED, BLOCKED):
+        return r.Waiting(state=STATES[state])
+    limited = None
+    if queue.bucket is not None and not queue.bucket.available(now):
+        limited = queue.bucket.next_at(now)
+    detail = part.detail if type(part) is Job else None
+    due = None
+    if state == DELAYED:
+        due = detail.due if detail is not None else part[0].due  # type: ignore[index]
+    return r.Waiting(
+        state=STATES[state],
+        paused=queue.paused,
+        rate_limited_until=limited,
+        no_free_slot=bool(queue.concurrency) and queue.scope.counts[ACTIVE] >= queue.concurrency,
+        group_busy_with=_group_busy_with(part) if type(part) is Job else None,
+        blocked_by=tuple(detail.blockers or ()) if detail is not None else (),
+        delayed_until=due,
+        jobs_ahead=_jobs_ahead(queue, part) if state == WAITING else 0,
+    )
+
+
+def _group_busy_with(job: Job) -> int | None:
+    group = job.queue.groups.get(job.options.group_id) if job.options.group_id is not None else None
+    if group is None:
+        return None
+    if group.holder is not None:
+        return group.holder.id if group.holder is not job else None
+    if job.state == WAITING and group.lane and group.lane[0] is not job:
+        return group.lane[0].id
+    return None
+
+
+def _jobs_ahead(queue: Queue, part: Part) -> int:
+    """Waiting jobs that come first in the total order, and in the job's own group."""
+    if type(part) is Job:
+        mine, group_id, own_id = place(part.options.priority, part.options.lifo, part.order), part.options.group_id, part.id
+    else:
+        batch, position, _ = part
+        mine, group_id, own_id = place(batch.options.priority, batch.options.lifo, batch.order_at(position)), None, 0
+    ahead = 0
+    for entry in queue.ready.entries():
+        if type(entry) is Batch:
+            ahead += _batch_ahead(entry, mine)
+        elif type(entry) is Job and entry.options.group_id is None:
+            ahead += place(entry.options.priority, entry.options.lifo, entry.order) < mine
+    for name, group in queue.groups.items():
+        for other in group.lane:
+            first = place(other.options.priority, other.options.lifo, other.order) < mine
+            ahead += first or (name == group_id and other.id < own_id)
+    return ahead
+
+
+def _batch_ahead(batch: Batch, mine: tuple[int, int, int]) -> int:
+    level = place(batch.options.priority, batch.options.lifo, 0)[:2]
+    if level != mine[:2]:
+        return batch.waiting.left if level < mine[:2] else 0
+    stop = mine[2] - batch.order_at(0)
+    return sum(min(end, stop) - start for start, end in batch.waiting.runs() if start < stop)
+
+
+def place(priority: int, lifo: bool, order: int) -> tuple[int, int, int]:
+    return -priority, 0 if lifo else 1, order
+
+
+# --- queues and counters ---------------------------------------------------------------------------
+
+
+def list_queues(shard: "Shard", tenant: str, command: c.ListQueues, now: int) -> r.Queues:
+    found = shard.tenants.get(tenant)
+    return r.Queues(sorted(name for name, queue in found.queues.items() if queue.known) if found else [])
+
+
+def get_queue(shard: "Shard", tenant: str, command: c.GetQueue, now: int) -> r.QueueView:
+    checks.name(command.queue)
+    queue = shard.known_queue(tenant, command.queue)
+    if queue is None:
+        raise errors.NotFound(f"queue {command.queue} not found: push to it or configure it first")
+    return r.QueueView(
+        name=queue.name,
+        paused=queue.paused,
+        rate_limit=queue.bucket.limit if queue.bucket else None,
+        concurrency=queue.concurrency,
+        group_on_retry=queue.group_on_retry,
+        dead_letters=queue.dead_policy,
+    )
+
+
+def get_stats(shard: "Shard", tenant: str, command: c.GetStats, now: int) -> r.Stats:
+    scope: Scope | None = None
+    if command.queue is not None:
+        checks.name(command.queue)
+        queue = shard.known_queue(tenant, command.queue)
+        shard.add_up()
+        scope = queue.scope if queue is not None else None
+    elif tenant in shard.tenants:
+        shard.add_up()
+        scope = shard.tenants[tenant].scope
+    return stats_of(scope, now)
+
+
+def stats_of(scope: Scope | None, now: int) -> r.Stats:
+    if scope is None:
+        return r.Stats(r.Counts(), r.Totals())
+    return r.Stats(r.Counts(*scope.counts), r.Totals(*scope.totals), scope.last_minute(now // 1000))
+
+

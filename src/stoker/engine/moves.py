@@ -1,0 +1,407 @@
+"""The moves that all changes of state are made of. Called by `apply_*.py` alone.
+
+There is one way into each place and one way out of `active` (`leave_active`), so that no path can forget to
+free a slot, a group, a key, a claim or somebody who waits.
+"""
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from stoker.engine import deadlines as kinds
+from stoker.engine.spans import Span
+from stoker.engine.state import (
+    ACTIVE,
+    BLOCKED,
+    CANCELLED,
+    COMPLETED,
+    DELAYED,
+    EXPIRED,
+    FAILED,
+    GONE,
+    T_CANCELLED,
+    T_EXPIRED,
+    WAITING,
+    Batch,
+    Claim,
+    EndedRun,
+    Group,
+    Job,
+    Queue,
+    Slice,
+)
+from stoker.model.ids import SHARD_BITS
+from stoker.model.options import DEFAULT_OPTIONS, Options
+
+if TYPE_CHECKING:
+    from stoker.engine.retained import Ended
+    from stoker.engine.shard import Shard
+
+
+# --- waiting and delayed ---------------------------------------------------------------------------
+
+
+def make_waiting(shard: "Shard", job: Job, *, fresh: bool = False) -> None:
+    """Put a job in its place in the ready order; `fresh` ones are the youngest of their queue."""
+    queue = job.queue
+    job.state = WAITING
+    group_id = job.options.group_id
+    if group_id is not None:
+        join_lane(queue, job)
+    elif fresh:
+        queue.ready.add_new(job)
+    else:
+        queue.ready.add(job)
+    if queue.waiters:
+        shard.dirty.append(queue)
+
+
+def leave_waiting(job: Job) -> None:
+    """Take a job out of the ready order; its state must have changed already."""
+    queue = job.queue
+    if job.options.group_id is None:
+        queue.ready.left()
+        return
+    group = queue.groups[job.options.group_id]
+    group.lane.remove(job)
+    offer(queue, group)
+    drop_idle_group(queue, job.options.group_id, group)
+
+
+def make_delayed(shard: "Shard", entry: Job | Batch, due: int) -> None:
+    queue = entry.queue
+    if type(entry) is Job:
+        entry.state = DELAYED
+        entry.details().due = due
+    else:
+        assert type(entry) is Batch
+        entry.due = due
+    heappush(queue.delayed, (due, shard.number_next(), entry))
+    arm_due(shard, queue)
+
+
+def arm_due(shard: "Shard", queue: Queue) -> None:
+    """See to it that the queue is looked at when its next delayed entry is due."""
+    delayed = queue.delayed
+    while delayed and not is_due_entry(delayed[0]):
+        heappop(delayed)
+        queue.delayed_stale = max(0, queue.delayed_stale - 1)
+    if delayed and (not queue.delayed_armed or delayed[0][0] < queue.delayed_armed):
+        queue.delayed_armed = delayed[0][0]
+        shard.deadlines.arm(delayed[0][0], kinds.DUE, queue)
+
+
+def leave_delayed(job: Job) -> None:
+    """A delayed job goes elsewhere: its entry in the heap is stale now."""
+    queue = job.queue
+    if job.detail is not None:
+        job.detail.due = 0
+    queue.delayed_stale += 1
+    if queue.delayed_stale > 32 and queue.delayed_stale * 5 > len(queue.delayed):
+        queue.delayed = [entry for entry in queue.delayed if is_due_entry(entry)]
+        heapify(queue.delayed)
+        queue.delayed_stale = 0
+
+
+def is_due_entry(entry: tuple[int, int, Job | Batch]) -> bool:
+    """Whether an entry of a delayed heap still says the truth."""
+    due, _, holder = entry
+    if type(holder) is Batch:
+        return holder.due == due and holder.waiting.left > 0
+    assert type(holder) is Job
+    return holder.state == DELAYED and holder.detail is not None and holder.detail.due == due
+
+
+# --- groups ----------------------------------------------------------------------------------------
+
+
+def join_lane(queue: Queue, job: Job) -> None:
+    """Take the place by push order among the group's waiting jobs."""
+    assert job.options.group_id is not None
+    group = queue.groups.get(job.options.group_id)
+    if group is None:
+        group = queue.groups[job.options.group_id] = Group()
+    if group.holder is job:
+        group.holder = None
+    lane = group.lane
+    if not lane or job.id > lane[-1].id:
+        lane.append(job)
+    elif job.id < lane[0].id:
+        lane.appendleft(job)
+    else:
+        group.lane = deque(sorted([*lane, job], key=lambda other: other.id))
+    offer(queue, group)
+
+
+def offer(queue: Queue, group: Group) -> None:
+    """Let the head of an idle group, and nobody else of it, stand in the ready order."""
+    head = group.lane[0] if group.lane and group.holder is None else None
+    if group.offered is head:
+        return
+    if group.offered is not None:
+        queue.ready.left()
+    group.offered = head
+    if head is not None:
+        queue.ready.add(head)
+
+
+def free_group(shard: "Shard", job: Job) -> None:
+    """The job no longer holds its group."""
+    queue, group_id = job.queue, job.options.group_id
+    group = queue.groups.get(group_id) if group_id is not None else None
+    if group is None or group_id is None or group.holder is not job:
+        return
+    group.holder = None
+    offer(queue, group)
+    drop_idle_group(queue, group_id, group)
+    if queue.waiters:
+        shard.dirty.append(queue)
+
+
+def drop_idle_group(queue: Queue, group_id: str, group: Group) -> None:
+    if not group.lane and group.holder is None:
+        del queue.groups[group_id]
+
+
+# --- batches ---------------------------------------------------------------------------------------
+
+
+def split(shard: "Shard", batch: Batch, position: int) -> Job:
+    """Make a waiting, delayed or active job of a batch a job of its own, in the same state."""
+    payload = batch.payloads[position]
+    assert payload is not None
+    piece = batch.slices.find(position)
+    job = Job(batch.id_at(position), batch.queue, batch.options, payload, batch.pushed_at, ACTIVE)
+    shard.index.add(job)
+    if piece is not None:
+        detail = job.details()
+        detail.attempts = 1
+        detail.token = piece.token
+        detail.worker = piece.worker
+        detail.claim = piece.claim
+        detail.started_at = piece.started_at
+        detail.lease_ms = piece.lease_ms
+        detail.lease_until = piece.lease_until
+        detail.fires_at = piece.fires_at
+        shard.deadlines.arm(piece.fires_at, kinds.LEASE, job)
+        shrink_slice(shard, piece, position, position + 1)
+    else:
+        batch.waiting.remove(position, position + 1)
+        if batch.due:
+            make_delayed(shard, job, batch.due)
+        else:
+            job.state = WAITING
+            batch.queue.ready.add(job)
+        arm_ttl(shard, job)
+    leave_batch(shard, batch, position, position + 1)
+    return job
+
+
+def shrink_slice(shard: "Shard", piece: Slice, start: int, stop: int) -> None:
+    """Positions leave a delivery."""
+    piece.span.remove(start, stop)
+    if not piece.span.left:
+        piece.batch.slices.remove(piece)
+        shard.disarmed()
+
+
+def leave_batch(shard: "Shard", batch: Batch, start: int, stop: int) -> None:
+    """Positions are no longer readable in their batch."""
+    batch.left -= stop - start
+    if batch.left:
+        batch.payloads[start:stop] = [None] * (stop - start)
+    else:
+        batch.payloads = []
+        shard.index.batch_gone()
+
+
+def arm_ttl(shard: "Shard", entry: Job | Batch, not_before: int = 0) -> None:
+    if entry.options.ttl_ms:
+        shard.deadlines.arm(max(not_before, entry.pushed_at + entry.options.ttl_ms), kinds.TTL, entry)
+
+
+# --- deliveries ------------------------------------------------------------------------------------
+
+
+def fires_at(options: Options, started_at: int, lease_until: int) -> int:
+    """When a delivery fails by itself."""
+    if options.timeout_ms:
+        return min(lease_until, started_at + options.timeout_ms)
+    return lease_until
+
+
+def leave_active(shard: "Shard", job: Job, at: int, *, hold: bool = False) -> None:
+    """The one way out of a delivery. The caller moves the job on; with `hold` its group waits for it."""
+    detail = job.detail
+    assert detail is not None
+    if detail.claim is not None:
+        release_claim(shard, job.queue, detail.claim, 1, at)
+        detail.claim = None
+    detail.token = 0
+    detail.fires_at = 0
+    shard.disarmed()
+    if not hold and job.options.group_id is not None:
+        free_group(shard, job)
+    if job.queue.waiters:
+        shard.dirty.append(job.queue)
+
+
+def leave_active_run(shard: "Shard", piece: Slice, start: int, stop: int, at: int) -> None:
+    """The same for neighbouring jobs of one slice."""
+    queue = piece.batch.queue
+    if piece.claim is not None:
+        release_claim(shard, queue, piece.claim, stop - start, at)
+    shrink_slice(shard, piece, start, stop)
+    if queue.waiters:
+        shard.dirty.append(queue)
+
+
+def release_claim(shard: "Shard", queue: Queue, name: str, jobs: int, at: int) -> None:
+    claim: Claim = queue.tenant.claims[name]
+    claim.held -= jobs
+    if not claim.held:
+        claim.expires_at = at + shard.settings.claim_ttl_ms
+        shard.deadlines.arm(claim.expires_at, kinds.CLAIM, (queue.tenant, name))
+
+
+# --- ends ------------------------------------------------------------------------------------------
+
+
+def retention_of(shard: "Shard", options: Options) -> tuple[int, int] | None:
+    """(age, count) for which an ended job stays readable; None = not at all."""
+    if options is DEFAULT_OPTIONS:
+        return shard.default_retention
+    retention = shard.settings.retention
+    age = options.keep_completed_age_ms
+    count = options.keep_completed_count
+    age = retention.completed_age_ms if age is None else age
+    count = retention.completed_count if count is None else count
+    return (age, count) if age and count else None
+
+
+def end_job(shard: "Shard", job: Job, state: int, at: int, reason: str = "") -> None:
+    """A job that has left its place ends: as completed, cancelled or expired it is retained, or forgotten."""
+    detail = job.details()
+    detail.ended_at = at
+    detail.reason = reason
+    settle_end(shard, job, state, at)
+    policy = retention_of(shard, job.options)
+    if policy is None or (state == COMPLETED and job.options.remove_on_complete):
+        shard.index.remove(job.id)
+        job.state = GONE
+        return
+    job.state = state
+    queue = job.queue
+    queue.counts[state] += 1
+    retained = queue.retained
+    detail.serial = retained.serial + 1
+    retained.add(job, 1, policy)
+    if policy not in retained.armed:
+        arm_age(shard, queue, policy, at)
+
+
+def settle_end(shard: "Shard", job: Job, state: int, at: int) -> None:
+    """What every end of a job brings with it, dead letters included: keys, edges, groups, those who wait."""
+    options, queue = job.options, job.queue
+    if options.group_id is not None:
+        free_group(shard, job)
+    if options.unique_key is not None:
+        key = queue.unique_keys.get(options.unique_key)
+        if key is not None and key.job == job.id:
+            del queue.unique_keys[options.unique_key]
+    if options.custom_id is not None:
+        let_custom_id_expire(shard, queue, options, job.id, at)
+    if state != COMPLETED:
+        sequence = job.id >> SHARD_BITS
+        queue.tenant.ended_badly.add(sequence, sequence + 1)
+    if shard.dependents and job.id in shard.dependents:
+        shard.settling.append((job.id, state))
+    if shard.job_waiters and job.id in shard.job_waiters:
+        shard.ended_waits.append(job.id)
+
+
+def let_custom_id_expire(shard: "Shard", queue: Queue, options: Options, job_id: int, at: int) -> None:
+    assert options.custom_id is not None
+    key = queue.custom_ids.get(options.custom_id)
+    if key is None or key.job != job_id:
+        return
+    if not options.custom_id_ttl_ms:
+        del queue.custom_ids[options.custom_id]
+        return
+    key.expires_at = at + options.custom_id_ttl_ms
+    shard.deadlines.arm(key.expires_at, kinds.KEY, (queue, "custom_ids", options.custom_id))
+
+
+def end_run(
+    shard: "Shard",
+    batch: Batch,
+    start: int,
+    stop: int,
+    state: int,
+    at: int,
+    *,
+    piece: Slice | None = None,
+    reason: str = "",
+    results: list[bytes | None] | None = None,
+) -> None:
+    """Neighbouring jobs of a batch that have left their place end together. Counts are the caller's."""
+    queue, options = batch.queue, batch.options
+    if state != COMPLETED:
+        low = min(batch.id_at(start), batch.id_at(stop - 1)) >> SHARD_BITS
+        queue.tenant.ended_badly.add(low, low + stop - start)
+    if shard.dependents or shard.job_waiters:
+        note_ended(shard, batch.ids(start, stop), state)
+    policy = retention_of(shard, options)
+    if policy is None or (state == COMPLETED and options.remove_on_complete):
+        leave_batch(shard, batch, start, stop)
+        return
+    run = EndedRun(batch, start, start, stop, state, at, queue.retained.serial + 1, reason=reason, results=results)
+    if piece is not None:
+        run.started_at, run.worker = piece.started_at, piece.worker
+    batch.ended.add(run)
+    queue.count(state, stop - start)
+    queue.retained.add(run, stop - start, policy)
+    arm_age(shard, queue, policy, at)
+
+
+def note_ended(shard: "Shard", ids: range, state: int) -> None:
+    """Find those of many ended jobs that somebody depends on or waits for."""
+    for table, found in ((shard.dependents, shard.settling), (shard.job_waiters, shard.ended_waits)):
+        keys: list[int] = [i for i in table if i in ids] if len(table) < len(ids) else [i for i in ids if i in table]
+        for job_id in sorted(keys, reverse=ids.step < 0):
+            found.append((job_id, state) if table is shard.dependents else job_id)  # type: ignore[arg-type]
+
+
+def arm_age(shard: "Shard", queue: Queue, policy: tuple[int, int], ended_at: int) -> None:
+    """Look at a lane of retained jobs when its oldest has reached its age."""
+    retained = queue.retained
+    if policy in retained.lanes and policy not in retained.armed:
+        retained.armed[policy] = ended_at + policy[0]
+        shard.deadlines.arm(ended_at + policy[0], kinds.AGE, (queue, policy))
+
+
+def forget(shard: "Shard", ended: "Ended", jobs: int) -> None:
+    """The first `jobs` of an ended job or run are no longer readable."""
+    if type(ended) is EndedRun:
+        batch = ended.batch
+        batch.queue.count(ended.state, -jobs)
+        start = ended.start
+        ended.start += jobs
+        if ended.start >= ended.stop:
+            batch.ended.remove(ended)
+        leave_batch(shard, batch, start, start + jobs)
+        return
+    assert type(ended) is Job
+    ended.queue.counts[ended.state] -= 1
+    if not ended.queue.touched:
+        ended.queue.touch()
+    shard.index.remove(ended.id)
+    ended.state = GONE
+
+
+def total_of(state: int) -> int:
+    return T_CANCELLED if state == CANCELLED else T_EXPIRED
+
+
+PENDING = (WAITING, DELAYED, BLOCKED)
+ENDED_STATES = (COMPLETED, FAILED, CANCELLED, EXPIRED)

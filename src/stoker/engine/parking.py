@@ -1,0 +1,52 @@
+"""Commands that wait: pulls for a job, waits for the end of one.
+
+They are nobody's state: not journaled, not recovered. Whoever asked keeps the `Parked` value and gets the reply
+through the shard's effects. A pull over queues of several shards is parked in each; the first answer counts.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from stoker.model import commands as c
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+class Parked:
+    """A command whose reply is still to come."""
+
+    __slots__ = ("command", "done", "expires_at", "tenant")
+
+    def __init__(self, tenant: str, command: c.Command[Any], expires_at: int) -> None:
+        self.tenant = tenant
+        self.command = command
+        self.expires_at = expires_at
+        self.done = False
+
+    def give_up(self) -> None:
+        """Nobody waits for the reply any more: it will get no job."""
+        self.done = True
+
+
+def park(shard: "Shard", tenant: str, command: c.Pull, now: int) -> Parked:
+    """Let a pull wait in each of its queues."""
+    parked = Parked(tenant, command, now + command.wait_ms)
+    register(shard, parked, command.queues)
+    return parked
+
+
+def register(shard: "Shard", parked: Parked, queues: Sequence[str]) -> None:
+    """Wait here for these queues, perhaps in other shards too."""
+    for name in dict.fromkeys(queues):
+        queue = shard.queue(parked.tenant, name)
+        drop_given_up(queue.waiters)
+        queue.waiters.append(parked)
+        shard.dirty.append(queue)
+    shard.park_until(parked)
+
+
+def drop_given_up(waiters: Any) -> None:
+    """Keep a list of waiters from filling with those who are gone."""
+    while waiters and waiters[0].done:
+        waiters.popleft()

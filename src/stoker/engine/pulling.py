@@ -1,0 +1,183 @@
+"""Deciding about pulls: who may be taken now, who waits for it, and when the next chance is."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stoker.engine import checks
+from stoker.engine import deadlines as kinds
+from stoker.engine.apply_delivery import start_job, start_run
+from stoker.engine.ends import run_of
+from stoker.engine.moves import is_due_entry
+from stoker.engine.parking import Parked, park
+from stoker.engine.state import ACTIVE, Job, Queue
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+EMPTY = r.Delivery()
+
+
+def pull(shard: "Shard", tenant: str, command: c.Pull, now: int) -> "r.Delivery | Parked":
+    check_pull(shard, command)
+    for name in command.queues:
+        if type(name) is not str or shard.known_queue(tenant, name) is None:
+            checks.name(name)  # those that exist were checked when they were made
+    if command.claim is not None:
+        claimed = reread_claim(shard, tenant, command.claim)
+        if claimed is not None:
+            return claimed
+    delivery = dispatch(shard, tenant, command, now)
+    if delivery is not None:
+        return delivery
+    if command.wait_ms:
+        return park(shard, tenant, command, now)
+    return r.Delivery(next_at=next_chance(shard, tenant, command.queues, now))
+
+
+def check_pull(shard: "Shard", command: c.Pull) -> None:
+    limits, count = shard.limits, command.count
+    if not command.queues or type(command.queues) is str:
+        raise errors.InvalidRequest("no queues: name at least one, in a list")
+    if type(count) is not int or not 0 < count <= limits.pull_jobs_max:
+        checks.count(count, "count", limits.pull_jobs_max)
+    if command.wait_ms:
+        checks.count(command.wait_ms, "wait_ms", limits.wait_ms_max, 0)
+    if command.worker != "":
+        checks.text(command.worker, "worker", limits.key_chars_max)
+    if command.lease_ms is not None:
+        checks.duration(command.lease_ms, "lease_ms", limits.lease_ms_min)
+    if command.claim is not None:
+        checks.key(command.claim, "claim", limits)
+
+
+def dispatch(shard: "Shard", tenant: str, command: c.Pull, now: int) -> r.Delivery | None:
+    """Take what can be taken, from the queues in the order given; None when there is nothing."""
+    found = shard.tenants.get(tenant)
+    if found is None:
+        return None
+    token, left, runs = shard.token + 1, command.count, []
+    for name in command.queues:
+        queue = found.queues.get(name)
+        if queue is not None:
+            taken = take(shard, queue, left, token, command, now, runs)
+            left -= taken
+            if not left:
+                break
+    return r.Delivery(token, runs) if runs else None
+
+
+def capacity(queue: Queue, most: int, now: int) -> int:
+    """How many jobs pause, slots and rate allow to start."""
+    if queue.paused:
+        return 0
+    if queue.concurrency:
+        most = min(most, queue.concurrency - queue.scope.counts[ACTIVE])
+    if queue.bucket is not None:
+        most = min(most, queue.bucket.available(now))
+    return max(0, most)
+
+
+def take(
+    shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, now: int, delivered: list[r.Run]
+) -> int:
+    """Start up to `most` jobs of one queue: one record, applied run by run, since each run decides the next."""
+    left = most if queue.bucket is None and not queue.concurrency and not queue.paused else capacity(queue, most, now)
+    taken = 0
+    record: rec.Started | None = None
+    while left:
+        front = queue.ready.front_run(left)
+        if front is None:
+            break
+        entry, jobs = front
+        if record is None:
+            record = rec.Started(
+                now, queue.tenant.name, queue.name, token, command.worker, command.lease_ms, command.claim, []
+            )
+        lease_until = now + (entry.options.lease_ms if command.lease_ms is None else command.lease_ms)
+        if type(entry) is Job:
+            run = run_of(entry)
+            ids, payloads = (entry.id,), (entry.payload,)
+            start_job(shard, queue, record, run, entry)
+        else:
+            start = entry.waiting.start  # type: ignore[union-attr]
+            run = run_of((entry, start, start + jobs))  # type: ignore[arg-type]
+            payloads = entry.payloads[start : start + jobs]  # type: ignore[union-attr]
+            ids = entry.ids(start, start + jobs)  # type: ignore[union-attr]
+            start_run(shard, queue, record, run)
+        delivered.append(r.Run(queue.name, ids, payloads, entry.options, run.attempt + 1, run.pushed_at, lease_until))
+        record.runs.append(run)
+        left -= jobs
+        taken += jobs
+    if record is not None:
+        shard.records.append(record)
+    return taken
+
+
+def next_chance(shard: "Shard", tenant: str, queues: Sequence[str], now: int) -> int | None:
+    """The earliest time at which one of the queues may have something, as far as it is known."""
+    found = shard.tenants.get(tenant)
+    times = [time for name in queues if found and name in found.queues for time in chances(found.queues[name], now)]
+    return min(times, default=None)
+
+
+def chances(queue: Queue, now: int) -> list[int]:
+    if queue.paused:
+        return []
+    times = []
+    if queue.delayed:
+        due = min((entry[0] for entry in queue.delayed[:1] if is_due_entry(entry)), default=None)
+        if due is None:
+            due = min((entry[0] for entry in queue.delayed if is_due_entry(entry)), default=None)
+        if due is not None:
+            times.append(due)
+    if queue.bucket is not None and not queue.bucket.available(now) and queue.ready.front() is not None:
+        times.append(queue.bucket.next_at(now))
+    return times
+
+
+def reread_claim(shard: "Shard", tenant: str, name: str) -> r.Delivery | None:
+    """The jobs still held under a claim; None when there is no such claim."""
+    found = shard.tenants.get(tenant)
+    claim = found.claims.get(name) if found else None
+    if claim is None:
+        return None
+    runs = [
+        shard.delivered_run(part) for part in shard.claimed_parts(claim, name)
+    ]
+    return r.Delivery(claim.token, runs)
+
+
+# --- waiting pulls ---------------------------------------------------------------------------------
+
+
+def serve(shard: "Shard", queue: Queue, now: int) -> None:
+    """Answer the pulls that wait for this queue, first come first served, as long as it has something for them."""
+    waiters = queue.waiters
+    while waiters:
+        parked: Parked = waiters[0]
+        if parked.done:
+            waiters.popleft()
+            continue
+        delivery = None
+        if queue.ready.front() is not None and capacity(queue, 1, now):
+            assert type(parked.command) is c.Pull
+            delivery = dispatch(shard, parked.tenant, parked.command, now)
+        if delivery is None:
+            arm_refill(shard, queue, now)
+            return
+        waiters.popleft()
+        shard.answer(parked, delivery)
+
+
+def arm_refill(shard: "Shard", queue: Queue, now: int) -> None:
+    """Somebody waits for a rate limit: look again when its next token is there."""
+    if queue.bucket is None or queue.paused or queue.bucket.available(now) or queue.ready.front() is None:
+        return
+    at = queue.bucket.next_at(now)
+    if queue.refill_armed <= now or at < queue.refill_armed:
+        queue.refill_armed = at
+        shard.deadlines.arm(at, kinds.REFILL, queue)

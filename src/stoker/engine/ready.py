@@ -1,0 +1,197 @@
+"""The ready jobs of a queue in the total order (-priority, lane, order).
+
+A small heap of *levels*, one for each (-priority, lane) in use. A level is a deque of jobs and batches in
+ascending order, and a small heap for what comes back into the middle of it. New jobs go to an end of the
+deque, retried ones mostly to the other: O(1) and 8 bytes a job, where a heap of tuples costs 130.
+
+Entries leave lazily: one that is no longer valid is dropped when it reaches the front, and all of them
+are swept when they exceed a fifth. A job that left and came back may stand twice; both places are the
+same, and the first one pulled makes the other invalid.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+
+from stoker.engine.state import WAITING, Batch, Job
+
+Entry = Job | Batch
+LevelKey = tuple[int, int]
+
+SWEEP_MIN = 32
+
+DEFAULT_LEVEL = (0, 1)
+
+
+class Level:
+    """One priority and lane."""
+
+    __slots__ = ("early", "key", "line", "number")
+
+    def __init__(self, key: LevelKey) -> None:
+        self.key = key
+        self.line: deque[Entry] = deque()
+        self.early: list[tuple[int, int, Entry]] = []
+        self.number = 0
+
+    def valid(self, entry: Entry) -> bool:
+        if type(entry) is Batch:
+            return entry.waiting.left > 0 and not entry.due
+        assert type(entry) is Job
+        if entry.state != WAITING:
+            return False
+        options = entry.options
+        if options.priority != -self.key[0]:
+            return False
+        if options.group_id is None:
+            return True
+        group = entry.queue.groups.get(options.group_id)
+        return group is not None and group.offered is entry
+
+
+class Ready:
+    """What can be pulled from a queue, limits and pauses aside."""
+
+    __slots__ = ("_heap", "_levels", "size", "stale")
+
+    def __init__(self) -> None:
+        self._levels: dict[LevelKey, Level] = {}
+        self._heap: list[LevelKey] = []
+        self.size = 0
+        self.stale = 0
+
+    def _level(self, entry: Entry) -> Level:
+        options = entry.options
+        key = (-options.priority, 0 if options.lifo else 1)
+        level = self._levels.get(key)
+        if level is None:
+            level = self._levels[key] = Level(key)
+            heappush(self._heap, key)
+        return level
+
+    def add_default(self, job: Job) -> None:
+        """`add_new` for a job of priority 0 in the fifo lane."""
+        self.size += 1
+        level = self._levels.get(DEFAULT_LEVEL)
+        if level is None:
+            level = self._level(job)
+        level.line.append(job)
+
+    def add_new(self, entry: Entry) -> None:
+        """An entry younger than all others of its level."""
+        self.size += 1
+        if entry.options.lifo:
+            self._level(entry).line.appendleft(entry)
+        else:
+            self._level(entry).line.append(entry)
+
+    def add(self, entry: Entry) -> None:
+        """An entry that may belong anywhere in its level."""
+        self.size += 1
+        level = self._level(entry)
+        line = level.line
+        if not line or entry.order > line[-1].last_order:
+            line.append(entry)
+        elif entry.last_order < line[0].order:
+            line.appendleft(entry)
+        else:
+            level.number += 1
+            heappush(level.early, (entry.order, level.number, entry))
+
+    def left(self) -> None:
+        """An entry has become invalid where it stands."""
+        self.stale += 1
+        if self.stale > SWEEP_MIN and self.stale * 5 > self.size:
+            self._sweep()
+
+    def front(self) -> Entry | None:
+        """The entry to be pulled next."""
+        found = self._front()
+        return found[0] if found else None
+
+    def front_run(self, most: int) -> tuple[Entry, int] | None:
+        """The entry to be pulled next, and how many jobs may be taken from it before another entry's turn."""
+        found = self._front()
+        if found is None:
+            return None
+        entry, bound = found
+        if type(entry) is Job:
+            return entry, 1
+        assert type(entry) is Batch
+        waiting = entry.waiting
+        stop = waiting.start + most
+        if bound is not None:
+            stop = min(stop, waiting.start + bound - entry.order)
+        return entry, waiting.run(waiting.start, stop) - waiting.start
+
+    def _front(self) -> tuple[Entry, int | None] | None:
+        """The front entry and the order at which another one of its level comes in between, if one does."""
+        heap = self._heap
+        while heap:
+            level = self._levels[heap[0]]
+            line = level.line
+            while line and not level.valid(line[0]):
+                line.popleft()
+                self._dropped()
+            early = level.early
+            if early:
+                self._clean_early(level)
+            if not early:
+                if line:
+                    return line[0], None
+                del self._levels[heappop(heap)]
+                continue
+            order, _, entry = early[0]
+            if line and line[0].order < order:
+                return line[0], order
+            others = [line[0].order] if line else []
+            others += [other[0] for other in early[1:3]]
+            return entry, min(others, default=None)
+        return None
+
+    def _clean_early(self, level: Level) -> None:
+        """Bring a valid entry with its present order to the top of the early heap."""
+        early = level.early
+        while early:
+            order, number, entry = early[0]
+            if not level.valid(entry):
+                heappop(early)
+                self._dropped()
+            elif entry.order != order:  # a batch that was pulled from
+                heapreplace(early, (entry.order, number, entry))
+            else:
+                return
+
+    def _dropped(self) -> None:
+        self.size -= 1
+        if self.stale:
+            self.stale -= 1
+
+    def entries(self) -> Iterator[Entry]:
+        """Every valid entry once, in pull order."""
+        for key in sorted(self._heap):
+            level = self._levels[key]
+            yield from self._sorted(level)
+
+    def _sorted(self, level: Level) -> list[Entry]:
+        found = {id(entry): entry for entry in level.line}
+        found.update((id(entry), entry) for _, _, entry in level.early)
+        return sorted((entry for entry in found.values() if level.valid(entry)), key=lambda entry: entry.order)
+
+    def _sweep(self) -> None:
+        self.size = self.stale = 0
+        for key, level in list(self._levels.items()):
+            kept = self._sorted(level)
+            if not kept:
+                del self._levels[key]
+                continue
+            level.line, level.early = deque(), []
+            for entry in kept:
+                self.size += 1
+                if level.line and entry.order < level.line[-1].last_order:
+                    level.number += 1
+                    level.early.append((entry.order, level.number, entry))
+                else:
+                    level.line.append(entry)
+            heapify(level.early)
+        self._heap = sorted(self._levels)

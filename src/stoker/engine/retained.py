@@ -1,0 +1,113 @@
+"""Ended jobs that are still readable, by age and by count, exactly.
+
+Ended jobs of a queue are numbered in the order of their ends. Jobs with the same policy (age, count) stand in
+one lane in that order, so both rules only ever take from the front of a lane: number + count tells
+when newer jobs have pushed one out, end + age when its time is over.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+
+from stoker.engine.state import GONE, EndedRun, Job
+
+Ended = Job | EndedRun
+Policy = tuple[int, int]
+
+
+class Retained:
+    """The ended jobs of one queue."""
+
+    __slots__ = ("_by_serial", "_forget", "armed", "lanes", "serial")
+
+    def __init__(self, forget: Callable[[Ended, int], None]) -> None:
+        self.lanes: dict[Policy, deque[Ended]] = {}
+        self.serial = 0
+        """How many jobs have ended and been retained so far."""
+        self._by_serial: list[tuple[int, Policy]] = []
+        self._forget = forget
+        self.armed: dict[Policy, int] = {}
+        """When each lane's oldest is to be looked at."""
+
+    def add(self, ended: Ended, jobs: int, policy: Policy) -> None:
+        """Keep an ended job or run; its `serial` is `self.serial + 1`."""
+        self.serial += jobs
+        lane = self.lanes.get(policy)
+        if lane is None:
+            lane = self.lanes[policy] = deque()
+        lane.append(ended)
+        if len(lane) == 1:
+            heappush(self._by_serial, (serial_of(ended) + policy[1], policy))
+        while self._by_serial and self._by_serial[0][0] <= self.serial:
+            self._push_out(heappop(self._by_serial)[1])
+
+    def _push_out(self, policy: Policy) -> None:
+        """Forget what `count` newer jobs have followed, and note when the lane's next one is due."""
+        lane = self.lanes.get(policy)
+        if lane is None:
+            return
+        last = self.serial - policy[1]
+        while lane:
+            ended = lane[0]
+            if type(ended) is Job and ended.state != GONE and ended.detail.serial <= last:  # type: ignore[union-attr]
+                self._forget(ended, 1)  # the common case, without a call for each question
+                lane.popleft()
+                continue
+            if is_gone(ended):
+                lane.popleft()
+                continue
+            surplus = self.serial - policy[1] - serial_of(ended) + 1
+            if surplus <= 0:
+                heappush(self._by_serial, (serial_of(ended) + policy[1], policy))
+                return
+            if surplus < size_of(ended):
+                self._forget(ended, surplus)
+            else:
+                self._forget(ended, size_of(ended))
+                lane.popleft()
+        del self.lanes[policy]
+
+    def age_out(self, policy: Policy, at: int) -> int:
+        """Forget what ended `age` before `at`; answers with the end of the first one left in the lane, or 0."""
+        lane = self.lanes.get(policy)
+        if lane is None:
+            return 0
+        while lane:
+            ended = lane[0]
+            if is_gone(ended):
+                lane.popleft()
+            elif ended_at(ended) + policy[0] <= at:
+                self._forget(ended, size_of(ended))
+                lane.popleft()
+            else:
+                return ended_at(ended)
+        del self.lanes[policy]
+        return 0
+
+    def entries(self) -> Iterator[Ended]:
+        """Everything still readable, oldest end first."""
+        kept = [ended for lane in self.lanes.values() for ended in lane if not is_gone(ended)]
+        return iter(sorted(kept, key=serial_of))
+
+
+def serial_of(ended: Ended) -> int:
+    """The number of the first job that is left of it."""
+    if type(ended) is EndedRun:
+        return ended.serial + ended.start - ended.origin
+    assert type(ended) is Job and ended.detail is not None
+    return ended.detail.serial
+
+
+def size_of(ended: Ended) -> int:
+    return ended.stop - ended.start if type(ended) is EndedRun else 1
+
+
+def ended_at(ended: Ended) -> int:
+    if type(ended) is EndedRun:
+        return ended.ended_at
+    assert type(ended) is Job and ended.detail is not None
+    return ended.detail.ended_at
+
+
+def is_gone(ended: Ended) -> bool:
+    return ended.start >= ended.stop if type(ended) is EndedRun else ended.state == GONE

@@ -1,0 +1,510 @@
+"""One shard: its state, and the way of a command through it.
+
+`execute` lets time pass up to `now`, decides the command, and serves whoever waits. Decisions emit records;
+`emit` is the only place where a record takes effect. What came of it is fetched by the runtime: the records to
+be journaled (`take_records`), the replies to parked commands (`take_effects`), and the time to come back (`next_at`).
+"""
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Any
+
+from stoker.engine import (
+    apply_delivery,
+    apply_pending,
+    apply_push,
+    apply_queue,
+    apply_transactions,
+    checks,
+    control,
+    dead,
+    finishing,
+    looking,
+    pulling,
+    pushing,
+    timers,
+    transactions,
+)
+from stoker.engine.deadlines import SWEEP_MIN, Deadlines
+from stoker.engine.edges import settle
+from stoker.engine.ends import Part, first_id
+from stoker.engine.index import Index
+from stoker.engine.moves import forget, split
+from stoker.engine.parking import Parked
+from stoker.engine.ready import Ready
+from stoker.engine.retained import Ended, Retained
+from stoker.engine.state import (
+    ACTIVE,
+    DELAYED,
+    FAILED,
+    STATES,
+    WAITING,
+    Batch,
+    Claim,
+    Job,
+    Queue,
+    Scope,
+    Tenant,
+)
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.ids import STEP
+from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.options import DEFAULT_OPTIONS, Options, Settings
+from stoker.records import records as rec
+
+INTERNED_MAX = 1024
+"""Options kept for sharing between jobs; beyond that they are started anew."""
+
+
+class Shard:
+    """Some queues with everything that belongs to them."""
+
+    def __init__(
+        self, number: int = 0, settings: Settings | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        self.number = number
+        self.settings = settings or Settings()
+        self.limits = limits
+        self.sequence = 0
+        """The last sequence number given to a job."""
+        self.token = 0
+        """The last token given to a delivery."""
+        self.now = 0
+        self.tenants: dict[str, Tenant] = {}
+        self.index = Index()
+        self.dependents: dict[int, list[int]] = {}
+        """Who waits for a job to end, by its id."""
+        self.deadlines = Deadlines()
+        self._scope = Scope()
+        self.touched: list[Queue] = []
+        """Queues whose counters have moved since they were last added up."""
+        # what is on its way out, or only for this moment
+        self.records: list[rec.Record] = []
+        self.effects: list[tuple[Parked, Any]] = []
+        self.dirty: list[Queue] = []
+        """Queues for which something may have become possible that somebody waits for."""
+        self.settling: list[tuple[int, int]] = []
+        self.job_waiters: dict[int, list[Parked]] = {}
+        self.ended_waits: list[int] = []
+        self._parked: list[tuple[int, int, Parked]] = []
+        self._numbers = 0
+        kept = self.settings.retention
+        self.default_retention = (kept.completed_age_ms, kept.completed_count) if all(
+            (kept.completed_age_ms, kept.completed_count)
+        ) else None
+        self._interned: dict[Options, Options] = {}
+
+    # --- the way of a command --------------------------------------------------------------------
+
+    def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """The reply, or a `Parked` whose reply comes through the effects. Raises `Refused` and leaves no trace."""
+        heap, parked = self.deadlines.heap, self._parked
+        if (heap and heap[0][0] <= now) or (parked and parked[0][0] <= now):
+            self.advance(now)
+        self.now = now
+        try:
+            reply = DECIDE[type(command)](self, tenant, command, now)
+        except errors.Refused:
+            self._drop_named(tenant, command)
+            raise
+        if self.dirty or self.ended_waits:
+            self._serve(now)
+        return reply
+
+    def advance(self, now: int) -> None:
+        """Let everything happen that was due by `now`, each at its own time."""
+        self.now = now
+        heap = self.deadlines.heap
+        if heap and heap[0][0] <= now:
+            while (due := self.deadlines.pop_equal(now)) is not None:
+                at, kind, holders = due
+                timers.HANDLERS[kind](self, at, holders)
+            if self.dirty or self.ended_waits:
+                self._serve(now)
+        if self._parked and self._parked[0][0] <= now:
+            self._time_out(now)
+
+    def emit(self, record: rec.Record) -> None:
+        """Something happens."""
+        self.records.append(record)
+        APPLY[type(record)](self, record)
+
+    @property
+    def scope(self) -> Scope:
+        """The counters of the whole shard."""
+        self.add_up()
+        return self._scope
+
+    def add_up(self) -> None:
+        """Bring the counters of tenants and shard up to date: O(queues touched since the last time)."""
+        while self.touched:
+            self.touched.pop().add_up()
+
+    def take_records(self) -> list[rec.Record]:
+        records, self.records = self.records, []
+        return records
+
+    def take_effects(self) -> list[tuple[Parked, Any]]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    @property
+    def next_at(self) -> int | None:
+        """When to come back, at the latest."""
+        times = [heap[0][0] for heap in (self.deadlines.heap, self._parked) if heap]
+        return min(times, default=None)
+
+    def close(self) -> None:
+        """Let go of everything; the structs are not garbage collected, so the knots are cut here."""
+        for parked in self.waiting():
+            parked.give_up()
+        self.__init__(self.number, self.settings, self.limits)  # type: ignore[misc]
+
+    def waiting(self) -> list[Parked]:
+        """The commands that still wait for their reply."""
+        return [parked for _, _, parked in self._parked if not parked.done]
+
+    # --- those who wait --------------------------------------------------------------------------
+
+    def park_until(self, parked: Parked) -> None:
+        heappush(self._parked, (parked.expires_at, self.number_next(), parked))
+
+    def answer(self, parked: Parked, reply: Any) -> None:
+        parked.done = True
+        self.effects.append((parked, reply))
+
+    def _serve(self, now: int) -> None:
+        while self.dirty:
+            queue = self.dirty.pop(0)
+            pulling.serve(self, queue, now)
+            self._drop_unknown(queue)
+        while self.ended_waits:
+            job_id = self.ended_waits.pop(0)
+            for parked in self.job_waiters.pop(job_id, ()):
+                if not parked.done:
+                    self.answer(parked, self._ended(parked.tenant, job_id))
+
+    def _ended(self, tenant: str, job_id: int) -> r.Ended:
+        """How a job that somebody waited for has ended; jobs that are not kept are remembered by their record."""
+        try:
+            return looking.ended(looking.view(self, self.readable(tenant, job_id), self.now))
+        except errors.NotFound:
+            return ended_by_records(self.records, job_id)
+
+    def _time_out(self, now: int) -> None:
+        """Those whose time is over get an empty answer."""
+        while self._parked and self._parked[0][0] <= now:
+            parked = heappop(self._parked)[2]
+            if parked.done:
+                continue
+            command = parked.command
+            if type(command) is c.Pull:
+                chance = pulling.next_chance(self, parked.tenant, command.queues, now)
+                self.answer(parked, r.Delivery(next_at=chance))
+                for name in command.queues:
+                    self._drop_unknown(self.queue(parked.tenant, name))
+            else:
+                assert type(command) is c.WaitJob
+                self.job_waiters.get(command.id, []).remove(parked)
+                if not self.job_waiters.get(command.id):
+                    self.job_waiters.pop(command.id, None)
+                view = looking.view(self, self.readable(parked.tenant, command.id), now)
+                self.answer(parked, looking.ended(view))
+
+    def _drop_named(self, tenant: str, command: c.Command[Any]) -> None:
+        """A refused command leaves no queue behind."""
+        owner, name = self.tenants.get(tenant), getattr(command, "queue", None)
+        if owner is not None and type(name) is str and name in owner.queues:
+            self._drop_unknown(owner.queues[name])
+
+    def _drop_unknown(self, queue: Queue) -> None:
+        """A queue that only waiting pulls have named is forgotten with the last of them."""
+        while queue.waiters and queue.waiters[0].done:
+            queue.waiters.popleft()
+        if not queue.known and not queue.waiters and queue.tenant.queues.get(queue.name) is queue:
+            del queue.tenant.queues[queue.name]
+
+    # --- finding things --------------------------------------------------------------------------
+
+    def tenant(self, name: str) -> Tenant:
+        tenant = self.tenants.get(name)
+        if tenant is None:
+            tenant = self.tenants[name] = Tenant(name, self.touched)
+        return tenant
+
+    def queue(self, tenant: str, name: str) -> Queue:
+        owner = self.tenants.get(tenant)
+        if owner is None:
+            owner = self.tenant(tenant)
+        queue = owner.queues.get(name)
+        if queue is None:
+            retained = Retained(self._forget)
+            queue = owner.queues[name] = Queue(
+                owner, name, Ready(), retained, self.settings.dead_letters, self._scope
+            )
+        return queue
+
+    def _forget(self, ended: Ended, jobs: int) -> None:
+        forget(self, ended, jobs)
+
+    def known_queue(self, tenant: str, name: str) -> Queue | None:
+        owner = self.tenants.get(tenant)
+        queue = owner.queues.get(name) if owner is not None else None
+        return queue if queue is not None and queue.known else None
+
+    def queue_for_writing(self, tenant: str, name: str) -> Queue:
+        """The queue, which may be new if the tenant has room for another one."""
+        owner = self.tenants.get(tenant)
+        if type(name) is not str:
+            checks.name(name)
+        if owner is not None:
+            queue = owner.queues.get(name)
+            if queue is not None and queue.known:
+                return queue  # its name was checked when it was made
+            most = self.limits.queues_per_tenant_max
+            if len(owner.queues) >= most and sum(queue.known for queue in owner.queues.values()) >= most:
+                raise errors.LimitExceeded(f"{most} queues are there already: obliterate some, or use fewer names")
+        checks.name(name)
+        return self.queue(tenant, name)
+
+    def state_of(self, part: Part) -> int:
+        if type(part) is Job:
+            return part.state
+        batch, position, _ = part
+        if position in batch.waiting:
+            return DELAYED if batch.due else WAITING
+        if batch.slices.find(position) is not None:
+            return ACTIVE
+        run = batch.ended.find(position)
+        assert run is not None
+        return run.state
+
+    def member(self, entry: Job | tuple[Batch, int]) -> Part | None:
+        """A candidate from the index, if it is still readable there."""
+        if type(entry) is Job:
+            return entry
+        batch, position = entry
+        if position in batch.waiting or batch.slices.find(position) or batch.ended.find(position):
+            return batch, position, position + 1
+        return None
+
+    def find(self, job_id: int) -> Part | None:
+        job = self.index.get(job_id)
+        if job is not None:
+            return job
+        found = self.index.find_batch(job_id)
+        return self.member(found) if found is not None and found[0].id_at(found[1]) == job_id else None
+
+    def readable(self, tenant: str, job_id: int) -> Part:
+        part = self.find(job_id) if type(job_id) is int else None
+        if part is None or queue_of(part).tenant.name != tenant:
+            raise errors.NotFound(f"job {job_id!r} not found: it never was, is forgotten, or belongs to somebody else")
+        return part
+
+    def live(self, tenant: str, job_id: int, verb: str) -> tuple[Part, Queue]:
+        part = self.readable(tenant, job_id)
+        state = self.state_of(part)
+        if state > ACTIVE:
+            raise errors.WrongState(f"job {job_id} is {STATES[state]}: it can no longer {verb}")
+        return part, queue_of(part)
+
+    def live_or_dead(self, tenant: str, job_id: int, verb: str) -> tuple[Part, Queue]:
+        part = self.readable(tenant, job_id)
+        state = self.state_of(part)
+        if state > ACTIVE and state != FAILED:
+            raise errors.WrongState(f"job {job_id} is {STATES[state]}: it can no longer {verb}")
+        return part, queue_of(part)
+
+    def is_live(self, tenant: Tenant, job_id: int) -> bool:
+        part = self.find(job_id)
+        return part is not None and queue_of(part).tenant is tenant and self.state_of(part) <= ACTIVE
+
+    def part(self, job_id: int) -> tuple[Part, Queue]:
+        """A job that is known to be there."""
+        part = self.find(job_id)
+        assert part is not None, f"job {job_id} must be there"
+        return part, queue_of(part)
+
+    def claimed_parts(self, claim: Claim, name: str) -> list[Part]:
+        """The deliveries still held under a claim, in id order."""
+        parts: list[Part] = []
+        for first, count in claim.runs:
+            step = STEP if count > 0 else -STEP
+            jobs = range(first, first + step * abs(count), step)
+            found, _ = finishing.held(self, self._claim_tenant(claim, name), jobs, claim.token)
+            parts += [part for part in found if is_claimed(part, name)]
+        return sorted(parts, key=first_id)
+
+    def _claim_tenant(self, claim: Claim, name: str) -> str:
+        return next(tenant.name for tenant in self.tenants.values() if tenant.claims.get(name) is claim)
+
+    def delivered_run(self, part: Part) -> r.Run:
+        """A delivery once more, as its pull brought it."""
+        if type(part) is Job:
+            detail = part.details()
+            return r.Run(
+                part.queue.name,
+                (part.id,),
+                (part.payload,),
+                part.options,
+                detail.attempts,
+                part.pushed_at,
+                detail.lease_until,
+            )
+        batch, start, stop = part
+        piece = batch.slices.find(start)
+        assert piece is not None
+        payloads: list[Any] = batch.payloads[start:stop]
+        return r.Run(
+            batch.queue.name, batch.ids(start, stop), payloads, batch.options, 1, batch.pushed_at, piece.lease_until
+        )
+
+    # --- for apply_*.py --------------------------------------------------------------------------
+
+    def own_job(self, job_id: int) -> Job:
+        """The job as one of its own, split off its batch if it was part of one."""
+        job = self.index.get(job_id)
+        if job is None:
+            found = self.index.find_batch(job_id)
+            assert found is not None, f"job {job_id} must be there"
+            job = split(self, *found)
+        return job
+
+    def own_jobs(self, first: int, count: int) -> Iterable[Job]:
+        step = STEP if count > 0 else -STEP
+        return [self.own_job(job_id) for job_id in range(first, first + step * abs(count), step)]
+
+    def intern(self, options: Options) -> Options:
+        """Equal options of plain jobs are one object in memory."""
+        if options is DEFAULT_OPTIONS or not apply_push.is_plain(options):
+            return options
+        if options == DEFAULT_OPTIONS:
+            return DEFAULT_OPTIONS
+        found = self._interned.get(options)
+        if found is None:
+            if len(self._interned) >= INTERNED_MAX:
+                self._interned.clear()
+            found = self._interned[options] = options
+        return found
+
+    def number_next(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def disarmed(self) -> None:
+        """A lease entry in the deadlines has become stale."""
+        deadlines = self.deadlines
+        deadlines.stale += 1
+        if deadlines.stale > SWEEP_MIN and deadlines.stale * 2 > len(deadlines.heap):
+            deadlines.sweep(timers.is_armed)
+
+    def settle_edges(self, at: int) -> None:
+        settle(self, at)
+
+
+def queue_of(part: Part) -> Queue:
+    return part.queue if type(part) is Job else part[0].queue
+
+
+def is_claimed(part: Part, name: str) -> bool:
+    if type(part) is Job:
+        return part.detail is not None and part.detail.claim == name
+    piece = part[0].slices.find(part[1])
+    return piece is not None and piece.claim == name
+
+
+def ended_by_records(records: list[rec.Record], job_id: int) -> r.Ended:
+    """The end of a job that is forgotten already, from the record that ended it a moment ago."""
+    for record in reversed(records):
+        if type(record) is rec.Completed:
+            offset = 0
+            for run in record.runs:
+                ids = run_ids(run)
+                if job_id in ids:
+                    result = record.results[offset + ids.index(job_id)] if record.results else None
+                    return r.Ended(job_id, STATES[4], True, result)
+                offset += abs(run.count)
+        elif type(record) is rec.Ended and any(job_id in run_ids(run) for run in record.runs):
+            return r.Ended(job_id, STATES[record.state], True, None, record.reason)
+        elif type(record) is rec.Failed and record.run.first == job_id:
+            return r.Ended(job_id, STATES[FAILED], True, None, record.reason, record.error)
+    raise AssertionError(f"job {job_id} ended without a record")
+
+
+def run_ids(run: rec.Run) -> range:
+    step = STEP if run.count > 0 else -STEP
+    return range(run.first, run.first + step * abs(run.count), step)
+
+
+def replay(
+    records: Iterable[rec.Record], number: int = 0, settings: Settings | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Shard:
+    """The shard to which these records have happened."""
+    shard = Shard(number, settings, limits)
+    for record in records:
+        APPLY[type(record)](shard, record)
+        shard.settling.clear()
+        shard.dirty.clear()
+    return shard
+
+
+Decide = Callable[[Shard, str, Any, int], Any]
+
+DECIDE: dict[type[c.Command[Any]], Decide] = {
+    c.Push: pushing.push,
+    c.PushBatch: pushing.push_batch,
+    c.Stage: transactions.stage,
+    c.Publish: transactions.publish,
+    c.Abort: transactions.abort,
+    c.Pull: pulling.pull,
+    c.Ack: finishing.ack,
+    c.Fail: finishing.fail,
+    c.Release: finishing.release,
+    c.Extend: finishing.extend,
+    c.AckClaim: finishing.ack_claim,
+    c.ReleaseClaim: finishing.release_claim,
+    c.ExtendClaim: finishing.extend_claim,
+    c.SetProgress: finishing.set_progress,
+    c.AppendLog: finishing.append_log,
+    c.AppendPartial: finishing.append_partial,
+    c.GetJob: looking.get_job,
+    c.FindJob: looking.find_job,
+    c.GetLogs: looking.get_logs,
+    c.GetPartials: looking.get_partials,
+    c.WaitJob: looking.wait_job,
+    c.Browse: looking.browse,
+    c.Why: looking.why,
+    c.ListQueues: looking.list_queues,
+    c.GetQueue: looking.get_queue,
+    c.GetStats: looking.get_stats,
+    c.Pause: control.pause,
+    c.Resume: control.resume,
+    c.SetRateLimit: control.set_rate_limit,
+    c.SetConcurrency: control.set_concurrency,
+    c.SetQueuePolicy: control.set_queue_policy,
+    c.Cancel: control.cancel,
+    c.Promote: control.promote,
+    c.ChangePriority: control.change_priority,
+    c.MoveToDelayed: control.move_to_delayed,
+    c.UpdatePayload: control.update_payload,
+    c.Discard: control.discard,
+    c.Drain: control.drain,
+    c.Clean: control.clean,
+    c.Obliterate: control.obliterate,
+    c.ListDead: dead.list_dead,
+    c.GetDeadStats: dead.get_dead_stats,
+    c.RetryDead: dead.retry_dead,
+    c.PurgeDead: dead.purge_dead,
+}
+"""Who decides which command. Reading events is the journal's business, not the engine's."""
+
+APPLY: dict[type[rec.Record], Callable[[Shard, Any], None]] = {
+    **apply_push.APPLY,
+    **apply_delivery.APPLY,
+    **apply_pending.APPLY,
+    **apply_queue.APPLY,
+    **apply_transactions.APPLY,
+}
+"""What each record does to the state."""

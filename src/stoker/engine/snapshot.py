@@ -1,0 +1,132 @@
+"""The whole state of a shard as plain, comparable data, whatever form its jobs have.
+
+Two shards that would behave the same from now on give equal dumps: that is how tests know that a replay is as
+good as the original. Bookkeeping that decides nothing (stale entries, armed deadlines) is left out.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoker.engine.ends import Part
+from stoker.engine.looking import view
+from stoker.engine.state import DELAYED, Batch, Job, Queue, Scope, Tenant
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+def dump(shard: "Shard") -> dict[str, Any]:
+    shard.add_up()
+    return {
+        "sequence": shard.sequence,
+        "token": shard.token,
+        "scope": _scope(shard.scope),
+        "tenants": {name: _tenant(tenant) for name, tenant in sorted(shard.tenants.items()) if _is_used(tenant)},
+        "jobs": [_job(shard, part) for part in _parts(shard)],
+        "dependents": _dependents(shard),
+    }
+
+
+def _is_used(tenant: Tenant) -> bool:
+    queues = any(queue.known for queue in tenant.queues.values())
+    return queues or bool(tenant.claims or tenant.transactions) or any(tenant.scope.totals)
+
+
+def _parts(shard: "Shard") -> Iterator[Part]:
+    for entry in shard.index.walk(None, ascending=True):
+        part = shard.member(entry)
+        if part is not None:
+            yield part
+
+
+def _job(shard: "Shard", part: Part) -> dict[str, Any]:
+    found = msgspec.structs.asdict(view(shard, part, 0))
+    if type(part) is Job:
+        found["tenant"] = part.queue.tenant.name
+        detail = part.detail
+        if detail is not None:
+            found["token"], found["fires_at"], found["lease_ms"] = detail.token, detail.fires_at, 0
+            found["blockers"] = dict(detail.blockers or {})
+            found["due"] = detail.due if part.state <= DELAYED + 1 else 0
+            found["logs"], found["partials"] = list(detail.logs or ()), list(detail.partials or ())
+            found["next_chunk"], found["revived"] = detail.next_chunk, detail.revived
+            found["lease_ms"] = detail.lease_ms if detail.token else 0
+        return found
+    batch, position, _ = part
+    found["tenant"] = batch.queue.tenant.name
+    piece = batch.slices.find(position)
+    if piece is not None:
+        found["token"], found["fires_at"], found["lease_ms"] = piece.token, piece.fires_at, piece.lease_ms
+    return found
+
+
+def _scope(scope: Scope) -> tuple[list[int], list[int], list[int], int]:
+    return list(scope.counts), list(scope.totals), list(scope.recent), scope.recent_second
+
+
+def _tenant(tenant: Tenant) -> dict[str, Any]:
+    return {
+        "scope": _scope(tenant.scope),
+        "queues": {name: _queue(queue) for name, queue in sorted(tenant.queues.items()) if queue.known},
+        "claims": {
+            name: (claim.token, claim.runs, claim.held, claim.expires_at) for name, claim in sorted(tenant.claims.items())
+        },
+        "transactions": {
+            name: (
+                {key: (stage.parts, stage.jobs, stage.expires_at) for key, stage in found.stages.items()},
+                found.outcome,
+                found.expires_at,
+            )
+            for name, found in sorted(tenant.transactions.items())
+        },
+        "ended_badly": tenant.ended_badly.ranges(),
+    }
+
+
+def _queue(queue: Queue) -> dict[str, Any]:
+    return {
+        "scope": _scope(queue.scope),
+        "paused": queue.paused,
+        "bucket": (queue.bucket.limit, queue.bucket.units, queue.bucket.filled_at) if queue.bucket else None,
+        "concurrency": queue.concurrency,
+        "policy": (queue.group_on_retry, queue.dead_policy),
+        "ready": list(ready_ids(queue)),
+        "groups": {
+            name: ([job.id for job in group.lane], group.holder.id if group.holder else None)
+            for name, group in sorted(queue.groups.items())
+        },
+        "keys": [
+            {name: (key.job, key.expires_at) for name, key in sorted(table.items())}
+            for table in (queue.unique_keys, queue.custom_ids, queue.debounces)
+        ],
+        "requests": {name: (list(found.reply.ids), found.expires_at) for name, found in sorted(queue.requests.items())},
+        "dead": list(queue.dead),
+        "ended": queue.retained.serial,
+    }
+
+
+def ready_ids(queue: Queue) -> Iterator[int]:
+    """The ids that a pull would bring, in order, limits aside."""
+    members: list[tuple[int, int, int, int]] = []
+    for entry in queue.ready.entries():
+        options = entry.options
+        level = (-options.priority, 0 if options.lifo else 1)
+        if type(entry) is Batch:
+            for start, stop in entry.waiting.runs():
+                members += [(*level, entry.order_at(p), entry.id_at(p)) for p in range(start, stop)]
+        else:
+            assert type(entry) is Job
+            members.append((*level, entry.order, entry.id))
+    return iter([job_id for *_, job_id in sorted(members)])
+
+
+def _dependents(shard: "Shard") -> dict[int, list[int]]:
+    """Who waits for whom, by those who really do."""
+    waits: dict[int, list[int]] = {}
+    for job in shard.index.jobs():
+        if job.detail is not None and job.detail.blockers:
+            for other in job.detail.blockers:
+                waits.setdefault(other, []).append(job.id)
+    return {other: sorted(jobs) for other, jobs in sorted(waits.items())}

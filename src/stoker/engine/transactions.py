@@ -1,0 +1,132 @@
+"""Deciding about transactions: jobs that nobody sees until their stages are published, all at once."""
+
+from typing import TYPE_CHECKING
+
+from stoker.engine import checks
+
+from stoker.engine.pushing import push_many, refuse_malformed
+from stoker.engine.state import TransactionState
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.ids import STEP
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+
+def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
+    limits = shard.limits
+    checks.name(command.queue)
+    checks.key(command.transaction, "transaction", limits)
+    checks.key(command.stage, "stage", limits)
+    if command.part is not None:
+        checks.number(command.part, "part", 0, 2**53 - 1)
+    checks.batch(command.payloads, command.each, limits)
+    _check_items(shard, command)
+    shard.queue_for_writing(tenant, command.queue)
+    found = find(shard, tenant, command.transaction)
+    if found is not None and found.outcome is not None:
+        raise _over(command.transaction, found)
+    stage = found.stages.get(command.stage) if found else None
+    if stage is None and found is not None and len(found.stages) >= limits.stages_per_transaction_max:
+        raise errors.LimitExceeded(f"transaction {command.transaction!r} has too many stages: {len(found.stages)}")
+    if stage is not None and command.part is not None and command.part in stage.numbers:
+        return r.Staged(stage.jobs)
+    shard.emit(
+        rec.Staged(
+            now,
+            tenant,
+            command.transaction,
+            command.stage,
+            command.queue,
+            list(command.payloads),
+            command.options,
+            list(command.each) if command.each is not None else None,
+            command.part,
+            now + shard.settings.stage_ttl_ms,
+        )
+    )
+    return r.Staged(shard.tenant(tenant).transactions[command.transaction].stages[command.stage].jobs)
+
+
+def _check_items(shard: "Shard", command: c.Stage) -> None:
+    """All or nothing: a bad item refuses the part. Edges to jobs that are still to come cannot be judged yet."""
+    payloads = command.payloads
+    if command.each is None and not command.options.depends_on:
+        checks.options(command.options, shard.limits)
+        if checks.payloads_are_fine(payloads, shard.limits):
+            return
+    options = command.each or [command.options] * len(payloads)
+    for number, refusal in sorted(refuse_malformed(shard, payloads, options).items()):
+        raise errors.BY_CODE[refusal.code](f"item {number}: {refusal.message}; nothing was staged")
+
+
+def publish(shard: "Shard", tenant: str, command: c.Publish, now: int) -> r.Transaction:
+    checks.key(command.transaction, "transaction", shard.limits)
+    found = find(shard, tenant, command.transaction)
+    if found is not None and found.outcome is not None:
+        if found.outcome.outcome == "aborted":
+            raise _over(command.transaction, found)
+        outcome: r.Transaction = found.outcome
+        return outcome
+    names = list(dict.fromkeys(command.stages))
+    for name in names:
+        checks.key(name, "stage", shard.limits)
+        if found is None or name not in found.stages:
+            raise errors.UnknownStage(
+                f"stage {name!r} of transaction {command.transaction!r} is not there: it expired or was never written;"
+                " nothing was published"
+            )
+    parts = [part for name in names for part in found.stages[name].parts] if found else []
+    runs: list[tuple[int, int]] = []
+    for part in parts:
+        queue = shard.queue(tenant, part.queue)
+        reply = push_many(shard, queue, part.payloads, part.options, part.each, now)
+        _add_runs(runs, reply)
+    created = sum(count for _, count in runs)
+    _end(shard, tenant, command.transaction, True, created, runs, now)
+    return r.Transaction("published", created, tuple(runs))
+
+
+def _add_runs(runs: list[tuple[int, int]], reply: r.PushedBatch) -> None:
+    """Note the ids that a part created, neighbours together."""
+    if type(reply.ids) is range:
+        created = [(reply.ids[0], len(reply.ids))]
+    else:
+        created = [(i, 1) for n, i in enumerate(reply.ids) if i and n not in reply.duplicates]
+    for first, count in created:
+        if runs and runs[-1][0] + runs[-1][1] * STEP == first:
+            runs[-1] = (runs[-1][0], runs[-1][1] + count)
+        else:
+            runs.append((first, count))
+
+
+def abort(shard: "Shard", tenant: str, command: c.Abort, now: int) -> r.Transaction:
+    checks.key(command.transaction, "transaction", shard.limits)
+    found = find(shard, tenant, command.transaction)
+    if found is not None and found.outcome is not None:
+        outcome: r.Transaction = found.outcome
+        return outcome
+    _end(shard, tenant, command.transaction, False, 0, [], now)
+    return r.Transaction("aborted")
+
+
+def _end(
+    shard: "Shard", tenant: str, name: str, published: bool, created: int, runs: list[tuple[int, int]], now: int
+) -> None:
+    expires_at = now + shard.settings.transaction_ttl_ms
+    shard.emit(rec.TransactionEnded(now, tenant, name, published, created, runs, expires_at))
+
+
+def find(shard: "Shard", tenant: str, name: str) -> TransactionState | None:
+    found = shard.tenants.get(tenant)
+    return found.transactions.get(name) if found else None
+
+
+def _over(name: str, found: TransactionState) -> errors.TransactionOver:
+    return errors.TransactionOver(f"transaction {name!r} was {found.outcome.outcome} before: use a new one")
+
+

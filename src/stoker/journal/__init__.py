@@ -1,0 +1,1 @@
+"""Where records go: an ordered log for each shard, behind one contract."""

@@ -1,0 +1,374 @@
+"""Everything that can be asked of a queue: one frozen value a command, typed with its reply.
+
+This is the broker contract. A broker is whatever carries these out for a tenant; transports encode
+them, clients wrap them in methods, and the conformance suite has tests for each of them.
+
+Commands that settle a delivery take `ids` and `tokens`: one token for all, one for each, or None,
+which acts on the current delivery (for clients of the old wire that know no tokens).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from stoker.model import replies as r
+from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.states import State
+
+R_co = TypeVar("R_co", covariant=True)
+Tokens = int | Sequence[int] | None
+
+
+class Command(msgspec.Struct, Generic[R_co], frozen=True):
+    """Base of all commands; the type parameter is the reply."""
+
+
+# --- producing -----------------------------------------------------------------------------------
+
+
+class Push(Command[r.Pushed], frozen=True):
+    queue: str
+    payload: bytes
+    options: Options = DEFAULT_OPTIONS
+
+
+class PushBatch(Command[r.PushedBatch], frozen=True):
+    """Jobs with the same options, or with options of their own in `each` (one for every payload).
+
+    `atomic` refuses all if one is refused. `request_key` makes sending it again harmless.
+    """
+
+    queue: str
+    payloads: Sequence[bytes]
+    options: Options = DEFAULT_OPTIONS
+    each: Sequence[Options] | None = None
+    atomic: bool = False
+    request_key: str | None = None
+
+
+class Stage(Command[r.Staged], frozen=True):
+    """Write jobs that nobody sees until `Publish` names their stage. Sending a `part` again changes nothing."""
+
+    transaction: str
+    stage: str
+    queue: str
+    payloads: Sequence[bytes]
+    options: Options = DEFAULT_OPTIONS
+    each: Sequence[Options] | None = None
+    part: int | None = None
+
+
+class Publish(Command[r.Transaction], frozen=True):
+    """Make exactly these stages visible at once and drop the transaction's others."""
+
+    transaction: str
+    stages: Sequence[str]
+
+
+class Abort(Command[r.Transaction], frozen=True):
+    transaction: str
+
+
+# --- consuming -----------------------------------------------------------------------------------
+
+
+class Pull(Command[r.Delivery], frozen=True):
+    """Take up to `count` jobs, from the queues in the order given; wait for the first up to `wait_ms`.
+
+    With a `claim`, asking again brings the same jobs, without those that are settled or lost by now.
+    `lease_ms` overrides the jobs' own leases.
+    """
+
+    queues: Sequence[str]
+    count: int = 1
+    wait_ms: int = 0
+    worker: str = ""
+    lease_ms: int | None = None
+    claim: str | None = None
+
+
+class Ack(Command[r.Settled], frozen=True):
+    """The jobs are done. `results` has one entry an id, or is None."""
+
+    ids: Sequence[int]
+    tokens: Tokens = None
+    results: Sequence[bytes | None] | None = None
+
+
+class Fail(Command[r.Failed], frozen=True):
+    """The deliveries failed. Tried again after the backoff, or after `delay_ms` where it is given; never with `retry` false."""
+
+    ids: Sequence[int]
+    tokens: Tokens = None
+    error: str = ""
+    error_class: str = ""
+    stack: str = ""
+    retry: bool = True
+    delay_ms: int | None = None
+
+
+class Release(Command[r.Settled], frozen=True):
+    """Hand jobs back as if they had never been pulled: the attempt is returned. With a delay: snooze."""
+
+    ids: Sequence[int]
+    tokens: Tokens = None
+    delay_ms: int = 0
+
+
+class Extend(Command[r.Extended], frozen=True):
+    """Renew leases (a heartbeat); None renews each by its own length."""
+
+    ids: Sequence[int]
+    tokens: Tokens = None
+    lease_ms: int | None = None
+
+
+class AckClaim(Command[r.Settled], frozen=True):
+    claim: str
+    results: Mapping[int, bytes] = {}
+
+
+class ReleaseClaim(Command[r.Settled], frozen=True):
+    claim: str
+
+
+class ExtendClaim(Command[r.Extended], frozen=True):
+    claim: str
+    lease_ms: int | None = None
+
+
+class SetProgress(Command[r.Done], frozen=True):
+    id: int
+    percent: int
+    message: str = ""
+    token: int | None = None
+
+
+class AppendLog(Command[r.Done], frozen=True):
+    """Add a line to the log of a live or failed job."""
+
+    id: int
+    message: str
+    level: str = "info"
+    token: int | None = None
+
+
+class AppendPartial(Command[r.Done], frozen=True):
+    """Stream a chunk of the result of an active job; numbered on from the last one where `index` is not given."""
+
+    id: int
+    data: bytes
+    index: int | None = None
+    token: int | None = None
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+class GetJob(Command[r.JobView], frozen=True):
+    id: int
+
+
+class FindJob(Command[r.JobView], frozen=True):
+    """By custom id; in any queue of the tenant when none is named."""
+
+    custom_id: str
+    queue: str | None = None
+
+
+class GetLogs(Command[r.Logs], frozen=True):
+    id: int
+
+
+class GetPartials(Command[r.Partials], frozen=True):
+    id: int
+
+
+class WaitJob(Command[r.Ended], frozen=True):
+    """Wait until the job has ended, up to `wait_ms`."""
+
+    id: int
+    wait_ms: int = 30_000
+
+
+class Browse(Command[r.Page], frozen=True):
+    """Jobs in id order (newest first by default), after the id where the last page ended."""
+
+    queue: str | None = None
+    state: State | None = None
+    tag: str | None = None
+    group_id: str | None = None
+    pushed_from: int | None = None
+    pushed_before: int | None = None
+    after: int | None = None
+    limit: int = 100
+    ascending: bool = False
+
+
+class Why(Command[r.Waiting], frozen=True):
+    id: int
+
+
+class ListQueues(Command[r.Queues], frozen=True):
+    pass
+
+
+class GetQueue(Command[r.QueueView], frozen=True):
+    queue: str
+
+
+class GetStats(Command[r.Stats], frozen=True):
+    """Of a queue, or of the tenant when none is named."""
+
+    queue: str | None = None
+
+
+class ReadEvents(Command[r.Events], frozen=True):
+    """The tenant's events of one shard after a sequence number; whole records, at least one if there is one.
+
+    `limit` is reached, not cut at: a record's events are never torn apart. Waits up to `wait_ms` for the first.
+    """
+
+    shard: int = 0
+    after: int = 0
+    limit: int = 1_000
+    queue: str | None = None
+    kinds: Sequence[str] | None = None
+    wait_ms: int = 0
+
+
+# --- control -------------------------------------------------------------------------------------
+
+
+class Pause(Command[r.Done], frozen=True):
+    queue: str
+
+
+class Resume(Command[r.Done], frozen=True):
+    queue: str
+
+
+class SetRateLimit(Command[r.Done], frozen=True):
+    """None lifts the limit."""
+
+    queue: str
+    limit: RateLimit | None
+
+
+class SetConcurrency(Command[r.Done], frozen=True):
+    """At most so many active jobs; 0 lifts the limit."""
+
+    queue: str
+    limit: int
+
+
+class SetQueuePolicy(Command[r.Done], frozen=True):
+    """Fields that are None stay as they are."""
+
+    queue: str
+    group_on_retry: GroupPolicy | None = None
+    dead_letters: DeadLetterPolicy | None = None
+
+
+class Cancel(Command[r.JobView], frozen=True):
+    """A job that has not started ends at once. An active one is marked: its worker learns it at the next
+    heartbeat, and whatever happens but an ack, it is not tried again."""
+
+    id: int
+
+
+class Promote(Command[r.Done], frozen=True):
+    """A delayed job becomes ready now."""
+
+    id: int
+
+
+class ChangePriority(Command[r.Done], frozen=True):
+    id: int
+    priority: int
+
+
+class MoveToDelayed(Command[r.Done], frozen=True):
+    """A waiting, delayed or active job becomes ready after `delay_ms`; an active one loses its delivery, not an attempt."""
+
+    id: int
+    delay_ms: int
+    token: int | None = None
+
+
+class UpdatePayload(Command[r.Done], frozen=True):
+    """Of a live job or a dead letter; a running delivery keeps what it got."""
+
+    id: int
+    payload: bytes
+
+
+class Discard(Command[r.Done], frozen=True):
+    """Make a live job a dead letter now."""
+
+    id: int
+
+
+class Drain(Command[r.Done], frozen=True):
+    """Cancel everything that waits; with `delayed`, what is delayed too."""
+
+    queue: str
+    delayed: bool = False
+
+
+class Clean(Command[r.Ids], frozen=True):
+    """Remove jobs in `state` that have been in it (ended) or in the queue (pending) for at least `age_ms`, oldest first."""
+
+    queue: str
+    state: State
+    age_ms: int = 0
+    limit: int = 1_000
+
+
+class Obliterate(Command[r.Done], frozen=True):
+    """Remove the queue with everything in it; refused while jobs are active, unless forced."""
+
+    queue: str
+    force: bool = False
+
+
+# --- dead letters --------------------------------------------------------------------------------
+
+
+class ListDead(Command[r.Page], frozen=True):
+    """Oldest entry first; `after` is the last id of the page before."""
+
+    queue: str
+    reason: str | None = None
+    entered_from: int | None = None
+    entered_before: int | None = None
+    tag: str | None = None
+    after: int | None = None
+    limit: int = 100
+
+
+class GetDeadStats(Command[r.DeadStats], frozen=True):
+    queue: str
+
+
+class RetryDead(Command[r.Retried], frozen=True):
+    """Send dead letters back to work with a fresh count of attempts: the named ones, or all that match."""
+
+    queue: str
+    ids: Sequence[int] | None = None
+    reason: str | None = None
+    limit: int | None = None
+
+
+class PurgeDead(Command[r.Done], frozen=True):
+    queue: str
+    ids: Sequence[int] | None = None
+    reason: str | None = None
+
+
+Selector = Literal["queue", "id"]
+"""How a command finds its shard; the runtime and the cluster route by it."""
+
+ALL: tuple[type[Command[object]], ...] = tuple(Command.__subclasses__())
+"""Every command of the contract, in the order above."""

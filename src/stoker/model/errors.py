@@ -1,0 +1,93 @@
+"""What can go wrong, as a small tree with stable codes.
+
+    StokerError
+    |-- Refused               the caller's request; sending it again unchanged fails again
+    |   |-- InvalidRequest      invalid              malformed name, option or combination
+    |   |-- LimitExceeded       limit_exceeded       over a bound of `limits.py`
+    |   |-- NotFound            not_found            no such job (or it belongs to another tenant)
+    |   |-- WrongState          wrong_state          the job is not in a state that allows this
+    |   |-- LostLease           lost_lease           the delivery's token is no longer current
+    |   |-- UnknownDependency   unknown_dependency   depends_on names a job that never was
+    |   |-- DependencyCycle     dependency_cycle     jobs of one batch wait for each other
+    |   |-- UnknownStage        unknown_stage        the stage expired or was never written
+    |   |-- TransactionOver     transaction_over     it was published or aborted before
+    |   `-- QueueActive         queue_active         obliterate found running jobs and no `force`
+    `-- Unavailable           the server's condition; retrying later may succeed
+        `-- Closed              closed               this broker was closed
+
+The message says what was wrong, what was expected and what to do. A refused request has changed nothing.
+"""
+
+from typing import ClassVar
+
+
+class StokerError(Exception):
+    """The root of every error that Stoker raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class Refused(StokerError):
+    code = "refused"
+
+
+class InvalidRequest(Refused):
+    code = "invalid"
+
+
+class LimitExceeded(Refused):
+    code = "limit_exceeded"
+
+
+class NotFound(Refused):
+    code = "not_found"
+
+
+class WrongState(Refused):
+    code = "wrong_state"
+
+
+class LostLease(Refused):
+    code = "lost_lease"
+
+
+class UnknownDependency(Refused):
+    code = "unknown_dependency"
+
+
+class DependencyCycle(Refused):
+    code = "dependency_cycle"
+
+
+class UnknownStage(Refused):
+    code = "unknown_stage"
+
+
+class TransactionOver(Refused):
+    code = "transaction_over"
+
+
+class QueueActive(Refused):
+    code = "queue_active"
+
+
+class Unavailable(StokerError):
+    code = "unavailable"
+    retryable = True
+
+
+class Closed(Unavailable):
+    code = "closed"
+
+
+def _tree(root: type[StokerError]) -> list[type[StokerError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in _tree(child))]
+
+
+BY_CODE: dict[str, type[StokerError]] = {error.code: error for error in _tree(StokerError)}
+"""For transports: the class that a code on the wire stands for."""

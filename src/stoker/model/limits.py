@@ -1,0 +1,56 @@
+"""Every bound on what a caller may send, each with its reason. Units stand last in the names.
+
+A request over a limit is refused with `limit_exceeded` and leaves no trace. `Limits` holds those
+that a deployment may change; the constants below it are fixed by a format.
+"""
+
+import re
+
+import msgspec
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
+"""Queues, tenants, workers' queues: safe in a URL, a file name, a metric label and a Redis key."""
+
+INT_MAX = 2**53 - 1
+"""Times, durations and priorities stay exact in JSON and in JavaScript."""
+
+DURATION_MS_MAX = 10 * 366 * 86_400_000
+"""Ten years: longer than any sane delay, short enough that sums of times never overflow INT_MAX."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    payload_bytes_max: int = 10 * 1024 * 1024
+    """flashQ's 10 MiB; bigger things belong into an object store, with a reference in the payload."""
+    result_bytes_max: int = 10 * 1024 * 1024
+    batch_jobs_max: int = 10_000
+    """Bounds one turn of the loop to a few milliseconds. Clients split larger batches."""
+    pull_jobs_max: int = 10_000
+    queues_per_tenant_max: int = 10_000
+    """Names are kept for ever; an unbounded set is a leak waiting for a template bug."""
+    key_chars_max: int = 1024
+    """unique_key, custom_id, debounce_id, group_id, claim, transaction and stage keys."""
+    tags_max: int = 32
+    tag_chars_max: int = 256
+    depends_on_max: int = 10_000
+    """A fan-in of a whole batch; wider joins go through an intermediate job."""
+    error_chars_max: int = 16_384
+    """Longer errors are cut, not refused: a failing job must always be able to say that it failed."""
+    stack_chars_max: int = 65_536
+    log_lines_max: int = 1_000
+    """Per job; the oldest lines make room."""
+    log_line_chars_max: int = 8_192
+    partials_max: int = 1_000
+    """Streamed chunks kept for late readers; the oldest make room, the events keep them all."""
+    attempt_history_max: int = 100
+    """Of a dead letter; a job without an attempt limit keeps its latest ones."""
+    message_chars_max: int = 1024
+    trace_chars_max: int = 2_048
+    browse_jobs_max: int = 1_000
+    events_max: int = 100_000
+    wait_ms_max: int = 600_000
+    lease_ms_min: int = 1
+    stages_per_transaction_max: int = 100_000
+    """One per task attempt of a large Spark job."""
+
+
+DEFAULT_LIMITS = Limits()

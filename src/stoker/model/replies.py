@@ -1,0 +1,349 @@
+"""What the commands answer with.
+
+Replies about many jobs speak in runs and ranges, so that a batch of ten thousand costs as much as
+a batch of one; iterating over them gives one value a job.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
+
+import msgspec
+
+from stoker.model.events import Event
+from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.states import State
+
+Level = Literal["memory", "commit", "fsync"]
+DuplicateBy = Literal["custom_id", "unique_key", "debounce_id"]
+
+NOTHING: Mapping[int, str] = MappingProxyType({})
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """The job that the push made, or the one that was there before."""
+
+    id: int
+    created: bool = True
+    duplicate_by: DuplicateBy | None = None
+    level: Level = "memory"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+
+
+class PushedBatch(msgspec.Struct, frozen=True):
+    """One id an item, 0 for a refused one. `refused` and `duplicates` are by item number."""
+
+    ids: Sequence[int]
+    refused: Mapping[int, Refusal] = {}
+    duplicates: Mapping[int, DuplicateBy] = {}
+    level: Level = "memory"
+
+    @property
+    def created(self) -> int:
+        return len(self.ids) - len(self.refused) - len(self.duplicates)
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """How many jobs the stage holds now."""
+
+    jobs: int
+    level: Level = "memory"
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """The outcome of a transaction: how many jobs were created, as runs of (first id, count)."""
+
+    outcome: Literal["published", "aborted"]
+    created: int = 0
+    runs: tuple[tuple[int, int], ...] = ()
+    level: Level = "memory"
+
+
+class DeliveredJob(msgspec.Struct, frozen=True):
+    """One job in a worker's hands."""
+
+    id: int
+    token: int
+    queue: str
+    payload: bytes
+    options: Options
+    attempt: int
+    pushed_at: int
+    lease_until: int
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Neighbouring jobs of one batch, delivered together."""
+
+    queue: str
+    ids: Sequence[int]
+    payloads: Sequence[bytes]
+    options: Options
+    attempt: int
+    pushed_at: int
+    lease_until: int
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """What a pull brought. One token proves all of it; `next_at` is the next chance when it is empty, if one is known."""
+
+    token: int = 0
+    runs: Sequence[Run] = ()
+    next_at: int | None = None
+
+    def __len__(self) -> int:
+        return sum(len(run.ids) for run in self.runs)
+
+    def __iter__(self) -> Iterator[DeliveredJob]:
+        token = self.token
+        for run in self.runs:
+            for job_id, payload in zip(run.ids, run.payloads, strict=True):
+                yield DeliveredJob(
+                    job_id, token, run.queue, payload, run.options, run.attempt, run.pushed_at, run.lease_until
+                )
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The ids as one sequence; a plain range when the delivery is one run."""
+        if len(self.runs) == 1:
+            return self.runs[0].ids
+        return [job_id for run in self.runs for job_id in run.ids]
+
+    @property
+    def payloads(self) -> Sequence[bytes]:
+        if len(self.runs) == 1:
+            return self.runs[0].payloads
+        return [payload for run in self.runs for payload in run.payloads]
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """How many of the named jobs were settled, and the code for each that was not."""
+
+    count: int
+    refused: Mapping[int, str] = NOTHING
+    level: Level = "memory"
+
+
+class FailedJob(msgspec.Struct, frozen=True):
+    """Where a failed delivery led: `waiting` or `delayed` until `due`, `failed`, or `cancelled`."""
+
+    id: int
+    state: State
+    due: int = 0
+
+
+class Failed(msgspec.Struct, frozen=True):
+    jobs: Sequence[FailedJob]
+    refused: Mapping[int, str] = NOTHING
+    level: Level = "memory"
+
+
+class Extended(msgspec.Struct, frozen=True):
+    """`cancelled` names the jobs whose cancellation was asked for: the worker should stop them."""
+
+    count: int
+    lease_until: int
+    refused: Mapping[int, str] = NOTHING
+    cancelled: Sequence[int] = ()
+
+
+class Done(msgspec.Struct, frozen=True):
+    """It was done; `count` jobs were touched."""
+
+    count: int = 1
+    level: Level = "memory"
+
+
+class Ids(msgspec.Struct, frozen=True):
+    ids: Sequence[int]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One delivery that failed."""
+
+    attempt: int
+    started_at: int
+    ended_at: int
+    reason: str
+    worker: str = ""
+    error: str = ""
+
+    @property
+    def duration_ms(self) -> int:
+        return self.ended_at - self.started_at
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """Why a job will not be tried again."""
+
+    reason: str
+    entered_at: int
+    expires_at: int
+    retry_count: int = 0
+    next_retry_at: int = 0
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    at: int
+    level: str
+    message: str
+
+
+class Progress(msgspec.Struct, frozen=True):
+    percent: int = 0
+    message: str = ""
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about one job."""
+
+    id: int
+    queue: str
+    state: State
+    payload: bytes
+    options: Options
+    pushed_at: int
+    attempts: int = 0
+    crashes: int = 0
+    due: int = 0
+    """When a delayed job becomes ready; 0 otherwise."""
+    blocked_by: tuple[int, ...] = ()
+    started_at: int = 0
+    lease_until: int = 0
+    worker: str = ""
+    claim: str | None = None
+    cancel_requested: bool = False
+    finished_at: int = 0
+    result: bytes | None = None
+    reason: str = ""
+    error: str = ""
+    stack: str = ""
+    progress: Progress = Progress()
+    history: tuple[Attempt, ...] = ()
+    dead: DeadLetter | None = None
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The answer of waiting for a job. `finished` is false when the time ran out first."""
+
+    id: int
+    state: State
+    finished: bool
+    result: bytes | None = None
+    reason: str = ""
+    error: str = ""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some jobs in id order, and where the next page starts; None after the last one."""
+
+    jobs: Sequence[JobView]
+    next_after: int | None = None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Jobs by state. Ended states count what is still readable."""
+
+    waiting: int = 0
+    delayed: int = 0
+    blocked: int = 0
+    active: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    expired: int = 0
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What has happened since the beginning. The `_ms_sum`s are over completed jobs."""
+
+    pushed: int = 0
+    started: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    retried: int = 0
+    timed_out: int = 0
+    stalled: int = 0
+    evicted: int = 0
+    wait_ms_sum: int = 0
+    run_ms_sum: int = 0
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """O(1) to answer for a queue, a tenant or a shard."""
+
+    counts: Counts
+    totals: Totals
+    completed_last_minute: int = 0
+    """Completed jobs in the last 60 whole seconds."""
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue's policy."""
+
+    name: str
+    paused: bool = False
+    rate_limit: RateLimit | None = None
+    concurrency: int = 0
+    group_on_retry: GroupPolicy = "hold"
+    dead_letters: DeadLetterPolicy
+
+
+class Queues(msgspec.Struct, frozen=True):
+    names: Sequence[str]
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job is not running: every hindrance at once, and how many jobs stand before it."""
+
+    state: State
+    paused: bool = False
+    rate_limited_until: int | None = None
+    no_free_slot: bool = False
+    group_busy_with: int | None = None
+    """The job of the same group that must end, or come first."""
+    blocked_by: tuple[int, ...] = ()
+    delayed_until: int | None = None
+    jobs_ahead: int = 0
+
+
+class DeadStats(msgspec.Struct, frozen=True):
+    total: int
+    by_reason: Mapping[str, int]
+    oldest_at: int | None = None
+
+
+class Retried(msgspec.Struct, frozen=True):
+    """The dead letters that went back to work; `refused` names those whose unique key is taken."""
+
+    ids: Sequence[int]
+    refused: Mapping[int, str] = NOTHING
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A partial result."""
+
+    index: int
+    data: bytes
+
+
+class Partials(msgspec.Struct, frozen=True):
+    chunks: Sequence[Chunk]
+
+
+class Logs(msgspec.Struct, frozen=True):
+    lines: Sequence[LogLine]
+
+
+class Events(msgspec.Struct, frozen=True):
+    """Events in order. `next_after` is the position to go on from, `lowest` the first sequence number still kept."""
+
+    events: Sequence[Event]
+    next_after: int
+    lowest: int

@@ -1,0 +1,92 @@
+"""The states of a job and the only ways between them.
+
+`TRANSITIONS` is the whole truth: the audit checks every recorded step against it, and the states
+page of the documentation is drawn from it. Paused, limited or behind a busy group are not states
+but answers to *why is this job waiting?*
+"""
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    BLOCKED = "blocked"
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+STATES = tuple(State)
+"""In the order that records and counters number them."""
+
+LIVE = (State.WAITING, State.DELAYED, State.BLOCKED, State.ACTIVE)
+PENDING = (State.WAITING, State.DELAYED, State.BLOCKED)
+ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED)
+
+NEW = "new"
+GONE = "gone"
+
+TRANSITIONS: dict[str, dict[str, str]] = {
+    NEW: {
+        State.WAITING: "pushed",
+        State.DELAYED: "pushed with a delay or a time",
+        State.BLOCKED: "pushed with unfinished dependencies",
+    },
+    State.WAITING: {
+        State.ACTIVE: "pulled",
+        State.DELAYED: "moved to delayed",
+        State.CANCELLED: "cancelled, replaced, drained or cleaned",
+        State.EXPIRED: "ttl passed before the first start",
+        State.FAILED: "discarded",
+    },
+    State.DELAYED: {
+        State.WAITING: "due or promoted",
+        State.DELAYED: "moved to another time",
+        State.CANCELLED: "cancelled, replaced, drained or cleaned",
+        State.EXPIRED: "ttl passed before the first start",
+        State.FAILED: "discarded",
+    },
+    State.BLOCKED: {
+        State.WAITING: "last dependency finished",
+        State.DELAYED: "last dependency finished, not due yet",
+        State.CANCELLED: "cancelled, or a dependency failed with policy cancel",
+        State.EXPIRED: "ttl passed before the first start",
+        State.FAILED: "a dependency failed with policy fail, or discarded",
+    },
+    State.ACTIVE: {
+        State.COMPLETED: "acknowledged",
+        State.WAITING: "released, or failed with no delay",
+        State.DELAYED: "failed and will be tried again, snoozed, or moved to delayed",
+        State.FAILED: "no attempt left, failed for good, too many crashes, or discarded",
+        State.CANCELLED: "cancel was asked for while it ran",
+    },
+    State.COMPLETED: {GONE: "retention passed or cleaned"},
+    State.FAILED: {
+        State.WAITING: "retried by hand or by the queue's policy",
+        GONE: "retention passed, evicted, purged or cleaned",
+    },
+    State.CANCELLED: {GONE: "retention passed or cleaned"},
+    State.EXPIRED: {GONE: "retention passed or cleaned"},
+}
+
+
+class Reason(StrEnum):
+    """Why a delivery failed or a job ended otherwise than well."""
+
+    FAILED = "failed"
+    EXPLICIT_FAIL = "explicit_fail"
+    MAX_ATTEMPTS = "max_attempts_exceeded"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    WORKER_LOST = "worker_lost"
+    DEPENDENCY_FAILED = "dependency_failed"
+    TTL_EXPIRED = "ttl_expired"
+    CANCELLED = "cancelled"
+    REPLACED = "replaced"
+    DRAINED = "drained"
+    CLEANED = "cleaned"
+    OBLITERATED = "obliterated"
+    UNKNOWN = "unknown"

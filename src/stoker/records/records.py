@@ -1,0 +1,365 @@
+"""One struct for each thing that can happen to a shard.
+
+Records are facts, not requests: whatever was decided (times, tokens, who moved where) stands in them, and
+applying one needs nothing but the state before it. They speak of jobs in runs `(first id, count)`; a negative
+count runs downwards (lifo batches). On disk a record is a tagged msgpack array: fields may be added at the end
+with a default, nothing else may change. A golden file pins every one of them.
+"""
+
+import msgspec
+
+from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+
+VERSION = 1
+"""Raised when a record changes its meaning, a default of an option included; older ones stay readable."""
+
+
+class Labels(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What readers of events want to group by, where it is not the default."""
+
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    group_id: str | None = None
+    trace: str | None = None
+    parent_id: int | None = None
+
+
+class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Neighbouring jobs with the same story: everything that accounts for one delivery."""
+
+    first: int
+    count: int
+    pushed_at: int
+    attempt: int = 0
+    started_at: int = 0
+    worker: str = ""
+    sizes: int | list[int] = 0
+    """Payload bytes: of each job, or one number for all."""
+    labels: Labels | None = None
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, tag_field="t"):
+    """Base of all records."""
+
+
+class Pushed(Record, frozen=True, tag=1):
+    """Jobs with neighbouring ids came in. `due` is 0 for jobs that are not delayed."""
+
+    at: int
+    tenant: str
+    queue: str
+    first: int
+    payloads: list[bytes]
+    options: Options = DEFAULT_OPTIONS
+    due: int = 0
+
+
+class RequestRemembered(Record, frozen=True, tag=2):
+    """The answer to a batch with a request key: ids, refused items as (item, code, message), duplicates as (item, by)."""
+
+    at: int
+    tenant: str
+    queue: str
+    key: str
+    ids: list[int]
+    refused: list[tuple[int, str, str]]
+    duplicates: list[tuple[int, str]]
+    expires_at: int
+
+
+class KeyExtended(Record, frozen=True, tag=3):
+    at: int
+    tenant: str
+    queue: str
+    key: str
+    expires_at: int
+
+
+class Started(Record, frozen=True, tag=4):
+    """A pull took jobs of one queue."""
+
+    at: int
+    tenant: str
+    queue: str
+    token: int
+    worker: str
+    lease_ms: int | None
+    claim: str | None
+    runs: list[Run]
+
+
+class Completed(Record, frozen=True, tag=5):
+    """Deliveries were acknowledged. `results` has an entry for each job, or is None."""
+
+    at: int
+    tenant: str
+    queue: str
+    runs: list[Run]
+    results: list[bytes | None] | None = None
+
+
+class Retrying(Record, frozen=True, tag=6):
+    """A delivery failed and the job will be tried again at `due` (0 = it waits already)."""
+
+    at: int
+    tenant: str
+    queue: str
+    run: Run
+    reason: str
+    due: int
+    error: str = ""
+    error_class: str = ""
+    stack: str = ""
+
+
+class Failed(Record, frozen=True, tag=7):
+    """A job will not be tried again. `started_at` in the run is 0 when no delivery ended with it."""
+
+    at: int
+    tenant: str
+    queue: str
+    run: Run
+    reason: str
+    error: str = ""
+    error_class: str = ""
+    stack: str = ""
+    delivery: str = ""
+    """The reason of the last delivery's failure, when one ended with the job."""
+
+
+class Ended(Record, frozen=True, tag=8):
+    """Jobs were cancelled or expired."""
+
+    at: int
+    tenant: str
+    queue: str
+    state: int
+    reason: str
+    runs: list[Run]
+
+
+class Released(Record, frozen=True, tag=9):
+    """Deliveries were handed back: the attempts do not count. `due` is 0 for jobs that wait again."""
+
+    at: int
+    tenant: str
+    queue: str
+    runs: list[Run]
+    due: int = 0
+
+
+class Extended(Record, frozen=True, tag=10):
+    at: int
+    tenant: str
+    queue: str
+    runs: list[tuple[int, int]]
+    lease_ms: int | None = None
+
+
+class CancelRequested(Record, frozen=True, tag=11):
+    at: int
+    tenant: str
+    queue: str
+    job: int
+
+
+class Progressed(Record, frozen=True, tag=12):
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    percent: int
+    message: str = ""
+
+
+class Logged(Record, frozen=True, tag=13):
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    level: str
+    message: str
+
+
+class PartialAdded(Record, frozen=True, tag=14):
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    index: int
+    data: bytes
+
+
+class Unblocked(Record, frozen=True, tag=15):
+    """An edge was settled well: `job` no longer waits for `dependency`. `ready` when it was the last one."""
+
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    dependency: int
+    ready: bool
+    due: int = 0
+
+
+class BecameDue(Record, frozen=True, tag=16):
+    """Delayed jobs wait now; `promoted` when somebody asked for it."""
+
+    at: int
+    tenant: str
+    queue: str
+    runs: list[tuple[int, int]]
+    promoted: bool = False
+
+
+class Delayed(Record, frozen=True, tag=17):
+    """A waiting or delayed job was moved to another time (0 = it waits)."""
+
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    due: int
+
+
+class Reprioritised(Record, frozen=True, tag=18):
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    priority: int
+
+
+class PayloadUpdated(Record, frozen=True, tag=19):
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    payload: bytes
+
+
+class QueueConfigured(Record, frozen=True, tag=20):
+    """The queue's whole policy from now on. `refill` is true when the rate limit was set anew."""
+
+    at: int
+    tenant: str
+    queue: str
+    paused: bool
+    rate_limit: RateLimit | None
+    concurrency: int
+    group_on_retry: GroupPolicy
+    dead_letters: DeadLetterPolicy
+    refill: bool = False
+
+
+class QueueObliterated(Record, frozen=True, tag=21):
+    at: int
+    tenant: str
+    queue: str
+
+
+class Revived(Record, frozen=True, tag=22):
+    """A dead letter went back to work."""
+
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    automatic: bool = False
+
+
+class RetryPostponed(Record, frozen=True, tag=23):
+    """A dead letter could not be retried by itself: somebody else holds its key."""
+
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    next_retry_at: int
+
+
+class DeadRemoved(Record, frozen=True, tag=24):
+    """Dead letters left: `evicted` by newer ones, `expired`, or `purged`."""
+
+    at: int
+    tenant: str
+    queue: str
+    jobs: list[int]
+    why: str
+
+
+class Removed(Record, frozen=True, tag=25):
+    """Retained jobs were cleaned away."""
+
+    at: int
+    tenant: str
+    queue: str
+    runs: list[tuple[int, int]]
+
+
+class AgedOut(Record, frozen=True, tag=26):
+    """The retention of ended jobs with this policy has passed for those that ended `age_ms` before `at`."""
+
+    at: int
+    tenant: str
+    queue: str
+    age_ms: int
+    count: int
+
+
+class KeysForgotten(Record, frozen=True, tag=27):
+    """Keys whose time has passed, as (table, key)."""
+
+    at: int
+    tenant: str
+    queue: str
+    keys: list[tuple[str, str]]
+
+
+class Staged(Record, frozen=True, tag=28):
+    """A part of a stage was written."""
+
+    at: int
+    tenant: str
+    transaction: str
+    stage: str
+    queue: str
+    payloads: list[bytes]
+    options: Options
+    each: list[Options] | None
+    part: int | None
+    expires_at: int
+
+
+class TransactionEnded(Record, frozen=True, tag=29):
+    """Published or aborted: its stages are gone, its outcome is remembered."""
+
+    at: int
+    tenant: str
+    transaction: str
+    published: bool
+    created: int
+    runs: list[tuple[int, int]]
+    expires_at: int
+
+
+class StageExpired(Record, frozen=True, tag=30):
+    at: int
+    tenant: str
+    transaction: str
+    stage: str
+
+
+class TransactionForgotten(Record, frozen=True, tag=31):
+    at: int
+    tenant: str
+    transaction: str
+
+
+class ClaimForgotten(Record, frozen=True, tag=32):
+    at: int
+    tenant: str
+    claim: str
+
+
+ALL: tuple[type[Record], ...] = tuple(Record.__subclasses__())

@@ -1,0 +1,1 @@
+"""Engine and journal in motion: shards, turns, time."""

@@ -1,0 +1,136 @@
+"""Shards, journal and clock in motion.
+
+A turn is: let time pass, decide, journal the records, and only then let replies out. The runtime has one owner at
+a time and knows neither threads nor event loops; `brokers/local.py` gives it those.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from stoker.engine import checks
+from stoker.engine.parking import Parked
+from stoker.engine.shard import Shard
+from stoker.journal.contract import Journal
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.ids import SHARDS_MAX
+from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.options import Settings
+from stoker.records.events import events_of
+from stoker.runtime import routing
+
+
+class Runtime:
+    """All shards of a process."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        answer: Callable[[Parked, Any], None],
+        shards: int = 1,
+        settings: Settings | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        if shards not in (1 << bits for bits in range(7)):
+            raise errors.InvalidRequest(f"{shards} shards: expected a power of two from 1 to {SHARDS_MAX}")
+        self.journal = journal
+        self.limits = limits
+        self.shards = [Shard(number, settings, limits) for number in range(shards)]
+        self._answer = answer
+        self._readers: list[Parked] = []
+        """Commands that wait for events."""
+
+    def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """One turn with one command: its reply, or a `Parked` that will be answered later."""
+        checks.name(tenant, "tenant")
+        try:
+            if type(command) is c.ReadEvents:
+                return self._read_events(tenant, command, now)
+            if len(self.shards) == 1:
+                return self.shards[0].execute(tenant, command, now)
+            return routing.execute(self.shards, tenant, command, now)
+        finally:
+            self.commit()
+
+    def advance(self, now: int) -> None:
+        """One turn without a command."""
+        for shard in self.shards:
+            shard.advance(now)
+        self.commit()
+        for parked in [parked for parked in self._readers if parked.done or parked.expires_at <= now]:
+            self._readers.remove(parked)
+            if not parked.done:
+                assert type(parked.command) is c.ReadEvents
+                parked.done = True
+                self._answer(parked, self._page(parked.tenant, parked.command))
+
+    def commit(self) -> None:
+        """Journal what happened in this turn, then let the answers to waiting commands out."""
+        for shard in self.shards:
+            if shard.records:
+                self.journal.append(shard.number, shard.take_records())
+                if self._readers:
+                    self._wake_readers()
+            if shard.effects:
+                for parked, reply in shard.take_effects():
+                    self._answer(parked, reply)
+
+    @property
+    def next_at(self) -> int | None:
+        """When to come back, at the latest."""
+        times = [at for shard in self.shards if (at := shard.next_at) is not None]
+        times += [parked.expires_at for parked in self._readers]
+        return min(times, default=None)
+
+    def close(self) -> None:
+        for shard in self.shards:
+            shard.close()
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _read_events(self, tenant: str, command: c.ReadEvents, now: int) -> "r.Events | Parked":
+        if type(command.shard) is not int or not 0 <= command.shard < len(self.shards):
+            raise errors.InvalidRequest(f"no shard {command.shard!r}: they are 0 to {len(self.shards) - 1}")
+        checks.count(command.limit, "limit", self.limits.events_max)
+        checks.number(command.after, "after", 0, 2**53 - 1)
+        checks.count(command.wait_ms, "wait_ms", self.limits.wait_ms_max, 0)
+        self.advance(now)
+        page = self._page(tenant, command)
+        if page.events or not command.wait_ms:
+            return page
+        parked = Parked(tenant, command, now + command.wait_ms)
+        self._readers.append(parked)
+        return parked
+
+    def _page(self, tenant: str, command: c.ReadEvents) -> r.Events:
+        """The tenant's events after a position: whole records, until the limit is reached."""
+        number, after = command.shard, command.after
+        found: list[Any] = []
+        while len(found) < command.limit:
+            records = self.journal.read(number, after, command.limit)
+            if not records:
+                break
+            for sequence, record in records:
+                after = sequence
+                if record.tenant == tenant:  # type: ignore[attr-defined]
+                    found += [event for event in events_of(number, sequence, record) if wanted(event, command)]
+                if len(found) >= command.limit:
+                    break
+        return r.Events(found, after, self.journal.lowest(number))
+
+    def _wake_readers(self) -> None:
+        for parked in list(self._readers):
+            assert type(parked.command) is c.ReadEvents
+            page = self._page(parked.tenant, parked.command) if not parked.done else None
+            if parked.done or (page is not None and page.events):
+                self._readers.remove(parked)
+            if page is not None and page.events:
+                parked.done = True
+                self._answer(parked, page)
+
+
+def wanted(event: Any, command: c.ReadEvents) -> bool:
+    if command.queue is not None and event.queue != command.queue:
+        return False
+    return command.kinds is None or event.kind in command.kinds

@@ -1,0 +1,30 @@
+"""A clock that only moves when told to, or when somebody would have to wait."""
+
+import asyncio
+import threading
+
+
+class FakeClock:
+    """Time for tests. Waiting costs nothing: whoever waits moves the clock to the end of the wait."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = start_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, ms: int) -> int:
+        if ms < 0:
+            raise ValueError("a clock never runs backwards")
+        self._now_ms += ms
+        return self._now_ms
+
+    def wait(self, signal: threading.Event, until_ms: int) -> None:
+        """Return when the signal is set or `until_ms` has come: here, at once."""
+        if not signal.is_set():
+            self._now_ms = max(self._now_ms, until_ms)
+
+    async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
+        await asyncio.sleep(0)  # let others act first: time passes only when everybody waits
+        if not signal.is_set():
+            self._now_ms = max(self._now_ms, until_ms)
