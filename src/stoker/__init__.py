@@ -1,11 +1,11 @@
 """Stoker: a job queue that keeps workers fed.
 
-    import stoker
+import stoker
 
-    queue = stoker.connect("memory://")
-    queue.push("mail", b"hello")
-    for job in queue.pull("mail"):
-        queue.ack(job.id, job.token)
+queue = stoker.connect("memory://")
+queue.push("mail", b"hello")
+for job in queue.pull("mail"):
+    queue.ack(job.id, job.token)
 """
 
 from typing import TYPE_CHECKING

@@ -43,7 +43,7 @@ class Slot:
 
     __slots__ = ("parked", "reply", "wake")
 
-    def __init__(self, parked: Parked, wake: Callable[[], None]) -> None:
+    def __init__(self, parked: Parked, wake: Callable[[], object]) -> None:
         self.parked = parked
         self.wake = wake
         self.reply: Any = NO_REPLY

@@ -25,7 +25,9 @@ class AsyncClient:
     async def __aenter__(self) -> "AsyncClient":
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -58,7 +60,9 @@ class AsyncClient:
         **changes: Any,
     ) -> r.PushedBatch:
         """Push many jobs, with the same options or with options of their own in `each`."""
-        return await self.execute(c.PushBatch(queue, payloads, with_changes(options, changes), each, atomic, request_key))
+        return await self.execute(
+            c.PushBatch(queue, payloads, with_changes(options, changes), each, atomic, request_key)
+        )
 
     async def stage(
         self,
@@ -73,7 +77,9 @@ class AsyncClient:
         **changes: Any,
     ) -> r.Staged:
         """Write jobs that nobody sees until `publish` names their stage."""
-        return await self.execute(c.Stage(transaction, stage, queue, payloads, with_changes(options, changes), each, part))
+        return await self.execute(
+            c.Stage(transaction, stage, queue, payloads, with_changes(options, changes), each, part)
+        )
 
     async def publish(self, transaction: str, stages: Sequence[str]) -> r.Transaction:
         """Make exactly these stages visible, all at once."""
@@ -158,7 +164,9 @@ class AsyncClient:
         raise_refused(reply.refused)
         return reply
 
-    async def extend_batch(self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None) -> r.Extended:
+    async def extend_batch(
+        self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None
+    ) -> r.Extended:
         return await self.execute(c.Extend(ids, tokens, lease_ms))
 
     async def ack_claim(self, claim: str, results: Mapping[int, bytes] | None = None) -> r.Settled:

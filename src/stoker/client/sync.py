@@ -31,7 +31,9 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -225,9 +227,7 @@ class Client:
         limit: int = 100,
         ascending: bool = False,
     ) -> r.Page:
-        return self.execute(
-            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending)
-        )
+        return self.execute(c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending))
 
     def why(self, job: int) -> r.Waiting:
         """Why is this job not running?"""

@@ -17,7 +17,7 @@ from stoker.engine.moves import (
     split,
     total_of,
 )
-from stoker.engine.state import ACTIVE, BLOCKED, DELAYED, GONE, WAITING, Batch, Job
+from stoker.engine.state import ACTIVE, BLOCKED, DELAYED, GONE, WAITING, Appliers, Batch, Job
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def payload_updated(shard: "Shard", record: rec.PayloadUpdated) -> None:
     job.payload = record.payload
 
 
-APPLY = {
+APPLY: Appliers = {
     rec.Ended: ended,
     rec.Unblocked: unblocked,
     rec.BecameDue: became_due,

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
+from stoker.engine import quick
 from stoker.engine.edges import open_edges
 from stoker.engine.moves import arm_ttl, make_delayed, make_waiting
 from stoker.engine.spans import Pieces, Span
-from stoker.engine.state import BLOCKED, DELAYED, T_PUSHED, WAITING, Batch, Detail, Job, Key, Queue, Request
+from stoker.engine.state import BLOCKED, DELAYED, T_PUSHED, WAITING, Appliers, Batch, Detail, Job, Key, Queue, Request
 from stoker.model.ids import SHARD_BITS, STEP
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.replies import PushedBatch, Refusal
@@ -33,7 +34,7 @@ def pushed(shard: "Shard", record: rec.Pushed) -> None:
     options, payloads = record.options, record.payloads
     jobs = len(payloads)
     if jobs == 1 and options is DEFAULT_OPTIONS:
-        _add_default_job(shard, queue, record)
+        quick.add_job(shard, queue, record)
         return
     options = shard.intern(options)
     queue.total(T_PUSHED, jobs)
@@ -48,21 +49,6 @@ def pushed(shard: "Shard", record: rec.Pushed) -> None:
         job_id += STEP
 
 
-def _add_default_job(shard: "Shard", queue: Queue, record: rec.Pushed) -> None:
-    """What `_add_job` does, for the most common push of all: one job without any options. Three times as fast."""
-    job_id = record.first
-    shard.sequence = job_id >> SHARD_BITS
-    job = Job(job_id, queue, DEFAULT_OPTIONS, record.payloads[0], record.at, WAITING)
-    shard.index.add(job)
-    queue.counts[WAITING] += 1
-    queue.totals[T_PUSHED] += 1
-    if not queue.touched:
-        queue.touch()
-    queue.ready.add_default(job)
-    if queue.waiters:
-        shard.dirty.append(queue)
-
-
 def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed) -> None:
     jobs = len(record.payloads)
     payloads: list[bytes | None] = list(record.payloads)
@@ -75,7 +61,18 @@ def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushe
     if min(sizes) == max(sizes):
         sizes = sizes[0]
     batch = Batch(
-        first, step, jobs, queue, options, payloads, sizes, record.at, Span(0, jobs, jobs), Pieces(), Pieces(), left=jobs
+        first,
+        step,
+        jobs,
+        queue,
+        options,
+        payloads,
+        sizes,
+        record.at,
+        Span(0, jobs, jobs),
+        Pieces(),
+        Pieces(),
+        left=jobs,
     )
     shard.index.add_batch(batch)
     if record.due:
@@ -114,7 +111,9 @@ def _add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed,
 
 def _take_keys(shard: "Shard", queue: Queue, options: Options, job_id: int, at: int) -> None:
     if options.unique_key is not None:
-        hold_unique_key(shard, queue, options.unique_key, job_id, at + options.unique_ttl_ms if options.unique_ttl_ms else 0)
+        hold_unique_key(
+            shard, queue, options.unique_key, job_id, at + options.unique_ttl_ms if options.unique_ttl_ms else 0
+        )
     if options.custom_id is not None:
         queue.custom_ids[options.custom_id] = Key(job_id)
     if options.debounce_id is not None:
@@ -141,7 +140,7 @@ def key_extended(shard: "Shard", record: rec.KeyExtended) -> None:
     hold_unique_key(shard, queue, record.key, queue.unique_keys[record.key].job, record.expires_at)
 
 
-APPLY = {
+APPLY: Appliers = {
     rec.Pushed: pushed,
     rec.RequestRemembered: request_remembered,
     rec.KeyExtended: key_extended,

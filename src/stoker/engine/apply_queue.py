@@ -6,7 +6,7 @@ from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import hold_unique_key
 from stoker.engine.bucket import Bucket
 from stoker.engine.moves import arm_age, forget, make_waiting
-from stoker.engine.state import FAILED, GONE, T_EVICTED, WAITING, EndedRun
+from stoker.engine.state import FAILED, GONE, T_EVICTED, WAITING, Appliers, EndedRun
 from stoker.model.ids import SHARD_BITS
 from stoker.records import records as rec
 
@@ -25,6 +25,7 @@ def queue_configured(shard: "Shard", record: rec.QueueConfigured) -> None:
         queue.bucket = None
     elif record.refill or queue.bucket is None:
         queue.bucket = Bucket.full(record.rate_limit, record.at)
+    queue.is_free = not record.paused and record.rate_limit is None and not record.concurrency
     if queue.waiters:
         shard.dirty.append(queue)
 
@@ -115,7 +116,7 @@ def keys_forgotten(shard: "Shard", record: rec.KeysForgotten) -> None:
         getattr(queue, table).pop(key, None)
 
 
-APPLY = {
+APPLY: Appliers = {
     rec.QueueConfigured: queue_configured,
     rec.QueueObliterated: queue_obliterated,
     rec.Revived: revived,

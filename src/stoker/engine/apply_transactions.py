@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
-from stoker.engine.state import Stage, TransactionState
+from stoker.engine.state import Appliers, Stage, TransactionState
 from stoker.model.replies import Transaction
 from stoker.records import records as rec
 
@@ -25,9 +25,7 @@ def staged(shard: "Shard", record: rec.Staged) -> None:
 
 def transaction_ended(shard: "Shard", record: rec.TransactionEnded) -> None:
     tenant = shard.tenant(record.tenant)
-    outcome = Transaction(
-        "published" if record.published else "aborted", record.created, tuple(map(tuple, record.runs))
-    )
+    outcome = Transaction("published" if record.published else "aborted", record.created, tuple(record.runs))
     tenant.transactions[record.transaction] = TransactionState({}, outcome, record.expires_at)
     shard.deadlines.arm(record.expires_at, kinds.TRANSACTION, (tenant, record.transaction))
 
@@ -48,7 +46,7 @@ def claim_forgotten(shard: "Shard", record: rec.ClaimForgotten) -> None:
     shard.tenant(record.tenant).claims.pop(record.claim, None)
 
 
-APPLY = {
+APPLY: Appliers = {
     rec.Staged: staged,
     rec.TransactionEnded: transaction_ended,
     rec.StageExpired: stage_expired,

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
-from stoker.engine.ends import Part
 from stoker.engine.moves import is_due_entry
 from stoker.engine.retained import serial_of, size_of
 from stoker.engine.snapshot import ready_ids
@@ -19,6 +18,7 @@ from stoker.engine.state import (
     WAITING,
     Batch,
     Job,
+    Part,
     Queue,
     Scope,
     Tenant,
@@ -40,13 +40,13 @@ def audit(shard: "Shard") -> None:
     for tenant in shard.tenants.values():
         _claims(shard, tenant, parts)
         for queue in tenant.queues.values():
-            own = [part for part in parts if (part.queue if type(part) is Job else part[0].queue) is queue]
+            own = [part for part in parts if part.queue is queue]
             _queue(shard, queue, own)
     assert not shard.settling and not shard.dirty and not shard.ended_waits, "something was left undecided"
 
 
 def _ids_ascend(parts: list[Part]) -> None:
-    ids = [part.id if type(part) is Job else part[0].id_at(part[1]) for part in parts]
+    ids = [part.lowest for part in parts]
     assert ids == sorted(set(ids)), "a job stands in two places, or the index is out of order"
 
 
@@ -58,7 +58,7 @@ def _counters(shard: "Shard", parts: list[Part]) -> None:
         scopes[id(tenant.scope)] = tenant.scope
         scopes |= {id(queue.scope): queue.scope for queue in tenant.queues.values()}
     for part in parts:
-        queue = part.queue if type(part) is Job else part[0].queue
+        queue = part.queue
         for scope in queue.scopes:
             expected.setdefault(id(scope), [0] * 8)[shard.state_of(part)] += 1
     for key, scope in scopes.items():
@@ -78,14 +78,15 @@ def _batches(shard: "Shard") -> None:
 
 def _job(shard: "Shard", part: Part, armed: Counter[tuple[int, int]]) -> None:
     if type(part) is not Job:
-        batch, position, _ = part
-        piece = batch.slices.find(position)
+        batch, position, piece = part.batch, part.start, part.slice
         assert piece is None or armed[piece.fires_at, id(piece)], "a slice would never expire"
         assert batch.payloads[position] is not None, "a readable job has lost its payload"
         return
     detail, queue = part.detail, part.queue
     if part.state == ACTIVE:
-        assert detail is not None and detail.token > 0 and detail.attempts > 0, f"job {part.id} is active without a delivery"
+        assert detail is not None and detail.token > 0 and detail.attempts > 0, (
+            f"job {part.id} is active without a delivery"
+        )
         assert armed[detail.fires_at, id(part)], f"the lease of job {part.id} would never expire"
     else:
         assert detail is None or not detail.token, f"job {part.id} is not active but has a token"
@@ -132,14 +133,16 @@ def _ready(queue: Queue, own: list[Part]) -> None:
             group = queue.groups.get(part.options.group_id) if part.options.group_id is not None else None
             if part.state == WAITING and (group is None or group.offered is part):
                 expected.add(part.id)
-        elif part[1] in part[0].waiting and not part[0].due:
-            expected.add(part[0].id_at(part[1]))
+        elif part.start in part.batch.waiting and not part.batch.due:
+            expected.add(part.lowest)
     found = list(ready_ids(queue))
-    assert set(found) == expected and len(found) == len(expected), f"ready order has {found}, jobs say {sorted(expected)}"
+    assert set(found) == expected and len(found) == len(expected), (
+        f"ready order has {found}, jobs say {sorted(expected)}"
+    )
     front = queue.ready.front()
     if found:
         assert front is not None
-        first = front.id_at(front.waiting.start) if type(front) is Batch else front.id  # type: ignore[union-attr]
+        first = front.id_at(front.waiting.start) if type(front) is Batch else front.lowest
         assert first == found[0], f"the front of the queue is {first}, the order says {found[0]}"
     else:
         assert front is None
@@ -149,10 +152,10 @@ def _delayed(shard: "Shard", queue: Queue, own: list[Part]) -> None:
     holders = {id(holder) for due, n, holder in queue.delayed if is_due_entry((due, n, holder))}
     dues = []
     for part in own:
-        holder = part if type(part) is Job else part[0]
+        holder = part if type(part) is Job else part.batch
         if shard.state_of(part) == DELAYED:
             assert id(holder) in holders, f"{part} would never become due"
-            due = part.detail.due if type(part) is Job and part.detail else part[0].due  # type: ignore[index]
+            due = part.details().due if type(part) is Job else part.batch.due
             dues.append(due)
     if dues:
         assert 0 < queue.delayed_armed <= min(dues), f"queue {queue.name} would oversleep"
@@ -161,10 +164,10 @@ def _delayed(shard: "Shard", queue: Queue, own: list[Part]) -> None:
 def _claims(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
     held: Counter[str] = Counter()
     for part in parts:
-        queue = part.queue if type(part) is Job else part[0].queue
+        queue = part.queue
         if queue.tenant is not tenant or shard.state_of(part) != ACTIVE:
             continue
-        piece = part.detail if type(part) is Job else part[0].slices.find(part[1])
+        piece = part.detail if type(part) is Job else part.slice
         if piece is not None and piece.claim is not None:
             held[piece.claim] += 1
     for name, claim in tenant.claims.items():

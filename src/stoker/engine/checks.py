@@ -78,7 +78,9 @@ def payload(value: object, limits: Limits, what: str = "payload", most: int | No
         raise errors.InvalidRequest(f"invalid {what}: expected bytes, got {type(value).__name__}; encode it first")
     most = limits.payload_bytes_max if most is None else most
     if len(value) > most:
-        raise errors.LimitExceeded(f"{what} has {len(value)} bytes, the limit is {most}: store it elsewhere and send a reference")
+        raise errors.LimitExceeded(
+            f"{what} has {len(value)} bytes, the limit is {most}: store it elsewhere and send a reference"
+        )
 
 
 def payloads_are_fine(values: Sequence[bytes], limits: Limits) -> bool:
@@ -107,7 +109,9 @@ def ids(values: Sequence[int], limits: Limits, what: str = "ids") -> None:
     if not values:
         raise errors.InvalidRequest(f"no {what}: name at least one job")
     if len(values) > limits.batch_jobs_max:
-        raise errors.LimitExceeded(f"{len(values)} {what} are over the limit of {limits.batch_jobs_max}: split the call")
+        raise errors.LimitExceeded(
+            f"{len(values)} {what} are over the limit of {limits.batch_jobs_max}: split the call"
+        )
 
 
 def rate_limit(value: RateLimit) -> None:
@@ -158,7 +162,7 @@ def options(value: Options, limits: Limits) -> None:
         text(value.trace, "trace", limits.trace_chars_max)
     if value.parent_id is not None:
         number(value.parent_id, "parent_id", 1, INT_MAX)
-    if value.depends_on:
+    if value.depends_on != ():
         _depends_on(value.depends_on, limits)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stoker.engine import checks
-from stoker.engine.ends import Part, cancel_jobs, fail_for_good, first_id, ids_of, run_of
+from stoker.engine.ends import cancel_jobs, fail_for_good, in_id_order, lowest, run_of
 from stoker.engine.finishing import hand_back, held_or_raise, wants_cancel
 from stoker.engine.looking import view
 from stoker.engine.retained import ended_at, size_of
@@ -17,18 +17,19 @@ from stoker.engine.state import (
     DELAYED,
     EXPIRED,
     FAILED,
-    STATES,
     WAITING,
     Batch,
     EndedRun,
     Job,
+    Members,
+    Part,
     Queue,
 )
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.limits import INT_MAX
-from stoker.model.states import Reason, State
+from stoker.model.states import STATES, Reason, State
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def _configure(shard: "Shard", tenant: str, name: str, now: int, **changes: obje
 
 
 def cancel(shard: "Shard", tenant: str, command: c.Cancel, now: int) -> r.JobView:
-    part, queue = shard.live(tenant, command.id, "be cancelled")
+    part = shard.live(tenant, command.id, "be cancelled")
+    queue = part.queue
     if shard.state_of(part) == ACTIVE:
         if not wants_cancel(part):
             shard.emit(rec.CancelRequested(now, tenant, queue.name, command.id))
@@ -111,29 +113,35 @@ def cancel(shard: "Shard", tenant: str, command: c.Cancel, now: int) -> r.JobVie
 
 
 def promote(shard: "Shard", tenant: str, command: c.Promote, now: int) -> r.Done:
-    part, queue = shard.live(tenant, command.id, "be promoted")
+    part = shard.live(tenant, command.id, "be promoted")
+    queue = part.queue
     if shard.state_of(part) != DELAYED:
-        raise errors.WrongState(f"job {command.id} is {STATES[shard.state_of(part)]}: only a delayed job can be promoted")
+        raise errors.WrongState(
+            f"job {command.id} is {STATES[shard.state_of(part)]}: only a delayed job can be promoted"
+        )
     shard.emit(rec.BecameDue(now, tenant, queue.name, [(command.id, 1)], promoted=True))
     return r.Done()
 
 
 def change_priority(shard: "Shard", tenant: str, command: c.ChangePriority, now: int) -> r.Done:
     checks.number(command.priority, "priority", -INT_MAX, INT_MAX)
-    _, queue = shard.live(tenant, command.id, "be reprioritised")
+    queue = shard.live(tenant, command.id, "be reprioritised").queue
     shard.emit(rec.Reprioritised(now, tenant, queue.name, command.id, command.priority))
     return r.Done()
 
 
 def move_to_delayed(shard: "Shard", tenant: str, command: c.MoveToDelayed, now: int) -> r.Done:
     checks.duration(command.delay_ms, "delay_ms")
-    part, queue = shard.live(tenant, command.id, "be moved to delayed")
+    part = shard.live(tenant, command.id, "be moved to delayed")
+    queue = part.queue
     state = shard.state_of(part)
     if state == ACTIVE or command.token is not None:
         held_or_raise(shard, tenant, command.id, command.token)
         hand_back(shard, [part], {}, command.delay_ms, now)
     elif state == BLOCKED:
-        raise errors.WrongState(f"job {command.id} is blocked: it cannot be delayed before its dependencies have finished")
+        raise errors.WrongState(
+            f"job {command.id} is blocked: it cannot be delayed before its dependencies have finished"
+        )
     else:
         due = now + command.delay_ms if command.delay_ms else 0
         shard.emit(rec.Delayed(now, tenant, queue.name, command.id, due))
@@ -142,7 +150,7 @@ def move_to_delayed(shard: "Shard", tenant: str, command: c.MoveToDelayed, now: 
 
 def update_payload(shard: "Shard", tenant: str, command: c.UpdatePayload, now: int) -> r.Done:
     checks.payload(command.payload, shard.limits)
-    _, queue = shard.live_or_dead(tenant, command.id, "be updated")
+    queue = shard.live_or_dead(tenant, command.id, "be updated").queue
     shard.emit(rec.PayloadUpdated(now, tenant, queue.name, command.id, command.payload))
     return r.Done()
 
@@ -161,8 +169,8 @@ def pending_parts(queue: Queue, states: tuple[int, ...], shard: "Shard") -> list
     parts: list[Part] = [job for job in shard.index.jobs() if job.queue is queue and job.state in states]
     for batch in shard.index.batches():
         if batch.queue is queue and (DELAYED if batch.due else WAITING) in states:
-            parts += [(batch, start, stop) for start, stop in batch.waiting.runs()]
-    parts.sort(key=first_id)
+            parts += [Members(batch, start, stop) for start, stop in batch.waiting.runs()]
+    parts.sort(key=lowest)
     return parts
 
 
@@ -173,11 +181,7 @@ def drain(shard: "Shard", tenant: str, command: c.Drain, now: int) -> r.Done:
         return r.Done(0)
     parts = pending_parts(queue, (WAITING, DELAYED) if command.delayed else (WAITING,), shard)
     cancel_jobs(shard, queue, parts, CANCELLED, Reason.DRAINED, now)
-    return r.Done(jobs_in(parts))
-
-
-def jobs_in(parts: list[Part]) -> int:
-    return sum(1 if type(part) is Job else part[2] - part[1] for part in parts)
+    return r.Done(sum(part.jobs for part in parts))
 
 
 def clean(shard: "Shard", tenant: str, command: c.Clean, now: int) -> r.Ids:
@@ -199,7 +203,7 @@ def clean(shard: "Shard", tenant: str, command: c.Clean, now: int) -> r.Ids:
     if state in (COMPLETED, CANCELLED, EXPIRED):
         return _clean_retained(shard, queue, state, before, command.limit, now)
     parts = cut(pending_parts(queue, (state,), shard), command.limit, before)
-    ids = [job_id for part in parts for job_id in sorted(ids_of(part))]
+    ids = [job_id for part in parts for job_id in sorted(part.ids)]
     cancel_jobs(shard, queue, parts, CANCELLED, Reason.CLEANED, now)
     return r.Ids(ids)
 
@@ -208,15 +212,14 @@ def cut(parts: list[Part], limit: int, pushed_until: int) -> list[Part]:
     """The first `limit` jobs that were pushed by then."""
     found: list[Part] = []
     for part in parts:
-        if (part.pushed_at if type(part) is Job else part[0].pushed_at) > pushed_until:
+        if part.pushed_at > pushed_until:
             continue
-        jobs = 1 if type(part) is Job else part[2] - part[1]
-        if jobs > limit and type(part) is not Job:
-            batch, start, stop = part
-            part = (batch, start, start + limit) if batch.step > 0 else (batch, stop - limit, stop)
-            jobs = limit
+        if type(part) is Members and part.jobs > limit:
+            batch, start, stop = part.batch, part.start, part.stop
+            ascending = batch.step > 0
+            part = Members(batch, start, start + limit) if ascending else Members(batch, stop - limit, stop)
         found.append(part)
-        limit -= jobs
+        limit -= part.jobs
         if not limit:
             break
     return found
@@ -263,10 +266,10 @@ def obliterate(shard: "Shard", tenant: str, command: c.Obliterate, now: int) -> 
     parts: list[Part] = pending_parts(queue, (WAITING, DELAYED, BLOCKED, ACTIVE), shard)
     for batch in shard.index.batches():
         if batch.queue is queue:
-            parts += [(batch, start, stop) for piece in batch.slices for start, stop in piece.span.runs()]
-    parts.sort(key=first_id)
+            parts += [Members(batch, start, stop) for piece in batch.slices for start, stop in piece.span.runs()]
+    parts.sort(key=lowest)
     if parts:
-        runs = [run_of(part) for part in parts]
+        runs = [run_of(piece) for part in parts for piece in in_id_order(part)]
         shard.emit(rec.Ended(now, tenant, queue.name, CANCELLED, Reason.OBLITERATED, runs))
     shard.emit(rec.QueueObliterated(now, tenant, queue.name))
     shard.settle_edges(now)

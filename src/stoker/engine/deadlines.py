@@ -17,16 +17,16 @@ SWEEP_MIN = 1024
 class Deadlines:
     """Entries are (time, kind, number, holder); the number keeps holders from being compared."""
 
-    __slots__ = ("_number", "heap", "stale")
+    __slots__ = ("heap", "number", "stale")
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, int, Any]] = []
         self.stale = 0
-        self._number = 0
+        self.number = 0
 
     def arm(self, at: int, kind: int, holder: Any) -> None:
-        self._number += 1
-        heappush(self.heap, (at, kind, self._number, holder))
+        self.number += 1
+        heappush(self.heap, (at, kind, self.number, holder))
 
     def pop_equal(self, now: int) -> tuple[int, int, list[Any]] | None:
         """The earliest time reached, its first kind, and all that is armed for exactly that."""

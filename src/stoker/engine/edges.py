@@ -42,16 +42,15 @@ def open_edges(shard: "Shard", tenant: Tenant, depends_on: tuple[Dependency, ...
     edges: dict[int, str] = {}
     for edge in depends_on:
         stands = standing(shard, tenant, edge.id)
-        if stands == OPEN or (stands == BAD and edge.on_failure != "continue"):
-            if edges.get(edge.id, "continue") == "continue":
-                edges[edge.id] = edge.on_failure
+        matters = stands == OPEN or (stands == BAD and edge.on_failure != "continue")
+        if matters and edges.get(edge.id, "continue") == "continue":
+            edges[edge.id] = edge.on_failure
     return edges
 
 
 def first_failed(shard: "Shard", job: Job) -> str | None:
     """The policy of the first edge whose job has failed already, if there is one."""
-    assert job.detail is not None and job.detail.blockers is not None
-    for job_id, policy in job.detail.blockers.items():
+    for job_id, policy in (job.details().blockers or {}).items():
         if policy != "continue" and standing(shard, job.queue.tenant, job_id) == BAD:
             return policy
     return None
@@ -76,9 +75,9 @@ def settle(shard: "Shard", at: int) -> None:
 
 
 def unblock(shard: "Shard", job: Job, ended_id: int, at: int) -> None:
-    assert job.detail is not None and job.detail.blockers is not None
-    ready = len(job.detail.blockers) == 1
-    due = job.detail.due if ready and job.detail.due > at else 0
+    detail = job.details()
+    ready = len(detail.blockers or ()) == 1
+    due = detail.due if ready and detail.due > at else 0
     shard.emit(rec.Unblocked(at, job.queue.tenant.name, job.queue.name, job.id, ended_id, ready, due))
 
 

@@ -1,19 +1,16 @@
 """Decisions that end a job otherwise than well: cancelled, expired, dead."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stoker.engine.edges import settle
-from stoker.engine.state import ACTIVE, CANCELLED, EXPIRED, FAILED, Batch, Job, Queue, Slice
+from stoker.engine.state import ACTIVE, CANCELLED, EXPIRED, FAILED, Job, Members, Part, Queue
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.states import Reason
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
-
-Part = Job | tuple[Batch, int, int]
-"""A job of its own, or neighbouring positions of a batch."""
 
 
 def labels_of(options: Options) -> rec.Labels | None:
@@ -37,34 +34,24 @@ def run_of(part: Part) -> rec.Run:
             return rec.Run(part.id, 1, part.pushed_at, detail.attempts, 0, "", size, labels)
         started_at, worker = detail.started_at, detail.worker
         return rec.Run(part.id, 1, part.pushed_at, detail.attempts, started_at, worker, size, labels)
-    batch, start, stop = part
-    run = slice_run(batch, start, stop, batch.slices.find(start))
-    return run
-
-
-def slice_run(batch: Batch, start: int, stop: int, piece: Slice | None) -> rec.Run:
-    count = stop - start if batch.step > 0 else start - stop
-    sizes, labels = batch.sizes_of(start, stop), labels_of(batch.options)
+    batch, start, piece = part.batch, part.start, part.slice
+    count = part.jobs if batch.step > 0 else -part.jobs
+    sizes, labels = batch.sizes_of(start, part.stop), labels_of(batch.options)
     if piece is None:
         return rec.Run(batch.id_at(start), count, batch.pushed_at, 0, 0, "", sizes, labels)
-    return rec.Run(
-        batch.id_at(start), count, batch.pushed_at, 1, piece.started_at, piece.worker, sizes, labels
-    )
+    return rec.Run(batch.id_at(start), count, batch.pushed_at, 1, piece.started_at, piece.worker, sizes, labels)
 
 
-def first_id(part: Part) -> int:
-    """The lowest id in it: what parts are sorted by."""
-    if type(part) is Job:
-        return part.id
-    batch, start, stop = part
-    return min(batch.id_at(start), batch.id_at(stop - 1))
+def lowest(part: Part) -> int:
+    """What parts are sorted by."""
+    return part.lowest
 
 
-def ids_of(part: Part) -> Iterable[int]:
-    if type(part) is Job:
-        return (part.id,)
-    batch, start, stop = part
-    return batch.ids(start, stop)
+def in_id_order(part: Part) -> list[Part]:
+    """Pieces of it whose jobs ascend by id: a lifo batch is taken apart, since its positions descend."""
+    if type(part) is Job or part.batch.step > 0:
+        return [part]
+    return [Members(part.batch, position, position + 1) for position in range(part.stop - 1, part.start - 1, -1)]
 
 
 def cancel_jobs(
@@ -82,10 +69,10 @@ def cancel_jobs(
     if policy.take_cancelled if state == CANCELLED else policy.take_expired:
         dead_reason = Reason.CANCELLED if state == CANCELLED else Reason.TTL_EXPIRED
         for part in parts:
-            for job_id in ids_of(part):
+            for job_id in sorted(part.ids):
                 fail_for_good(shard, job_id, dead_reason, at, settle_edges=settle_edges)
     elif parts:
-        runs = [run_of(part) for part in parts]
+        runs = [run_of(piece) for part in parts for piece in in_id_order(part)]
         shard.emit(rec.Ended(at, queue.tenant.name, queue.name, state, reason, runs))
         if settle_edges:
             settle(shard, at)
@@ -104,10 +91,10 @@ def fail_for_good(
     settle_edges: bool = True,
 ) -> None:
     """One job will not be tried again. Room among the dead letters is made first, with an event."""
-    part, queue = shard.part(job) if type(job) is int else (job, job.queue)  # type: ignore[union-attr]
+    part = shard.part(job) if isinstance(job, int) else job
+    queue = part.queue
     tenant = queue.tenant.name
-    options = part.options if type(part) is Job else part[0].options
-    if not options.remove_on_fail:
+    if not part.options.remove_on_fail:
         surplus = len(queue.dead) + 1 - queue.dead_policy.entries_max
         if surplus > 0:
             oldest = [dead_id for dead_id, _ in zip(queue.dead, range(surplus), strict=False)]

@@ -1,18 +1,18 @@
 """Deciding about what workers say of their deliveries: done, failed, handed back, still at it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.engine import checks
+from stoker.engine import checks, quick
 from stoker.engine.backoff import delay_ms
 from stoker.engine.edges import settle
-from stoker.engine.ends import Part, cancel_jobs, fail_for_good, ids_of, outcome_state, run_of
-from stoker.engine.state import ACTIVE, CANCELLED, STATES, Batch, Job, Queue, Slice, Tenant
+from stoker.engine.ends import cancel_jobs, fail_for_good, outcome_state, run_of
+from stoker.engine.state import ACTIVE, CANCELLED, Job, Members, Part, Queue, Tenant
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP
-from stoker.model.states import Reason, State
+from stoker.model.states import STATES, Reason, State
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 # --- finding deliveries ----------------------------------------------------------------------------
 
 
-def held(
-    shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens
-) -> tuple[list[Part], dict[int, str]]:
+def held(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> tuple[list[Part], dict[int, str]]:
     """The deliveries that the caller holds, in the order named, and a code for each id that is not one of them."""
     if len(ids) > 1:
         whole = _held_run(shard, tenant, ids, tokens)
@@ -33,31 +31,29 @@ def held(
     parts: list[Part] = []
     refused: dict[int, str] = {}
     seen: set[int] = set()
-    last: tuple[Batch, int, int] | None = None
     for place, job_id in enumerate(ids):
-        token = tokens if tokens is None or type(tokens) is int else tokens[place]  # type: ignore[index]
+        token = tokens if tokens is None or isinstance(tokens, int) else tokens[place]
         found, code = _held_one(shard, tenant, job_id, token)
         if found is None or job_id in seen:
             refused.setdefault(job_id, code or ("wrong_state" if token is None else "lost_lease"))
             continue
         seen.add(job_id)
-        if type(found) is Job:
-            parts.append(found)
-            last = None
-            continue
-        batch, position, _ = found  # type: ignore[misc]
-        if last is not None and last[0] is batch and last[2] == position and batch.slices.find(position) is batch.slices.find(last[1]):
-            last = parts[-1] = (batch, last[1], position + 1)
+        last = parts[-1] if parts else None
+        if type(found) is Members and type(last) is Members and _follows(last, found):
+            parts[-1] = Members(last.batch, last.start, found.stop)
         else:
-            last = (batch, position, position + 1)
-            parts.append(last)
-    # an id that was settled by its first mention is only refused for the second one
+            parts.append(found)
     return parts, refused
+
+
+def _follows(last: Members, member: Members) -> bool:
+    """Whether a member of a slice stands right behind others of the same slice."""
+    return last.batch is member.batch and last.stop == member.start and last.slice is member.slice
 
 
 def _held_run(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> Part | None:
     """The common case in one look: all ids are neighbours in one slice. Comparing with a range is C speed."""
-    if tokens is not None and type(tokens) is not int:
+    if tokens is not None and not isinstance(tokens, int):
         return None
     first, step = ids[0], STEP if ids[-1] > ids[0] else -STEP
     expected = range(first, first + step * len(ids), step)
@@ -71,41 +67,28 @@ def _held_run(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens)
     if piece is None or batch.step != step or batch.queue.tenant.name != tenant:
         return None
     stop = position + len(ids)
-    if (tokens is not None and tokens != piece.token) or stop > piece.span.stop or piece.span.run(position, stop) != stop:
+    if tokens is not None and tokens != piece.token:
         return None
-    return batch, position, stop
+    return Members(batch, position, stop) if piece.span.run(position, stop) == stop else None
 
 
 def _held_one(shard: "Shard", tenant: str, job_id: int, token: int | None) -> tuple[Part | None, str]:
-    job = shard.index.get(job_id)
-    if job is not None:
-        if job.queue.tenant.name != tenant:
-            return None, "not_found"
-        if job.state != ACTIVE or job.detail is None:
-            return None, "wrong_state" if token is None else "lost_lease"
-        if token is not None and token != job.detail.token:
-            return None, "lost_lease"
-        return job, ""
-    found = shard.index.find_batch(job_id)
-    if found is None or found[0].queue.tenant.name != tenant:
+    part = shard.find(job_id)
+    if part is None or part.queue.tenant.name != tenant:
         return None, "not_found"
-    batch, position = found
-    piece = batch.slices.find(position)
-    if piece is None:
-        if position in batch.waiting or batch.ended.find(position) is not None:
-            return None, "wrong_state" if token is None else "lost_lease"
-        return None, "not_found"
-    if token is not None and token != piece.token:
+    lease = part.detail if type(part) is Job else part.slice
+    if lease is None or shard.state_of(part) != ACTIVE:
+        return None, "wrong_state" if token is None else "lost_lease"
+    if token is not None and token != lease.token:
         return None, "lost_lease"
-    return (batch, position, position + 1), ""
+    return part, ""
 
 
 def by_queue(parts: Iterable[Part]) -> list[tuple[Queue, list[Part]]]:
     """Parts of the same queue together: slots, groups and records are a queue's own."""
     queues: dict[int, tuple[Queue, list[Part]]] = {}
     for part in parts:
-        queue = part.queue if type(part) is Job else part[0].queue
-        queues.setdefault(id(queue), (queue, []))[1].append(part)
+        queues.setdefault(id(part.queue), (part.queue, []))[1].append(part)
     return list(queues.values())
 
 
@@ -116,9 +99,10 @@ def wants_cancel(part: Part) -> bool:
 
 def check_settling(shard: "Shard", ids: Sequence[int], tokens: c.Tokens) -> None:
     checks.ids(ids, shard.limits)
-    if tokens is not None and type(tokens) is not int:
-        if type(tokens) is str or len(tokens) != len(ids):  # type: ignore[arg-type]
-            raise errors.InvalidRequest("tokens: send one for all, one for each id, or none")
+    if tokens is None or isinstance(tokens, int):
+        return
+    if len(tokens) != len(ids) or not set(map(type, tokens)) <= {int}:
+        raise errors.InvalidRequest("tokens: send one number for all, one for each id, or none")
 
 
 # --- ack -------------------------------------------------------------------------------------------
@@ -126,9 +110,9 @@ def check_settling(shard: "Shard", ids: Sequence[int], tokens: c.Tokens) -> None
 
 def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
     if len(command.ids) == 1 and command.results is None:
-        job = shard.index.get(command.ids[0])
-        if job is not None and job.state == ACTIVE and job.queue.tenant.name == tenant and _proves(command.tokens, job):
-            return _ack_one(shard, job, now)
+        done = quick.ack_job(shard, tenant, command, now)
+        if done is not None:
+            return done
     check_settling(shard, command.ids, command.tokens)
     check_results(shard, command.ids, command.results)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
@@ -136,22 +120,6 @@ def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
     if command.results is not None:
         results = dict(zip(reversed(command.ids), reversed(command.results), strict=True))  # the first mention counts
     return complete(shard, parts, refused, results, now)
-
-
-def _proves(tokens: c.Tokens, job: Job) -> bool:
-    return tokens is None or (type(tokens) is int and tokens == job.detail.token)  # type: ignore[union-attr]
-
-
-def _ack_one(shard: "Shard", job: Job, now: int) -> r.Settled:
-    """The rest of this function's module for the most common ack: one job of its own, no result."""
-    queue = job.queue
-    shard.emit(rec.Completed(now, queue.tenant.name, queue.name, [run_of(job)]))
-    if shard.settling:
-        settle(shard, now)
-    return ONE_SETTLED
-
-
-ONE_SETTLED = r.Settled(1)
 
 
 def check_results(shard: "Shard", ids: Sequence[int], results: Sequence[bytes | None] | None) -> None:
@@ -171,7 +139,7 @@ def complete(
     for queue, own in by_queue(parts):
         found = None
         if results is not None:
-            found = [results.get(job_id) for part in own for job_id in ids_of(part)]
+            found = [results.get(job_id) for part in own for job_id in part.ids]
         runs = [run_of(part) for part in own]
         count += sum(abs(run.count) for run in runs)
         shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found))
@@ -193,22 +161,21 @@ def fail(shard: "Shard", tenant: str, command: c.Fail, now: int) -> r.Failed:
     error = clip(command.error, shard.limits.error_chars_max)
     stack = clip(command.stack, shard.limits.stack_chars_max)
     error_class = clip(command.error_class, shard.limits.key_chars_max)
-    outcomes = []
-    for part in parts:
-        for job_id in ids_of(part):
-            outcomes.append(
-                fail_delivery(
-                    shard,
-                    job_id,
-                    Reason.FAILED,
-                    now,
-                    error=error,
-                    error_class=error_class,
-                    stack=stack,
-                    retry=command.retry,
-                    delay=command.delay_ms,
-                )
-            )
+    outcomes = [
+        fail_delivery(
+            shard,
+            job_id,
+            Reason.FAILED,
+            now,
+            error=error,
+            error_class=error_class,
+            stack=stack,
+            retry=command.retry,
+            delay=command.delay_ms,
+        )
+        for part in parts
+        for job_id in part.ids
+    ]
     return r.Failed(outcomes, refused) if refused else r.Failed(outcomes)
 
 
@@ -233,11 +200,11 @@ def fail_delivery(
     delay: int | None = None,
 ) -> r.FailedJob:
     """One delivery failed, whoever says so: tried again, dead, or cancelled if that was asked for."""
-    part, queue = shard.part(job_id)
+    part = shard.part(job_id)
+    queue, options = part.queue, part.options
     if wants_cancel(part):
         cancel_jobs(shard, queue, [part], CANCELLED, Reason.CANCELLED, at)
         return r.FailedJob(job_id, STATES[outcome_state(queue, CANCELLED)])
-    options = part.options if type(part) is Job else part[0].options
     detail = part.detail if type(part) is Job else None
     attempts = detail.attempts if detail else 1
     crashes = (detail.crashes if detail else 0) + (reason == Reason.STALLED)
@@ -254,9 +221,7 @@ def fail_delivery(
     if delay is None:
         delay = delay_ms(options.backoff, attempts, shard.settings.seed, job_id)
     due = at + delay if delay else 0
-    shard.emit(
-        rec.Retrying(at, queue.tenant.name, queue.name, run_of(part), reason, due, error, error_class, stack)
-    )
+    shard.emit(rec.Retrying(at, queue.tenant.name, queue.name, run_of(part), reason, due, error, error_class, stack))
     return r.FailedJob(job_id, State.DELAYED if due else State.WAITING, due)
 
 
@@ -306,10 +271,10 @@ def prolong(shard: "Shard", parts: list[Part], refused: dict[int, str], lease_ms
 
 def lease_end(part: Part, lease_ms: int | None, now: int) -> int:
     if lease_ms is None:
-        lease: Slice | object | None = part.detail if type(part) is Job else part[0].slices.find(part[1])
+        lease = part.detail if type(part) is Job else part.slice
         assert lease is not None
-        lease_ms = lease.lease_ms  # type: ignore[attr-defined]
-    return now + lease_ms  # type: ignore[operator]
+        lease_ms = lease.lease_ms
+    return now + lease_ms
 
 
 # --- claims ----------------------------------------------------------------------------------------
@@ -349,14 +314,12 @@ def set_progress(shard: "Shard", tenant: str, command: c.SetProgress, now: int) 
     checks.number(command.percent, "percent", 0, 100)
     checks.text(command.message, "message", shard.limits.message_chars_max)
     queue = held_or_raise(shard, tenant, command.id, command.token)
-    shard.emit(
-        rec.Progressed(now, tenant, queue.name, command.id, command.percent, command.message)
-    )
+    shard.emit(rec.Progressed(now, tenant, queue.name, command.id, command.percent, command.message))
     return r.Done()
 
 
 def append_partial(shard: "Shard", tenant: str, command: c.AppendPartial, now: int) -> r.Done:
-    checks.payload(command.data, shard.limits, "data")
+    checks.payload(command.data, shard.limits, "data", shard.limits.result_bytes_max)
     if command.index is not None:
         checks.number(command.index, "index", 0, 2**53 - 1)
     queue = held_or_raise(shard, tenant, command.id, command.token)
@@ -374,7 +337,7 @@ def append_log(shard: "Shard", tenant: str, command: c.AppendLog, now: int) -> r
     if command.token is not None:
         queue = held_or_raise(shard, tenant, command.id, command.token)
     else:
-        _, queue = shard.live_or_dead(tenant, command.id, "be logged to")
+        queue = shard.live_or_dead(tenant, command.id, "be logged to").queue
     message = clip(command.message, shard.limits.log_line_chars_max)
     shard.emit(rec.Logged(now, tenant, queue.name, command.id, command.level, message))
     return r.Done()
@@ -385,7 +348,7 @@ def held_or_raise(shard: "Shard", tenant: str, job_id: int, token: int | None) -
     part, code = _held_one(shard, tenant, job_id, token)
     if part is None:
         raise errors.BY_CODE[code](f"job {job_id}: {REFUSED[code]}")
-    return part.queue if type(part) is Job else part[0].queue
+    return part.queue
 
 
 REFUSED: dict[str, str] = {
@@ -393,4 +356,3 @@ REFUSED: dict[str, str] = {
     "lost_lease": "its lease ended or it was settled; do not use its outcome",
     "wrong_state": "it is not active",
 }
-

@@ -3,24 +3,23 @@
 from typing import TYPE_CHECKING
 
 from stoker.engine import checks
-from stoker.engine.ends import Part
 from stoker.engine.parking import Parked
 from stoker.engine.state import (
     ACTIVE,
     BLOCKED,
     DELAYED,
     FAILED,
-    STATES,
     WAITING,
     Batch,
     Job,
+    Part,
     Queue,
     Scope,
 )
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.states import State
+from stoker.model.states import STATES, State
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -77,8 +76,7 @@ def ended(job: r.JobView) -> r.Ended:
 def view(shard: "Shard", part: Part, now: int) -> r.JobView:
     if type(part) is Job:
         return _view_job(part)
-    batch, position, _ = part  # type: ignore[misc]
-    return _view_member(batch, position)
+    return _view_member(part.batch, part.start)
 
 
 def _view_job(job: Job) -> r.JobView:
@@ -86,7 +84,12 @@ def _view_job(job: Job) -> r.JobView:
     state = STATES[job.state]
     if detail is None:
         return r.JobView(
-            id=job.id, queue=job.queue.name, state=state, payload=job.payload, options=job.options, pushed_at=job.pushed_at
+            id=job.id,
+            queue=job.queue.name,
+            state=state,
+            payload=job.payload,
+            options=job.options,
+            pushed_at=job.pushed_at,
         )
     active = job.state == ACTIVE
     dead = None
@@ -163,10 +166,10 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
         raise errors.InvalidRequest(f"unknown state {command.state!r}: expected one of {', '.join(STATES)}")
     found: list[r.JobView] = []
     for entry in shard.index.walk(command.after, command.ascending):
-        queue = entry.queue if type(entry) is Job else entry[0].queue  # type: ignore[index]
+        owner = entry if type(entry) is Job else entry[0]
+        queue, options = owner.queue, owner.options
         if queue.tenant.name != tenant or command.queue not in (None, queue.name):
             continue
-        options = entry.options if type(entry) is Job else entry[0].options  # type: ignore[index]
         if command.tag is not None and command.tag not in options.tags:
             continue
         if command.group_id not in (None, options.group_id):
@@ -181,7 +184,7 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
 
 
 def _pushed_between(part: Part, command: c.Browse) -> bool:
-    pushed_at = part.pushed_at if type(part) is Job else part[0].pushed_at
+    pushed_at = part.pushed_at
     if command.pushed_from is not None and pushed_at < command.pushed_from:
         return False
     return command.pushed_before is None or pushed_at < command.pushed_before
@@ -197,7 +200,7 @@ def _in_state(shard: "Shard", part: Part, state: State | None) -> bool:
 def why(shard: "Shard", tenant: str, command: c.Why, now: int) -> r.Waiting:
     part = shard.readable(tenant, command.id)
     state = shard.state_of(part)
-    queue = part.queue if type(part) is Job else part[0].queue
+    queue = part.queue
     if state not in (WAITING, DELAYED, BLOCKED):
         return r.Waiting(state=STATES[state])
     limited = None
@@ -206,7 +209,7 @@ def why(shard: "Shard", tenant: str, command: c.Why, now: int) -> r.Waiting:
     detail = part.detail if type(part) is Job else None
     due = None
     if state == DELAYED:
-        due = detail.due if detail is not None else part[0].due  # type: ignore[index]
+        due = part.details().due if type(part) is Job else part.batch.due
     return r.Waiting(
         state=STATES[state],
         paused=queue.paused,
@@ -232,16 +235,14 @@ def _group_busy_with(job: Job) -> int | None:
 
 def _jobs_ahead(queue: Queue, part: Part) -> int:
     """Waiting jobs that come first in the total order, and in the job's own group."""
-    if type(part) is Job:
-        mine, group_id, own_id = place(part.options.priority, part.options.lifo, part.order), part.options.group_id, part.id
-    else:
-        batch, position, _ = part
-        mine, group_id, own_id = place(batch.options.priority, batch.options.lifo, batch.order_at(position)), None, 0
+    order = part.order if type(part) is Job else part.batch.order_at(part.start)
+    mine = place(part.options.priority, part.options.lifo, order)
+    group_id, own_id = part.options.group_id, part.lowest
     ahead = 0
     for entry in queue.ready.entries():
         if type(entry) is Batch:
             ahead += _batch_ahead(entry, mine)
-        elif type(entry) is Job and entry.options.group_id is None:
+        elif entry.options.group_id is None:
             ahead += place(entry.options.priority, entry.options.lifo, entry.order) < mine
     for name, group in queue.groups.items():
         for other in group.lane:
@@ -302,5 +303,3 @@ def stats_of(scope: Scope | None, now: int) -> r.Stats:
     if scope is None:
         return r.Stats(r.Counts(), r.Totals())
     return r.Stats(r.Counts(*scope.counts), r.Totals(*scope.totals), scope.last_minute(now // 1000))
-
-

@@ -9,7 +9,6 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
-from stoker.engine.spans import Span
 from stoker.engine.state import (
     ACTIVE,
     BLOCKED,

@@ -1,15 +1,15 @@
 """Deciding about pulls: who may be taken now, who waits for it, and when the next chance is."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from stoker.engine import checks
+from stoker.engine import checks, quick
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_delivery import start_job, start_run
 from stoker.engine.ends import run_of
 from stoker.engine.moves import is_due_entry
 from stoker.engine.parking import Parked, park
-from stoker.engine.state import ACTIVE, Job, Queue
+from stoker.engine.state import ACTIVE, Job, Members, Part, Queue
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -23,6 +23,11 @@ EMPTY = r.Delivery()
 
 def pull(shard: "Shard", tenant: str, command: c.Pull, now: int) -> "r.Delivery | Parked":
     check_pull(shard, command)
+    if command.count == 1 and len(command.queues) == 1 and command.claim is None:
+        queue = shard.known_queue(tenant, command.queues[0])
+        found = quick.pull_job(shard, queue, command, now) if queue is not None else None
+        if found is not None:
+            return found
     for name in command.queues:
         if type(name) is not str or shard.known_queue(tenant, name) is None:
             checks.name(name)  # those that exist were checked when they were made
@@ -59,7 +64,8 @@ def dispatch(shard: "Shard", tenant: str, command: c.Pull, now: int) -> r.Delive
     found = shard.tenants.get(tenant)
     if found is None:
         return None
-    token, left, runs = shard.token + 1, command.count, []
+    token, left = shard.token + 1, command.count
+    runs: list[r.Run] = []
     for name in command.queues:
         queue = found.queues.get(name)
         if queue is not None:
@@ -81,11 +87,9 @@ def capacity(queue: Queue, most: int, now: int) -> int:
     return max(0, most)
 
 
-def take(
-    shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, now: int, delivered: list[r.Run]
-) -> int:
+def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, now: int, delivered: list[r.Run]) -> int:
     """Start up to `most` jobs of one queue: one record, applied run by run, since each run decides the next."""
-    left = most if queue.bucket is None and not queue.concurrency and not queue.paused else capacity(queue, most, now)
+    left = most if queue.is_free else capacity(queue, most, now)
     taken = 0
     record: rec.Started | None = None
     while left:
@@ -99,16 +103,19 @@ def take(
             )
         lease_until = now + (entry.options.lease_ms if command.lease_ms is None else command.lease_ms)
         if type(entry) is Job:
+            part: Part = entry
+            payloads: list[Any] = [entry.payload]
             run = run_of(entry)
-            ids, payloads = (entry.id,), (entry.payload,)
             start_job(shard, queue, record, run, entry)
         else:
-            start = entry.waiting.start  # type: ignore[union-attr]
-            run = run_of((entry, start, start + jobs))  # type: ignore[arg-type]
-            payloads = entry.payloads[start : start + jobs]  # type: ignore[union-attr]
-            ids = entry.ids(start, start + jobs)  # type: ignore[union-attr]
+            start = entry.waiting.start
+            part = Members(entry, start, start + jobs)
+            payloads = entry.payloads[start : start + jobs]
+            run = run_of(part)
             start_run(shard, queue, record, run)
-        delivered.append(r.Run(queue.name, ids, payloads, entry.options, run.attempt + 1, run.pushed_at, lease_until))
+        delivered.append(
+            r.Run(queue.name, part.ids, payloads, entry.options, run.attempt + 1, run.pushed_at, lease_until)
+        )
         record.runs.append(run)
         left -= jobs
         taken += jobs
@@ -145,9 +152,7 @@ def reread_claim(shard: "Shard", tenant: str, name: str) -> r.Delivery | None:
     claim = found.claims.get(name) if found else None
     if claim is None:
         return None
-    runs = [
-        shard.delivered_run(part) for part in shard.claimed_parts(claim, name)
-    ]
+    runs = [shard.delivered_run(part) for part in shard.claimed_parts(claim, name)]
     return r.Delivery(claim.token, runs)
 
 

@@ -120,9 +120,7 @@ def remember_request(shard: "Shard", queue: Queue, key: str, reply: r.PushedBatc
     duplicates = [(item, str(by)) for item, by in sorted(reply.duplicates.items())]
     expires_at = now + shard.settings.request_ttl_ms
     shard.emit(
-        rec.RequestRemembered(
-            now, queue.tenant.name, queue.name, key, list(reply.ids), refused, duplicates, expires_at
-        )
+        rec.RequestRemembered(now, queue.tenant.name, queue.name, key, list(reply.ids), refused, duplicates, expires_at)
     )
 
 
@@ -135,9 +133,7 @@ def classify(
     """The fate of each item, in order, and the refused ones."""
     refused = refuse_malformed(shard, payloads, options)
     refuse_edges(shard, options, refused)
-    items = [
-        Item(number, payload, options[number]) for number, payload in enumerate(payloads) if number not in refused
-    ]
+    items = [Item(number, payload, options[number]) for number, payload in enumerate(payloads) if number not in refused]
     _Classifier(shard, queue, items, now).run()
     return items, refused
 
@@ -193,7 +189,9 @@ def _refuse_behind(waiting_for: dict[int, list[int]], refused: dict[int, r.Refus
 
 def _refuse_cycles(waiting_for: dict[int, list[int]], refused: dict[int, r.Refusal]) -> None:
     """What is left after taking away, again and again, items that wait for nobody, is on a cycle or behind one."""
-    left = {n: {other for other in others if other in waiting_for} for n, others in waiting_for.items() if n not in refused}
+    left = {
+        n: {other for other in others if other in waiting_for} for n, others in waiting_for.items() if n not in refused
+    }
     behind: dict[int, list[int]] = {}
     for number, others in left.items():
         for other in others:
@@ -367,14 +365,15 @@ def push_items(shard: "Shard", queue: Queue, items: list[Item], now: int) -> Non
 
 def shares_record(options: Options) -> bool:
     """Whether neighbours with these options can be one record: nothing in them is about one job alone."""
-    return options.group_id is not None and is_plain(msgspec.structs.replace(options, group_id=None)) or is_plain(options)
+    return (options.group_id is not None and is_plain(msgspec.structs.replace(options, group_id=None))) or is_plain(
+        options
+    )
 
 
 def push_run(shard: "Shard", queue: Queue, item: Item, payloads: list[bytes], now: int) -> None:
     options = item.options
     if item.replaces:
-        part, _ = shard.part(item.replaces)
-        cancel_jobs(shard, queue, [part], CANCELLED, Reason.REPLACED, now)
+        cancel_jobs(shard, queue, [shard.part(item.replaces)], CANCELLED, Reason.REPLACED, now)
     due = due_of(options, now)
     shard.emit(rec.Pushed(now, queue.tenant.name, queue.name, item.id, payloads, options, due))
     if not options.depends_on:

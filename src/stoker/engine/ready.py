@@ -77,6 +77,14 @@ class Ready:
             level = self._level(job)
         level.line.append(job)
 
+    def default_line(self) -> deque[Entry] | None:
+        """The line of the default level, if whatever is first in it is first of all."""
+        heap = self._heap
+        if not heap or heap[0] != DEFAULT_LEVEL:
+            return None
+        level = self._levels[DEFAULT_LEVEL]
+        return level.line if not level.early else None
+
     def add_new(self, entry: Entry) -> None:
         """An entry younger than all others of its level."""
         self.size += 1

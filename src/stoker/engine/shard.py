@@ -27,7 +27,7 @@ from stoker.engine import (
 )
 from stoker.engine.deadlines import SWEEP_MIN, Deadlines
 from stoker.engine.edges import settle
-from stoker.engine.ends import Part, first_id
+from stoker.engine.ends import lowest
 from stoker.engine.index import Index
 from stoker.engine.moves import forget, split
 from stoker.engine.parking import Parked
@@ -35,13 +35,16 @@ from stoker.engine.ready import Ready
 from stoker.engine.retained import Ended, Retained
 from stoker.engine.state import (
     ACTIVE,
+    COMPLETED,
     DELAYED,
     FAILED,
-    STATES,
     WAITING,
+    Appliers,
     Batch,
     Claim,
     Job,
+    Members,
+    Part,
     Queue,
     Scope,
     Tenant,
@@ -52,6 +55,7 @@ from stoker.model import replies as r
 from stoker.model.ids import STEP
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import DEFAULT_OPTIONS, Options, Settings
+from stoker.model.states import STATES
 from stoker.records import records as rec
 
 INTERNED_MAX = 1024
@@ -61,9 +65,7 @@ INTERNED_MAX = 1024
 class Shard:
     """Some queues with everything that belongs to them."""
 
-    def __init__(
-        self, number: int = 0, settings: Settings | None = None, limits: Limits = DEFAULT_LIMITS
-    ) -> None:
+    def __init__(self, number: int = 0, settings: Settings | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
         self.number = number
         self.settings = settings or Settings()
         self.limits = limits
@@ -91,9 +93,11 @@ class Shard:
         self._parked: list[tuple[int, int, Parked]] = []
         self._numbers = 0
         kept = self.settings.retention
-        self.default_retention = (kept.completed_age_ms, kept.completed_count) if all(
+        self.default_retention = (
             (kept.completed_age_ms, kept.completed_count)
-        ) else None
+            if all((kept.completed_age_ms, kept.completed_count))
+            else None
+        )
         self._interned: dict[Options, Options] = {}
 
     # --- the way of a command --------------------------------------------------------------------
@@ -241,9 +245,7 @@ class Shard:
         queue = owner.queues.get(name)
         if queue is None:
             retained = Retained(self._forget)
-            queue = owner.queues[name] = Queue(
-                owner, name, Ready(), retained, self.settings.dead_letters, self._scope
-            )
+            queue = owner.queues[name] = Queue(owner, name, Ready(), retained, self.settings.dead_letters, self._scope)
         return queue
 
     def _forget(self, ended: Ended, jobs: int) -> None:
@@ -251,7 +253,7 @@ class Shard:
 
     def known_queue(self, tenant: str, name: str) -> Queue | None:
         owner = self.tenants.get(tenant)
-        queue = owner.queues.get(name) if owner is not None else None
+        queue = owner.queues.get(name) if owner is not None and type(name) is str else None
         return queue if queue is not None and queue.known else None
 
     def queue_for_writing(self, tenant: str, name: str) -> Queue:
@@ -272,7 +274,7 @@ class Shard:
     def state_of(self, part: Part) -> int:
         if type(part) is Job:
             return part.state
-        batch, position, _ = part
+        batch, position = part.batch, part.start
         if position in batch.waiting:
             return DELAYED if batch.due else WAITING
         if batch.slices.find(position) is not None:
@@ -287,7 +289,7 @@ class Shard:
             return entry
         batch, position = entry
         if position in batch.waiting or batch.slices.find(position) or batch.ended.find(position):
-            return batch, position, position + 1
+            return Members(batch, position, position + 1)
         return None
 
     def find(self, job_id: int) -> Part | None:
@@ -299,33 +301,33 @@ class Shard:
 
     def readable(self, tenant: str, job_id: int) -> Part:
         part = self.find(job_id) if type(job_id) is int else None
-        if part is None or queue_of(part).tenant.name != tenant:
+        if part is None or part.queue.tenant.name != tenant:
             raise errors.NotFound(f"job {job_id!r} not found: it never was, is forgotten, or belongs to somebody else")
         return part
 
-    def live(self, tenant: str, job_id: int, verb: str) -> tuple[Part, Queue]:
+    def live(self, tenant: str, job_id: int, verb: str) -> Part:
         part = self.readable(tenant, job_id)
         state = self.state_of(part)
         if state > ACTIVE:
             raise errors.WrongState(f"job {job_id} is {STATES[state]}: it can no longer {verb}")
-        return part, queue_of(part)
+        return part
 
-    def live_or_dead(self, tenant: str, job_id: int, verb: str) -> tuple[Part, Queue]:
+    def live_or_dead(self, tenant: str, job_id: int, verb: str) -> Part:
         part = self.readable(tenant, job_id)
         state = self.state_of(part)
         if state > ACTIVE and state != FAILED:
             raise errors.WrongState(f"job {job_id} is {STATES[state]}: it can no longer {verb}")
-        return part, queue_of(part)
+        return part
 
     def is_live(self, tenant: Tenant, job_id: int) -> bool:
         part = self.find(job_id)
-        return part is not None and queue_of(part).tenant is tenant and self.state_of(part) <= ACTIVE
+        return part is not None and part.queue.tenant is tenant and self.state_of(part) <= ACTIVE
 
-    def part(self, job_id: int) -> tuple[Part, Queue]:
+    def part(self, job_id: int) -> Part:
         """A job that is known to be there."""
         part = self.find(job_id)
         assert part is not None, f"job {job_id} must be there"
-        return part, queue_of(part)
+        return part
 
     def claimed_parts(self, claim: Claim, name: str) -> list[Part]:
         """The deliveries still held under a claim, in id order."""
@@ -335,7 +337,7 @@ class Shard:
             jobs = range(first, first + step * abs(count), step)
             found, _ = finishing.held(self, self._claim_tenant(claim, name), jobs, claim.token)
             parts += [part for part in found if is_claimed(part, name)]
-        return sorted(parts, key=first_id)
+        return sorted(parts, key=lowest)
 
     def _claim_tenant(self, claim: Claim, name: str) -> str:
         return next(tenant.name for tenant in self.tenants.values() if tenant.claims.get(name) is claim)
@@ -353,13 +355,10 @@ class Shard:
                 part.pushed_at,
                 detail.lease_until,
             )
-        batch, start, stop = part
-        piece = batch.slices.find(start)
+        piece = part.slice
         assert piece is not None
-        payloads: list[Any] = batch.payloads[start:stop]
-        return r.Run(
-            batch.queue.name, batch.ids(start, stop), payloads, batch.options, 1, batch.pushed_at, piece.lease_until
-        )
+        payloads: list[Any] = part.batch.payloads[part.start : part.stop]
+        return r.Run(part.queue.name, part.ids, payloads, part.options, 1, part.pushed_at, piece.lease_until)
 
     # --- for apply_*.py --------------------------------------------------------------------------
 
@@ -404,15 +403,9 @@ class Shard:
         settle(self, at)
 
 
-def queue_of(part: Part) -> Queue:
-    return part.queue if type(part) is Job else part[0].queue
-
-
 def is_claimed(part: Part, name: str) -> bool:
-    if type(part) is Job:
-        return part.detail is not None and part.detail.claim == name
-    piece = part[0].slices.find(part[1])
-    return piece is not None and piece.claim == name
+    lease = part.detail if type(part) is Job else part.slice
+    return lease is not None and lease.claim == name
 
 
 def ended_by_records(records: list[rec.Record], job_id: int) -> r.Ended:
@@ -424,7 +417,7 @@ def ended_by_records(records: list[rec.Record], job_id: int) -> r.Ended:
                 ids = run_ids(run)
                 if job_id in ids:
                     result = record.results[offset + ids.index(job_id)] if record.results else None
-                    return r.Ended(job_id, STATES[4], True, result)
+                    return r.Ended(job_id, STATES[COMPLETED], True, result)
                 offset += abs(run.count)
         elif type(record) is rec.Ended and any(job_id in run_ids(run) for run in record.runs):
             return r.Ended(job_id, STATES[record.state], True, None, record.reason)
@@ -500,7 +493,7 @@ DECIDE: dict[type[c.Command[Any]], Decide] = {
 }
 """Who decides which command. Reading events is the journal's business, not the engine's."""
 
-APPLY: dict[type[rec.Record], Callable[[Shard, Any], None]] = {
+APPLY: Appliers = {
     **apply_push.APPLY,
     **apply_delivery.APPLY,
     **apply_pending.APPLY,

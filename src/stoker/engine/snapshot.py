@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stoker.engine.ends import Part
 from stoker.engine.looking import view
-from stoker.engine.state import DELAYED, Batch, Job, Queue, Scope, Tenant
+from stoker.engine.state import DELAYED, Batch, Job, Part, Queue, Scope, Tenant
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -54,9 +53,8 @@ def _job(shard: "Shard", part: Part) -> dict[str, Any]:
             found["next_chunk"], found["revived"] = detail.next_chunk, detail.revived
             found["lease_ms"] = detail.lease_ms if detail.token else 0
         return found
-    batch, position, _ = part
-    found["tenant"] = batch.queue.tenant.name
-    piece = batch.slices.find(position)
+    found["tenant"] = part.queue.tenant.name
+    piece = part.slice
     if piece is not None:
         found["token"], found["fires_at"], found["lease_ms"] = piece.token, piece.fires_at, piece.lease_ms
     return found
@@ -71,7 +69,8 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
         "scope": _scope(tenant.scope),
         "queues": {name: _queue(queue) for name, queue in sorted(tenant.queues.items()) if queue.known},
         "claims": {
-            name: (claim.token, claim.runs, claim.held, claim.expires_at) for name, claim in sorted(tenant.claims.items())
+            name: (claim.token, claim.runs, claim.held, claim.expires_at)
+            for name, claim in sorted(tenant.claims.items())
         },
         "transactions": {
             name: (

@@ -9,7 +9,8 @@ hold no cycles among themselves, and walking millions of them would stall the lo
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
@@ -19,11 +20,12 @@ from stoker.engine.spans import Pieces, Span
 from stoker.model.ids import SHARD_BITS
 from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options
 from stoker.model.replies import Attempt, Chunk, LogLine
-from stoker.model.states import STATES
+from stoker.records.records import Record
 
 if TYPE_CHECKING:
     from stoker.engine.ready import Ready
     from stoker.engine.retained import Retained
+    from stoker.engine.shard import Shard
 
 WAITING, DELAYED, BLOCKED, ACTIVE, COMPLETED, FAILED, CANCELLED, EXPIRED = range(8)
 """Indexes into STATES and into the counters: comparing and counting small integers is what is fast."""
@@ -70,6 +72,7 @@ class Detail(msgspec.Struct, gc=False):
     """Once back from the dead letters, its ttl no longer counts."""
 
 
+@final
 class Job(msgspec.Struct, gc=False):
     """A job of its own."""
 
@@ -90,6 +93,18 @@ class Job(msgspec.Struct, gc=False):
     def last_order(self) -> int:
         return self.order
 
+    @property
+    def ids(self) -> Sequence[int]:
+        return (self.id,)
+
+    @property
+    def lowest(self) -> int:
+        return self.id
+
+    @property
+    def jobs(self) -> int:
+        return 1
+
     def details(self) -> Detail:
         """Its detail, made when there is none yet. For `apply_*.py` only."""
         detail = self.detail
@@ -98,6 +113,7 @@ class Job(msgspec.Struct, gc=False):
         return detail
 
 
+@final
 class Batch(msgspec.Struct, gc=False):
     """Plain jobs pushed together with the same options.
 
@@ -144,9 +160,10 @@ class Batch(msgspec.Struct, gc=False):
         return range(self.id_at(start), self.id_at(stop), self.step)
 
     def sizes_of(self, start: int, stop: int) -> int | list[int]:
-        return self.sizes if type(self.sizes) is int else self.sizes[start:stop]  # type: ignore[index]
+        return self.sizes if isinstance(self.sizes, int) else self.sizes[start:stop]
 
 
+@final
 class Slice(msgspec.Struct, gc=False):
     """Positions of a batch that one pull delivered together; all in their first attempt."""
 
@@ -165,6 +182,7 @@ class Slice(msgspec.Struct, gc=False):
         return position in self.span
 
 
+@final
 class EndedRun(msgspec.Struct, gc=False):
     """Neighbouring positions that ended together and are still readable."""
 
@@ -183,6 +201,52 @@ class EndedRun(msgspec.Struct, gc=False):
 
     def covers(self, position: int) -> bool:
         return self.start <= position < self.stop
+
+
+@final
+class Members(msgspec.Struct, gc=False):
+    """Neighbouring positions of a batch that are in the same state: what a decision about many jobs speaks of."""
+
+    batch: Batch
+    start: int
+    stop: int
+
+    @property
+    def queue(self) -> "Queue":
+        return self.batch.queue
+
+    @property
+    def options(self) -> Options:
+        return self.batch.options
+
+    @property
+    def pushed_at(self) -> int:
+        return self.batch.pushed_at
+
+    @property
+    def ids(self) -> Sequence[int]:
+        return self.batch.ids(self.start, self.stop)
+
+    @property
+    def lowest(self) -> int:
+        return min(self.batch.id_at(self.start), self.batch.id_at(self.stop - 1))
+
+    @property
+    def jobs(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def slice(self) -> Slice | None:
+        """The delivery that they are in, if they are active."""
+        return self.batch.slices.find(self.start)
+
+
+Part = Job | Members
+"""One or more jobs of one queue, whatever form they have."""
+
+
+Appliers = dict[type[Record], Callable[["Shard", Any], None]]
+"""What each record does to the state."""
 
 
 class Group:
@@ -296,6 +360,7 @@ class Queue:
         "delayed_stale",
         "group_on_retry",
         "groups",
+        "is_free",
         "known",
         "name",
         "paused",
@@ -316,7 +381,13 @@ class Queue:
     )
 
     def __init__(
-        self, tenant: "Tenant", name: str, ready: "Ready", retained: "Retained", dead_policy: DeadLetterPolicy, top: Scope
+        self,
+        tenant: "Tenant",
+        name: str,
+        ready: "Ready",
+        retained: "Retained",
+        dead_policy: DeadLetterPolicy,
+        top: Scope,
     ) -> None:
         self.tenant = tenant
         self.name = name
@@ -328,6 +399,8 @@ class Queue:
         self.delayed_armed = 0
         self.delayed_stale = 0
         self.paused = False
+        self.is_free = True
+        """Neither paused nor limited."""
         self.bucket: Bucket | None = None
         self.refill_armed = 0
         self.concurrency = 0

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.dead import key_is_taken
-from stoker.engine.ends import Part, cancel_jobs, first_id, ids_of
+from stoker.engine.ends import cancel_jobs, lowest
 from stoker.engine.finishing import by_queue, fail_delivery
 from stoker.engine.moves import PENDING, arm_age, arm_due, is_due_entry
 from stoker.engine.retained import ended_at
-from stoker.engine.state import ACTIVE, EXPIRED, FAILED, Batch, Job, Queue, Slice, Tenant
+from stoker.engine.state import ACTIVE, EXPIRED, FAILED, Batch, Job, Members, Part, Queue, Slice, Tenant
 from stoker.model.states import Reason
 from stoker.records import records as rec
 
@@ -33,35 +33,28 @@ def on_due(shard: "Shard", at: int, queues: list[Queue]) -> None:
                 continue
             holder = entry[2]
             if type(holder) is Batch:
-                parts += [(holder, start, stop) for start, stop in holder.waiting.runs()]
-            elif type(holder) is Job and holder not in parts:
+                parts += [Members(holder, start, stop) for start, stop in holder.waiting.runs()]
+            elif holder not in parts:
                 parts.append(holder)
         queue.delayed_armed = 0
         if not parts:
             arm_due(shard, queue)
             continue
-        parts.sort(key=first_id)
-        runs = [run_pair(part) for part in parts]
+        parts.sort(key=lowest)
+        runs = [(part.lowest, part.jobs) for part in parts]
         shard.emit(rec.BecameDue(at, queue.tenant.name, queue.name, runs))
-
-
-def run_pair(part: Part) -> tuple[int, int]:
-    if type(part) is Job:
-        return part.id, 1
-    batch, start, stop = part
-    return batch.id_at(start), stop - start if batch.step > 0 else start - stop
 
 
 def on_ttl(shard: "Shard", at: int, holders: list[Job | Batch]) -> None:
     parts: list[Part] = []
     for holder in unique(holders):
         if type(holder) is Batch:
-            parts += [(holder, start, stop) for start, stop in holder.waiting.runs()]
+            parts += [Members(holder, start, stop) for start, stop in holder.waiting.runs()]
         elif type(holder) is Job and holder.state in PENDING:
             detail = holder.detail
             if detail is None or not (detail.attempts or detail.revived):
                 parts.append(holder)
-    parts.sort(key=first_id)
+    parts.sort(key=lowest)
     for queue, own in by_queue(parts):
         cancel_jobs(shard, queue, own, EXPIRED, Reason.TTL_EXPIRED, at)
 
@@ -71,23 +64,19 @@ def on_lease(shard: "Shard", at: int, holders: list[Job | Slice]) -> None:
     for holder in unique(holders):
         if type(holder) is Slice:
             if holder.span.left and holder.fires_at == at:
-                parts += [(holder.batch, start, stop) for start, stop in holder.span.runs()]
+                parts += [Members(holder.batch, start, stop) for start, stop in holder.span.runs()]
         elif type(holder) is Job and holder.state == ACTIVE and holder.detail and holder.detail.fires_at == at:
             parts.append(holder)
         else:
             shard.deadlines.stale = max(0, shard.deadlines.stale - 1)
-    parts.sort(key=first_id)
+    parts.sort(key=lowest)
     for part in parts:
-        if type(part) is Job:
-            assert part.detail is not None
-            started_at, timeout_ms = part.detail.started_at, part.options.timeout_ms
-        else:
-            piece = part[0].slices.find(part[1])
-            assert piece is not None
-            started_at, timeout_ms = piece.started_at, part[0].options.timeout_ms
+        lease = part.detail if type(part) is Job else part.slice
+        assert lease is not None
+        started_at, timeout_ms = lease.started_at, part.options.timeout_ms
         timed_out = timeout_ms and started_at + timeout_ms == at
         reason, error = (Reason.TIMEOUT, TIMED_OUT) if timed_out else (Reason.STALLED, STALLED)
-        for job_id in sorted(ids_of(part)):
+        for job_id in sorted(part.ids):
             fail_delivery(shard, job_id, reason, at, error=error)
 
 
@@ -111,7 +100,7 @@ def on_dead_age(shard: "Shard", at: int, jobs: list[Job]) -> None:
     over = [job for job in unique(jobs) if job.state == FAILED and job.detail and job.detail.expires_at == at]
     over.sort(key=lambda job: job.id)
     for queue, own in by_queue(over):
-        ids = [job.id for job in own if type(job) is Job]
+        ids = [part.lowest for part in own]
         shard.emit(rec.DeadRemoved(at, queue.tenant.name, queue.name, ids, "expired"))
 
 

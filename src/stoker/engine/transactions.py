@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from stoker.engine import checks
-
 from stoker.engine.pushing import push_many, refuse_malformed
 from stoker.engine.state import TransactionState
 from stoker.model import commands as c
@@ -14,7 +13,6 @@ from stoker.records import records as rec
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
-
 
 
 def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
@@ -128,5 +126,3 @@ def find(shard: "Shard", tenant: str, name: str) -> TransactionState | None:
 
 def _over(name: str, found: TransactionState) -> errors.TransactionOver:
     return errors.TransactionOver(f"transaction {name!r} was {found.outcome.outcome} before: use a new one")
-
-

@@ -23,7 +23,10 @@ class MemoryJournal:
     def append(self, shard: int, records: Sequence[Record]) -> None:
         log = self._logs[shard]
         for record in records:
-            log.append(record)
+            log.records.append(record)
+            log.bytes += weight(record) if type(record) in HEAVY else RECORD_BYTES
+        if log.bytes > log.bytes_max:
+            log.trim()
 
     def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:
         log = self._logs[shard]
@@ -48,17 +51,18 @@ class _Log:
         self.bytes = 0
         self.bytes_max = bytes_max
 
-    def append(self, record: Record) -> None:
-        self.records.append(record)
-        self.bytes += weight(record)
+    def trim(self) -> None:
         while self.bytes > self.bytes_max and len(self.records) > 1:
             self.bytes -= weight(self.records.popleft())
             self.lowest += 1
 
 
+HEAVY = (Pushed, Staged)
+"""Records with payloads in them."""
+
+
 def weight(record: Record) -> int:
-    kind = type(record)
-    if kind is Pushed or kind is Staged:
+    if type(record) in HEAVY:
         payloads: list[bytes] = record.payloads  # type: ignore[attr-defined]
         return RECORD_BYTES + len(payloads) * JOB_BYTES + sum(map(len, payloads))
     return RECORD_BYTES

@@ -20,20 +20,20 @@ R_co = TypeVar("R_co", covariant=True)
 Tokens = int | Sequence[int] | None
 
 
-class Command(msgspec.Struct, Generic[R_co], frozen=True):
+class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
     """Base of all commands; the type parameter is the reply."""
 
 
 # --- producing -----------------------------------------------------------------------------------
 
 
-class Push(Command[r.Pushed], frozen=True):
+class Push(Command[r.Pushed], frozen=True, gc=False):
     queue: str
     payload: bytes
     options: Options = DEFAULT_OPTIONS
 
 
-class PushBatch(Command[r.PushedBatch], frozen=True):
+class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
     """Jobs with the same options, or with options of their own in `each` (one for every payload).
 
     `atomic` refuses all if one is refused. `request_key` makes sending it again harmless.
@@ -47,7 +47,7 @@ class PushBatch(Command[r.PushedBatch], frozen=True):
     request_key: str | None = None
 
 
-class Stage(Command[r.Staged], frozen=True):
+class Stage(Command[r.Staged], frozen=True, gc=False):
     """Write jobs that nobody sees until `Publish` names their stage. Sending a `part` again changes nothing."""
 
     transaction: str
@@ -59,21 +59,21 @@ class Stage(Command[r.Staged], frozen=True):
     part: int | None = None
 
 
-class Publish(Command[r.Transaction], frozen=True):
+class Publish(Command[r.Transaction], frozen=True, gc=False):
     """Make exactly these stages visible at once and drop the transaction's others."""
 
     transaction: str
     stages: Sequence[str]
 
 
-class Abort(Command[r.Transaction], frozen=True):
+class Abort(Command[r.Transaction], frozen=True, gc=False):
     transaction: str
 
 
 # --- consuming -----------------------------------------------------------------------------------
 
 
-class Pull(Command[r.Delivery], frozen=True):
+class Pull(Command[r.Delivery], frozen=True, gc=False):
     """Take up to `count` jobs, from the queues in the order given; wait for the first up to `wait_ms`.
 
     With a `claim`, asking again brings the same jobs, without those that are settled or lost by now.
@@ -88,7 +88,7 @@ class Pull(Command[r.Delivery], frozen=True):
     claim: str | None = None
 
 
-class Ack(Command[r.Settled], frozen=True):
+class Ack(Command[r.Settled], frozen=True, gc=False):
     """The jobs are done. `results` has one entry an id, or is None."""
 
     ids: Sequence[int]
@@ -96,8 +96,8 @@ class Ack(Command[r.Settled], frozen=True):
     results: Sequence[bytes | None] | None = None
 
 
-class Fail(Command[r.Failed], frozen=True):
-    """The deliveries failed. Tried again after the backoff, or after `delay_ms` where it is given; never with `retry` false."""
+class Fail(Command[r.Failed], frozen=True, gc=False):
+    """The deliveries failed. Tried again after the backoff, or after `delay_ms`; never with `retry` false."""
 
     ids: Sequence[int]
     tokens: Tokens = None
@@ -108,7 +108,7 @@ class Fail(Command[r.Failed], frozen=True):
     delay_ms: int | None = None
 
 
-class Release(Command[r.Settled], frozen=True):
+class Release(Command[r.Settled], frozen=True, gc=False):
     """Hand jobs back as if they had never been pulled: the attempt is returned. With a delay: snooze."""
 
     ids: Sequence[int]
@@ -116,7 +116,7 @@ class Release(Command[r.Settled], frozen=True):
     delay_ms: int = 0
 
 
-class Extend(Command[r.Extended], frozen=True):
+class Extend(Command[r.Extended], frozen=True, gc=False):
     """Renew leases (a heartbeat); None renews each by its own length."""
 
     ids: Sequence[int]
@@ -124,28 +124,28 @@ class Extend(Command[r.Extended], frozen=True):
     lease_ms: int | None = None
 
 
-class AckClaim(Command[r.Settled], frozen=True):
+class AckClaim(Command[r.Settled], frozen=True, gc=False):
     claim: str
     results: Mapping[int, bytes] = {}
 
 
-class ReleaseClaim(Command[r.Settled], frozen=True):
+class ReleaseClaim(Command[r.Settled], frozen=True, gc=False):
     claim: str
 
 
-class ExtendClaim(Command[r.Extended], frozen=True):
+class ExtendClaim(Command[r.Extended], frozen=True, gc=False):
     claim: str
     lease_ms: int | None = None
 
 
-class SetProgress(Command[r.Done], frozen=True):
+class SetProgress(Command[r.Done], frozen=True, gc=False):
     id: int
     percent: int
     message: str = ""
     token: int | None = None
 
 
-class AppendLog(Command[r.Done], frozen=True):
+class AppendLog(Command[r.Done], frozen=True, gc=False):
     """Add a line to the log of a live or failed job."""
 
     id: int
@@ -154,7 +154,7 @@ class AppendLog(Command[r.Done], frozen=True):
     token: int | None = None
 
 
-class AppendPartial(Command[r.Done], frozen=True):
+class AppendPartial(Command[r.Done], frozen=True, gc=False):
     """Stream a chunk of the result of an active job; numbered on from the last one where `index` is not given."""
 
     id: int
@@ -166,33 +166,33 @@ class AppendPartial(Command[r.Done], frozen=True):
 # --- looking -------------------------------------------------------------------------------------
 
 
-class GetJob(Command[r.JobView], frozen=True):
+class GetJob(Command[r.JobView], frozen=True, gc=False):
     id: int
 
 
-class FindJob(Command[r.JobView], frozen=True):
+class FindJob(Command[r.JobView], frozen=True, gc=False):
     """By custom id; in any queue of the tenant when none is named."""
 
     custom_id: str
     queue: str | None = None
 
 
-class GetLogs(Command[r.Logs], frozen=True):
+class GetLogs(Command[r.Logs], frozen=True, gc=False):
     id: int
 
 
-class GetPartials(Command[r.Partials], frozen=True):
+class GetPartials(Command[r.Partials], frozen=True, gc=False):
     id: int
 
 
-class WaitJob(Command[r.Ended], frozen=True):
+class WaitJob(Command[r.Ended], frozen=True, gc=False):
     """Wait until the job has ended, up to `wait_ms`."""
 
     id: int
     wait_ms: int = 30_000
 
 
-class Browse(Command[r.Page], frozen=True):
+class Browse(Command[r.Page], frozen=True, gc=False):
     """Jobs in id order (newest first by default), after the id where the last page ended."""
 
     queue: str | None = None
@@ -206,25 +206,25 @@ class Browse(Command[r.Page], frozen=True):
     ascending: bool = False
 
 
-class Why(Command[r.Waiting], frozen=True):
+class Why(Command[r.Waiting], frozen=True, gc=False):
     id: int
 
 
-class ListQueues(Command[r.Queues], frozen=True):
+class ListQueues(Command[r.Queues], frozen=True, gc=False):
     pass
 
 
-class GetQueue(Command[r.QueueView], frozen=True):
+class GetQueue(Command[r.QueueView], frozen=True, gc=False):
     queue: str
 
 
-class GetStats(Command[r.Stats], frozen=True):
+class GetStats(Command[r.Stats], frozen=True, gc=False):
     """Of a queue, or of the tenant when none is named."""
 
     queue: str | None = None
 
 
-class ReadEvents(Command[r.Events], frozen=True):
+class ReadEvents(Command[r.Events], frozen=True, gc=False):
     """The tenant's events of one shard after a sequence number; whole records, at least one if there is one.
 
     `limit` is reached, not cut at: a record's events are never torn apart. Waits up to `wait_ms` for the first.
@@ -241,29 +241,29 @@ class ReadEvents(Command[r.Events], frozen=True):
 # --- control -------------------------------------------------------------------------------------
 
 
-class Pause(Command[r.Done], frozen=True):
+class Pause(Command[r.Done], frozen=True, gc=False):
     queue: str
 
 
-class Resume(Command[r.Done], frozen=True):
+class Resume(Command[r.Done], frozen=True, gc=False):
     queue: str
 
 
-class SetRateLimit(Command[r.Done], frozen=True):
+class SetRateLimit(Command[r.Done], frozen=True, gc=False):
     """None lifts the limit."""
 
     queue: str
     limit: RateLimit | None
 
 
-class SetConcurrency(Command[r.Done], frozen=True):
+class SetConcurrency(Command[r.Done], frozen=True, gc=False):
     """At most so many active jobs; 0 lifts the limit."""
 
     queue: str
     limit: int
 
 
-class SetQueuePolicy(Command[r.Done], frozen=True):
+class SetQueuePolicy(Command[r.Done], frozen=True, gc=False):
     """Fields that are None stay as they are."""
 
     queue: str
@@ -271,54 +271,54 @@ class SetQueuePolicy(Command[r.Done], frozen=True):
     dead_letters: DeadLetterPolicy | None = None
 
 
-class Cancel(Command[r.JobView], frozen=True):
+class Cancel(Command[r.JobView], frozen=True, gc=False):
     """A job that has not started ends at once. An active one is marked: its worker learns it at the next
     heartbeat, and whatever happens but an ack, it is not tried again."""
 
     id: int
 
 
-class Promote(Command[r.Done], frozen=True):
+class Promote(Command[r.Done], frozen=True, gc=False):
     """A delayed job becomes ready now."""
 
     id: int
 
 
-class ChangePriority(Command[r.Done], frozen=True):
+class ChangePriority(Command[r.Done], frozen=True, gc=False):
     id: int
     priority: int
 
 
-class MoveToDelayed(Command[r.Done], frozen=True):
-    """A waiting, delayed or active job becomes ready after `delay_ms`; an active one loses its delivery, not an attempt."""
+class MoveToDelayed(Command[r.Done], frozen=True, gc=False):
+    """A waiting, delayed or active job becomes ready after `delay_ms`; an active one loses no attempt."""
 
     id: int
     delay_ms: int
     token: int | None = None
 
 
-class UpdatePayload(Command[r.Done], frozen=True):
+class UpdatePayload(Command[r.Done], frozen=True, gc=False):
     """Of a live job or a dead letter; a running delivery keeps what it got."""
 
     id: int
     payload: bytes
 
 
-class Discard(Command[r.Done], frozen=True):
+class Discard(Command[r.Done], frozen=True, gc=False):
     """Make a live job a dead letter now."""
 
     id: int
 
 
-class Drain(Command[r.Done], frozen=True):
+class Drain(Command[r.Done], frozen=True, gc=False):
     """Cancel everything that waits; with `delayed`, what is delayed too."""
 
     queue: str
     delayed: bool = False
 
 
-class Clean(Command[r.Ids], frozen=True):
-    """Remove jobs in `state` that have been in it (ended) or in the queue (pending) for at least `age_ms`, oldest first."""
+class Clean(Command[r.Ids], frozen=True, gc=False):
+    """Remove jobs in `state` that ended (or, pending, were pushed) at least `age_ms` ago, oldest first."""
 
     queue: str
     state: State
@@ -326,7 +326,7 @@ class Clean(Command[r.Ids], frozen=True):
     limit: int = 1_000
 
 
-class Obliterate(Command[r.Done], frozen=True):
+class Obliterate(Command[r.Done], frozen=True, gc=False):
     """Remove the queue with everything in it; refused while jobs are active, unless forced."""
 
     queue: str
@@ -336,7 +336,7 @@ class Obliterate(Command[r.Done], frozen=True):
 # --- dead letters --------------------------------------------------------------------------------
 
 
-class ListDead(Command[r.Page], frozen=True):
+class ListDead(Command[r.Page], frozen=True, gc=False):
     """Oldest entry first; `after` is the last id of the page before."""
 
     queue: str
@@ -348,11 +348,11 @@ class ListDead(Command[r.Page], frozen=True):
     limit: int = 100
 
 
-class GetDeadStats(Command[r.DeadStats], frozen=True):
+class GetDeadStats(Command[r.DeadStats], frozen=True, gc=False):
     queue: str
 
 
-class RetryDead(Command[r.Retried], frozen=True):
+class RetryDead(Command[r.Retried], frozen=True, gc=False):
     """Send dead letters back to work with a fresh count of attempts: the named ones, or all that match."""
 
     queue: str
@@ -361,7 +361,7 @@ class RetryDead(Command[r.Retried], frozen=True):
     limit: int | None = None
 
 
-class PurgeDead(Command[r.Done], frozen=True):
+class PurgeDead(Command[r.Done], frozen=True, gc=False):
     queue: str
     ids: Sequence[int] | None = None
     reason: str | None = None

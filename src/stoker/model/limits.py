@@ -39,6 +39,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     log_lines_max: int = 1_000
     """Per job; the oldest lines make room."""
     log_line_chars_max: int = 8_192
+    """Longer lines are cut, for the same reason as errors."""
     partials_max: int = 1_000
     """Streamed chunks kept for late readers; the oldest make room, the events keep them all."""
     attempt_history_max: int = 100

@@ -68,7 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unique_ttl_ms: int = 0
     """Free the key this long after the push even if the job is still live; 0 = hold it until the end."""
     on_conflict: UniquePolicy = "keep"
-    """When the key is taken: keep the old job, keep it and restart its key's ttl, or replace it if it has not started."""
+    """When the key is taken: keep the old job, keep it and restart the key's ttl, or replace it unless it runs."""
     custom_id: str | None = None
     """Your own id. A second push with it answers with the first job."""
     custom_id_ttl_ms: int = DAY_MS

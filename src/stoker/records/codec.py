@@ -2,7 +2,6 @@
 
 from functools import reduce
 from operator import or_
-from typing import cast
 
 import msgspec
 
@@ -10,7 +9,7 @@ from stoker.model.errors import StokerError
 from stoker.records.records import ALL, VERSION, Record
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(cast("type[Record]", reduce(or_, ALL)))
+_decoder = msgspec.msgpack.Decoder(reduce(or_, ALL))
 _PREFIX = bytes([VERSION])
 
 

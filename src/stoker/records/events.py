@@ -18,9 +18,7 @@ def events_of(shard: int, sequence: int, record: rec.Record) -> Iterator[Event]:
         return
     tenant, queue, at = record.tenant, record.queue, record.at  # type: ignore[attr-defined]
     for index, (kind, fields) in enumerate(explode(record)):
-        yield Event(
-            shard=shard, sequence=sequence, index=index, at=at, kind=kind, tenant=tenant, queue=queue, **fields
-        )
+        yield Event(shard=shard, sequence=sequence, index=index, at=at, kind=kind, tenant=tenant, queue=queue, **fields)
 
 
 def _ids(first: int, count: int) -> range:

@@ -38,11 +38,11 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
     labels: Labels | None = None
 
 
-class Record(msgspec.Struct, array_like=True, frozen=True, tag_field="t"):
-    """Base of all records."""
+class Record(msgspec.Struct, array_like=True, frozen=True, gc=False, tag_field="t"):
+    """Base of all records. They hold no cycles and are many: the garbage collector need not walk them."""
 
 
-class Pushed(Record, frozen=True, tag=1):
+class Pushed(Record, frozen=True, gc=False, tag=1):
     """Jobs with neighbouring ids came in. `due` is 0 for jobs that are not delayed."""
 
     at: int
@@ -54,8 +54,8 @@ class Pushed(Record, frozen=True, tag=1):
     due: int = 0
 
 
-class RequestRemembered(Record, frozen=True, tag=2):
-    """The answer to a batch with a request key: ids, refused items as (item, code, message), duplicates as (item, by)."""
+class RequestRemembered(Record, frozen=True, gc=False, tag=2):
+    """The answer to a batch with a request key: ids, refused as (item, code, message), duplicates as (item, by)."""
 
     at: int
     tenant: str
@@ -67,7 +67,7 @@ class RequestRemembered(Record, frozen=True, tag=2):
     expires_at: int
 
 
-class KeyExtended(Record, frozen=True, tag=3):
+class KeyExtended(Record, frozen=True, gc=False, tag=3):
     at: int
     tenant: str
     queue: str
@@ -75,7 +75,7 @@ class KeyExtended(Record, frozen=True, tag=3):
     expires_at: int
 
 
-class Started(Record, frozen=True, tag=4):
+class Started(Record, frozen=True, gc=False, tag=4):
     """A pull took jobs of one queue."""
 
     at: int
@@ -88,7 +88,7 @@ class Started(Record, frozen=True, tag=4):
     runs: list[Run]
 
 
-class Completed(Record, frozen=True, tag=5):
+class Completed(Record, frozen=True, gc=False, tag=5):
     """Deliveries were acknowledged. `results` has an entry for each job, or is None."""
 
     at: int
@@ -98,7 +98,7 @@ class Completed(Record, frozen=True, tag=5):
     results: list[bytes | None] | None = None
 
 
-class Retrying(Record, frozen=True, tag=6):
+class Retrying(Record, frozen=True, gc=False, tag=6):
     """A delivery failed and the job will be tried again at `due` (0 = it waits already)."""
 
     at: int
@@ -112,7 +112,7 @@ class Retrying(Record, frozen=True, tag=6):
     stack: str = ""
 
 
-class Failed(Record, frozen=True, tag=7):
+class Failed(Record, frozen=True, gc=False, tag=7):
     """A job will not be tried again. `started_at` in the run is 0 when no delivery ended with it."""
 
     at: int
@@ -127,7 +127,7 @@ class Failed(Record, frozen=True, tag=7):
     """The reason of the last delivery's failure, when one ended with the job."""
 
 
-class Ended(Record, frozen=True, tag=8):
+class Ended(Record, frozen=True, gc=False, tag=8):
     """Jobs were cancelled or expired."""
 
     at: int
@@ -138,7 +138,7 @@ class Ended(Record, frozen=True, tag=8):
     runs: list[Run]
 
 
-class Released(Record, frozen=True, tag=9):
+class Released(Record, frozen=True, gc=False, tag=9):
     """Deliveries were handed back: the attempts do not count. `due` is 0 for jobs that wait again."""
 
     at: int
@@ -148,7 +148,7 @@ class Released(Record, frozen=True, tag=9):
     due: int = 0
 
 
-class Extended(Record, frozen=True, tag=10):
+class Extended(Record, frozen=True, gc=False, tag=10):
     at: int
     tenant: str
     queue: str
@@ -156,14 +156,14 @@ class Extended(Record, frozen=True, tag=10):
     lease_ms: int | None = None
 
 
-class CancelRequested(Record, frozen=True, tag=11):
+class CancelRequested(Record, frozen=True, gc=False, tag=11):
     at: int
     tenant: str
     queue: str
     job: int
 
 
-class Progressed(Record, frozen=True, tag=12):
+class Progressed(Record, frozen=True, gc=False, tag=12):
     at: int
     tenant: str
     queue: str
@@ -172,7 +172,7 @@ class Progressed(Record, frozen=True, tag=12):
     message: str = ""
 
 
-class Logged(Record, frozen=True, tag=13):
+class Logged(Record, frozen=True, gc=False, tag=13):
     at: int
     tenant: str
     queue: str
@@ -181,7 +181,7 @@ class Logged(Record, frozen=True, tag=13):
     message: str
 
 
-class PartialAdded(Record, frozen=True, tag=14):
+class PartialAdded(Record, frozen=True, gc=False, tag=14):
     at: int
     tenant: str
     queue: str
@@ -190,7 +190,7 @@ class PartialAdded(Record, frozen=True, tag=14):
     data: bytes
 
 
-class Unblocked(Record, frozen=True, tag=15):
+class Unblocked(Record, frozen=True, gc=False, tag=15):
     """An edge was settled well: `job` no longer waits for `dependency`. `ready` when it was the last one."""
 
     at: int
@@ -202,7 +202,7 @@ class Unblocked(Record, frozen=True, tag=15):
     due: int = 0
 
 
-class BecameDue(Record, frozen=True, tag=16):
+class BecameDue(Record, frozen=True, gc=False, tag=16):
     """Delayed jobs wait now; `promoted` when somebody asked for it."""
 
     at: int
@@ -212,7 +212,7 @@ class BecameDue(Record, frozen=True, tag=16):
     promoted: bool = False
 
 
-class Delayed(Record, frozen=True, tag=17):
+class Delayed(Record, frozen=True, gc=False, tag=17):
     """A waiting or delayed job was moved to another time (0 = it waits)."""
 
     at: int
@@ -222,7 +222,7 @@ class Delayed(Record, frozen=True, tag=17):
     due: int
 
 
-class Reprioritised(Record, frozen=True, tag=18):
+class Reprioritised(Record, frozen=True, gc=False, tag=18):
     at: int
     tenant: str
     queue: str
@@ -230,7 +230,7 @@ class Reprioritised(Record, frozen=True, tag=18):
     priority: int
 
 
-class PayloadUpdated(Record, frozen=True, tag=19):
+class PayloadUpdated(Record, frozen=True, gc=False, tag=19):
     at: int
     tenant: str
     queue: str
@@ -238,7 +238,7 @@ class PayloadUpdated(Record, frozen=True, tag=19):
     payload: bytes
 
 
-class QueueConfigured(Record, frozen=True, tag=20):
+class QueueConfigured(Record, frozen=True, gc=False, tag=20):
     """The queue's whole policy from now on. `refill` is true when the rate limit was set anew."""
 
     at: int
@@ -252,13 +252,13 @@ class QueueConfigured(Record, frozen=True, tag=20):
     refill: bool = False
 
 
-class QueueObliterated(Record, frozen=True, tag=21):
+class QueueObliterated(Record, frozen=True, gc=False, tag=21):
     at: int
     tenant: str
     queue: str
 
 
-class Revived(Record, frozen=True, tag=22):
+class Revived(Record, frozen=True, gc=False, tag=22):
     """A dead letter went back to work."""
 
     at: int
@@ -268,7 +268,7 @@ class Revived(Record, frozen=True, tag=22):
     automatic: bool = False
 
 
-class RetryPostponed(Record, frozen=True, tag=23):
+class RetryPostponed(Record, frozen=True, gc=False, tag=23):
     """A dead letter could not be retried by itself: somebody else holds its key."""
 
     at: int
@@ -278,7 +278,7 @@ class RetryPostponed(Record, frozen=True, tag=23):
     next_retry_at: int
 
 
-class DeadRemoved(Record, frozen=True, tag=24):
+class DeadRemoved(Record, frozen=True, gc=False, tag=24):
     """Dead letters left: `evicted` by newer ones, `expired`, or `purged`."""
 
     at: int
@@ -288,7 +288,7 @@ class DeadRemoved(Record, frozen=True, tag=24):
     why: str
 
 
-class Removed(Record, frozen=True, tag=25):
+class Removed(Record, frozen=True, gc=False, tag=25):
     """Retained jobs were cleaned away."""
 
     at: int
@@ -297,7 +297,7 @@ class Removed(Record, frozen=True, tag=25):
     runs: list[tuple[int, int]]
 
 
-class AgedOut(Record, frozen=True, tag=26):
+class AgedOut(Record, frozen=True, gc=False, tag=26):
     """The retention of ended jobs with this policy has passed for those that ended `age_ms` before `at`."""
 
     at: int
@@ -307,7 +307,7 @@ class AgedOut(Record, frozen=True, tag=26):
     count: int
 
 
-class KeysForgotten(Record, frozen=True, tag=27):
+class KeysForgotten(Record, frozen=True, gc=False, tag=27):
     """Keys whose time has passed, as (table, key)."""
 
     at: int
@@ -316,7 +316,7 @@ class KeysForgotten(Record, frozen=True, tag=27):
     keys: list[tuple[str, str]]
 
 
-class Staged(Record, frozen=True, tag=28):
+class Staged(Record, frozen=True, gc=False, tag=28):
     """A part of a stage was written."""
 
     at: int
@@ -331,7 +331,7 @@ class Staged(Record, frozen=True, tag=28):
     expires_at: int
 
 
-class TransactionEnded(Record, frozen=True, tag=29):
+class TransactionEnded(Record, frozen=True, gc=False, tag=29):
     """Published or aborted: its stages are gone, its outcome is remembered."""
 
     at: int
@@ -343,20 +343,20 @@ class TransactionEnded(Record, frozen=True, tag=29):
     expires_at: int
 
 
-class StageExpired(Record, frozen=True, tag=30):
+class StageExpired(Record, frozen=True, gc=False, tag=30):
     at: int
     tenant: str
     transaction: str
     stage: str
 
 
-class TransactionForgotten(Record, frozen=True, tag=31):
+class TransactionForgotten(Record, frozen=True, gc=False, tag=31):
     at: int
     tenant: str
     transaction: str
 
 
-class ClaimForgotten(Record, frozen=True, tag=32):
+class ClaimForgotten(Record, frozen=True, gc=False, tag=32):
     at: int
     tenant: str
     claim: str

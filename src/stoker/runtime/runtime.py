@@ -37,18 +37,23 @@ class Runtime:
         self.journal = journal
         self.limits = limits
         self.shards = [Shard(number, settings, limits) for number in range(shards)]
+        self._only = self.shards[0] if shards == 1 else None
+        self._tenants: set[str] = set()
+        """Names that have been checked."""
         self._answer = answer
         self._readers: list[Parked] = []
         """Commands that wait for events."""
 
     def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """One turn with one command: its reply, or a `Parked` that will be answered later."""
-        checks.name(tenant, "tenant")
+        if tenant not in self._tenants:
+            checks.name(tenant, "tenant")
+            self._tenants.add(tenant)
         try:
             if type(command) is c.ReadEvents:
                 return self._read_events(tenant, command, now)
-            if len(self.shards) == 1:
-                return self.shards[0].execute(tenant, command, now)
+            if self._only is not None:
+                return self._only.execute(tenant, command, now)
             return routing.execute(self.shards, tenant, command, now)
         finally:
             self.commit()
@@ -69,7 +74,8 @@ class Runtime:
         """Journal what happened in this turn, then let the answers to waiting commands out."""
         for shard in self.shards:
             if shard.records:
-                self.journal.append(shard.number, shard.take_records())
+                self.journal.append(shard.number, shard.records)
+                shard.records.clear()
                 if self._readers:
                     self._wake_readers()
             if shard.effects:

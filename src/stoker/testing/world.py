@@ -12,9 +12,7 @@ from stoker.testing.clock import FakeClock
 class World:
     """The engine in memory under a fake clock."""
 
-    def __init__(
-        self, settings: Settings | None = None, limits: Limits = DEFAULT_LIMITS, *, shards: int = 1
-    ) -> None:
+    def __init__(self, settings: Settings | None = None, limits: Limits = DEFAULT_LIMITS, *, shards: int = 1) -> None:
         self.clock = FakeClock()
         self.broker = LocalBroker(
             LocalSettings(engine=settings or Settings(), limits=limits, shards=shards), clock=self.clock
@@ -24,7 +22,9 @@ class World:
     def __enter__(self) -> "World":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
