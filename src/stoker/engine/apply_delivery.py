@@ -96,6 +96,8 @@ def note_started(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run
         claim = queue.tenant.claims.get(record.claim)
         if claim is None:
             claim = queue.tenant.claims[record.claim] = Claim(record.token, [], 0)
+            if shard.claim_waiters:
+                shard.claims_made.append((record.tenant, record.claim))
         claim.runs.append((run.first, run.count))
         claim.held += jobs
 

@@ -6,7 +6,7 @@ from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import hold_unique_key
 from stoker.engine.bucket import Bucket
 from stoker.engine.moves import arm_age, forget, make_waiting
-from stoker.engine.state import FAILED, GONE, T_EVICTED, WAITING, Appliers, EndedRun
+from stoker.engine.state import FAILED, GONE, T_EVICTED, WAITING, Appliers, EndedRun, Key
 from stoker.model.ids import SHARD_BITS
 from stoker.records import records as rec
 
@@ -64,9 +64,8 @@ def revived(shard: "Shard", record: rec.Revived) -> None:
     if options.unique_key is not None:
         expires_at = record.at + options.unique_ttl_ms if options.unique_ttl_ms else 0
         hold_unique_key(shard, queue, options.unique_key, job.id, expires_at)
-    key = queue.custom_ids.get(options.custom_id) if options.custom_id is not None else None
-    if key is not None and key.job == job.id:
-        key.expires_at = 0
+    if options.custom_id is not None:
+        queue.custom_ids[options.custom_id] = Key(job.id)
     queue.move(FAILED, WAITING)
     make_waiting(shard, job)
 

@@ -98,9 +98,6 @@ def _job(shard: "Shard", part: Part, armed: Counter[tuple[int, int]]) -> None:
     else:
         assert detail is None or not detail.blockers
     assert (part.id in queue.dead) == (part.state == FAILED), f"job {part.id}: dead letters and state disagree"
-    if part.options.unique_key is not None and part.state <= ACTIVE:
-        key = queue.unique_keys.get(part.options.unique_key)
-        assert part.options.unique_ttl_ms or key is not None, f"job {part.id} has lost its unique key"
 
 
 def _queue(shard: "Shard", queue: Queue, own: list[Part]) -> None:

@@ -86,8 +86,12 @@ def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r
 
 
 def key_is_taken(queue: Queue, job: Job) -> bool:
-    """Whether a live job holds the unique key of this dead letter."""
-    return job.options.unique_key is not None and job.options.unique_key in queue.unique_keys
+    """Whether another job has taken the unique key or the custom id of this dead letter."""
+    options = job.options
+    if options.unique_key is not None and options.unique_key in queue.unique_keys:
+        return True
+    holder = queue.custom_ids.get(options.custom_id) if options.custom_id is not None else None
+    return holder is not None and holder.job != job.id
 
 
 def purge_dead(shard: "Shard", tenant: str, command: c.PurgeDead, now: int) -> r.Done:

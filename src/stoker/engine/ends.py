@@ -70,12 +70,12 @@ def cancel_jobs(
         dead_reason = Reason.CANCELLED if state == CANCELLED else Reason.TTL_EXPIRED
         for part in parts:
             for job_id in sorted(part.ids):
-                fail_for_good(shard, job_id, dead_reason, at, settle_edges=settle_edges)
+                fail_for_good(shard, job_id, dead_reason, at, settle_edges=False)
     elif parts:
         runs = [run_of(piece) for part in parts for piece in in_id_order(part)]
         shard.emit(rec.Ended(at, queue.tenant.name, queue.name, state, reason, runs))
-        if settle_edges:
-            settle(shard, at)
+    if settle_edges:
+        settle(shard, at)
 
 
 def fail_for_good(

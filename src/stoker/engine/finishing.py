@@ -105,6 +105,22 @@ def check_settling(shard: "Shard", ids: Sequence[int], tokens: c.Tokens) -> None
         raise errors.InvalidRequest("tokens: send one number for all, one for each id, or none")
 
 
+def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> None:
+    """All that can be wrong with such a command by itself."""
+    check_settling(shard, command.ids, command.tokens)
+    if isinstance(command, c.Ack):
+        check_results(shard, command.ids, command.results)
+    elif isinstance(command, c.Extend):
+        if command.lease_ms is not None:
+            checks.duration(command.lease_ms, "lease_ms", shard.limits.lease_ms_min)
+    else:
+        if command.delay_ms is not None or isinstance(command, c.Release):
+            checks.duration(command.delay_ms, "delay_ms")
+        if isinstance(command, c.Fail):
+            for what in ("error", "error_class", "stack"):
+                checks.text(getattr(command, what), what, 2**31)
+
+
 # --- ack -------------------------------------------------------------------------------------------
 
 
@@ -113,8 +129,7 @@ def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
         done = quick.ack_job(shard, tenant, command, now)
         if done is not None:
             return done
-    check_settling(shard, command.ids, command.tokens)
-    check_results(shard, command.ids, command.results)
+    check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
     results = None
     if command.results is not None:
@@ -152,11 +167,7 @@ def complete(
 
 
 def fail(shard: "Shard", tenant: str, command: c.Fail, now: int) -> r.Failed:
-    check_settling(shard, command.ids, command.tokens)
-    if command.delay_ms is not None:
-        checks.duration(command.delay_ms, "delay_ms")
-    for what in ("error", "error_class", "stack"):
-        checks.text(getattr(command, what), what, 2**31)
+    check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
     error = clip(command.error, shard.limits.error_chars_max)
     stack = clip(command.stack, shard.limits.stack_chars_max)
@@ -229,8 +240,7 @@ def fail_delivery(
 
 
 def release(shard: "Shard", tenant: str, command: c.Release, now: int) -> r.Settled:
-    check_settling(shard, command.ids, command.tokens)
-    checks.duration(command.delay_ms, "delay_ms")
+    check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
     return hand_back(shard, parts, refused, command.delay_ms, now)
 
@@ -251,9 +261,7 @@ def hand_back(shard: "Shard", parts: list[Part], refused: dict[int, str], delay:
 
 
 def extend(shard: "Shard", tenant: str, command: c.Extend, now: int) -> r.Extended:
-    check_settling(shard, command.ids, command.tokens)
-    if command.lease_ms is not None:
-        checks.duration(command.lease_ms, "lease_ms", shard.limits.lease_ms_min)
+    check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
     return prolong(shard, parts, refused, command.lease_ms, now)
 

@@ -6,7 +6,7 @@ free a slot, a group, a key, a claim or somebody who waits.
 
 from collections import deque
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.state import (
@@ -29,8 +29,10 @@ from stoker.engine.state import (
     Queue,
     Slice,
 )
+from stoker.model import replies as r
 from stoker.model.ids import SHARD_BITS
 from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.model.states import STATES
 
 if TYPE_CHECKING:
     from stoker.engine.retained import Ended
@@ -316,7 +318,8 @@ def settle_end(shard: "Shard", job: Job, state: int, at: int) -> None:
     if shard.dependents and job.id in shard.dependents:
         shard.settling.append((job.id, state))
     if shard.job_waiters and job.id in shard.job_waiters:
-        shard.ended_waits.append(job.id)
+        detail = job.details()
+        shard.ended_waits.append(r.Ended(job.id, STATES[state], True, detail.result, detail.reason, detail.error))
 
 
 def let_custom_id_expire(shard: "Shard", queue: Queue, options: Options, job_id: int, at: int) -> None:
@@ -349,7 +352,7 @@ def end_run(
         low = min(batch.id_at(start), batch.id_at(stop - 1)) >> SHARD_BITS
         queue.tenant.ended_badly.add(low, low + stop - start)
     if shard.dependents or shard.job_waiters:
-        note_ended(shard, batch.ids(start, stop), state)
+        note_ended(shard, batch.ids(start, stop), state, reason, results)
     policy = retention_of(shard, options)
     if policy is None or (state == COMPLETED and options.remove_on_complete):
         leave_batch(shard, batch, start, stop)
@@ -363,12 +366,20 @@ def end_run(
     arm_age(shard, queue, policy, at)
 
 
-def note_ended(shard: "Shard", ids: range, state: int) -> None:
+def note_ended(shard: "Shard", ids: range, state: int, reason: str, results: list[bytes | None] | None) -> None:
     """Find those of many ended jobs that somebody depends on or waits for."""
-    for table, found in ((shard.dependents, shard.settling), (shard.job_waiters, shard.ended_waits)):
-        keys: list[int] = [i for i in table if i in ids] if len(table) < len(ids) else [i for i in ids if i in table]
-        for job_id in sorted(keys, reverse=ids.step < 0):
-            found.append((job_id, state) if table is shard.dependents else job_id)  # type: ignore[arg-type]
+    for job_id in common(shard.dependents, ids):
+        shard.settling.append((job_id, state))
+    for job_id in common(shard.job_waiters, ids):
+        result = results[ids.index(job_id)] if results is not None else None
+        shard.ended_waits.append(r.Ended(job_id, STATES[state], True, result, reason))
+
+
+def common(table: dict[int, Any], ids: range) -> list[int]:
+    """The ids that stand in a table, in their order; the shorter of the two is walked."""
+    if len(table) < len(ids):
+        return sorted((job_id for job_id in table if job_id in ids), key=ids.index)
+    return [job_id for job_id in ids if job_id in table]
 
 
 def arm_age(shard: "Shard", queue: Queue, policy: tuple[int, int], ended_at: int) -> None:

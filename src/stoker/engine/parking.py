@@ -43,6 +43,9 @@ def register(shard: "Shard", parked: Parked, queues: Sequence[str]) -> None:
         drop_given_up(queue.waiters)
         queue.waiters.append(parked)
         shard.dirty.append(queue)
+    assert type(parked.command) is c.Pull
+    if parked.command.claim is not None:
+        shard.claim_waiters.setdefault((parked.tenant, parked.command.claim), []).append(parked)
     shard.park_until(parked)
 
 

@@ -52,11 +52,10 @@ def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
         due = 0 if options is DEFAULT_OPTIONS else due_of(options, now)
         shard.emit(rec.Pushed(now, tenant, command.queue, first, [payload], options, due))
         return r.Pushed(first)
-    items, refused = classify(shard, queue, [command.payload], [options], now)
+    refused = refuse(shard, [payload], [options])
     for refusal in refused.values():
         raise errors.BY_CODE[refusal.code](refusal.message)
-    push_items(shard, queue, items, now)
-    item = items[0]
+    item = push_each(shard, queue, [payload], [options], refused, now)[0]
     return r.Pushed(item.id, item.duplicate_by is None, item.duplicate_by)
 
 
@@ -91,12 +90,13 @@ def push_many(
     if each is None and is_plain(options) and checks.payloads_are_fine(payloads, shard.limits):
         first = push_plain(shard, queue, list(payloads), options, now)
         return r.PushedBatch(range(first, first + len(payloads) * STEP, STEP))
-    items, refused = classify(shard, queue, payloads, each or [options] * len(payloads), now)
+    each = each or [options] * len(payloads)
+    refused = refuse(shard, payloads, each)
     if atomic and refused:
         number, refusal = min(refused.items())
         raise errors.BY_CODE[refusal.code](f"item {number}: {refusal.message}; nothing was pushed")
-    push_items(shard, queue, items, now)
     ids = [0] * len(payloads)
+    items = push_each(shard, queue, payloads, each, refused, now)
     for item in items:
         ids[item.number] = item.id
     duplicates = {item.number: item.duplicate_by for item in items if item.duplicate_by}
@@ -127,15 +127,49 @@ def remember_request(shard: "Shard", queue: Queue, key: str, reply: r.PushedBatc
 # --- classifying -----------------------------------------------------------------------------------
 
 
-def classify(
-    shard: "Shard", queue: Queue, payloads: Sequence[bytes], options: Sequence[Options], now: int
-) -> tuple[list[Item], dict[int, r.Refusal]]:
-    """The fate of each item, in order, and the refused ones."""
+def refuse(shard: "Shard", payloads: Sequence[bytes], options: Sequence[Options]) -> dict[int, r.Refusal]:
+    """The items that cannot be pushed whatever the state of keys is."""
     refused = refuse_malformed(shard, payloads, options)
     refuse_edges(shard, options, refused)
-    items = [Item(number, payload, options[number]) for number, payload in enumerate(payloads) if number not in refused]
-    _Classifier(shard, queue, items, now).run()
-    return items, refused
+    return refused
+
+
+def push_each(
+    shard: "Shard",
+    queue: Queue,
+    payloads: Sequence[bytes],
+    options: Sequence[Options],
+    refused: dict[int, r.Refusal],
+    now: int,
+) -> list[Item]:
+    """Push what is not refused, one after another; only items that name each other are classified together."""
+    items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
+    if any(edge.item is not None for item in items for edge in item.options.depends_on):
+        while not _Classifier(shard, queue, items).run(refused):
+            items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
+        push_items(shard, queue, items, now)
+        return items
+    at = 0
+    while at < len(items):
+        run = neighbours(items, at)
+        if not shares_record(run[0].options):
+            _Classifier(shard, queue, run).run(refused)
+        else:
+            for place, item in enumerate(run, shard.sequence + 1):
+                item.id = make_id(place, shard.number)
+        push_items(shard, queue, run, now)
+        at += len(run)
+    return items
+
+
+def neighbours(items: list[Item], at: int) -> list[Item]:
+    """The item and those right behind it that can share its record."""
+    first = items[at]
+    stop = at + 1
+    if shares_record(first.options):
+        while stop < len(items) and items[stop].options == first.options:
+            stop += 1
+    return items[at:stop]
 
 
 def refuse_malformed(shard: "Shard", payloads: Sequence[bytes], options: Sequence[Options]) -> dict[int, r.Refusal]:
@@ -211,8 +245,10 @@ def _refuse_cycles(waiting_for: dict[int, list[int]], refused: dict[int, r.Refus
 class _Classifier:
     """Goes through the items of one push with a copy of what the keys would be after each."""
 
-    def __init__(self, shard: "Shard", queue: Queue, items: list[Item], now: int) -> None:
-        self.shard, self.queue, self.items, self.now = shard, queue, items, now
+    def __init__(self, shard: "Shard", queue: Queue, items: list[Item]) -> None:
+        self.shard, self.queue, self.items = shard, queue, items
+        self.ended: set[int] = set()
+        """Jobs that items of this push replace."""
         self.by_number: dict[int, Item] = {}
         self.by_id: dict[int, Item] = {}
         self.behind: dict[int, list[Item]] = {}
@@ -227,7 +263,8 @@ class _Classifier:
         """0 = freed by an item of this push."""
         self.next = shard.sequence + 1
 
-    def run(self) -> None:
+    def run(self, refused: dict[int, r.Refusal]) -> bool:
+        """Classify all; false if that showed a circle through a duplicate, whose items are refused then."""
         for item in self.items:
             if not self.find_duplicate(item):
                 item.id = make_id(self.next, self.shard.number)
@@ -237,9 +274,27 @@ class _Classifier:
             self.by_number[item.number] = item
             if item.duplicate_by is None and self.is_doomed(item):
                 self.doom(item)
+        if self.behind and not self.refuse_circles(refused):
+            return False
         for item in self.items:
             if item.options.depends_on:
                 item.options = self.resolved(item.options)
+        return True
+
+    def refuse_circles(self, refused: dict[int, r.Refusal]) -> bool:
+        """An item that waits for a duplicate of itself, or of one that waits for it, would wait for ever."""
+        before = len(refused)
+        waiting_for: dict[int, list[int]] = {}
+        named: dict[int, list[int]] = {}
+        for item in self.items:
+            numbers = named[item.number] = [edge.item for edge in item.options.depends_on if edge.item is not None]
+            if item.duplicate_by is None and item.options.depends_on:
+                ids = [self.by_number[number].id for number in numbers]
+                waiting_for[item.number] = [self.by_id[job_id].number for job_id in ids if job_id in self.by_id]
+        _refuse_cycles(waiting_for, refused)
+        if len(refused) > before:
+            _refuse_behind(named, refused)
+        return len(refused) == before
 
     def find_duplicate(self, item: Item) -> bool:
         options, queue = item.options, self.queue
@@ -261,6 +316,7 @@ class _Classifier:
                 return True
             item.replaces = found
             if found:
+                self.ended.add(found)
                 self.free_keys_of_item(found)
         return False
 
@@ -288,19 +344,19 @@ class _Classifier:
             if edge.on_failure == "continue":
                 continue
             if edge.item is None:
-                if standing(self.shard, self.queue.tenant, edge.id) == BAD:
+                if self.stands_badly(edge.id):
                     return True
                 continue
             other = self.by_number.get(edge.item)
             if other is None:
                 continue
-            if other.duplicate_by is None and other.doomed:
-                return True
-            if other.duplicate_by is not None and self.stands_badly(other.id):
+            if self.stands_badly(other.id):
                 return True
         return False
 
     def stands_badly(self, job_id: int) -> bool:
+        if job_id in self.ended:
+            return True
         if job_id in self.by_id:
             return self.by_id[job_id].doomed
         return standing(self.shard, self.queue.tenant, job_id) == BAD
@@ -353,13 +409,8 @@ def push_items(shard: "Shard", queue: Queue, items: list[Item], now: int) -> Non
                 extend_key(shard, queue, item.options, now)
             at += 1
             continue
-        run = [item.payload]
-        while shares_record(item.options) and at + len(run) < len(items):
-            other = items[at + len(run)]
-            if other.duplicate_by is not None or other.options != item.options:
-                break
-            run.append(other.payload)
-        push_run(shard, queue, item, run, now)
+        run = neighbours(items, at)
+        push_run(shard, queue, item, [other.payload for other in run], now)
         at += len(run)
 
 

@@ -28,6 +28,7 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.ids import SHARD_BITS
 from stoker.model.options import DEFAULT_OPTIONS
+from stoker.model.states import State
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def complete_job(shard: "Shard", queue: Queue, job: Job, run: rec.Run, at: int, 
     if shard.dependents and job.id in shard.dependents:
         shard.settling.append((job.id, COMPLETED))
     if shard.job_waiters and job.id in shard.job_waiters:
-        shard.ended_waits.append(job.id)
+        shard.ended_waits.append(r.Ended(job.id, State.COMPLETED, True, detail.result))
     shard.disarmed()
     if queue.waiters:
         shard.dirty.append(queue)

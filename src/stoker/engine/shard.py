@@ -35,7 +35,6 @@ from stoker.engine.ready import Ready
 from stoker.engine.retained import Ended, Retained
 from stoker.engine.state import (
     ACTIVE,
-    COMPLETED,
     DELAYED,
     FAILED,
     WAITING,
@@ -89,7 +88,10 @@ class Shard:
         """Queues for which something may have become possible that somebody waits for."""
         self.settling: list[tuple[int, int]] = []
         self.job_waiters: dict[int, list[Parked]] = {}
-        self.ended_waits: list[int] = []
+        self.ended_waits: list[r.Ended] = []
+        self.claim_waiters: dict[tuple[str, str], list[Parked]] = {}
+        """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
+        self.claims_made: list[tuple[str, str]] = []
         self._parked: list[tuple[int, int, Parked]] = []
         self._numbers = 0
         kept = self.settings.retention
@@ -113,8 +115,8 @@ class Shard:
         except errors.Refused:
             self._drop_named(tenant, command)
             raise
-        if self.dirty or self.ended_waits:
-            self._serve(now)
+        if self.dirty or self.ended_waits or self.claims_made:
+            self.serve(now)
         return reply
 
     def advance(self, now: int) -> None:
@@ -126,7 +128,7 @@ class Shard:
                 at, kind, holders = due
                 timers.HANDLERS[kind](self, at, holders)
             if self.dirty or self.ended_waits:
-                self._serve(now)
+                self.serve(now)
         if self._parked and self._parked[0][0] <= now:
             self._time_out(now)
 
@@ -179,23 +181,22 @@ class Shard:
         parked.done = True
         self.effects.append((parked, reply))
 
-    def _serve(self, now: int) -> None:
+    def serve(self, now: int) -> None:
+        """Answer those who wait for what has become possible."""
         while self.dirty:
             queue = self.dirty.pop(0)
             pulling.serve(self, queue, now)
             self._drop_unknown(queue)
         while self.ended_waits:
-            job_id = self.ended_waits.pop(0)
-            for parked in self.job_waiters.pop(job_id, ()):
+            ended = self.ended_waits.pop(0)
+            for parked in self.job_waiters.pop(ended.id, ()):
                 if not parked.done:
-                    self.answer(parked, self._ended(parked.tenant, job_id))
-
-    def _ended(self, tenant: str, job_id: int) -> r.Ended:
-        """How a job that somebody waited for has ended; jobs that are not kept are remembered by their record."""
-        try:
-            return looking.ended(looking.view(self, self.readable(tenant, job_id), self.now))
-        except errors.NotFound:
-            return ended_by_records(self.records, job_id)
+                    self.answer(parked, ended)
+        while self.claims_made:
+            tenant, name = self.claims_made.pop(0)
+            for parked in self.claim_waiters.pop((tenant, name), ()):
+                if not parked.done:
+                    self.answer(parked, pulling.reread_claim(self, tenant, name))
 
     def _time_out(self, now: int) -> None:
         """Those whose time is over get an empty answer."""
@@ -207,6 +208,7 @@ class Shard:
             if type(command) is c.Pull:
                 chance = pulling.next_chance(self, parked.tenant, command.queues, now)
                 self.answer(parked, r.Delivery(next_at=chance))
+                self._forget_claim_waiter(parked, command.claim)
                 for name in command.queues:
                     self._drop_unknown(self.queue(parked.tenant, name))
             else:
@@ -216,6 +218,14 @@ class Shard:
                     self.job_waiters.pop(command.id, None)
                 view = looking.view(self, self.readable(parked.tenant, command.id), now)
                 self.answer(parked, looking.ended(view))
+
+    def _forget_claim_waiter(self, parked: Parked, claim: str | None) -> None:
+        if claim is None:
+            return
+        waiters = self.claim_waiters.pop((parked.tenant, claim), [])
+        left = [other for other in waiters if other is not parked and not other.done]
+        if left:
+            self.claim_waiters[parked.tenant, claim] = left
 
     def _drop_named(self, tenant: str, command: c.Command[Any]) -> None:
         """A refused command leaves no queue behind."""
@@ -406,29 +416,6 @@ class Shard:
 def is_claimed(part: Part, name: str) -> bool:
     lease = part.detail if type(part) is Job else part.slice
     return lease is not None and lease.claim == name
-
-
-def ended_by_records(records: list[rec.Record], job_id: int) -> r.Ended:
-    """The end of a job that is forgotten already, from the record that ended it a moment ago."""
-    for record in reversed(records):
-        if type(record) is rec.Completed:
-            offset = 0
-            for run in record.runs:
-                ids = run_ids(run)
-                if job_id in ids:
-                    result = record.results[offset + ids.index(job_id)] if record.results else None
-                    return r.Ended(job_id, STATES[COMPLETED], True, result)
-                offset += abs(run.count)
-        elif type(record) is rec.Ended and any(job_id in run_ids(run) for run in record.runs):
-            return r.Ended(job_id, STATES[record.state], True, None, record.reason)
-        elif type(record) is rec.Failed and record.run.first == job_id:
-            return r.Ended(job_id, STATES[FAILED], True, None, record.reason, record.error)
-    raise AssertionError(f"job {job_id} ended without a record")
-
-
-def run_ids(run: rec.Run) -> range:
-    step = STEP if run.count > 0 else -STEP
-    return range(run.first, run.first + step * abs(run.count), step)
 
 
 def replay(

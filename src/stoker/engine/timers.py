@@ -55,8 +55,9 @@ def on_ttl(shard: "Shard", at: int, holders: list[Job | Batch]) -> None:
             if detail is None or not (detail.attempts or detail.revived):
                 parts.append(holder)
     parts.sort(key=lowest)
-    for queue, own in by_queue(parts):
-        cancel_jobs(shard, queue, own, EXPIRED, Reason.TTL_EXPIRED, at)
+    for part in parts:
+        if type(part) is Members or part.state in PENDING:  # a dependency may have ended it a moment ago
+            cancel_jobs(shard, part.queue, [part], EXPIRED, Reason.TTL_EXPIRED, at)
 
 
 def on_lease(shard: "Shard", at: int, holders: list[Job | Slice]) -> None:

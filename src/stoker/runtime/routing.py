@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import pulling, transactions
+from stoker.engine import finishing, pulling, transactions
 from stoker.engine.parking import Parked, register
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
@@ -42,8 +42,9 @@ def by_id(shards: Shards, job_id: Any) -> Shard:
 
 def settle(shards: Shards, tenant: str, command: Any, now: int) -> Any:
     """Ack, Fail, Release and Extend: each shard gets the ids that are its own."""
-    if not command.ids or len({shard_of(i) if type(i) is int else 0 for i in command.ids}) == 1:
-        return by_id(shards, command.ids[0] if command.ids else 0).execute(tenant, command, now)
+    finishing.check(shards[0], command)
+    if len({shard_of(job_id) for job_id in command.ids}) == 1:
+        return by_id(shards, command.ids[0]).execute(tenant, command, now)
     places: dict[int, list[int]] = {}
     for place, job_id in enumerate(command.ids):
         places.setdefault(by_id(shards, job_id).number, []).append(place)
@@ -55,7 +56,11 @@ def settle(shards: Shards, tenant: str, command: Any, now: int) -> Any:
         if getattr(command, "results", None) is not None:
             changes["results"] = [command.results[place] for place in own]
         replies.append(shards[number].execute(tenant, msgspec.structs.replace(command, **changes), now))
-    return merge(replies)
+    reply = merge(replies)
+    if type(reply) is r.Failed:
+        asked = {job_id: place for place, job_id in reversed(list(enumerate(command.ids)))}
+        reply = msgspec.structs.replace(reply, jobs=sorted(reply.jobs, key=lambda job: asked[job.id]))
+    return reply
 
 
 def merge(replies: Sequence[Any]) -> Any:
@@ -87,7 +92,7 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
         found = [pulling.reread_claim(shard, tenant, command.claim) for shard in shards]
         claimed = [delivery for delivery in found if delivery is not None]
         if claimed:
-            return r.Delivery(claimed[0].token, [run for delivery in claimed for run in delivery.runs])
+            return joined(claimed)
     token = max(shard.token for shard in shards)
     runs: list[r.Run] = []
     left = command.count
@@ -102,6 +107,8 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
             runs += delivery.runs
             left -= len(delivery)
     if runs:
+        if command.claim is not None:
+            answer_claim_waiters(shards, tenant, command.claim)
         return r.Delivery(token + 1, runs)
     if not command.wait_ms:
         chances = [
@@ -109,10 +116,34 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
         ]
         return r.Delivery(next_at=min((at for at in chances if at is not None), default=None))
     parked = Parked(tenant, command, now + command.wait_ms)
-    for shard in dict.fromkeys(homes):
+    for shard in shards if command.claim is not None else dict.fromkeys(homes):
         own_queues = [name for name, home in zip(command.queues, homes, strict=True) if home is shard]
         register(shard, parked, own_queues)
     return parked
+
+
+def joined(claimed: Sequence[r.Delivery]) -> r.Delivery:
+    """Deliveries of several shards under one claim as one, in id order: neighbours in a shard are none here."""
+    if len(claimed) == 1:
+        return claimed[0]
+    runs = [
+        msgspec.structs.replace(run, ids=(job_id,), payloads=(payload,))
+        for delivery in claimed
+        for run in delivery.runs
+        for job_id, payload in zip(run.ids, run.payloads, strict=True)
+    ]
+    return r.Delivery(claimed[0].token, sorted(runs, key=lambda run: run.ids[0]))
+
+
+def answer_claim_waiters(shards: Shards, tenant: str, name: str) -> None:
+    """Others who wait to make the claim that was just made get what it holds in all shards."""
+    found = [pulling.reread_claim(shard, tenant, name) for shard in shards]
+    delivery = joined([one for one in found if one is not None])
+    for shard in shards:
+        shard.claims_made.clear()
+        for parked in shard.claim_waiters.pop((tenant, name), ()):
+            if not parked.done:
+                shard.answer(parked, delivery)
 
 
 def each(shards: Shards, tenant: str, command: Any, now: int) -> list[Any]:
@@ -133,8 +164,16 @@ def claim(shards: Shards, tenant: str, command: Any, now: int) -> Any:
 
 
 def stage(shards: Shards, tenant: str, command: c.Stage, now: int) -> Any:
-    shard = shards[shard_for(tenant, str(command.queue), len(shards))]
-    return shard.execute(tenant, command, now)
+    """Each queue's part lies in its own shard; numbers of parts and jobs count over all of them."""
+    home = shards[shard_for(tenant, str(command.queue), len(shards))]
+    found = [transactions.find(shard, tenant, command.transaction) for shard in shards if shard is not home]
+    others = [state.stages[command.stage] for state in found if state is not None and command.stage in state.stages]
+    if command.part is not None and any(command.part in stage.numbers for stage in others):
+        here = transactions.find(home, tenant, command.transaction)
+        own = here.stages.get(command.stage) if here is not None else None
+        return r.Staged(sum(stage.jobs for stage in others) + (own.jobs if own is not None else 0))
+    reply: r.Staged = home.execute(tenant, command, now)
+    return r.Staged(reply.jobs + sum(stage.jobs for stage in others))
 
 
 def publish(shards: Shards, tenant: str, command: c.Publish, now: int) -> Any:
