@@ -4,7 +4,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
-from stoker.engine import quick
 from stoker.engine.moves import (
     arm_ttl,
     end_job,
@@ -40,7 +39,6 @@ from stoker.engine.state import (
     Queue,
     Slice,
 )
-from stoker.model.options import DEFAULT_OPTIONS
 from stoker.model.replies import Attempt, Chunk, LogLine
 from stoker.model.states import Reason
 from stoker.records import records as rec
@@ -104,10 +102,6 @@ def note_started(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run
 
 def _start_job(shard: "Shard", job: Job, record: rec.Started) -> None:
     options = job.options
-    detail = job.detail
-    if detail is None and options is DEFAULT_OPTIONS:
-        quick.start_job(shard, job, record)
-        return
     at, lease_ms = record.at, options.lease_ms if record.lease_ms is None else record.lease_ms
     fires = at + lease_ms if not options.timeout_ms else fires_at(options, at, at + lease_ms)
     detail = job.details()
@@ -156,10 +150,6 @@ def completed(shard: "Shard", record: rec.Completed) -> None:
     for run in record.runs:
         jobs = abs(run.count)
         job = shard.index.get(run.first)
-        if job is not None and quick.is_quick(shard, job):
-            quick.complete_job(shard, queue, job, run, at, results[offset] if results is not None else None)
-            offset += 1
-            continue
         started_at = run.started_at
         queue.completed(jobs, (started_at - run.pushed_at) * jobs, (at - started_at) * jobs, at // 1000)
         part = results[offset : offset + jobs] if results is not None else None

@@ -3,13 +3,12 @@
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
-from stoker.engine import quick
 from stoker.engine.edges import open_edges
 from stoker.engine.moves import arm_ttl, make_delayed, make_waiting
 from stoker.engine.spans import Pieces, Span
 from stoker.engine.state import BLOCKED, DELAYED, T_PUSHED, WAITING, Appliers, Batch, Detail, Job, Key, Queue, Request
 from stoker.model.ids import SHARD_BITS, STEP
-from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.model.options import Options
 from stoker.model.replies import PushedBatch, Refusal
 from stoker.records import records as rec
 
@@ -31,12 +30,8 @@ def is_plain(options: Options) -> bool:
 def pushed(shard: "Shard", record: rec.Pushed) -> None:
     queue = shard.queue(record.tenant, record.queue)
     queue.known = True
-    options, payloads = record.options, record.payloads
+    options, payloads = shard.intern(record.options), record.payloads
     jobs = len(payloads)
-    if jobs == 1 and options is DEFAULT_OPTIONS:
-        quick.add_job(shard, queue, record)
-        return
-    options = shard.intern(options)
     queue.total(T_PUSHED, jobs)
     if jobs > 1 and shard.settings.batching and is_plain(options):
         shard.sequence = (record.first >> SHARD_BITS) + jobs - 1
@@ -116,7 +111,7 @@ def _take_keys(shard: "Shard", queue: Queue, options: Options, job_id: int, at: 
         )
     if options.custom_id is not None:
         queue.custom_ids[options.custom_id] = Key(job_id)
-    if options.debounce_id is not None:
+    if options.debounce_id is not None and options.debounce_ms:
         queue.debounces[options.debounce_id] = Key(job_id, at + options.debounce_ms)
         shard.deadlines.arm(at + options.debounce_ms, kinds.KEY, (queue, "debounces", options.debounce_id))
 

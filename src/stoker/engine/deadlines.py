@@ -10,23 +10,29 @@ from typing import Any
 DUE, TTL, LEASE, DEAD_RETRY, DEAD_AGE, KEY, AGE, STAGE, TRANSACTION, CLAIM, REFILL = range(11)
 """What fires first at equal times stands first."""
 
+NEVER = 1 << 62
+
 SWEEP_MIN = 1024
-"""Sweep when more entries than this, and more than half of all, are stale."""
+"""Sweep when more entries than this, and three of four, are stale."""
 
 
 class Deadlines:
     """Entries are (time, kind, number, holder); the number keeps holders from being compared."""
 
-    __slots__ = ("heap", "number", "stale")
+    __slots__ = ("earliest", "heap", "number", "stale")
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, int, Any]] = []
         self.stale = 0
         self.number = 0
+        self.earliest = NEVER
+        """No entry is earlier than this; it may itself be too early."""
 
     def arm(self, at: int, kind: int, holder: Any) -> None:
         self.number += 1
         heappush(self.heap, (at, kind, self.number, holder))
+        if at < self.earliest:
+            self.earliest = at
 
     def pop_equal(self, now: int) -> tuple[int, int, list[Any]] | None:
         """The earliest time reached, its first kind, and all that is armed for exactly that."""

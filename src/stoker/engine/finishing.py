@@ -126,7 +126,7 @@ def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> Non
 
 def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
     if len(command.ids) == 1 and command.results is None:
-        done = quick.ack_job(shard, tenant, command, now)
+        done = quick.ack(shard, tenant, command.ids[0], command.tokens, now)
         if done is not None:
             return done
     check(shard, command)

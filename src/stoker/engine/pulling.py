@@ -23,11 +23,12 @@ EMPTY = r.Delivery()
 
 def pull(shard: "Shard", tenant: str, command: c.Pull, now: int) -> "r.Delivery | Parked":
     check_pull(shard, command)
-    if command.count == 1 and len(command.queues) == 1 and command.claim is None:
+    if command.count == 1 and command.claim is None and len(command.queues) == 1:
         queue = shard.known_queue(tenant, command.queues[0])
-        found = quick.pull_job(shard, queue, command, now) if queue is not None else None
-        if found is not None:
-            return found
+        if queue is not None and queue.is_free:
+            found = quick.pull(shard, queue, command, now)
+            if found is not None:
+                return found
     for name in command.queues:
         if type(name) is not str or shard.known_queue(tenant, name) is None:
             checks.name(name)  # those that exist were checked when they were made

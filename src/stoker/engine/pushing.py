@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stoker.engine import checks
+from stoker.engine import checks, quick
 from stoker.engine.apply_push import is_plain
 from stoker.engine.edges import BAD, end_dependent, first_failed, is_known, settle, standing
 from stoker.engine.ends import cancel_jobs
@@ -17,7 +17,7 @@ from stoker.engine.state import ACTIVE, BLOCKED, CANCELLED, Key, Queue
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import SHARD_BITS, STEP, make_id
+from stoker.model.ids import STEP, make_id
 from stoker.model.options import DEFAULT_OPTIONS, Dependency, Options
 from stoker.model.states import Reason
 from stoker.records import records as rec
@@ -47,11 +47,10 @@ def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
     if options is not DEFAULT_OPTIONS:
         checks.options(options, shard.limits)
     queue = shard.queue_for_writing(tenant, command.queue)
-    if options is DEFAULT_OPTIONS or is_plain(options):
-        first = (shard.sequence + 1) << SHARD_BITS | shard.number
-        due = 0 if options is DEFAULT_OPTIONS else due_of(options, now)
-        shard.emit(rec.Pushed(now, tenant, command.queue, first, [payload], options, due))
-        return r.Pushed(first)
+    if options is DEFAULT_OPTIONS and queue.known:
+        return quick.push(shard, queue, payload, now)
+    if is_plain(options):
+        return r.Pushed(push_plain(shard, queue, [payload], options, now))
     refused = refuse(shard, [payload], [options])
     for refusal in refused.values():
         raise errors.BY_CODE[refusal.code](refusal.message)

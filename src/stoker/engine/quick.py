@@ -1,15 +1,16 @@
-"""Shorter ways for the most common jobs: one at a time, without any options.
+"""Shorter ways for the most common commands: push, pull and ack of one job without any options.
 
-They do exactly what the general functions in `apply_*.py` and `moves.py` do for such a job, with everything that
-cannot concern it left out and the calls folded into one. A full cycle of push, pull and ack costs half as much
-(`benchmarks/`). The model tests run both ways against the same reference; whoever changes a rule changes it there
-and looks here.
+Each does what deciding and applying do in general (`pushing.py`, `pulling.py`, `finishing.py`, `apply_*.py`), with
+everything left out that cannot concern such a job, and the calls folded into one: a full cycle costs a third
+(`benchmarks/`, *one job at a time*). Each answers None when the case is not that simple. The records are the same,
+and replay takes the general way, so every test that compares a replay with the live state compares the two ways.
+Whoever changes a rule changes it there and looks here.
 """
 
 from heapq import heappush
 from typing import TYPE_CHECKING
 
-from stoker.engine import deadlines as kinds
+from stoker.engine.deadlines import LEASE, SWEEP_MIN
 from stoker.engine.edges import settle
 from stoker.engine.state import (
     ACTIVE,
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 
-def add_job(shard: "Shard", queue: Queue, record: rec.Pushed) -> None:
-    """A pushed job waits."""
-    job_id = record.first
-    shard.sequence = job_id >> SHARD_BITS
-    job = Job(job_id, queue, DEFAULT_OPTIONS, record.payloads[0], record.at, WAITING)
+def push(shard: "Shard", queue: Queue, payload: bytes, now: int) -> r.Pushed:
+    """One job without options for a queue that exists."""
+    shard.sequence = sequence = shard.sequence + 1
+    job_id = sequence << SHARD_BITS | shard.number
+    shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, [payload]))
+    job = Job(job_id, queue, DEFAULT_OPTIONS, payload, now, WAITING)
     shard.index.add(job)
     queue.counts[WAITING] += 1
     queue.totals[T_PUSHED] += 1
@@ -48,106 +50,84 @@ def add_job(shard: "Shard", queue: Queue, record: rec.Pushed) -> None:
     queue.ready.add_default(job)
     if queue.waiters:
         shard.dirty.append(queue)
+    return r.Pushed(job_id)
 
 
-def pull_job(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery | None:
-    """Pull one job, if the front of an unlimited queue is a job without options that was never delivered."""
-    if not queue.is_free:
-        return None
+def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery | None:
+    """One job, if the front of a queue without limits is a job without options that was never delivered."""
     line = queue.ready.default_line()
     if not line:
         return None
     job = line[0]
     if type(job) is not Job or job.options is not DEFAULT_OPTIONS or job.state != WAITING or job.detail is not None:
         return None
-    tenant, name, payload = queue.tenant.name, queue.name, job.payload
+    job_id, payload, pushed_at, worker = job.id, job.payload, job.pushed_at, command.worker
+    lease_ms = DEFAULT_OPTIONS.lease_ms if command.lease_ms is None else command.lease_ms
+    until = now + lease_ms
     shard.token = token = shard.token + 1
-    run = rec.Run(job.id, 1, job.pushed_at, 0, 0, "", len(payload))
-    record = rec.Started(now, tenant, name, token, command.worker, command.lease_ms, None, [run])
-    shard.records.append(record)
-    start_job(shard, job, record)
+    run = rec.Run(job_id, 1, pushed_at, 0, 0, "", len(payload))
+    shard.records.append(rec.Started(now, queue.tenant.name, queue.name, token, worker, command.lease_ms, None, [run]))
+    job.detail = Detail(1, 0, 0, token, worker, None, now, lease_ms, until, until)
+    job.state = ACTIVE
     line.popleft()
     queue.ready.size -= 1
+    deadlines = shard.deadlines
+    deadlines.number = number = deadlines.number + 1
+    heappush(deadlines.heap, (until, LEASE, number, job))
+    if until < deadlines.earliest:
+        deadlines.earliest = until
     counts = queue.counts
     counts[WAITING] -= 1
     counts[ACTIVE] += 1
     queue.totals[T_STARTED] += 1
     if not queue.touched:
         queue.touch()
-    delivered = r.Run(name, (job.id,), (payload,), DEFAULT_OPTIONS, 1, job.pushed_at, job.detail.lease_until)  # type: ignore[attr-defined]
-    return r.Delivery(token, (delivered,))
+    return r.Delivery(token, (r.Run(queue.name, (job_id,), (payload,), DEFAULT_OPTIONS, 1, pushed_at, until),))
 
 
-def start_job(shard: "Shard", job: Job, record: rec.Started) -> None:
-    """A job that was never delivered becomes active."""
-    at = record.at
-    lease_ms = DEFAULT_OPTIONS.lease_ms if record.lease_ms is None else record.lease_ms
-    fires_at = at + lease_ms
-    job.detail = Detail(1, 0, 0, record.token, record.worker, record.claim, at, lease_ms, fires_at, fires_at)
-    job.state = ACTIVE
-    deadlines = shard.deadlines
-    deadlines.number = number = deadlines.number + 1
-    heappush(deadlines.heap, (fires_at, kinds.LEASE, number, job))
-
-
-def ack_job(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled | None:
-    """Acknowledge one job, if its end is the simplest there is."""
-    job = shard.index.get(command.ids[0])
-    if job is None or job.state != ACTIVE or not is_quick(shard, job):
+def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) -> r.Settled | None:
+    """One active job without options, claim and result, which is retained as by default."""
+    job = shard.index.get(job_id)
+    if job is None or job.state != ACTIVE or job.options is not DEFAULT_OPTIONS:
         return None
-    detail, queue, tokens = job.detail, job.queue, command.tokens
+    detail, queue, policy = job.detail, job.queue, shard.default_retention
     assert detail is not None
-    if tokens is not None and (type(tokens) is not int or tokens != detail.token):
+    if tokens != detail.token and tokens is not None:
         return None
-    if queue.tenant.name != tenant:
+    if detail.claim is not None or queue.tenant.name != tenant or policy not in queue.retained.armed:
         return None
-    run = rec.Run(job.id, 1, job.pushed_at, detail.attempts, detail.started_at, detail.worker, len(job.payload))
+    pushed_at, started_at = job.pushed_at, detail.started_at
+    run = rec.Run(job_id, 1, pushed_at, detail.attempts, started_at, detail.worker, len(job.payload))
     shard.records.append(rec.Completed(now, tenant, queue.name, [run]))
-    complete_job(shard, queue, job, run, now, None)
-    if shard.settling:
+    counts, totals = queue.counts, queue.totals
+    counts[ACTIVE] -= 1
+    counts[COMPLETED] += 1
+    totals[T_COMPLETED] += 1
+    totals[T_WAIT_MS] += started_at - pushed_at
+    totals[T_RUN_MS] += now - started_at
+    if queue.second != now // 1000:
+        queue.roll(now // 1000)
+    queue.second_jobs += 1
+    if not queue.touched:
+        queue.touch()
+    detail.token = detail.fires_at = 0
+    detail.ended_at = now
+    if detail.error or detail.stack:
+        detail.error = detail.stack = ""
+    job.state = COMPLETED
+    deadlines = shard.deadlines
+    deadlines.stale = stale = deadlines.stale + 1
+    if stale > SWEEP_MIN:
+        shard.sweep_deadlines()
+    if queue.waiters:
+        shard.dirty.append(queue)
+    queue.retained.add_job(job, detail, policy)
+    if shard.job_waiters and job_id in shard.job_waiters:
+        shard.ended_waits.append(r.Ended(job_id, State.COMPLETED, True, detail.result))
+    if shard.dependents and job_id in shard.dependents:
+        shard.settling.append((job_id, COMPLETED))
         settle(shard, now)
     return ONE_SETTLED
 
 
 ONE_SETTLED = r.Settled(1)
-
-
-def is_quick(shard: "Shard", job: Job) -> bool:
-    """Whether the end of this delivery is the simplest there is: no options, no claim, retained as by default."""
-    return (
-        job.options is DEFAULT_OPTIONS
-        and job.detail.claim is None  # type: ignore[union-attr]
-        and shard.default_retention in job.queue.retained.armed
-    )
-
-
-def complete_job(shard: "Shard", queue: Queue, job: Job, run: rec.Run, at: int, result: bytes | None) -> None:
-    """An active job without a claim ends well and is retained."""
-    counts, totals = queue.counts, queue.totals
-    counts[ACTIVE] -= 1
-    counts[COMPLETED] += 1
-    started_at = run.started_at
-    totals[T_COMPLETED] += 1
-    totals[T_WAIT_MS] += started_at - run.pushed_at
-    totals[T_RUN_MS] += at - started_at
-    if queue.second != at // 1000:
-        queue.roll(at // 1000)
-    queue.second_jobs += 1
-    if not queue.touched:
-        queue.touch()
-    detail, retained = job.details(), queue.retained
-    detail.token = detail.fires_at = 0
-    detail.ended_at = at
-    if detail.error or detail.stack:
-        detail.error = detail.stack = ""
-    if result is not None:
-        detail.result = result
-    job.state = COMPLETED
-    if shard.dependents and job.id in shard.dependents:
-        shard.settling.append((job.id, COMPLETED))
-    if shard.job_waiters and job.id in shard.job_waiters:
-        shard.ended_waits.append(r.Ended(job.id, State.COMPLETED, True, detail.result))
-    shard.disarmed()
-    if queue.waiters:
-        shard.dirty.append(queue)
-    retained.add_job(job, detail, shard.default_retention)  # type: ignore[arg-type]

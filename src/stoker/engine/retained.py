@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
+from stoker.engine.index import Index
 from stoker.engine.state import GONE, Detail, EndedRun, Job
 
 Ended = Job | EndedRun
@@ -18,13 +19,14 @@ Policy = tuple[int, int]
 class Retained:
     """The ended jobs of one queue."""
 
-    __slots__ = ("_by_serial", "_forget", "armed", "lanes", "serial")
+    __slots__ = ("_by_serial", "_forget", "_index", "armed", "lanes", "serial")
 
-    def __init__(self, forget: Callable[[Ended, int], None]) -> None:
+    def __init__(self, index: Index, forget: Callable[[Ended, int], None]) -> None:
         self.lanes: dict[Policy, deque[Ended]] = {}
         self.serial = 0
         """How many jobs have ended and been retained so far."""
         self._by_serial: list[tuple[int, Policy]] = []
+        self._index = index
         self._forget = forget
         self.armed: dict[Policy, int] = {}
         """When each lane's oldest is to be looked at."""
@@ -51,14 +53,17 @@ class Retained:
             return
         self.serial = detail.serial = serial = self.serial + 1
         lane.append(job)
-        if by_serial[0][0] <= serial:
-            oldest = lane[0]
-            if type(oldest) is Job and oldest.state != GONE:
-                lane.popleft()
-                self._forget(oldest, 1)
-                by_serial[0] = (serial_of(lane[0]) + policy[1], policy)
-            if by_serial[0][0] <= serial:
-                self._push_out(heappop(by_serial)[1])
+        if by_serial[0][0] > serial:
+            return
+        oldest = lane[0]
+        if type(oldest) is not Job or oldest.state == GONE:
+            self._push_out(heappop(by_serial)[1])
+        elif oldest.detail.serial + policy[1] <= serial:  # type: ignore[union-attr]
+            # the heap's entry is left as it is: it may be too early, never too late
+            lane.popleft()
+            oldest.queue.counts[oldest.state] -= 1
+            oldest.state = GONE
+            self._index.remove(oldest.id)
 
     def _push_out(self, policy: Policy) -> None:
         """Forget what `count` newer jobs have followed, and note when the lane's next one is due."""

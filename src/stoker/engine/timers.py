@@ -55,9 +55,23 @@ def on_ttl(shard: "Shard", at: int, holders: list[Job | Batch]) -> None:
             if detail is None or not (detail.attempts or detail.revived):
                 parts.append(holder)
     parts.sort(key=lowest)
-    for part in parts:
+    for part in (piece for part in parts for piece in up_to_dependents(shard, part)):
         if type(part) is Members or part.state in PENDING:  # a dependency may have ended it a moment ago
             cancel_jobs(shard, part.queue, [part], EXPIRED, Reason.TTL_EXPIRED, at)
+
+
+def up_to_dependents(shard: "Shard", part: Part) -> list[Part]:
+    """Pieces of it that end with a job for which others wait: their edges are settled before the next one ends."""
+    if type(part) is Job or not shard.dependents:
+        return [part]
+    batch, start = part.batch, part.start
+    ends = [part.start + part.ids.index(job_id) + 1 for job_id in part.ids if job_id in shard.dependents]
+    pieces: list[Part] = []
+    for stop in [*ends, part.stop]:
+        if start < stop:
+            pieces.append(Members(batch, start, stop))
+            start = stop
+    return pieces if batch.step > 0 else pieces[::-1]
 
 
 def on_lease(shard: "Shard", at: int, holders: list[Job | Slice]) -> None:

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 
 from stoker.model.replies import Level
 from stoker.records.records import Pushed, Record, Staged
@@ -10,6 +9,9 @@ from stoker.records.records import Pushed, Record, Staged
 RECORD_BYTES = 256
 """What a record weighs besides its payloads, roughly."""
 JOB_BYTES = 64
+
+SEGMENT_RECORDS = 1024
+"""Records leave by segments of so many: dropping one by one would cost as much as adding."""
 
 
 class MemoryJournal:
@@ -22,47 +24,64 @@ class MemoryJournal:
 
     def append(self, shard: int, records: Sequence[Record]) -> None:
         log = self._logs[shard]
+        tail = log.tail
+        tail.records.extend(records)
         for record in records:
-            log.records.append(record)
-            log.bytes += weight(record) if type(record) in HEAVY else RECORD_BYTES
-        if log.bytes > log.bytes_max:
-            log.trim()
+            if type(record) is Pushed or type(record) is Staged:
+                payloads = record.payloads
+                tail.payload_bytes += sum(map(len, payloads)) + len(payloads) * JOB_BYTES
+        if len(tail.records) >= SEGMENT_RECORDS or tail.payload_bytes > log.segment_bytes:
+            log.roll()
 
     def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:
-        log = self._logs[shard]
-        skip = max(0, after + 1 - log.lowest)
-        start = log.lowest + skip
-        return list(enumerate(islice(log.records, skip, skip + limit), start))
+        found: list[tuple[int, Record]] = []
+        for segment in self._logs[shard].segments:
+            if after < segment.last:
+                skip = max(0, after + 1 - segment.first)
+                records = segment.records[skip : skip + limit - len(found)]
+                found += enumerate(records, segment.first + skip)
+            if len(found) >= limit:
+                break
+        return found
 
     def lowest(self, shard: int) -> int:
-        return self._logs[shard].lowest
+        return self._logs[shard].segments[0].first
 
     def last(self, shard: int) -> int:
-        log = self._logs[shard]
-        return log.lowest + len(log.records) - 1
+        return self._logs[shard].tail.last
+
+
+class _Segment:
+    __slots__ = ("first", "payload_bytes", "records")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        """The sequence number of its first record."""
+        self.records: list[Record] = []
+        self.payload_bytes = 0
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.records) - 1
+
+    @property
+    def bytes(self) -> int:
+        return len(self.records) * RECORD_BYTES + self.payload_bytes
 
 
 class _Log:
-    __slots__ = ("bytes", "bytes_max", "lowest", "records")
+    __slots__ = ("bytes_max", "segment_bytes", "segments", "tail")
 
     def __init__(self, bytes_max: int) -> None:
-        self.records: deque[Record] = deque()
-        self.lowest = 1
-        self.bytes = 0
         self.bytes_max = bytes_max
+        self.segment_bytes = bytes_max // 16
+        self.tail = _Segment(1)
+        self.segments = deque([self.tail])
 
-    def trim(self) -> None:
-        while self.bytes > self.bytes_max and len(self.records) > 1:
-            self.bytes -= weight(self.records.popleft())
-            self.lowest += 1
-
-
-HEAVY = (Pushed, Staged)
-"""Records with payloads in them."""
-
-
-def weight(record: Record) -> int:
-    if type(record) in HEAVY:
-        payloads: list[bytes] = record.payloads  # type: ignore[attr-defined]
-        return RECORD_BYTES + len(payloads) * JOB_BYTES + sum(map(len, payloads))
-    return RECORD_BYTES
+    def roll(self) -> None:
+        """Begin a new segment, and let the oldest go while there is too much."""
+        self.tail = _Segment(self.tail.last + 1)
+        self.segments.append(self.tail)
+        size = sum(segment.bytes for segment in self.segments)
+        while size > self.bytes_max and len(self.segments) > 1:
+            size -= self.segments.popleft().bytes

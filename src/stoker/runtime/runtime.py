@@ -51,12 +51,22 @@ class Runtime:
             self._tenants.add(tenant)
         try:
             if type(command) is c.ReadEvents:
-                return self._read_events(tenant, command, now)
-            if self._only is not None:
-                return self._only.execute(tenant, command, now)
-            return routing.execute(self.shards, tenant, command, now)
-        finally:
+                reply = self._read_events(tenant, command, now)
+            elif self._only is not None:
+                reply = self._only.execute(tenant, command, now)
+            else:
+                reply = routing.execute(self.shards, tenant, command, now)
+        except errors.Refused:
+            self.commit()  # time may have passed before the refusal
+            raise
+        only = self._only
+        if only is not None and not only.effects and not self._readers:
+            if only.records:  # `commit` without the questions that do not arise
+                self.journal.append(0, only.records)
+                only.records.clear()
+        else:
             self.commit()
+        return reply
 
     def advance(self, now: int) -> None:
         """One turn without a command."""

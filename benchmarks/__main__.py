@@ -1,0 +1,30 @@
+"""Print the table: `python -m benchmarks`, or only some of it: `python -m benchmarks batches memory`."""
+
+import platform
+import sys
+
+from benchmarks import scale, speed
+from benchmarks.measure import print_rows
+
+PARTS = {
+    "batches": ("Uniform batches", speed.batches),
+    "singles": ("One job at a time", speed.singles),
+    "features": ("Cost of an option, beside the plain cycle", speed.features),
+    "memory": ("Memory", scale.memory),
+    "depth": ("Deep backlogs", scale.depth),
+    "obstacles": ("Pull of one ready job behind many that cannot run", scale.obstacles),
+}
+
+
+def main(names: list[str]) -> None:
+    unknown = set(names) - PARTS.keys()
+    if unknown:
+        sys.exit(f"unknown benchmarks: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    print(f"Python {platform.python_version()}, one process, one thread, memory://, payloads of 100 bytes")
+    for name in names or PARTS:
+        title, run = PARTS[name]
+        print_rows(title, run())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,112 @@
+"""What a job costs in memory, and what a pull costs when much stands in the way."""
+
+import gc
+import time
+from collections.abc import Callable
+
+import stoker
+from benchmarks.measure import Row, resident_bytes
+
+
+def memory() -> list[Row]:
+    """Growth of this process for each waiting job, less its 100 bytes of payload."""
+    return [
+        Row("a waiting job in batches of 1,000", bytes_a_job(1_000_000, 1_000), 0, "bytes", "beyond its payload"),
+        Row("a waiting job pushed alone", bytes_a_job(500_000, 1), 0, "bytes", "beyond its payload"),
+    ]
+
+
+def bytes_a_job(jobs: int, size: int) -> float:
+    client = stoker.connect()
+    client.push("q", b"")
+    gc.collect()
+    before = resident_bytes()
+    for start in range(0, jobs, size):
+        payloads = [b"%0100d" % number for number in range(start, start + size)]
+        if size == 1:
+            client.push("q", payloads[0])
+        else:
+            client.push_batch("q", payloads)
+    gc.collect()
+    grown = resident_bytes() - before
+    assert client.get_counts("q").waiting == jobs + 1
+    client.close()
+    return grown / jobs - 100
+
+
+def depth() -> list[Row]:
+    """Pulling batches of 1,000 and acknowledging them with 10 thousand and with 10 million jobs waiting."""
+    shallow = pull_us(10_000)
+    deep = pull_us(10_000_000)
+    return [
+        Row("pull of 1,000 with 10,000 waiting", shallow, 0, "us"),
+        Row("pull of 1,000 with 10,000,000 waiting", deep, 0, "us", f"{deep / shallow:.2f} times as much"),
+    ]
+
+
+def pull_us(waiting: int) -> float:
+    client = stoker.connect()
+    payloads = [b"x" * 100] * 1_000
+    for _ in range(waiting // 1_000):
+        client.push_batch("q", payloads)
+    gc.collect()
+    gc.freeze()
+    times = []
+    for _ in range(400):
+        started = time.perf_counter()
+        delivery = client.pull("q", 1_000)
+        times.append(time.perf_counter() - started)
+        assert len(delivery) == 1_000
+        client.ack_batch(delivery.ids, delivery.token)
+        client.push_batch("q", payloads)
+    gc.unfreeze()
+    client.close()
+    return sorted(times)[len(times) // 2] * 1e6
+
+
+def obstacles() -> list[Row]:
+    """One ready job behind many that cannot run: its pull must not look at them."""
+    plain = pull_behind(lambda client: None)
+    rows = [Row("nothing in front", plain, 0, "us")]
+    for name, prepare in OBSTACLES.items():
+        found = pull_behind(prepare)
+        rows.append(Row(name, found, 0, "us", f"{found / plain:.2f} times as much"))
+    return rows
+
+
+def pull_behind(prepare: Callable[[stoker.Client], None]) -> float:
+    times = []
+    for _ in range(3):
+        client = stoker.connect()
+        prepare(client)
+        mine = client.push("q", b"mine", priority=-1).id
+        started = time.perf_counter()
+        delivery = client.pull("q")
+        times.append(time.perf_counter() - started)
+        assert list(delivery.ids) == [mine]
+        client.close()
+    return min(times) * 1e6
+
+
+def busy_group(client: stoker.Client) -> None:
+    for _ in range(10):
+        client.push_batch("q", [b""] * 10_000, group_id="busy")
+    assert len(client.pull("q")) == 1
+
+
+def delayed(client: stoker.Client) -> None:
+    for _ in range(5):
+        client.push_batch("q", [b""] * 10_000, priority=9, delay_ms=3_600_000)
+
+
+def cancelled(client: stoker.Client) -> None:
+    for _ in range(10):
+        for job in client.push_batch("q", [b""] * 10_000, priority=9).ids:
+            client.cancel(job)
+
+
+OBSTACLES: dict[str, Callable[[stoker.Client], None]] = {
+    "100,000 jobs of a busy group": busy_group,
+    "50,000 delayed jobs of higher priority": delayed,
+    "100,000 cancelled jobs of higher priority": cancelled,
+}

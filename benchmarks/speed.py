@@ -1,0 +1,131 @@
+"""How many jobs a second, in this process, on one core, journaled to memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+import stoker
+from benchmarks import floors
+from benchmarks.measure import PAYLOAD, Row, best
+from stoker.engine.shard import Shard
+from stoker.model import commands as c
+from stoker.model.options import Dependency
+
+
+def batches() -> list[Row]:
+    rows = []
+    for size, rounds in ((10_000, 60), (1_000, 500), (100, 2_000), (10, 5_000)):
+        rate = best(lambda size=size, rounds=rounds: batch_cycles(size, rounds))  # type: ignore[misc]
+        floor = best(lambda size=size, rounds=rounds: floors.batch_cycles(rounds, size))  # type: ignore[misc]
+        rows.append(Row(f"push + pull + ack, uniform batches of {size:,}", rate, floor))
+    return rows
+
+
+def batch_cycles(size: int, rounds: int) -> int:
+    client = stoker.connect()
+    payloads = [PAYLOAD] * size
+    for _ in range(rounds):
+        client.push_batch("q", payloads)
+        delivery = client.pull("q", size)
+        client.ack_batch(delivery.ids, delivery.token)
+    check(client, size * rounds)
+    return size * rounds
+
+
+def singles() -> list[Row]:
+    floor = best(lambda: floors.single_cycles(50_000))
+    return [
+        Row(
+            "push, pull, ack one at a time, through the client", best(lambda: single_cycles(50_000)), floor, "cycles/s"
+        ),
+        Row("the same, the engine alone", best(lambda: engine_cycles(50_000)), floor, "cycles/s"),
+    ]
+
+
+def single_cycles(jobs: int, before: Callable[[stoker.Client], Any] | None = None, **options: Any) -> int:
+    """One job at a time through the client; `before` prepares the queue."""
+    client = stoker.connect()
+    if before is not None:
+        before(client)
+    given = stoker.Options(**options)
+    plain = not options
+    for number in range(jobs):
+        if plain:
+            client.push("q", PAYLOAD)
+        else:
+            client.push("q", PAYLOAD, given)
+        delivery = client.pull("q")
+        client.ack(delivery.ids[0], delivery.token)
+        assert delivery.payloads[0] is PAYLOAD, number
+    check(client, jobs)
+    return jobs
+
+
+def engine_cycles(jobs: int) -> int:
+    shard = Shard()
+    execute = shard.execute
+    for _ in range(jobs):
+        execute("t", c.Push("q", PAYLOAD), 1000)
+        delivery = execute("t", c.Pull(("q",)), 1000)
+        execute("t", c.Ack(delivery.runs[0].ids, delivery.token), 1000)
+        shard.records.clear()
+    assert shard.execute("t", c.GetStats("q"), 1000).totals.completed == jobs
+    return jobs
+
+
+def check(client: stoker.Client, jobs: int) -> None:
+    """Every job was pushed, delivered once and completed."""
+    totals = client.get_stats("q").totals
+    assert (totals.pushed, totals.started, totals.completed) == (jobs, jobs, jobs), totals
+
+
+def features() -> list[Row]:
+    """What an option costs a single job's cycle; the floor is the plain cycle of the same run."""
+    jobs = 20_000
+    plain = best(lambda: single_cycles(jobs))
+    rows = [Row("plain", plain, plain, "cycles/s")]
+    options: dict[str, dict[str, Any]] = {
+        "priority": {"priority": 5},
+        "delay of the past (run_at)": {"run_at": 1},
+        "ttl and timeout": {"ttl_ms": 60_000, "timeout_ms": 60_000},
+        "group": {"group_id": "g"},
+        "unique key": {"unique_key": "k"},
+        "tags": {"tags": ("a", "b")},
+        "lifo": {"lifo": True},
+    }
+    for name, given in options.items():
+        rows.append(Row(name, best(lambda given=given: single_cycles(jobs, **given)), plain, "cycles/s"))  # type: ignore[misc]
+    rows.append(Row("custom id, new each time", best(lambda: custom_ids(jobs)), plain, "cycles/s"))
+    rows.append(Row("dependency on the job before", best(lambda: chain(jobs)), plain, "cycles/s"))
+
+    def limited(client: stoker.Client) -> None:
+        client.set_rate_limit("q", 10**9)
+        client.set_concurrency("q", 10)
+
+    rows.append(Row("rate and concurrency limit", best(lambda: single_cycles(jobs, limited)), plain, "cycles/s"))
+    return rows
+
+
+def custom_ids(jobs: int) -> int:
+    client = stoker.connect()
+    for number in range(jobs):
+        client.push("q", PAYLOAD, custom_id=str(number))
+        delivery = client.pull("q")
+        client.ack(delivery.ids[0], delivery.token)
+    check(client, jobs)
+    return jobs
+
+
+def chain(jobs: int) -> int:
+    """Each job waits for the one before and is released by its ack."""
+    client = stoker.connect()
+    last = client.push("q", PAYLOAD).id
+    for _ in range(jobs - 1):
+        following = client.push("q", PAYLOAD, depends_on=(Dependency(last),)).id
+        delivery = client.pull("q")
+        assert delivery.ids[0] == last
+        client.ack(last, delivery.token)
+        last = following
+    delivery = client.pull("q")
+    client.ack(last, delivery.token)
+    check(client, jobs)
+    return jobs
