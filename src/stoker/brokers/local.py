@@ -25,6 +25,7 @@ from stoker.runtime.runtime import Runtime
 R = TypeVar("R")
 
 NO_REPLY: Any = object()
+CLOSED = "this broker is closed: connect again"
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +75,12 @@ class LocalBroker:
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         self._acquire()
         try:
-            reply = self._turn(tenant, command)
+            if self._closed:
+                raise Closed(CLOSED)
+            if self._slots:
+                reply = self._turn(tenant, command)
+            else:
+                reply = self._execute(tenant, command, self._now())
             if type(reply) is not Parked:
                 return reply  # type: ignore[no-any-return]
             signal = threading.Event()
@@ -134,7 +140,7 @@ class LocalBroker:
 
     def _turn(self, tenant: str, command: c.Command[Any]) -> Any:
         if self._closed:
-            raise Closed("this broker is closed: connect again")
+            raise Closed(CLOSED)
         try:
             return self._execute(tenant, command, self._now())
         finally:

@@ -11,6 +11,7 @@ from stoker.engine.moves import (
     fires_at,
     leave_active,
     leave_active_run,
+    leave_batch_waiting,
     leave_delayed,
     leave_waiting,
     make_delayed,
@@ -114,6 +115,7 @@ def _start_job(shard: "Shard", job: Job, record: rec.Started) -> None:
     detail.lease_until = at + lease_ms
     detail.fires_at = fires
     job.state = ACTIVE
+    job.queue.ready.left()
     if options.group_id is not None:
         group = job.queue.groups[options.group_id]
         group.lane.popleft()
@@ -122,7 +124,7 @@ def _start_job(shard: "Shard", job: Job, record: rec.Started) -> None:
 
 
 def _start_slice(shard: "Shard", batch: Batch, start: int, stop: int, record: rec.Started) -> None:
-    batch.waiting.remove(start, stop)
+    leave_batch_waiting(batch, start, stop)
     lease_ms = batch.options.lease_ms if record.lease_ms is None else record.lease_ms
     lease_until = record.at + lease_ms
     piece = Slice(

@@ -10,6 +10,7 @@ from stoker.engine.moves import (
     end_run,
     leave_active,
     leave_active_run,
+    leave_batch_waiting,
     leave_delayed,
     leave_waiting,
     make_delayed,
@@ -59,7 +60,7 @@ def _end_run(shard: "Shard", batch: Batch, start: int, stop: int, record: rec.En
         leave_active_run(shard, piece, start, stop, record.at)
     else:
         batch.queue.count(DELAYED if batch.due else WAITING, start - stop)
-        batch.waiting.remove(start, stop)
+        leave_batch_waiting(batch, start, stop)
     end_run(shard, batch, start, stop, record.state, record.at, piece=piece, reason=record.reason)
 
 

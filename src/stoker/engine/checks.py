@@ -3,7 +3,7 @@
 Messages say what was wrong, what was expected, and what to do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from stoker.model import errors
@@ -139,38 +139,37 @@ def options(value: Options, limits: Limits) -> None:
         return
     if type(value) is not Options:
         raise errors.InvalidRequest(f"invalid options: expected Options, got {type(value).__name__}")
-    number(value.priority, "priority", -INT_MAX, INT_MAX)
-    for field in _DURATIONS:
-        duration(getattr(value, field), field)
-    count_range = (("max_attempts", 0), ("max_crashes", 0))
-    for field, low in count_range:
-        number(getattr(value, field), field, low, INT_MAX)
-    number(value.lease_ms, "lease_ms", limits.lease_ms_min, DURATION_MS_MAX)
-    if value.run_at is not None:
-        number(value.run_at, "run_at", 0, INT_MAX // 2)
-    _backoff(value.backoff)
-    choice(value.on_conflict, "on_conflict", UniquePolicy)
-    for field in _KEYS:
+    for field, default, check in _RULES:
         found = getattr(value, field)
-        if found is not None:
-            key(found, field, limits)
-    for field in ("lifo", "remove_on_complete", "remove_on_fail"):
-        flag(getattr(value, field), field)
-    _optional_retention(value)
-    _tags(value.tags, limits)
-    if value.trace is not None:
-        text(value.trace, "trace", limits.trace_chars_max)
-    if value.parent_id is not None:
-        number(value.parent_id, "parent_id", 1, INT_MAX)
-    if value.depends_on != ():
-        _depends_on(value.depends_on, limits)
+        if found is not default:
+            check(found, field, limits)
 
 
-_DURATIONS = ("delay_ms", "ttl_ms", "timeout_ms", "unique_ttl_ms", "custom_id_ttl_ms", "debounce_ms")
-_KEYS = ("unique_key", "custom_id", "debounce_id", "group_id")
+def _whole(low: int, high: int) -> "Check":
+    return lambda value, what, limits: number(value, what, low, high)
 
 
-def _backoff(value: Backoff) -> None:
+def _optional(check: "Check") -> "Check":
+    return lambda value, what, limits: None if value is None else check(value, what, limits)
+
+
+def _one_of(allowed: object) -> "Check":
+    return lambda value, what, limits: choice(value, what, allowed)
+
+
+def _flag(value: Any, what: str, limits: Limits) -> None:
+    flag(value, what)
+
+
+def _lease(value: Any, what: str, limits: Limits) -> None:
+    number(value, what, limits.lease_ms_min, DURATION_MS_MAX)
+
+
+def _trace(value: Any, what: str, limits: Limits) -> None:
+    text(value, what, limits.trace_chars_max)
+
+
+def _backoff(value: Any, what: str, limits: Limits) -> None:
     if type(value) is not Backoff:
         raise errors.InvalidRequest(f"invalid backoff: expected Backoff, got {type(value).__name__}")
     choice(value.kind, "backoff kind", BackoffKind)
@@ -179,14 +178,7 @@ def _backoff(value: Backoff) -> None:
     duration(value.cap_ms, "backoff cap_ms")
 
 
-def _optional_retention(value: Options) -> None:
-    if value.keep_completed_age_ms is not None:
-        duration(value.keep_completed_age_ms, "keep_completed_age_ms")
-    if value.keep_completed_count is not None:
-        number(value.keep_completed_count, "keep_completed_count", 0, INT_MAX)
-
-
-def _tags(value: tuple[str, ...], limits: Limits) -> None:
+def _tags(value: Any, what: str, limits: Limits) -> None:
     if type(value) is not tuple:
         raise errors.InvalidRequest(f"invalid tags: expected a tuple of texts, got {type(value).__name__}")
     if len(value) > limits.tags_max:
@@ -195,7 +187,7 @@ def _tags(value: tuple[str, ...], limits: Limits) -> None:
         text(tag, "tag", limits.tag_chars_max, 1)
 
 
-def _depends_on(value: tuple[Dependency, ...], limits: Limits) -> None:
+def _depends_on(value: Any, what: str, limits: Limits) -> None:
     if type(value) is not tuple:
         raise errors.InvalidRequest(f"invalid depends_on: expected a tuple, got {type(value).__name__}")
     if len(value) > limits.depends_on_max:
@@ -208,6 +200,43 @@ def _depends_on(value: tuple[Dependency, ...], limits: Limits) -> None:
             number(edge.id, "dependency id", 0, INT_MAX)
         else:
             number(edge.item, "dependency item", 0, INT_MAX)
+
+
+Check = Callable[[Any, str, Limits], None]
+
+_duration = _whole(0, DURATION_MS_MAX)
+_counter = _whole(0, INT_MAX)
+_CHECKS: dict[str, Check] = {
+    "priority": _whole(-INT_MAX, INT_MAX),
+    "delay_ms": _duration,
+    "run_at": _optional(_whole(0, INT_MAX // 2)),
+    "ttl_ms": _duration,
+    "timeout_ms": _duration,
+    "lease_ms": _lease,
+    "max_attempts": _counter,
+    "max_crashes": _counter,
+    "backoff": _backoff,
+    "unique_key": _optional(key),
+    "unique_ttl_ms": _duration,
+    "on_conflict": _one_of(UniquePolicy),
+    "custom_id": _optional(key),
+    "custom_id_ttl_ms": _duration,
+    "debounce_id": _optional(key),
+    "debounce_ms": _duration,
+    "depends_on": _depends_on,
+    "group_id": _optional(key),
+    "lifo": _flag,
+    "tags": _tags,
+    "remove_on_complete": _flag,
+    "remove_on_fail": _flag,
+    "keep_completed_age_ms": _optional(_duration),
+    "keep_completed_count": _optional(_counter),
+    "trace": _optional(_trace),
+    "parent_id": _optional(_whole(1, INT_MAX)),
+}
+"""How each option is checked; one that is missing here fails at import."""
+
+_RULES = [(field, getattr(DEFAULT_OPTIONS, field), _CHECKS[field]) for field in Options.__struct_fields__]
 
 
 def _short(value: Any) -> str:

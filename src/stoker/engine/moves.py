@@ -93,10 +93,25 @@ def arm_due(shard: "Shard", queue: Queue) -> None:
 
 
 def leave_delayed(job: Job) -> None:
-    """A delayed job goes elsewhere: its entry in the heap is stale now."""
-    queue = job.queue
+    """A delayed job goes elsewhere."""
     if job.detail is not None:
         job.detail.due = 0
+    delayed_entry_left(job.queue)
+
+
+def leave_batch_waiting(batch: Batch, start: int, stop: int) -> None:
+    """Waiting or delayed positions of a batch go elsewhere; with the last of them the batch leaves its line."""
+    batch.waiting.remove(start, stop)
+    if batch.waiting.left:
+        return
+    if batch.due:
+        delayed_entry_left(batch.queue)
+    else:
+        batch.queue.ready.left()
+
+
+def delayed_entry_left(queue: Queue) -> None:
+    """An entry of the delayed heap has become stale; when they are more than a fifth, they are swept."""
     queue.delayed_stale += 1
     if queue.delayed_stale > 32 and queue.delayed_stale * 5 > len(queue.delayed):
         queue.delayed = [entry for entry in queue.delayed if is_due_entry(entry)]
@@ -187,7 +202,7 @@ def split(shard: "Shard", batch: Batch, position: int) -> Job:
         shard.deadlines.arm(piece.fires_at, kinds.LEASE, job)
         shrink_slice(shard, piece, position, position + 1)
     else:
-        batch.waiting.remove(position, position + 1)
+        leave_batch_waiting(batch, position, position + 1)
         if batch.due:
             make_delayed(shard, job, batch.due)
         else:

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 class Parked:
     """A command whose reply is still to come."""
 
-    __slots__ = ("command", "done", "expires_at", "tenant")
+    __slots__ = ("arrival", "command", "done", "expires_at", "tenant")
 
     def __init__(self, tenant: str, command: c.Command[Any], expires_at: int) -> None:
         self.tenant = tenant
         self.command = command
         self.expires_at = expires_at
         self.done = False
+        self.arrival = 0
 
     def give_up(self) -> None:
         """Nobody waits for the reply any more: it will get no job."""
@@ -38,6 +39,7 @@ def park(shard: "Shard", tenant: str, command: c.Pull, now: int) -> Parked:
 
 def register(shard: "Shard", parked: Parked, queues: Sequence[str]) -> None:
     """Wait here for these queues, perhaps in other shards too."""
+    parked.arrival = shard.number_next()
     for name in dict.fromkeys(queues):
         queue = shard.queue(parked.tenant, name)
         drop_given_up(queue.waiters)

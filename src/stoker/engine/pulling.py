@@ -160,23 +160,38 @@ def reread_claim(shard: "Shard", tenant: str, name: str) -> r.Delivery | None:
 # --- waiting pulls ---------------------------------------------------------------------------------
 
 
-def serve(shard: "Shard", queue: Queue, now: int) -> None:
-    """Answer the pulls that wait for this queue, first come first served, as long as it has something for them."""
-    waiters = queue.waiters
-    while waiters:
-        parked: Parked = waiters[0]
-        if parked.done:
-            waiters.popleft()
-            continue
-        delivery = None
-        if queue.ready.front() is not None and capacity(queue, 1, now):
-            assert type(parked.command) is c.Pull
-            delivery = dispatch(shard, parked.tenant, parked.command, now)
-        if delivery is None:
-            arm_refill(shard, queue, now)
-            return
-        waiters.popleft()
+def serve(shard: "Shard", now: int) -> None:
+    """Answer waiting pulls for which something has become possible, first come first served over all queues."""
+    queues: dict[Queue, None] = {}
+    while True:
+        queues |= dict.fromkeys(shard.dirty)
+        shard.dirty.clear()
+        ready = [queue for queue in queues if first_waiter(queue) and can_deliver(queue, now)]
+        if not ready:
+            break
+        parked: Parked = min((queue.waiters[0] for queue in ready), key=arrival)
+        assert type(parked.command) is c.Pull
+        delivery = dispatch(shard, parked.tenant, parked.command, now)
+        assert delivery is not None
         shard.answer(parked, delivery)
+    for queue in queues:
+        if queue.waiters:
+            arm_refill(shard, queue, now)
+        shard.drop_unknown(queue)
+
+
+def first_waiter(queue: Queue) -> Parked | None:
+    while queue.waiters and queue.waiters[0].done:
+        queue.waiters.popleft()
+    return queue.waiters[0] if queue.waiters else None
+
+
+def can_deliver(queue: Queue, now: int) -> bool:
+    return capacity(queue, 1, now) > 0 and queue.ready.front() is not None
+
+
+def arrival(parked: Parked) -> int:
+    return parked.arrival
 
 
 def arm_refill(shard: "Shard", queue: Queue, now: int) -> None:

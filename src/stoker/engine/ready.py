@@ -107,7 +107,7 @@ class Ready:
             heappush(level.early, (entry.order, level.number, entry))
 
     def left(self) -> None:
-        """An entry has become invalid where it stands."""
+        """An entry has become invalid where it stands: each one is reported once, and dropped once."""
         self.stale += 1
         if self.stale > SWEEP_MIN and self.stale * 5 > self.size:
             self._sweep()

@@ -19,13 +19,15 @@ Policy = tuple[int, int]
 class Retained:
     """The ended jobs of one queue."""
 
-    __slots__ = ("_by_serial", "_forget", "_index", "armed", "lanes", "serial")
+    __slots__ = ("_by_serial", "_forget", "_in_heap", "_index", "armed", "lanes", "serial")
 
     def __init__(self, index: Index, forget: Callable[[Ended, int], None]) -> None:
         self.lanes: dict[Policy, deque[Ended]] = {}
         self.serial = 0
         """How many jobs have ended and been retained so far."""
         self._by_serial: list[tuple[int, Policy]] = []
+        """When newer jobs push the oldest of a lane out; at most one entry a lane, perhaps too early."""
+        self._in_heap: set[Policy] = set()
         self._index = index
         self._forget = forget
         self.armed: dict[Policy, int] = {}
@@ -38,7 +40,8 @@ class Retained:
         if lane is None:
             lane = self.lanes[policy] = deque()
         lane.append(ended)
-        if len(lane) == 1:
+        if policy not in self._in_heap:
+            self._in_heap.add(policy)
             heappush(self._by_serial, (serial_of(ended) + policy[1], policy))
         by_serial = self._by_serial
         while by_serial and by_serial[0][0] <= self.serial:
@@ -67,6 +70,7 @@ class Retained:
 
     def _push_out(self, policy: Policy) -> None:
         """Forget what `count` newer jobs have followed, and note when the lane's next one is due."""
+        self._in_heap.discard(policy)
         lane = self.lanes.get(policy)
         if lane is None:
             return
@@ -82,6 +86,7 @@ class Retained:
                 continue
             surplus = self.serial - policy[1] - serial_of(ended) + 1
             if surplus <= 0:
+                self._in_heap.add(policy)
                 heappush(self._by_serial, (serial_of(ended) + policy[1], policy))
                 return
             if surplus < size_of(ended):

@@ -188,10 +188,8 @@ class Shard:
 
     def serve(self, now: int) -> None:
         """Answer those who wait for what has become possible."""
-        while self.dirty:
-            queue = self.dirty.pop(0)
-            pulling.serve(self, queue, now)
-            self._drop_unknown(queue)
+        if self.dirty:
+            pulling.serve(self, now)
         while self.ended_waits:
             ended = self.ended_waits.pop(0)
             for parked in self.job_waiters.pop(ended.id, ()):
@@ -215,7 +213,7 @@ class Shard:
                 self.answer(parked, r.Delivery(next_at=chance))
                 self._forget_claim_waiter(parked, command.claim)
                 for name in command.queues:
-                    self._drop_unknown(self.queue(parked.tenant, name))
+                    self.drop_unknown(self.queue(parked.tenant, name))
             else:
                 assert type(command) is c.WaitJob
                 self.job_waiters.get(command.id, []).remove(parked)
@@ -236,9 +234,9 @@ class Shard:
         """A refused command leaves no queue behind."""
         owner, name = self.tenants.get(tenant), getattr(command, "queue", None)
         if owner is not None and type(name) is str and name in owner.queues:
-            self._drop_unknown(owner.queues[name])
+            self.drop_unknown(owner.queues[name])
 
-    def _drop_unknown(self, queue: Queue) -> None:
+    def drop_unknown(self, queue: Queue) -> None:
         """A queue that only waiting pulls have named is forgotten with the last of them."""
         while queue.waiters and queue.waiters[0].done:
             queue.waiters.popleft()

@@ -55,9 +55,9 @@ def on_ttl(shard: "Shard", at: int, holders: list[Job | Batch]) -> None:
             if detail is None or not (detail.attempts or detail.revived):
                 parts.append(holder)
     parts.sort(key=lowest)
-    for part in (piece for part in parts for piece in up_to_dependents(shard, part)):
-        if type(part) is Members or part.state in PENDING:  # a dependency may have ended it a moment ago
-            cancel_jobs(shard, part.queue, [part], EXPIRED, Reason.TTL_EXPIRED, at)
+    for piece in (piece for part in parts for piece in up_to_dependents(shard, part)):
+        if type(piece) is Members or piece.state in PENDING:  # a dependency may have ended it a moment ago
+            cancel_jobs(shard, piece.queue, [piece], EXPIRED, Reason.TTL_EXPIRED, at)
 
 
 def up_to_dependents(shard: "Shard", part: Part) -> list[Part]:

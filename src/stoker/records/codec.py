@@ -29,5 +29,5 @@ def decode(data: bytes) -> Record:
         raise UnreadableRecord(f"record of version {found}, expected {VERSION}: it was written by another release")
     try:
         return _decoder.decode(memoryview(data)[1:])
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableRecord(f"damaged record: {error}") from error

@@ -35,6 +35,7 @@ class Runtime:
         if shards not in (1 << bits for bits in range(7)):
             raise errors.InvalidRequest(f"{shards} shards: expected a power of two from 1 to {SHARDS_MAX}")
         self.journal = journal
+        self._append = journal.append
         self.limits = limits
         self.shards = [Shard(number, settings, limits) for number in range(shards)]
         self._only = self.shards[0] if shards == 1 else None
@@ -49,24 +50,26 @@ class Runtime:
         if tenant not in self._tenants:
             checks.name(tenant, "tenant")
             self._tenants.add(tenant)
+        only = self._only
         try:
-            if type(command) is c.ReadEvents:
-                reply = self._read_events(tenant, command, now)
-            elif self._only is not None:
-                reply = self._only.execute(tenant, command, now)
+            if only is None or type(command) is c.ReadEvents:
+                reply = self._execute_any(tenant, command, now)
             else:
-                reply = routing.execute(self.shards, tenant, command, now)
+                reply = only.execute(tenant, command, now)
         except errors.Refused:
             self.commit()  # time may have passed before the refusal
             raise
-        only = self._only
-        if only is not None and not only.effects and not self._readers:
-            if only.records:  # `commit` without the questions that do not arise
-                self.journal.append(0, only.records)
-                only.records.clear()
-        else:
+        if only is None or only.effects or self._readers:
             self.commit()
+        elif only.records:  # what `commit` does when nobody waits for anything
+            self._append(0, only.records)
+            only.records.clear()
         return reply
+
+    def _execute_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        if type(command) is c.ReadEvents:
+            return self._read_events(tenant, command, now)
+        return routing.execute(self.shards, tenant, command, now)
 
     def advance(self, now: int) -> None:
         """One turn without a command."""
