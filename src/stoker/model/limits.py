@@ -22,20 +22,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     payload_bytes_max: int = 10 * 1024 * 1024
     """flashQ's 10 MiB; bigger things belong into an object store, with a reference in the payload."""
     result_bytes_max: int = 10 * 1024 * 1024
+    """As large as a payload: a job may hand on what it got. Bounds partial results, too."""
     batch_jobs_max: int = 10_000
     """Bounds one turn of the loop to a few milliseconds. Clients split larger batches."""
     pull_jobs_max: int = 10_000
+    """As many as a batch: what came in at once can go out at once."""
     queues_per_tenant_max: int = 10_000
     """Names are kept for ever; an unbounded set is a leak waiting for a template bug."""
     key_chars_max: int = 1024
     """unique_key, custom_id, debounce_id, group_id, claim, transaction and stage keys."""
     tags_max: int = 32
+    """Each event of a job repeats its tags."""
     tag_chars_max: int = 256
+    """As long as a name."""
     depends_on_max: int = 10_000
     """A fan-in of a whole batch; wider joins go through an intermediate job."""
     error_chars_max: int = 16_384
     """Longer errors are cut, not refused: a failing job must always be able to say that it failed."""
     stack_chars_max: int = 65_536
+    """A deep stack trace; longer ones are cut."""
     log_lines_max: int = 1_000
     """Per job; the oldest lines make room."""
     log_line_chars_max: int = 8_192
@@ -45,11 +50,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     attempt_history_max: int = 100
     """Of a dead letter; a job without an attempt limit keeps its latest ones."""
     message_chars_max: int = 1024
+    """The line beside a progress bar."""
     trace_chars_max: int = 2_048
+    """A traceparent and a full tracestate of the W3C's 512 characters fit four times."""
     browse_jobs_max: int = 1_000
+    """A page for a person or a dashboard; more is a job for events."""
     events_max: int = 100_000
+    """One read of the history; ten full batches."""
     wait_ms_max: int = 600_000
+    """Ten minutes: proxies and people give up earlier; ask again."""
     lease_ms_min: int = 1
+    """A lease of 0 would end before it begins."""
     stages_per_transaction_max: int = 100_000
     """One per task attempt of a large Spark job."""
 

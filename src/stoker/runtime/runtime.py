@@ -7,7 +7,7 @@ a time and knows neither threads nor event loops; `brokers/local.py` gives it th
 from collections.abc import Callable
 from typing import Any
 
-from stoker.engine import checks
+from stoker.engine import checks, looking
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
 from stoker.journal.contract import Journal
@@ -101,6 +101,10 @@ class Runtime:
         times = [at for shard in self.shards if (at := shard.next_at) is not None]
         times += [parked.expires_at for parked in self._readers]
         return min(times, default=None)
+
+    def shard_stats(self, now: int) -> list[r.Stats]:
+        """The counters of each shard over all tenants: for operators and metrics, never for a tenant."""
+        return [looking.stats_of(shard.scope, now) for shard in self.shards]
 
     def close(self) -> None:
         for shard in self.shards:
