@@ -1,8 +1,8 @@
 """The engine inside this process, for any number of threads and event loops.
 
-One lock guards the runtime; a call is one turn. A call that has to wait sleeps outside the lock, until it is
-answered or the next deadline of any shard is reached: whoever sleeps keeps the time for all, so an idle broker
-needs no thread of its own.
+One lock guards the runtime; a call is one turn. A call that has to wait sleeps outside the lock until it is
+answered. One of the sleepers is the timekeeper: it wakes at the next deadline of any shard and works it off for all.
+So a broker needs no thread of its own, and where nobody waits nothing has to happen before the next call.
 """
 
 import asyncio
@@ -59,7 +59,8 @@ class LocalBroker:
         self._lock = threading.Lock()
         self._slots: dict[int, Slot] = {}
         self._closed = False
-        self._sleep_until: float = float("inf")
+        self._keeper: Slot | None = None
+        self._keeper_until = 0
         self._users = 1
         self.runtime = Runtime(
             MemoryJournal(settings.shards, settings.events_bytes_max),
@@ -154,27 +155,40 @@ class LocalBroker:
             slot.wake()
 
     def _wake_sleepers(self) -> None:
-        """A deadline has come up that is earlier than all sleepers know of: let them look again."""
-        if not self._slots:
-            return
-        next_at = self.runtime.next_at
-        if next_at is not None and next_at < self._sleep_until:
-            self._sleep_until = next_at
-            for slot in self._slots.values():
-                slot.wake()
+        """A deadline may have come up that is earlier than the timekeeper knows of: let it look again."""
+        if self._keeper is not None:
+            next_at = self.runtime.next_at
+            if next_at is not None and next_at < self._keeper_until:
+                self._keeper_until = next_at
+                self._keeper.wake()
+
+    def _leave(self, slot: Slot) -> None:
+        """A call stops waiting; if it kept the time, another one takes over."""
+        self._slots.pop(id(slot.parked), None)
+        if self._keeper is slot:
+            self._keeper = None
+            for other in self._slots.values():
+                other.wake()
+                break
 
     # --- waiting ---------------------------------------------------------------------------------
 
     def _next_look(self, slot: Slot) -> int:
+        """How long this sleeper may sleep: the timekeeper until the next deadline, the others until their own end."""
         with self._lock:
-            next_at = self.runtime.next_at if not self._closed else None
-            until = slot.parked.expires_at if next_at is None else min(slot.parked.expires_at, next_at)
-            self._sleep_until = until
+            until = slot.parked.expires_at
+            if self._keeper is None:
+                self._keeper = slot
+            if self._keeper is slot:
+                next_at = self.runtime.next_at if not self._closed else None
+                if next_at is not None:
+                    until = min(until, next_at)
+                self._keeper_until = until
             return until
 
     def _reply(self, slot: Slot) -> Any:
         with self._lock:
-            self._slots.pop(id(slot.parked), None)
+            self._leave(slot)
         if isinstance(slot.reply, Closed):
             raise slot.reply
         return slot.reply
@@ -183,7 +197,7 @@ class LocalBroker:
         """The caller was interrupted: what it would have got goes back, as if never pulled."""
         with self._lock:
             slot.parked.give_up()
-            self._slots.pop(id(slot.parked), None)
+            self._leave(slot)
             if isinstance(slot.reply, Delivery) and slot.reply.runs and not self._closed:
                 self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token))
 

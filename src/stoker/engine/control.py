@@ -8,6 +8,7 @@ from stoker.engine import checks
 from stoker.engine.ends import cancel_jobs, fail_for_good, in_id_order, lowest, run_of
 from stoker.engine.finishing import hand_back, held_or_raise, wants_cancel
 from stoker.engine.looking import view
+from stoker.engine.moves import is_due_entry
 from stoker.engine.retained import ended_at, size_of
 from stoker.engine.state import (
     ACTIVE,
@@ -164,12 +165,29 @@ def discard(shard: "Shard", tenant: str, command: c.Discard, now: int) -> r.Done
 # --- many jobs -------------------------------------------------------------------------------------
 
 
-def pending_parts(queue: Queue, states: tuple[int, ...], shard: "Shard") -> list[Part]:
-    """The queue's pending jobs in these states, in id order."""
-    parts: list[Part] = [job for job in shard.index.jobs() if job.queue is queue and job.state in states]
-    for batch in shard.index.batches():
-        if batch.queue is queue and (DELAYED if batch.due else WAITING) in states:
-            parts += [Members(batch, start, stop) for start, stop in batch.waiting.runs()]
+def parts_in(shard: "Shard", queue: Queue, states: tuple[int, ...]) -> list[Part]:
+    """The queue's live jobs in these states, in id order. Only what has no place of its own must be searched for."""
+    parts: list[Part] = []
+    if WAITING in states:
+        for entry in queue.ready.entries():
+            if type(entry) is Batch:
+                parts += [Members(entry, start, stop) for start, stop in entry.waiting.runs()]
+            elif entry.options.group_id is None:
+                parts.append(entry)
+        parts += [job for group in queue.groups.values() for job in group.lane]
+    if DELAYED in states:
+        for holder in {id(entry[2]): entry[2] for entry in queue.delayed if is_due_entry(entry)}.values():
+            if type(holder) is Batch:
+                parts += [Members(holder, start, stop) for start, stop in holder.waiting.runs()]
+            else:
+                parts.append(holder)
+    rest = [state for state in (BLOCKED, ACTIVE) if state in states and queue.counts[state]]
+    if rest:
+        parts += [job for job in shard.index.jobs() if job.queue is queue and job.state in rest]
+    if ACTIVE in rest:
+        for batch in shard.index.batches():
+            if batch.queue is queue:
+                parts += [Members(batch, start, stop) for piece in batch.slices for start, stop in piece.span.runs()]
     parts.sort(key=lowest)
     return parts
 
@@ -179,7 +197,7 @@ def drain(shard: "Shard", tenant: str, command: c.Drain, now: int) -> r.Done:
     queue = shard.known_queue(tenant, command.queue)
     if queue is None:
         return r.Done(0)
-    parts = pending_parts(queue, (WAITING, DELAYED) if command.delayed else (WAITING,), shard)
+    parts = parts_in(shard, queue, (WAITING, DELAYED) if command.delayed else (WAITING,))
     cancel_jobs(shard, queue, parts, CANCELLED, Reason.DRAINED, now)
     return r.Done(sum(part.jobs for part in parts))
 
@@ -202,7 +220,7 @@ def clean(shard: "Shard", tenant: str, command: c.Clean, now: int) -> r.Ids:
         return _clean_dead(shard, queue, before, command.limit, now)
     if state in (COMPLETED, CANCELLED, EXPIRED):
         return _clean_retained(shard, queue, state, before, command.limit, now)
-    parts = cut(pending_parts(queue, (state,), shard), command.limit, before)
+    parts = cut(parts_in(shard, queue, (state,)), command.limit, before)
     ids = [job_id for part in parts for job_id in sorted(part.ids)]
     cancel_jobs(shard, queue, parts, CANCELLED, Reason.CLEANED, now)
     return r.Ids(ids)
@@ -263,11 +281,7 @@ def obliterate(shard: "Shard", tenant: str, command: c.Obliterate, now: int) -> 
     if counts[ACTIVE] and not command.force:
         raise errors.QueueActive(f"queue {command.queue} has {counts[ACTIVE]} active jobs: let them end, or use force")
     before = sum(counts)
-    parts: list[Part] = pending_parts(queue, (WAITING, DELAYED, BLOCKED, ACTIVE), shard)
-    for batch in shard.index.batches():
-        if batch.queue is queue:
-            parts += [Members(batch, start, stop) for piece in batch.slices for start, stop in piece.span.runs()]
-    parts.sort(key=lowest)
+    parts = parts_in(shard, queue, (WAITING, DELAYED, BLOCKED, ACTIVE))
     if parts:
         runs = [run_of(piece) for part in parts for piece in in_id_order(part)]
         shard.emit(rec.Ended(now, tenant, queue.name, CANCELLED, Reason.OBLITERATED, runs))

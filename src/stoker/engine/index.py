@@ -6,7 +6,7 @@ order needs no sort of everything.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stoker.engine.state import Batch, Job
 from stoker.model.ids import SHARD_BITS
@@ -88,10 +88,15 @@ class Index:
     def batches(self) -> Iterator[Batch]:
         return (batch for batch in self._batches if batch.left)
 
-    def walk(self, after: int | None, ascending: bool) -> Iterator[Job | tuple[Batch, int]]:
-        """Every job after an id, in id order: jobs of their own, and (batch, position) for the others' candidates."""
+    def walk(
+        self, after: int | None, ascending: bool, wanted: Callable[[Batch], bool] = lambda batch: True
+    ) -> Iterator[Job | tuple[Batch, int]]:
+        """Every job after an id, in id order: jobs of their own, and (batch, position) for candidates in batches.
+
+        Batches that are not `wanted` are passed over without looking into them.
+        """
         singles = self._walk_jobs(after, ascending)
-        members = self._walk_batches(after, ascending)
+        members = self._walk_batches(after, ascending, wanted)
         sign = 1 if ascending else -1
         job, member = next(singles, None), next(members, None)
         while job is not None or member is not None:
@@ -115,14 +120,16 @@ class Index:
                 if after is None or (job_id > after if ascending else job_id < after):
                     yield block[job_id]
 
-    def _walk_batches(self, after: int | None, ascending: bool) -> Iterator[tuple[Batch, int]]:
+    def _walk_batches(
+        self, after: int | None, ascending: bool, wanted: Callable[[Batch], bool]
+    ) -> Iterator[tuple[Batch, int]]:
         batches = self._batches
         if after is not None and ascending:
             batches = batches[max(0, bisect_right(self._lowest, after) - 1) :]
         elif after is not None:
             batches = batches[: bisect_left(self._lowest, after)]
         for batch in batches if ascending else reversed(batches):
-            if not batch.left:
+            if not batch.left or not wanted(batch):
                 continue
             upwards = ascending == (batch.step > 0)
             for position in range(batch.count) if upwards else range(batch.count - 1, -1, -1):

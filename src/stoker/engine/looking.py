@@ -165,22 +165,33 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
     if command.state is not None and command.state not in STATES:
         raise errors.InvalidRequest(f"unknown state {command.state!r}: expected one of {', '.join(STATES)}")
     found: list[r.JobView] = []
-    for entry in shard.index.walk(command.after, command.ascending):
-        owner = entry if type(entry) is Job else entry[0]
-        queue, options = owner.queue, owner.options
-        if queue.tenant.name != tenant or command.queue not in (None, queue.name):
-            continue
-        if command.tag is not None and command.tag not in options.tags:
-            continue
-        if command.group_id not in (None, options.group_id):
-            continue
-        part = shard.member(entry)
-        if part is None or not _pushed_between(part, command) or not _in_state(shard, part, command.state):
-            continue
+    looked, last = 0, command.after
+
+    def wanted(owner: Job | Batch) -> bool:
+        options = owner.options
+        return (
+            owner.queue.tenant.name == tenant
+            and command.queue in (None, owner.queue.name)
+            and (command.tag is None or command.tag in options.tags)
+            and command.group_id in (None, options.group_id)
+        )
+
+    for entry in shard.index.walk(command.after, command.ascending, wanted):
         if len(found) == command.limit:
             return r.Page(found, found[-1].id)
-        found.append(view(shard, part, now))
+        if looked == LOOK_MAX:
+            return r.Page(found, last)
+        looked, last = looked + 1, entry.id if type(entry) is Job else entry[0].id_at(entry[1])
+        if type(entry) is Job and not wanted(entry):
+            continue
+        part = shard.member(entry)
+        if part is not None and _pushed_between(part, command) and _in_state(shard, part, command.state):
+            found.append(view(shard, part, now))
     return r.Page(found)
+
+
+LOOK_MAX = 50_000
+"""A page looks at so many jobs at most, so that browsing a small queue among large ones does not stall the others."""
 
 
 def _pushed_between(part: Part, command: c.Browse) -> bool:

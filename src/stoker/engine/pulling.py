@@ -48,6 +48,8 @@ def check_pull(shard: "Shard", command: c.Pull) -> None:
     limits, count = shard.limits, command.count
     if not command.queues or type(command.queues) is str:
         raise errors.InvalidRequest("no queues: name at least one, in a list")
+    if len(command.queues) > 1:
+        checks.count(len(command.queues), "number of queues", limits.queues_per_pull_max)
     if type(count) is not int or not 0 < count <= limits.pull_jobs_max:
         checks.count(count, "count", limits.pull_jobs_max)
     if command.wait_ms:

@@ -170,7 +170,10 @@ class Shard:
         """Let go of everything; the structs are not garbage collected, so the knots are cut here."""
         for parked in self.waiting():
             parked.give_up()
-        self.__init__(self.number, self.settings, self.limits)  # type: ignore[misc]
+        self.tenants.clear()
+        self.index = Index()
+        self.deadlines = Deadlines()
+        self._parked.clear()
 
     def waiting(self) -> list[Parked]:
         """The commands that still wait for their reply."""
@@ -202,25 +205,31 @@ class Shard:
                     self.answer(parked, pulling.reread_claim(self, tenant, name))
 
     def _time_out(self, now: int) -> None:
-        """Those whose time is over get an empty answer."""
+        """Those whose time is over get an empty answer; those who gave up leave nothing behind."""
         while self._parked and self._parked[0][0] <= now:
             parked = heappop(self._parked)[2]
-            if parked.done:
-                continue
-            command = parked.command
-            if type(command) is c.Pull:
-                chance = pulling.next_chance(self, parked.tenant, command.queues, now)
-                self.answer(parked, r.Delivery(next_at=chance))
-                self._forget_claim_waiter(parked, command.claim)
-                for name in command.queues:
-                    self.drop_unknown(self.queue(parked.tenant, name))
+            if type(parked.command) is c.Pull:
+                self._time_out_pull(parked, parked.command, now)
             else:
-                assert type(command) is c.WaitJob
-                self.job_waiters.get(command.id, []).remove(parked)
-                if not self.job_waiters.get(command.id):
-                    self.job_waiters.pop(command.id, None)
-                view = looking.view(self, self.readable(parked.tenant, command.id), now)
-                self.answer(parked, looking.ended(view))
+                assert type(parked.command) is c.WaitJob
+                self._time_out_wait(parked, parked.command.id, now)
+
+    def _time_out_pull(self, parked: Parked, command: c.Pull, now: int) -> None:
+        if not parked.done:
+            chance = pulling.next_chance(self, parked.tenant, command.queues, now)
+            self.answer(parked, r.Delivery(next_at=chance))
+        self._forget_claim_waiter(parked, command.claim)
+        owner = self.tenants.get(parked.tenant)
+        for name in command.queues:
+            if owner is not None and name in owner.queues:
+                self.drop_unknown(owner.queues[name])
+
+    def _time_out_wait(self, parked: Parked, job_id: int, now: int) -> None:
+        waiters = [other for other in self.job_waiters.pop(job_id, ()) if other is not parked]
+        if waiters:
+            self.job_waiters[job_id] = waiters
+        if not parked.done:
+            self.answer(parked, looking.ended(looking.view(self, self.readable(parked.tenant, job_id), now)))
 
     def _forget_claim_waiter(self, parked: Parked, claim: str | None) -> None:
         if claim is None:

@@ -27,6 +27,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds one turn of the loop to a few milliseconds. Clients split larger batches."""
     pull_jobs_max: int = 10_000
     """As many as a batch: what came in at once can go out at once."""
+    queues_per_pull_max: int = 1_000
+    """A waiting pull stands in the line of each of its queues."""
     queues_per_tenant_max: int = 10_000
     """Names are kept for ever; an unbounded set is a leak waiting for a template bug."""
     key_chars_max: int = 1024

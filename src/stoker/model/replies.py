@@ -240,7 +240,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
-    """Some jobs in id order, and where the next page starts; None after the last one."""
+    """Some jobs in id order, and where the next page starts: None after the last one. A page may be short."""
 
     jobs: Sequence[JobView]
     next_after: int | None = None
