@@ -99,12 +99,13 @@ def batch(values: Sequence[bytes], each: Sequence[Options] | None, limits: Limit
         raise errors.InvalidRequest(f"{len(values)} payloads but {len(each)} options: send one for each, or none")
 
 
+def is_list(values: object) -> bool:
+    """Whether it is a list of things; texts and bytes are sequences, too, but never meant as such."""
+    return isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray)
+
+
 def ids(values: Sequence[int], limits: Limits, what: str = "ids") -> None:
-    if type(values) is range:
-        whole = True
-    else:
-        whole = set(map(type, values)) <= {int}
-    if not whole:
+    if not is_list(values) or (type(values) is not range and not set(map(type, values)) <= {int}):
         raise errors.InvalidRequest(f"invalid {what}: expected job ids, which are whole numbers")
     if not values:
         raise errors.InvalidRequest(f"no {what}: name at least one job")

@@ -99,9 +99,9 @@ def wants_cancel(part: Part) -> bool:
 
 def check_settling(shard: "Shard", ids: Sequence[int], tokens: c.Tokens) -> None:
     checks.ids(ids, shard.limits)
-    if tokens is None or isinstance(tokens, int):
+    if tokens is None or type(tokens) is int:
         return
-    if len(tokens) != len(ids) or not set(map(type, tokens)) <= {int}:
+    if not checks.is_list(tokens) or len(tokens) != len(ids) or not set(map(type, tokens)) <= {int}:  # type: ignore[arg-type]
         raise errors.InvalidRequest("tokens: send one number for all, one for each id, or none")
 
 
@@ -125,7 +125,7 @@ def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> Non
 
 
 def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
-    if len(command.ids) == 1 and command.results is None:
+    if len(command.ids) == 1 and command.results is None and type(command.ids[0]) is int:
         done = quick.ack(shard, tenant, command.ids[0], command.tokens, now)
         if done is not None:
             return done

@@ -91,11 +91,8 @@ def push_many(
         return r.PushedBatch(range(first, first + len(payloads) * STEP, STEP))
     each = each or [options] * len(payloads)
     refused = refuse(shard, payloads, each)
-    if atomic and refused:
-        number, refusal = min(refused.items())
-        raise errors.BY_CODE[refusal.code](f"item {number}: {refusal.message}; nothing was pushed")
     ids = [0] * len(payloads)
-    items = push_each(shard, queue, payloads, each, refused, now)
+    items = push_each(shard, queue, payloads, each, refused, now, atomic=atomic)
     for item in items:
         ids[item.number] = item.id
     duplicates = {item.number: item.duplicate_by for item in items if item.duplicate_by}
@@ -140,11 +137,15 @@ def push_each(
     options: Sequence[Options],
     refused: dict[int, r.Refusal],
     now: int,
+    *,
+    atomic: bool = False,
 ) -> list[Item]:
     """Push what is not refused, one after another; only items that name each other are classified together."""
+    refuse_whole(refused, atomic)
     items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
     if any(edge.item is not None for item in items for edge in item.options.depends_on):
         while not _Classifier(shard, queue, items).run(refused):
+            refuse_whole(refused, atomic)
             items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
         push_items(shard, queue, items, now)
         return items
@@ -159,6 +160,13 @@ def push_each(
         push_items(shard, queue, run, now)
         at += len(run)
     return items
+
+
+def refuse_whole(refused: dict[int, r.Refusal], atomic: bool) -> None:
+    """One refused item refuses an atomic batch, with its own error."""
+    if atomic and refused:
+        number, refusal = min(refused.items())
+        raise errors.BY_CODE[refusal.code](f"item {number}: {refusal.message}; nothing was pushed")
 
 
 def neighbours(items: list[Item], at: int) -> list[Item]:

@@ -92,7 +92,7 @@ def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) ->
         return None
     detail, queue, policy = job.detail, job.queue, shard.default_retention
     assert detail is not None
-    if tokens != detail.token and tokens is not None:
+    if tokens is not None and (type(tokens) is not int or tokens != detail.token):
         return None
     if detail.claim is not None or queue.tenant.name != tenant or policy not in queue.retained.armed:
         return None

@@ -96,6 +96,13 @@ class Retained:
                 lane.popleft()
         del self.lanes[policy]
 
+    def oldest(self, policy: Policy) -> Ended | None:
+        """The first of a lane that is still readable."""
+        lane = self.lanes.get(policy)
+        while lane and is_gone(lane[0]):
+            lane.popleft()
+        return lane[0] if lane else None
+
     def age_out(self, policy: Policy, at: int) -> int:
         """Forget what ended `age` before `at`; answers with the end of the first one left in the lane, or 0."""
         lane = self.lanes.get(policy)

@@ -27,7 +27,7 @@ from stoker.engine import (
 )
 from stoker.engine.deadlines import NEVER, SWEEP_MIN, Deadlines
 from stoker.engine.edges import settle
-from stoker.engine.ends import lowest
+from stoker.engine.ends import in_id_order, lowest
 from stoker.engine.index import Index
 from stoker.engine.moves import forget, split
 from stoker.engine.parking import Parked
@@ -359,7 +359,7 @@ class Shard:
             step = STEP if count > 0 else -STEP
             jobs = range(first, first + step * abs(count), step)
             found, _ = finishing.held(self, self._claim_tenant(claim, name), jobs, claim.token)
-            parts += [part for part in found if is_claimed(part, name)]
+            parts += [piece for part in found if is_claimed(part, name) for piece in in_id_order(part)]
         return sorted(parts, key=lowest)
 
     def _claim_tenant(self, claim: Claim, name: str) -> str:

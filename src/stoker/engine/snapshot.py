@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stoker.engine.looking import view
-from stoker.engine.state import DELAYED, Batch, Job, Part, Queue, Scope, Tenant
+from stoker.engine.state import Batch, Detail, Job, Part, Queue, Scope, Tenant
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -42,22 +42,24 @@ def _parts(shard: "Shard") -> Iterator[Part]:
 
 def _job(shard: "Shard", part: Part) -> dict[str, Any]:
     found = msgspec.structs.asdict(view(shard, part, 0))
-    if type(part) is Job:
-        found["tenant"] = part.queue.tenant.name
-        detail = part.detail
-        if detail is not None:
-            found["token"], found["fires_at"], found["lease_ms"] = detail.token, detail.fires_at, 0
-            found["blockers"] = dict(detail.blockers or {})
-            found["due"] = detail.due if part.state <= DELAYED + 1 else 0
-            found["logs"], found["partials"] = list(detail.logs or ()), list(detail.partials or ())
-            found["next_chunk"], found["revived"] = detail.next_chunk, detail.revived
-            found["lease_ms"] = detail.lease_ms if detail.token else 0
-        return found
-    found["tenant"] = part.queue.tenant.name
-    piece = part.slice
-    if piece is not None:
-        found["token"], found["fires_at"], found["lease_ms"] = piece.token, piece.fires_at, piece.lease_ms
-    return found
+    lease = part.detail if type(part) is Job else part.slice
+    held = lease if lease is not None and lease.token else None
+    found |= {
+        "tenant": part.queue.tenant.name,
+        "token": held.token if held else 0,
+        "fires_at": held.fires_at if held else 0,
+        "lease_ms": held.lease_ms if held else 0,
+    }
+    detail = (part.detail if type(part) is Job else None) or Detail()
+    if detail.blockers:
+        found["due"] = detail.due
+    return found | {
+        "blockers": dict(detail.blockers or {}),
+        "logs": list(detail.logs or ()),
+        "partials": list(detail.partials or ()),
+        "next_chunk": detail.next_chunk,
+        "revived": detail.revived,
+    }
 
 
 def _scope(scope: Scope) -> tuple[list[int], list[int], list[int], int]:
@@ -69,12 +71,12 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
         "scope": _scope(tenant.scope),
         "queues": {name: _queue(queue) for name, queue in sorted(tenant.queues.items()) if queue.known},
         "claims": {
-            name: (claim.token, claim.runs, claim.held, claim.expires_at)
+            name: (claim.token, list(claim.runs), claim.held, claim.expires_at)
             for name, claim in sorted(tenant.claims.items())
         },
         "transactions": {
             name: (
-                {key: (stage.parts, stage.jobs, stage.expires_at) for key, stage in found.stages.items()},
+                {key: (list(stage.parts), stage.jobs, stage.expires_at) for key, stage in found.stages.items()},
                 found.outcome,
                 found.expires_at,
             )

@@ -136,14 +136,15 @@ def on_age(shard: "Shard", at: int, lanes: list[tuple[Queue, tuple[int, int]]]) 
         retained = queue.retained
         if retained.armed.get(policy) != at or not is_current(queue):
             continue
-        lane = retained.lanes.get(policy)
-        if lane and ended_at(lane[0]) + policy[0] > at:
-            del retained.armed[policy]
-            arm_age(shard, queue, policy, ended_at(lane[0]))
-        elif lane:
+        oldest = retained.oldest(policy)
+        if oldest is not None and ended_at(oldest) + policy[0] <= at:
             shard.emit(rec.AgedOut(at, queue.tenant.name, queue.name, *policy))
+            continue
+        del retained.armed[policy]
+        if oldest is not None:
+            arm_age(shard, queue, policy, ended_at(oldest))
         else:
-            del retained.armed[policy]
+            retained.lanes.pop(policy, None)
 
 
 def on_stage(shard: "Shard", at: int, stages: list[tuple[Tenant, str, str]]) -> None:
