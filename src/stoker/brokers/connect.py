@@ -20,4 +20,4 @@ def open_broker(url: str, settings: "LocalSettings | None" = None) -> Broker:
         raise InvalidRequest(f"cannot connect to {url!r}: the scheme must be one of {known}")
     from stoker.brokers.local import open_memory
 
-    return open_memory(parts.netloc, dict(parse_qsl(parts.query)), settings)
+    return open_memory(parts.netloc, dict(parse_qsl(parts.query, keep_blank_values=True)), settings)

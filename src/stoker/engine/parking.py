@@ -11,6 +11,7 @@ from stoker.model import commands as c
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
+    from stoker.engine.state import Queue
 
 
 class Parked:
@@ -42,7 +43,8 @@ def register(shard: "Shard", parked: Parked, queues: Sequence[str]) -> None:
     parked.arrival = shard.number_next()
     for name in dict.fromkeys(queues):
         queue = shard.queue(parked.tenant, name)
-        drop_given_up(queue.waiters)
+        if len(queue.waiters) >= queue.waiters_most:
+            drop_done(queue)
         queue.waiters.append(parked)
         shard.dirty.append(queue)
     assert type(parked.command) is c.Pull
@@ -51,7 +53,12 @@ def register(shard: "Shard", parked: Parked, queues: Sequence[str]) -> None:
     shard.park_until(parked)
 
 
-def drop_given_up(waiters: Any) -> None:
-    """Keep a list of waiters from filling with those who are gone."""
-    while waiters and waiters[0].done:
-        waiters.popleft()
+WAITERS_MOST = 64
+
+
+def drop_done(queue: "Queue") -> None:
+    """Pulls over several queues are answered by one and stay in the others' lines; when many have, they go."""
+    waiting = [parked for parked in queue.waiters if not parked.done]
+    queue.waiters.clear()
+    queue.waiters.extend(waiting)
+    queue.waiters_most = max(WAITERS_MOST, 2 * len(waiting))

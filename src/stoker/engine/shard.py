@@ -5,8 +5,9 @@
 be journaled (`take_records`), the replies to parked commands (`take_effects`), and the time to come back (`next_at`).
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from stoker.engine import (
@@ -86,13 +87,15 @@ class Shard:
         self.effects: list[tuple[Parked, Any]] = []
         self.dirty: list[Queue] = []
         """Queues for which something may have become possible that somebody waits for."""
-        self.settling: list[tuple[int, int]] = []
+        self.settling: deque[tuple[int, int]] = deque()
+        """Jobs that have ended, and how, whose edges are still to be settled."""
         self.job_waiters: dict[int, list[Parked]] = {}
-        self.ended_waits: list[r.Ended] = []
+        self.ended_waits: deque[r.Ended] = deque()
         self.claim_waiters: dict[tuple[str, str], list[Parked]] = {}
         """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
         self.claims_made: list[tuple[str, str]] = []
         self._parked: list[tuple[int, int, Parked]] = []
+        self._parked_most = SWEEP_MIN
         self._numbers = 0
         kept = self.settings.retention
         self.default_retention = (
@@ -182,6 +185,10 @@ class Shard:
     # --- those who wait --------------------------------------------------------------------------
 
     def park_until(self, parked: Parked) -> None:
+        if len(self._parked) >= self._parked_most:  # most were answered long before their time: let them go
+            self._parked = [entry for entry in self._parked if not entry[2].done]
+            heapify(self._parked)
+            self._parked_most = max(SWEEP_MIN, 2 * len(self._parked))
         heappush(self._parked, (parked.expires_at, self.number_next(), parked))
         self.deadlines.earliest = min(self.deadlines.earliest, parked.expires_at)
 
@@ -194,7 +201,7 @@ class Shard:
         if self.dirty:
             pulling.serve(self, now)
         while self.ended_waits:
-            ended = self.ended_waits.pop(0)
+            ended = self.ended_waits.popleft()
             for parked in self.job_waiters.pop(ended.id, ()):
                 if not parked.done:
                     self.answer(parked, ended)

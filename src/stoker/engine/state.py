@@ -378,6 +378,7 @@ class Queue:
         "touched",
         "unique_keys",
         "waiters",
+        "waiters_most",
     )
 
     def __init__(
@@ -423,6 +424,8 @@ class Queue:
         self.second = 0
         self.second_jobs = 0
         self.waiters: deque[Any] = deque()
+        self.waiters_most = 64
+        """So long the line of waiters may become before those who are gone are taken out."""
 
     def count(self, state: int, jobs: int) -> None:
         self.counts[state] += jobs
