@@ -283,7 +283,6 @@ def _extend(shard: "Shard", lease: Detail | Slice, holder: Job | Slice, timeout_
     if fires != lease.fires_at:
         lease.fires_at = fires
         shard.deadlines.arm(fires, kinds.LEASE, holder)
-        shard.disarmed()
 
 
 def cancel_requested(shard: "Shard", record: rec.CancelRequested) -> None:

@@ -1,9 +1,10 @@
 """Everything that happens by itself at some time, in one heap.
 
 An entry is never taken out when its holder's plans change; it is recognised as stale when it fires, or
-swept out when stale entries are in the majority. So arming costs one push and disarming nothing.
+swept out when the heap has grown to twice what was live. So arming costs one push and disarming nothing.
 """
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -13,17 +14,18 @@ DUE, TTL, LEASE, DEAD_RETRY, DEAD_AGE, KEY, AGE, STAGE, TRANSACTION, CLAIM, REFI
 NEVER = 1 << 62
 
 SWEEP_MIN = 1024
-"""Sweep when more entries than this, and three of four, are stale."""
+"""Stale entries up to this number, or up to as many as are live, are left alone."""
 
 
 class Deadlines:
     """Entries are (time, kind, number, holder); the number keeps holders from being compared."""
 
-    __slots__ = ("earliest", "heap", "number", "stale")
+    __slots__ = ("earliest", "heap", "most", "number")
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, int, Any]] = []
-        self.stale = 0
+        self.most = SWEEP_MIN
+        """Grown beyond this, it is swept."""
         self.number = 0
         self.earliest = NEVER
         """No entry is earlier than this; it may itself be too early."""
@@ -45,8 +47,16 @@ class Deadlines:
             holders.append(heappop(heap)[3])
         return at, kind, holders
 
-    def sweep(self, keep: Any) -> None:
-        """Keep the entries for which `keep(at, kind, holder)` holds."""
-        self.heap = [entry for entry in self.heap if keep(entry[0], entry[1], entry[3])]
-        heapify(self.heap)
-        self.stale = 0
+    def sweep(self, is_armed: Callable[[int, int, Any], bool]) -> None:
+        """Keep the entries that still say the truth, each once."""
+        seen: set[tuple[int, int, Any]] = set()
+        kept = []
+        for entry in self.heap:
+            at, kind, _, holder = entry
+            key = (at, kind, holder if type(holder) is tuple else id(holder))
+            if key not in seen and is_armed(at, kind, holder):
+                seen.add(key)
+                kept.append(entry)
+        heapify(kept)
+        self.heap = kept
+        self.most = SWEEP_MIN + 2 * len(kept)

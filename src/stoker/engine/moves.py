@@ -218,7 +218,6 @@ def shrink_slice(shard: "Shard", piece: Slice, start: int, stop: int) -> None:
     piece.span.remove(start, stop)
     if not piece.span.left:
         piece.batch.slices.remove(piece)
-        shard.disarmed()
 
 
 def leave_batch(shard: "Shard", batch: Batch, start: int, stop: int) -> None:
@@ -255,7 +254,6 @@ def leave_active(shard: "Shard", job: Job, at: int, *, hold: bool = False) -> No
         detail.claim = None
     detail.token = 0
     detail.fires_at = 0
-    shard.disarmed()
     if not hold and job.options.group_id is not None:
         free_group(shard, job)
     if job.queue.waiters:

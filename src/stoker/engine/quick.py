@@ -10,7 +10,7 @@ Whoever changes a rule changes it there and looks here.
 from heapq import heappush
 from typing import TYPE_CHECKING
 
-from stoker.engine.deadlines import LEASE, SWEEP_MIN
+from stoker.engine.deadlines import LEASE
 from stoker.engine.edges import settle
 from stoker.engine.state import (
     ACTIVE,
@@ -115,10 +115,6 @@ def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) ->
     if detail.error or detail.stack:
         detail.error = detail.stack = ""
     job.state = COMPLETED
-    deadlines = shard.deadlines
-    deadlines.stale = stale = deadlines.stale + 1
-    if stale > SWEEP_MIN:
-        shard.sweep_deadlines()
     if queue.waiters:
         shard.dirty.append(queue)
     queue.retained.add_job(job, detail, policy)

@@ -112,49 +112,35 @@ class Ready:
         if self.stale > SWEEP_MIN and self.stale * 5 > self.size:
             self._sweep()
 
-    def front(self) -> Entry | None:
-        """The entry to be pulled next."""
-        found = self._front()
-        return found[0] if found else None
-
     def front_run(self, most: int) -> tuple[Entry, int] | None:
-        """The entry to be pulled next, and how many jobs may be taken from it before another entry's turn."""
-        found = self._front()
-        if found is None:
+        """The entry to be pulled next, and how many jobs may be taken from it at once.
+
+        A batch gives up to its next hole: whoever left it may stand in between with the same priority, nobody else can.
+        """
+        entry = self.front()
+        if entry is None:
             return None
-        entry, bound = found
         if type(entry) is Job:
             return entry, 1
-        assert type(entry) is Batch
-        waiting = entry.waiting
-        stop = waiting.start + most
-        if bound is not None:
-            stop = min(stop, waiting.start + bound - entry.order)
-        return entry, waiting.run(waiting.start, stop) - waiting.start
+        start = entry.waiting.start
+        return entry, entry.waiting.run(start, start + most) - start
 
-    def _front(self) -> tuple[Entry, int | None] | None:
-        """The front entry and the order at which another one of its level comes in between, if one does."""
+    def front(self) -> Entry | None:
+        """The entry to be pulled next."""
         heap = self._heap
         while heap:
             level = self._levels[heap[0]]
-            line = level.line
+            line, early = level.line, level.early
             while line and not level.valid(line[0]):
                 line.popleft()
                 self._dropped()
-            early = level.early
             if early:
                 self._clean_early(level)
-            if not early:
-                if line:
-                    return line[0], None
-                del self._levels[heappop(heap)]
-                continue
-            order, _, entry = early[0]
-            if line and line[0].order < order:
-                return line[0], order
-            others = [line[0].order] if line else []
-            others += [other[0] for other in early[1:3]]
-            return entry, min(others, default=None)
+            if early and not (line and line[0].order < early[0][0]):
+                return early[0][2]
+            if line:
+                return line[0]
+            del self._levels[heappop(heap)]
         return None
 
     def _clean_early(self, level: Level) -> None:

@@ -122,6 +122,8 @@ class Shard:
             raise
         if self.dirty or self.ended_waits or self.claims_made:
             self.serve(now)
+        if len(self.deadlines.heap) > self.deadlines.most:
+            self.deadlines.sweep(timers.is_armed)
         return reply
 
     def advance(self, now: int) -> None:
@@ -131,7 +133,7 @@ class Shard:
         if heap and heap[0][0] <= now:
             while (due := self.deadlines.pop_equal(now)) is not None:
                 at, kind, holders = due
-                timers.HANDLERS[kind](self, at, holders)
+                timers.fire(self, at, kind, holders)
             if self.dirty or self.ended_waits:
                 self.serve(now)
         if self._parked and self._parked[0][0] <= now:
@@ -421,19 +423,6 @@ class Shard:
     def number_next(self) -> int:
         self._numbers += 1
         return self._numbers
-
-    def disarmed(self) -> None:
-        """A lease entry in the deadlines has become stale."""
-        deadlines = self.deadlines
-        deadlines.stale += 1
-        if deadlines.stale > SWEEP_MIN:
-            self.sweep_deadlines()
-
-    def sweep_deadlines(self) -> None:
-        """Drop stale lease entries, once they are the great majority."""
-        deadlines = self.deadlines
-        if deadlines.stale * 4 > len(deadlines.heap) * 3:
-            deadlines.sweep(timers.is_armed)
 
     def settle_edges(self, at: int) -> None:
         settle(self, at)

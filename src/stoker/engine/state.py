@@ -5,7 +5,7 @@ pulled ones `Slice`s, ended ones `EndedRun`s. A job that needs to differ (retrie
 a key, ...) is a `Job` of its own, with a `Detail` once there is more to say than that it waits.
 
 Only `apply_*.py` changes what is in here. The structs opt out of garbage collection: they are many, they
-hold no cycles among themselves, and walking millions of them would stall the loop.
+hold no cycles among themselves, and walking millions of them would stall the loop. They are equal only to themselves.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ WAITING, DELAYED, BLOCKED, ACTIVE, COMPLETED, FAILED, CANCELLED, EXPIRED = range
 GONE = 8
 
 
-class Detail(msgspec.Struct, gc=False):
+class Detail(msgspec.Struct, gc=False, eq=False):
     """What there is to know about a job beyond that it waits."""
 
     attempts: int = 0
@@ -73,7 +73,7 @@ class Detail(msgspec.Struct, gc=False):
 
 
 @final
-class Job(msgspec.Struct, gc=False):
+class Job(msgspec.Struct, gc=False, eq=False):
     """A job of its own."""
 
     id: int
@@ -114,7 +114,7 @@ class Job(msgspec.Struct, gc=False):
 
 
 @final
-class Batch(msgspec.Struct, gc=False):
+class Batch(msgspec.Struct, gc=False, eq=False):
     """Plain jobs pushed together with the same options.
 
     Position p has id `first + p * step`; for lifo batches the step is negative, so that positions
@@ -164,7 +164,7 @@ class Batch(msgspec.Struct, gc=False):
 
 
 @final
-class Slice(msgspec.Struct, gc=False):
+class Slice(msgspec.Struct, gc=False, eq=False):
     """Positions of a batch that one pull delivered together; all in their first attempt."""
 
     batch: Batch
@@ -183,7 +183,7 @@ class Slice(msgspec.Struct, gc=False):
 
 
 @final
-class EndedRun(msgspec.Struct, gc=False):
+class EndedRun(msgspec.Struct, gc=False, eq=False):
     """Neighbouring positions that ended together and are still readable."""
 
     batch: Batch
@@ -260,14 +260,14 @@ class Group:
         self.offered: Job | None = None
 
 
-class Key(msgspec.Struct, gc=False):
+class Key(msgspec.Struct, gc=False, eq=False):
     """Who holds a unique key, a custom id or a debounce window, and until when; 0 = until told otherwise."""
 
     job: int
     expires_at: int = 0
 
 
-class Request(msgspec.Struct, gc=False):
+class Request(msgspec.Struct, gc=False, eq=False):
     """The remembered answer to a batch with a request key."""
 
     reply: Any
@@ -318,7 +318,7 @@ class Scope:
 """Places in `Scope.totals`, in the order of `replies.Totals`."""
 
 
-class Claim(msgspec.Struct, gc=False):
+class Claim(msgspec.Struct, gc=False, eq=False):
     """Jobs pulled under a name: runs of (first id, count), and how many of them are still held."""
 
     token: int
@@ -327,7 +327,7 @@ class Claim(msgspec.Struct, gc=False):
     expires_at: int = 0
 
 
-class Stage(msgspec.Struct, gc=False):
+class Stage(msgspec.Struct, gc=False, eq=False):
     """Parts written under one stage key; each is a push that has not happened yet."""
 
     parts: list[Any]
@@ -336,7 +336,7 @@ class Stage(msgspec.Struct, gc=False):
     expires_at: int = 0
 
 
-class TransactionState(msgspec.Struct, gc=False):
+class TransactionState(msgspec.Struct, gc=False, eq=False):
     """A transaction in the making, or how it ended."""
 
     stages: dict[str, Stage]

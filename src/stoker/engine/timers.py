@@ -8,7 +8,6 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
-from stoker.engine import deadlines as kinds
 from stoker.engine.dead import key_is_taken
 from stoker.engine.ends import cancel_jobs, lowest
 from stoker.engine.finishing import by_queue, fail_delivery
@@ -22,19 +21,23 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 
+def fire(shard: "Shard", at: int, kind: int, holders: list[Any]) -> None:
+    """Let happen what was armed for one moment and still holds."""
+    HANDLERS[kind](shard, at, [holder for holder in unique(holders) if HOLDS[kind](at, holder)])
+
+
 def on_due(shard: "Shard", at: int, queues: list[Queue]) -> None:
-    for queue in dict.fromkeys(queues):
-        if queue.delayed_armed != at or not is_current(queue):
-            continue
-        parts: list[Part] = []
+    for queue in queues:
+        due: dict[Job | Batch, None] = {}
         while queue.delayed and (queue.delayed[0][0] <= at or not is_due_entry(queue.delayed[0])):
             entry = heappop(queue.delayed)
-            if not is_due_entry(entry):
-                continue
-            holder = entry[2]
+            if is_due_entry(entry):
+                due[entry[2]] = None
+        parts: list[Part] = []
+        for holder in due:
             if type(holder) is Batch:
                 parts += [Members(holder, start, stop) for start, stop in holder.waiting.runs()]
-            elif holder not in parts:
+            else:
                 parts.append(holder)
         queue.delayed_armed = 0
         if not parts:
@@ -47,13 +50,11 @@ def on_due(shard: "Shard", at: int, queues: list[Queue]) -> None:
 
 def on_ttl(shard: "Shard", at: int, holders: list[Job | Batch]) -> None:
     parts: list[Part] = []
-    for holder in unique(holders):
+    for holder in holders:
         if type(holder) is Batch:
             parts += [Members(holder, start, stop) for start, stop in holder.waiting.runs()]
-        elif type(holder) is Job and holder.state in PENDING:
-            detail = holder.detail
-            if detail is None or not (detail.attempts or detail.revived):
-                parts.append(holder)
+        else:
+            parts.append(holder)
     parts.sort(key=lowest)
     for piece in (piece for part in parts for piece in up_to_dependents(shard, part)):
         if type(piece) is Members or piece.state in PENDING:  # a dependency may have ended it a moment ago
@@ -65,7 +66,7 @@ def up_to_dependents(shard: "Shard", part: Part) -> list[Part]:
     if type(part) is Job or not shard.dependents:
         return [part]
     batch, start = part.batch, part.start
-    ends = [part.start + part.ids.index(job_id) + 1 for job_id in part.ids if job_id in shard.dependents]
+    ends = [part.start + place + 1 for place, job_id in enumerate(part.ids) if job_id in shard.dependents]
     pieces: list[Part] = []
     for stop in [*ends, part.stop]:
         if start < stop:
@@ -76,20 +77,17 @@ def up_to_dependents(shard: "Shard", part: Part) -> list[Part]:
 
 def on_lease(shard: "Shard", at: int, holders: list[Job | Slice]) -> None:
     parts: list[Part] = []
-    for holder in unique(holders):
+    for holder in holders:
         if type(holder) is Slice:
-            if holder.span.left and holder.fires_at == at:
-                parts += [Members(holder.batch, start, stop) for start, stop in holder.span.runs()]
-        elif type(holder) is Job and holder.state == ACTIVE and holder.detail and holder.detail.fires_at == at:
-            parts.append(holder)
+            parts += [Members(holder.batch, start, stop) for start, stop in holder.span.runs()]
         else:
-            shard.deadlines.stale = max(0, shard.deadlines.stale - 1)
+            parts.append(holder)
     parts.sort(key=lowest)
     for part in parts:
         lease = part.detail if type(part) is Job else part.slice
         assert lease is not None
-        started_at, timeout_ms = lease.started_at, part.options.timeout_ms
-        timed_out = timeout_ms and started_at + timeout_ms == at
+        timeout_ms = part.options.timeout_ms
+        timed_out = timeout_ms and lease.started_at + timeout_ms == at
         reason, error = (Reason.TIMEOUT, TIMED_OUT) if timed_out else (Reason.STALLED, STALLED)
         for job_id in sorted(part.ids):
             fail_delivery(shard, job_id, reason, at, error=error)
@@ -100,9 +98,7 @@ STALLED = "the lease ended: the worker neither settled the job nor renewed the l
 
 
 def on_dead_retry(shard: "Shard", at: int, jobs: list[Job]) -> None:
-    for job in sorted(unique(jobs), key=lambda job: job.id):
-        if job.state != FAILED or job.detail is None or job.detail.next_retry_at != at:
-            continue
+    for job in sorted(jobs, key=lowest):
         queue = job.queue
         if key_is_taken(queue, job):
             again = at + queue.dead_policy.auto_retry_interval_ms
@@ -112,30 +108,22 @@ def on_dead_retry(shard: "Shard", at: int, jobs: list[Job]) -> None:
 
 
 def on_dead_age(shard: "Shard", at: int, jobs: list[Job]) -> None:
-    over = [job for job in unique(jobs) if job.state == FAILED and job.detail and job.detail.expires_at == at]
-    over.sort(key=lambda job: job.id)
-    for queue, own in by_queue(over):
+    for queue, own in by_queue(sorted(jobs, key=lowest)):
         ids = [part.lowest for part in own]
         shard.emit(rec.DeadRemoved(at, queue.tenant.name, queue.name, ids, "expired"))
 
 
 def on_key(shard: "Shard", at: int, keys: list[tuple[Queue, str, str]]) -> None:
-    over: dict[int, tuple[Queue, list[tuple[str, str]]]] = {}
+    over: dict[Queue, set[tuple[str, str]]] = {}
     for queue, table, key in keys:
-        held = getattr(queue, table).get(key)
-        if held is not None and held.expires_at == at and is_current(queue):
-            found = over.setdefault(id(queue), (queue, []))[1]
-            if (table, key) not in found:
-                found.append((table, key))
-    for queue, forgotten in over.values():
+        over.setdefault(queue, set()).add((table, key))
+    for queue, forgotten in over.items():
         shard.emit(rec.KeysForgotten(at, queue.tenant.name, queue.name, sorted(forgotten)))
 
 
 def on_age(shard: "Shard", at: int, lanes: list[tuple[Queue, tuple[int, int]]]) -> None:
-    for queue, policy in lanes:
+    for queue, policy in dict.fromkeys(lanes):
         retained = queue.retained
-        if retained.armed.get(policy) != at or not is_current(queue):
-            continue
         oldest = retained.oldest(policy)
         if oldest is not None and ended_at(oldest) + policy[0] <= at:
             shard.emit(rec.AgedOut(at, queue.tenant.name, queue.name, *policy))
@@ -148,25 +136,18 @@ def on_age(shard: "Shard", at: int, lanes: list[tuple[Queue, tuple[int, int]]]) 
 
 
 def on_stage(shard: "Shard", at: int, stages: list[tuple[Tenant, str, str]]) -> None:
-    for tenant, name, stage_name in stages:
-        transaction = tenant.transactions.get(name)
-        stage = transaction.stages.get(stage_name) if transaction else None
-        if stage is not None and stage.expires_at == at:
-            shard.emit(rec.StageExpired(at, tenant.name, name, stage_name))
+    for tenant, name, stage_name in dict.fromkeys(stages):
+        shard.emit(rec.StageExpired(at, tenant.name, name, stage_name))
 
 
 def on_transaction(shard: "Shard", at: int, transactions: list[tuple[Tenant, str]]) -> None:
-    for tenant, name in transactions:
-        transaction = tenant.transactions.get(name)
-        if transaction is not None and transaction.outcome is not None and transaction.expires_at == at:
-            shard.emit(rec.TransactionForgotten(at, tenant.name, name))
+    for tenant, name in dict.fromkeys(transactions):
+        shard.emit(rec.TransactionForgotten(at, tenant.name, name))
 
 
 def on_claim(shard: "Shard", at: int, claims: list[tuple[Tenant, str]]) -> None:
-    for tenant, name in claims:
-        claim = tenant.claims.get(name)
-        if claim is not None and not claim.held and claim.expires_at == at:
-            shard.emit(rec.ClaimForgotten(at, tenant.name, name))
+    for tenant, name in dict.fromkeys(claims):
+        shard.emit(rec.ClaimForgotten(at, tenant.name, name))
 
 
 def on_refill(shard: "Shard", at: int, queues: list[Queue]) -> None:
@@ -197,15 +178,89 @@ def unique(holders: list[Any]) -> list[Any]:
     return list({id(holder): holder for holder in holders}.values())
 
 
+# --- whether what was armed still holds ----------------------------------------------------------------
+
+
 def is_current(queue: Queue) -> bool:
     """False once the queue was obliterated: what was armed for it means nothing any more."""
     return queue.tenant.queues.get(queue.name) is queue
 
 
-def is_armed(at: int, kind: int, holder: Any) -> bool:
-    """Whether a lease entry still says the truth; the other kinds are few and looked at when they fire."""
-    if kind != kinds.LEASE:
-        return True
+def due_holds(at: int, queue: Queue) -> bool:
+    return queue.delayed_armed == at and is_current(queue)
+
+
+def ttl_holds(at: int, holder: Job | Batch) -> bool:
+    """Not for a delivered job: if it is released before it has a counted attempt, its ttl is armed anew."""
+    if type(holder) is Batch:
+        return holder.waiting.left > 0
+    detail = holder.detail
+    return holder.state in PENDING and (detail is None or not (detail.attempts or detail.revived))
+
+
+def lease_holds(at: int, holder: Job | Slice) -> bool:
     if type(holder) is Slice:
         return holder.span.left > 0 and holder.fires_at == at
-    return holder.state == ACTIVE and holder.detail is not None and holder.detail.fires_at == at
+    return holder.state == ACTIVE and holder.details().fires_at == at
+
+
+def dead_retry_holds(at: int, job: Job) -> bool:
+    return job.state == FAILED and job.details().next_retry_at == at
+
+
+def dead_age_holds(at: int, job: Job) -> bool:
+    return job.state == FAILED and job.details().expires_at == at
+
+
+def key_holds(at: int, place: tuple[Queue, str, str]) -> bool:
+    queue, table, key = place
+    held = getattr(queue, table).get(key)
+    return held is not None and held.expires_at == at and is_current(queue)
+
+
+def age_holds(at: int, lane: tuple[Queue, tuple[int, int]]) -> bool:
+    queue, policy = lane
+    return queue.retained.armed.get(policy) == at and is_current(queue)
+
+
+def stage_holds(at: int, place: tuple[Tenant, str, str]) -> bool:
+    tenant, name, stage_name = place
+    transaction = tenant.transactions.get(name)
+    stage = transaction.stages.get(stage_name) if transaction else None
+    return stage is not None and stage.expires_at == at
+
+
+def transaction_holds(at: int, place: tuple[Tenant, str]) -> bool:
+    tenant, name = place
+    transaction = tenant.transactions.get(name)
+    return transaction is not None and transaction.outcome is not None and transaction.expires_at == at
+
+
+def claim_holds(at: int, place: tuple[Tenant, str]) -> bool:
+    tenant, name = place
+    claim = tenant.claims.get(name)
+    return claim is not None and not claim.held and claim.expires_at == at
+
+
+def refill_holds(at: int, queue: Queue) -> bool:
+    return queue.refill_armed == at and is_current(queue)
+
+
+HOLDS: tuple[Callable[[int, Any], bool], ...] = (
+    due_holds,
+    ttl_holds,
+    lease_holds,
+    dead_retry_holds,
+    dead_age_holds,
+    key_holds,
+    age_holds,
+    stage_holds,
+    transaction_holds,
+    claim_holds,
+    refill_holds,
+)
+"""By kind, in the order of the kinds in `deadlines.py`."""
+
+
+def is_armed(at: int, kind: int, holder: Any) -> bool:
+    return HOLDS[kind](at, holder)

@@ -1,0 +1,1 @@
+"""What every broker must do. Nothing in here knows how any of them does it."""

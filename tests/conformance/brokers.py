@@ -1,0 +1,152 @@
+"""The brokers that the suite runs against, and the world in which a test meets one.
+
+A new broker joins by one line in `BROKERS`; no test changes. Everything that passes through a world is noted,
+so that the suite can say at its end what it has left out.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from stoker.client.sync import Client
+from stoker.model import commands as c
+from stoker.model.errors import StokerError
+from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.options import Settings
+from stoker.testing import World
+
+R = TypeVar("R")
+
+DEFAULT_SETTINGS = Settings()
+
+
+class Backing(Protocol):
+    """What a broker brings along for tests: itself, and a clock that they move."""
+
+    broker: Any
+
+    @property
+    def now(self) -> int: ...
+    def advance(self, ms: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def memory(settings: Settings, limits: Limits, shards: int) -> Backing:
+    return World(settings, limits, shards=shards)
+
+
+def memory_unbatched(settings: Settings, limits: Limits, shards: int) -> Backing:
+    return World(msgspec.structs.replace(settings, batching=False), limits, shards=shards)
+
+
+BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
+    "memory": memory,
+    "memory-unbatched": memory_unbatched,
+}
+
+
+class Coverage:
+    """What one broker has accepted and refused in tests that passed, by names such as `Options.priority`."""
+
+    def __init__(self) -> None:
+        self.accepted: set[str] = set()
+        self.refused: set[str] = set()
+        self._now_accepted: set[str] = set()
+        self._now_refused: set[str] = set()
+
+    def accept(self, value: msgspec.Struct) -> None:
+        self._now_accepted.update(spoken(value))
+
+    def refuse(self, command: c.Command[Any]) -> None:
+        self._now_refused.add(type(command).__name__)
+
+    def keep(self) -> None:
+        self.accepted |= self._now_accepted
+        self.refused |= self._now_refused
+
+    def forget(self) -> None:
+        self._now_accepted, self._now_refused = set(), set()
+
+
+def spoken(value: msgspec.Struct) -> Iterator[str]:
+    """The names in a value: its type, each field that says more than its default, each word of a choice."""
+    name = type(value).__name__
+    yield name
+    for field in msgspec.structs.fields(value):
+        content = getattr(value, field.name)
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if field.required or content != default:
+            yield f"{name}.{field.name}"
+        if isinstance(content, str):
+            yield f"{name}.{field.name}={content}"
+        parts = content if isinstance(content, (tuple, list)) else (content,)
+        for part in parts:
+            if isinstance(part, msgspec.Struct):
+                yield from spoken(part)
+
+
+class Recorder:
+    """A broker that passes everything on and notes what came back well."""
+
+    def __init__(self, inner: Any, coverage: Coverage) -> None:
+        self._inner = inner
+        self._coverage = coverage
+
+    def execute(self, tenant: str, command: c.Command[R]) -> R:
+        try:
+            reply = self._inner.execute(tenant, command)
+        except StokerError:
+            self._coverage.refuse(command)
+            raise
+        self._note(command, reply)
+        return reply  # type: ignore[no-any-return]
+
+    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+        try:
+            reply = await self._inner.execute_async(tenant, command)
+        except StokerError:
+            self._coverage.refuse(command)
+            raise
+        self._note(command, reply)
+        return reply  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _note(self, command: c.Command[Any], reply: object) -> None:
+        refused = getattr(reply, "refused", None)
+        if isinstance(command, c.PushBatch) and command.each is not None and refused:
+            accepted = [options for item, options in enumerate(command.each) if item not in refused]
+            command = msgspec.structs.replace(command, each=accepted)
+        if refused:
+            self._coverage.refuse(command)
+        self._coverage.accept(command)
+
+
+class ContractWorld:
+    """A fresh broker under a clock that stands still until the test moves it or waits."""
+
+    def __init__(self, backing: Backing, coverage: Coverage) -> None:
+        self._backing = backing
+        self.broker = Recorder(backing.broker, coverage)
+        self.client = Client(self.broker)
+
+    @property
+    def now(self) -> int:
+        return self._backing.now
+
+    def advance(self, ms: int) -> None:
+        self._backing.advance(ms)
+
+    def client_for(self, tenant: str) -> Client:
+        return self.client.as_tenant(tenant)
+
+    def close(self) -> None:
+        self._backing.close()
+
+
+class MakeWorld(Protocol):
+    def __call__(
+        self, settings: Settings = DEFAULT_SETTINGS, limits: Limits = DEFAULT_LIMITS, shards: int = 1
+    ) -> ContractWorld: ...

@@ -1,0 +1,106 @@
+"""The fixtures of the suite, and the bookkeeping behind `test_contract_is_covered.py`."""
+
+import ast
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.client.sync import Client
+from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.options import Settings
+
+pytest.register_assert_rewrite("tests.conformance.support")
+
+from tests.conformance.brokers import (  # noqa: E402  the helpers' assertions are to be rewritten first
+    BROKERS,
+    DEFAULT_SETTINGS,
+    ContractWorld,
+    Coverage,
+    MakeWorld,
+)
+
+HERE = Path(__file__).parent
+LAST = "test_contract_is_covered.py"
+
+coverages = pytest.StashKey[dict[str, Coverage]]()
+
+
+@pytest.fixture(params=list(BROKERS))
+def broker_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def coverage(request: pytest.FixtureRequest, broker_name: str) -> Coverage:
+    """What this broker has been through so far, in tests that passed."""
+    return request.config.stash.setdefault(coverages, {}).setdefault(broker_name, Coverage())
+
+
+@pytest.fixture
+def make_world(broker_name: str, coverage: Coverage) -> Iterator[MakeWorld]:
+    """For tests that need other settings or limits than the defaults."""
+    made: list[ContractWorld] = []
+
+    def make(settings: Settings = DEFAULT_SETTINGS, limits: Limits = DEFAULT_LIMITS, shards: int = 1) -> ContractWorld:
+        coverage.accept(settings)
+        coverage.accept(limits)
+        made.append(ContractWorld(BROKERS[broker_name](settings, limits, shards), coverage))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> ContractWorld:
+    return make_world()
+
+
+@pytest.fixture
+def client(world: ContractWorld) -> Client:
+    return world.client
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Only what happened in a test that passed counts as covered."""
+    report = yield
+    for each in item.config.stash.get(coverages, {}).values():
+        if report.when == "call" and report.passed:
+            each.keep()
+        elif report.when == "teardown":
+            each.forget()
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """The check of the coverage runs last, and only when the whole suite runs: else it could say nothing."""
+    before = {item.nodeid for item in items if HERE in item.path.parents}
+    yield
+    ours = [item for item in items if HERE in item.path.parents]
+    names = {(item.path.name, getattr(item, "originalname", item.name)) for item in ours}
+    complete = before == {item.nodeid for item in ours} and names >= all_tests() and not part_of_a_test(config)
+    last = [item for item in ours if item.path.name == LAST]
+    items[:] = [item for item in items if item not in last]
+    if complete:
+        items.extend(last)
+    elif last:
+        config.hook.pytest_deselected(items=last)
+
+
+def all_tests() -> set[tuple[str, str]]:
+    """File and name of every test of the suite, as written."""
+    return {
+        (file.name, node.name)
+        for file in HERE.glob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def part_of_a_test(config: pytest.Config) -> bool:
+    """Was a single case of a test asked for, or does this process run only a share of the tests?"""
+    return any("[" in str(argument) for argument in config.args) or hasattr(config, "workerinput")

@@ -1,0 +1,147 @@
+"""codeQ: where its queueing model contradicts itself or its code."""
+
+import pytest
+
+from stoker.model.errors import LostLease, NotFound
+from stoker.model.states import State
+from stoker.testing import World
+from tests.contradictions.support import STEADY, pulled, push, start
+
+
+def test_c5_a_job_that_becomes_due_is_delivered_to_one_claimer(world: World):
+    """The due ids were read first and moved later: two claimers moved the same ones."""
+    ids = [push(world.client, delay_ms=100) for _ in range(50)]
+    world.advance(100)
+    halves = [pulled(world.client, count=30), pulled(world.client, count=30)]
+    assert halves[0] + halves[1] == ids
+
+
+@pytest.mark.parametrize("maximum", [1, 2, 5, 10])
+def test_c6_max_attempts_is_the_number_of_deliveries(world: World, maximum: int):
+    """Counted at the claim and again at the retry: 5 attempts were 3 executions, 10 were 5."""
+    push(world.client, max_attempts=maximum)
+    executions = 0
+    for _ in range(20):
+        for job in world.client.pull("q"):
+            executions += 1
+            assert job.attempt == executions
+            world.client.fail(job.id, job.token, delay_ms=0)
+    assert executions == maximum
+
+
+def test_c7_every_lost_lease_is_seen_and_nobody_has_to_claim_for_it(world: World):
+    """Leases were looked at only at a claim, and then a random sample of two hundred."""
+    ids = list(world.client.push_batch("q", [b""] * 1_000, max_attempts=1).ids)
+    assert pulled(world.client, count=1_000) == ids
+    world.advance(30_000)
+    counts = world.client.get_counts("q")
+    assert (counts.active, counts.failed) == (0, 1_000)
+    assert {event.at for event in world.client.read_events(kinds=["failed"]).events} == {world.now}
+
+
+def test_c7_a_lease_that_has_not_ended_is_not_reclaimed(world: World):
+    """A key without expiry was taken for an expired one."""
+    job = push(world.client, lease_ms=10 * 365 * 86_400_000)
+    start(world.client)
+    world.advance(9 * 365 * 86_400_000)
+    assert world.client.get_state(job) is State.ACTIVE
+    assert pulled(world.client) == []
+
+
+def test_c8_a_delivered_job_has_its_lease_at_once(world: World):
+    """Pop, lease and status were three steps; a repair in between took the job away again."""
+    job = push(world.client)
+    delivered = start(world.client, worker="w")
+    view = world.client.get_job(job)
+    assert (view.state, view.lease_until, view.worker) == (State.ACTIVE, delivered.lease_until, "w")
+    assert pulled(world.client) == []
+
+
+def test_c9_a_worker_that_lost_and_regained_a_job_cannot_use_the_old_delivery(world: World):
+    """The lease was known by the worker's name: an old attempt's result was taken for the new one's."""
+    job = push(world.client, lease_ms=1_000, backoff=STEADY)
+    old = start(world.client, worker="w").token
+    world.advance(2_000)
+    new = start(world.client, worker="w").token
+    with pytest.raises(LostLease):
+        world.client.ack(job, old, b"stale")
+    world.client.ack(job, new, b"fresh")
+    assert world.client.get_result(job) == b"fresh"
+
+
+def test_c11_a_failure_for_good_and_an_exhausted_job_are_one_state_with_two_reasons(world: World):
+    """FAILED meant a worker's verdict outside the dead letters, or exhausted retries in them."""
+    verdict, exhausted = push(world.client), push(world.client, max_attempts=1)
+    world.client.fail(start(world.client).id, retry=False)
+    world.client.fail(start(world.client).id)
+    dead = {view.id: (view.state, view.reason) for view in world.client.list_dead("q").jobs}
+    assert dead == {
+        verdict: (State.FAILED, "explicit_fail"),
+        exhausted: (State.FAILED, "max_attempts_exceeded"),
+    }
+
+
+def test_c12_an_idempotency_key_is_the_tenants_and_the_queues_own(world: World):
+    """The key was global: one tenant got another one's task."""
+    ours, theirs = world.client_for("ours"), world.client_for("theirs")
+    first = ours.push("q", b"secret", custom_id="k")
+    assert theirs.push("q", b"", custom_id="k").created
+    assert ours.push("other", b"", custom_id="k").created
+    again = ours.push("q", b"", custom_id="k")
+    assert (again.id, again.created, again.duplicate_by) == (first.id, False, "custom_id")
+
+
+def test_c12_nobody_reads_a_foreign_job_by_its_id(world: World):
+    """Reading by id did not ask for the tenant."""
+    job = push(world.client_for("ours"))
+    with pytest.raises(NotFound):
+        world.client_for("theirs").get_job(job)
+
+
+def test_c12_a_duplicate_is_known_as_long_as_its_job_lives(world: World):
+    """After 24 hours a second task was made, whatever had become of the first."""
+    job = push(world.client, custom_id="k", delay_ms=10 * 86_400_000)
+    world.advance(9 * 86_400_000)
+    assert world.client.push("q", b"", custom_id="k").id == job
+
+
+def test_c13_dead_letters_have_an_order_and_a_time(world: World):
+    """A set has neither: no oldest first, no purge by age."""
+    ids = [push(world.client) for _ in range(3)]
+    token = world.client.pull("q", 3).token
+    times = []
+    for job in (ids[1], ids[2], ids[0]):
+        world.client.fail(job, token, retry=False)
+        times.append(world.now)
+        world.advance(1_000)
+    dead = world.client.list_dead("q").jobs
+    assert [view.id for view in dead] == [ids[1], ids[2], ids[0]]
+    assert [view.dead.entered_at for view in dead if view.dead] == times
+    assert list(world.client.clean("q", State.FAILED, age_ms=2_000)) == [ids[1], ids[2]]
+
+
+def test_c14_time_is_counted_in_milliseconds(world: World):
+    """Whole seconds: a job was up to a second early or late."""
+    job = push(world.client, delay_ms=1_001)
+    world.advance(1_000)
+    assert pulled(world.client) == []
+    world.advance(1)
+    assert start(world.client, lease_ms=1_001).lease_until == world.now + 1_001
+    world.advance(1_000)
+    assert world.client.get_state(job) is State.ACTIVE
+    world.advance(1)
+    assert world.client.get_state(job) is not State.ACTIVE
+
+
+def test_c16_a_job_claimed_the_moment_it_is_due_stays_with_its_worker(world: World):
+    """The move wrote the whole task back after the claim: the worker's result was refused and the task ran again."""
+    job = push(world.client, delay_ms=100)
+    world.advance(100)
+    delivered = start(world.client, worker="w")
+    for _ in range(3):
+        world.advance(10)
+        world.client.get_stats()
+    view = world.client.get_job(job)
+    assert (view.state, view.worker, view.attempts) == (State.ACTIVE, "w", 1)
+    world.client.ack(job, delivered.token)
+    assert world.client.get_state(job) is State.COMPLETED

@@ -1,0 +1,377 @@
+"""flashQ: where its paper, its blog and its code contradict themselves or each other."""
+
+import itertools
+import random
+import threading
+
+import pytest
+
+import stoker
+from stoker.model import commands as c
+from stoker.model.errors import InvalidRequest, LimitExceeded, UnknownDependency
+from stoker.model.limits import Limits
+from stoker.model.options import Dependency, Options, Retention, Settings
+from stoker.model.states import TRANSITIONS, State
+from stoker.testing import World
+from tests.contradictions.support import STEADY, pulled, push, start
+
+
+def test_f1_backoff_is_base_times_two_to_the_failures_before(world: World):
+    """Four formulas in one section: the cap and the first delay differed by a factor of two."""
+    push(world.client, max_attempts=5, backoff=STEADY)
+    waits = []
+    for _ in range(5):
+        answer = world.client.fail(start(world.client).id)
+        waits.append(answer.due - world.now if answer.state is State.DELAYED else answer.state)
+        world.advance(8_000)
+    assert waits == [1_000, 2_000, 4_000, 8_000, State.FAILED]
+
+
+def test_f1_a_base_of_nothing_does_not_keep_an_old_due_time(world: World):
+    """Backoff 0 left the job's old run_at in place."""
+    job = push(world.client, delay_ms=500, backoff=stoker.Backoff(base_ms=0))
+    world.advance(500)
+    assert world.client.fail(start(world.client).id).state is State.WAITING
+    assert pulled(world.client) == [job]
+
+
+def test_f2_a_batch_over_the_limit_is_an_error_that_names_the_limit():
+    """A batch of more than a thousand answered `ok` with no ids: it was thrown away in silence."""
+    with World(limits=Limits(batch_jobs_max=1_000)) as world:
+        with pytest.raises(LimitExceeded, match=r"1[_,]?000"):
+            world.client.push_batch("q", [b"x"] * 1_001)
+        assert world.client.get_counts("q").waiting == 0
+        assert len(world.client.push_batch("q", [b"x"] * 1_000).ids) == 1_000
+
+
+@pytest.mark.parametrize("lifo", list(itertools.product([False, True], repeat=4)))
+def test_f3_the_order_of_lifo_and_fifo_jobs_is_total(lifo: tuple[bool, ...]):
+    """Its comparator had cycles: 2 before 1, 3 before 2, 1 before 3."""
+    with World() as world:
+        ids = []
+        for each in lifo:
+            ids.append(push(world.client, lifo=each))
+            world.advance(1)  # it also compared the time first, so that LIFO acted within a millisecond only
+        newest_first = [job for job, each in zip(ids, lifo, strict=True) if each][::-1]
+        oldest_first = [job for job, each in zip(ids, lifo, strict=True) if not each]
+        assert pulled(world.client) == newest_first + oldest_first
+
+
+def test_f4_a_delayed_high_priority_job_blocks_nobody(world: World):
+    """One heap by priority: the not yet due job at its top ended the search."""
+    late = push(world.client, priority=10, delay_ms=3_600_000)
+    ready = [push(world.client) for _ in range(3)]
+    assert pulled(world.client) == ready
+    world.advance(3_600_000)
+    assert pulled(world.client, count=1) == [late]
+
+
+def test_f5_jobs_of_busy_groups_at_the_top_hide_nobody(world: World):
+    """They were popped and pushed back, one by one, at every pull."""
+    head = push(world.client, group_id="busy", priority=9)
+    assert pulled(world.client) == [head]
+    for _ in range(500):
+        push(world.client, group_id="busy", priority=9)
+    free = [push(world.client), push(world.client, group_id="other")]
+    assert pulled(world.client) == free
+    world.client.ack(head)
+    assert pulled(world.client) == [head + 64]
+
+
+@pytest.mark.parametrize("end", ["completed", "removed", "forgotten"])
+def test_f6_a_completed_dependency_counts_however_it_is_kept(end: str):
+    """Only ids in a bounded set of completed jobs counted: the others were waited for, for ever."""
+    with World(Settings(retention=Retention(completed_count=1))) as world:
+        first = push(world.client, remove_on_complete=end == "removed")
+        before = push(world.client, "behind", depends_on=(Dependency(first),))
+        world.client.ack(start(world.client).id)
+        if end == "forgotten":
+            for _ in range(5):
+                push(world.client)
+                world.client.ack(start(world.client).id)
+        after = push(world.client, "behind", depends_on=(Dependency(first),))
+        assert pulled(world.client, "behind") == [before, after]
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled", "expired"])
+def test_f6_a_dependency_that_ends_badly_is_an_end_too(world: World, end: str):
+    """Failed, cancelled and expired jobs never came into that set."""
+    first = push(world.client, ttl_ms=1_000)
+    behind = push(world.client, "behind", depends_on=(Dependency(first),))
+    if end == "failed":
+        world.client.fail(start(world.client).id, retry=False)
+    elif end == "cancelled":
+        world.client.cancel(first)
+    else:
+        world.advance(1_000)
+    view = world.client.get_job(behind)
+    assert (view.state, view.reason) == (State.FAILED, "dependency_failed")
+
+
+def test_f6_a_dependency_that_never_was_is_refused(world: World):
+    """It was waited for, for ever."""
+    with pytest.raises(UnknownDependency):
+        push(world.client, depends_on=(Dependency(640_000),))
+
+
+def test_f7_a_dependency_that_completes_while_the_push_is_decided_is_not_missed():
+    """It was looked at before the lock was taken; a completion in between was nobody's business."""
+    with stoker.connect("memory://") as client:
+        for _ in range(100):
+            first = push(client)
+            token = start(client).token
+            acking = threading.Thread(target=client.ack, args=(first, token))
+            acking.start()
+            behind = push(client, "behind", depends_on=(Dependency(first),))
+            acking.join()
+            assert pulled(client, "behind") == [behind]
+            client.ack(behind)
+
+
+def test_f9_changing_a_priority_again_and_again_leaves_one_place_in_the_order(world: World):
+    """Every change left a dead entry in a heap that was never compacted."""
+    client = world.client
+    ids = [push(client) for _ in range(10)]
+    for number in range(2_000):
+        client.change_priority(ids[number % 10], number % 7)
+    ready = world.broker.runtime.shards[0].tenants["default"].queues["q"].ready
+    assert ready.size < 100
+    for job in ids:
+        client.change_priority(job, 0)
+    assert pulled(client) == ids
+    assert pulled(client) == []
+
+
+def test_f11_what_is_due_happens_at_its_millisecond_not_at_a_sweep(world: World):
+    """Sweeps of 100 ms, 500 ms, 1 s, 10 s or 60 s, depending on where one reads."""
+    begin = world.now
+    expired = push(world.client, ttl_ms=7)
+    delayed = push(world.client, delay_ms=13)
+    stalled = push(world.client, "other", lease_ms=17, max_attempts=1)
+    behind = push(world.client, depends_on=(Dependency(stalled, "continue"),))
+    start(world.client, "other")
+    world.advance(100_000)
+    at = {(event.job, str(event.kind)): event.at - begin for event in world.client.read_events().events}
+    assert at[expired, "expired"] == 7
+    assert at[delayed, "ready"] == 13
+    assert at[stalled, "failed"] == at[behind, "unblocked"] == 17
+
+
+def test_f12_the_oldest_ended_jobs_are_forgotten_first():
+    """`Remove the oldest` went through a hash set: it removed whichever came."""
+    with World(Settings(retention=Retention(completed_count=10))) as world:
+        ended = [push(world.client) for _ in range(50)]
+        random.Random(3).shuffle(ended)
+        token = world.client.pull("q", 50).token
+        for job in ended:
+            world.client.ack(job, token)
+        assert {view.id for view in world.client.browse("q").jobs} == set(ended[-10:])
+
+
+def test_f12_a_job_is_kept_as_long_as_it_asked(world: World):
+    """Its own age and count were taken for the time to live of a result."""
+    long, short = (push(world.client, keep_completed_age_ms=age) for age in (10_000_000, 1_000))
+    world.client.ack_batch(pulled(world.client))
+    world.advance(1_000)
+    assert [view.id for view in world.client.browse("q").jobs] == [long]
+    assert short != long
+
+
+def test_f13_a_job_is_in_one_state_and_every_view_agrees(world: World):
+    """Two enumerations of where a job can be, and a copy of its place in an index."""
+    client = world.client
+    jobs = [push(client), push(client, delay_ms=50), push(client, priority=9)]
+    jobs.append(push(client, depends_on=(Dependency(jobs[0]),)))
+    start(client)
+    for job in jobs:
+        state = client.get_state(job)
+        assert job in [view.id for view in client.browse("q", state).jobs]
+        assert sum(job in [view.id for view in client.browse("q", each).jobs] for each in State) == 1
+        assert client.why(job).state is state
+    counts = client.get_counts("q")
+    assert [counts.active, counts.waiting, counts.delayed, counts.blocked] == [1, 1, 1, 1]
+
+
+def test_f16_every_delivery_has_a_lease_and_a_lost_one_is_tried_again(world: World):
+    """No timeout by default, and a stalled job went to the dead letters instead of back."""
+    job = push(world.client, backoff=STEADY)
+    assert start(world.client).lease_until == world.now + 30_000
+    world.advance(30_000)
+    assert world.client.get_state(job) is State.DELAYED
+    world.advance(1_000)
+    assert start(world.client).attempt == 2
+
+
+@pytest.mark.parametrize("way", ["ack", "fail", "timeout"])
+def test_f17_ack_fail_and_timeout_free_the_same_things(world: World, way: str):
+    """Only an ack released slot, group and key; after a timeout the group was blocked for ever."""
+    client = world.client
+    client.set_concurrency("q", 1)
+    job = push(client, group_id="g", unique_key="k", timeout_ms=1_000, max_attempts=1)
+    token = start(client).token
+    if way == "ack":
+        client.ack(job, token)
+    elif way == "fail":
+        client.fail(job, token)
+    else:
+        world.advance(1_000)
+    again = client.push("q", b"", group_id="g", unique_key="k")
+    assert again.created
+    assert pulled(client) == [again.id]
+
+
+def test_f18_a_batch_of_acks_frees_slots_in_the_right_queues(world: World):
+    """Acks were grouped by shard and kept one queue name for it: two queues released each other's slots."""
+    client = world.client
+    for queue in ("a", "b"):
+        client.set_concurrency(queue, 2)
+        for _ in range(4):
+            push(client, queue)
+    delivery = client.pull(["a", "b"], 10)
+    of_a = [job.id for job in delivery if job.queue == "a"]
+    of_b = [job.id for job in delivery if job.queue == "b"]
+    assert client.ack_batch([*of_a, of_b[0]], delivery.token).count == 3
+    assert [job.queue for job in client.pull(["a", "b"], 10)] == ["a", "a", "b"]
+
+
+def test_f19_a_poll_of_an_empty_or_full_queue_takes_no_token(world: World):
+    """The token was taken before anybody knew whether there was a job."""
+    client = world.client
+    client.set_rate_limit("q", 3, 60_000)
+    client.set_concurrency("q", 1)
+    for _ in range(10):
+        assert pulled(client) == []
+    for _ in range(3):
+        job = push(client)
+        assert pulled(client) == [job]
+        push(client, delay_ms=3_600_000)
+        assert pulled(client) == []
+        client.ack(job)
+
+
+def test_f19_burst_is_not_the_rate(world: World):
+    """Capacity and refill were one number: up to twice as many jobs in the first second."""
+    world.client.set_rate_limit("q", 10, 1_000, burst=1)
+    for _ in range(30):
+        push(world.client)
+    started = 0
+    for _ in range(1_000):
+        started += len(world.client.pull("q", 10))
+        world.advance(1)
+    assert started == 10
+
+
+@pytest.mark.parametrize("options", [Options(debounce_id="x"), Options(custom_id="x"), Options(unique_key="x")])
+def test_f20_a_refused_push_leaves_nothing_behind(world: World, options: Options):
+    """The debounce window opened and the custom id was taken before the push was refused."""
+    with pytest.raises(UnknownDependency):
+        world.client.push("q", b"", options, depends_on=(Dependency(640_000),))
+    assert world.client.push("q", b"", options).created
+
+
+def test_f20_a_duplicate_leaves_no_custom_id_that_points_nowhere(world: World):
+    """Refused as a duplicate of its key, it had its custom id registered already."""
+    push(world.client, unique_key="k")
+    assert not world.client.push("q", b"", unique_key="k", custom_id="c").created
+    fresh = world.client.push("q", b"", custom_id="c")
+    assert fresh.created
+    assert world.client.find_job("c").id == fresh.id
+
+
+@pytest.mark.parametrize("name", ["grün", "очередь", "٣", "q²"])
+def test_f21_names_are_ascii(world: World, name: str):
+    """`Alphanumeric` meant every letter and digit of Unicode."""
+    with pytest.raises(InvalidRequest):
+        push(world.client, name)
+
+
+def test_f21_names_are_as_long_in_bytes_as_in_characters(world: World):
+    """The length was counted in bytes and complained about in characters."""
+    assert push(world.client, "a" * 256)
+    with pytest.raises(InvalidRequest, match="256"):
+        push(world.client, "a" * 257)
+
+
+def test_f22_a_payload_has_one_limit_on_every_way_in():
+    """10 MB in the server, 1 MB in its clients, and a frame that no full batch fitted into."""
+    with World(limits=Limits(payload_bytes_max=100)) as world:
+        job = world.client.push("q", b"x" * 100).id
+        too_long = b"x" * 101
+        for command in (
+            c.Push("q", too_long),
+            c.PushBatch("q", [too_long], atomic=True),
+            c.Stage("t", "s", "q", [too_long]),
+            c.UpdatePayload(job, too_long),
+        ):
+            with pytest.raises(LimitExceeded):
+                world.client.execute(command)
+        assert world.client.push_batch("q", [too_long]).refused[0].code == "limit_exceeded"
+
+
+def test_f23_the_number_of_attempts_has_one_default(world: World):
+    """Infinite in the server, 3 in one client, which left out the 3, so that it became infinite."""
+    for pushed in (
+        world.client.push("q", b"").id,
+        world.client.push("q", b"", max_attempts=3).id,
+        world.client.push_batch("q", [b""]).ids[0],
+        world.client.execute(c.Push("q", b"", Options())).id,
+    ):
+        states = [world.client.fail(start(world.client).id, delay_ms=0).state for _ in range(3)]
+        assert states == [State.WAITING, State.WAITING, State.FAILED]
+        assert world.client.get_job(pushed).options.max_attempts == 3
+
+
+def test_f23_no_limit_is_said_by_0_and_kept(world: World):
+    """0 meant infinite here and no retry there."""
+    push(world.client, max_attempts=0)
+    for _ in range(50):
+        assert world.client.fail(start(world.client).id, delay_ms=0).state is State.WAITING
+
+
+def test_f27_counters_are_what_a_recount_gives_and_never_negative(world: World):
+    """They wrapped below zero, and the statistics went through every heap anyway."""
+    client = world.client
+    chance = random.Random(9)
+    ids: list[int] = []
+    for _ in range(300):
+        ids.append(push(client, delay_ms=chance.choice([0, 0, 40]), ttl_ms=chance.choice([0, 90])))
+        pulled(client, count=chance.randint(1, 3))
+        some = chance.sample(ids, min(len(ids), 4))
+        client.execute(chance.choice([c.Ack(some), c.Fail(some), c.Release(some)]))
+        if chance.random() < 0.2:
+            world.advance(chance.choice([1, 50, 40_000]))
+        counts = client.get_counts("q")
+        for state in State:
+            recount = 0
+            after = None
+            while True:
+                page = client.browse("q", state, after=after, limit=1_000)
+                recount += len(page.jobs)
+                after = page.next_after
+                if after is None:
+                    break
+            assert getattr(counts, state) == recount
+
+
+def test_f30_what_happened_to_a_job_is_one_ordered_story(world: World):
+    """An ack could be written before the insert that it follows."""
+    client = world.client
+    for _ in range(20):
+        push(client, max_attempts=2)
+    for retry in (True, False):
+        for job in pulled(client, count=20)[::2]:
+            client.fail(job, delay_ms=0, retry=retry)
+        client.ack_batch([view.id for view in client.browse("q", State.ACTIVE).jobs])
+    states: dict[int, str] = {}
+    steps = {
+        "pushed": "waiting",
+        "started": "active",
+        "completed": "completed",
+        "retrying": "waiting",
+        "failed": "failed",
+    }
+    for event in client.read_events().events:
+        before, after = states.get(event.job, "new"), steps.get(event.kind, str(event.kind))
+        assert after in TRANSITIONS[before], f"{before} -> {after}"
+        states[event.job] = after
+    assert set(states.values()) == {"completed", "failed"}
