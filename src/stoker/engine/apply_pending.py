@@ -95,8 +95,6 @@ def became_due(shard: "Shard", record: rec.BecameDue) -> None:
         queue.move(DELAYED, WAITING)
         leave_delayed(job)
         make_waiting(shard, job)
-    if not record.promoted:
-        queue.delayed_armed = 0
     arm_due(shard, queue)
 
 

@@ -18,7 +18,7 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP, make_id
-from stoker.model.options import DEFAULT_OPTIONS, Dependency, Options
+from stoker.model.options import Dependency, Options
 from stoker.model.states import Reason
 from stoker.records import records as rec
 
@@ -44,11 +44,14 @@ def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
     options, payload = command.options, command.payload
     if type(payload) is not bytes or len(payload) > shard.limits.payload_bytes_max:
         checks.payload(payload, shard.limits)
-    if options is not DEFAULT_OPTIONS:
+    simple = shard.simple.get(id(options)) is options
+    if not simple:
         checks.options(options, shard.limits)
+        options = shard.intern(options)
+        simple = id(options) in shard.simple
     queue = shard.queue_for_writing(tenant, command.queue)
-    if options is DEFAULT_OPTIONS and queue.known:
-        return quick.push(shard, queue, payload, now)
+    if simple and queue.known:
+        return quick.push(shard, queue, payload, options, now)
     if is_plain(options):
         return r.Pushed(push_plain(shard, queue, [payload], options, now))
     refused = refuse(shard, [payload], [options])

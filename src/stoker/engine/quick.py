@@ -1,4 +1,4 @@
-"""Shorter ways for the most common commands: push, pull and ack of one job without any options.
+"""Shorter ways for the most common commands: push, pull and ack of one job with simple options.
 
 Each does what deciding and applying do in general (`pushing.py`, `pulling.py`, `finishing.py`, `apply_*.py`), with
 everything left out that cannot concern such a job, and the calls folded into one: a full cycle costs a third
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stoker.engine.deadlines import LEASE
 from stoker.engine.edges import settle
+from stoker.engine.ends import labels_of
 from stoker.engine.state import (
     ACTIVE,
     COMPLETED,
@@ -28,7 +29,7 @@ from stoker.engine.state import (
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.ids import SHARD_BITS
-from stoker.model.options import DEFAULT_OPTIONS
+from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.states import State
 from stoker.records import records as rec
 
@@ -36,40 +37,58 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 
-def push(shard: "Shard", queue: Queue, payload: bytes, now: int) -> r.Pushed:
-    """One job without options for a queue that exists."""
+def is_simple(options: Options) -> bool:
+    """Whether plain options are so simple that only order, lease and what happens after a failure depend on them."""
+    return not (
+        options.delay_ms
+        or options.run_at is not None
+        or options.ttl_ms
+        or options.timeout_ms
+        or options.lifo
+        or options.remove_on_complete
+        or options.keep_completed_age_ms is not None
+        or options.keep_completed_count is not None
+    )
+
+
+def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: int) -> r.Pushed:
+    """One job for a queue that exists."""
     shard.sequence = sequence = shard.sequence + 1
     job_id = sequence << SHARD_BITS | shard.number
-    shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, [payload]))
-    job = Job(job_id, queue, DEFAULT_OPTIONS, payload, now, WAITING)
+    shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, [payload], options))
+    job = Job(job_id, queue, options, payload, now, WAITING)
     shard.index.add(job)
     queue.counts[WAITING] += 1
     queue.totals[T_PUSHED] += 1
     if not queue.touched:
         queue.touch()
-    queue.ready.add_default(job)
+    queue.ready.add_new(job)
     if queue.waiters:
         shard.dirty.append(queue)
     return r.Pushed(job_id)
 
 
 def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery | None:
-    """One job, if the front of a queue without limits is a job without options that was never delivered."""
-    line = queue.ready.default_line()
-    if not line:
+    """One job, if the front of a queue without limits is a job with simple options that was never delivered."""
+    level = queue.ready.first_level()
+    if level is None:
         return None
-    job = line[0]
-    if type(job) is not Job or job.options is not DEFAULT_OPTIONS or job.state != WAITING or job.detail is not None:
+    job = level.line[0]
+    if type(job) is not Job or job.state != WAITING or job.detail is not None:
+        return None
+    options = job.options
+    if id(options) not in shard.simple or options.priority != -level.key[0]:
         return None
     job_id, payload, pushed_at, worker = job.id, job.payload, job.pushed_at, command.worker
-    lease_ms = DEFAULT_OPTIONS.lease_ms if command.lease_ms is None else command.lease_ms
+    lease_ms = options.lease_ms if command.lease_ms is None else command.lease_ms
     until = now + lease_ms
     shard.token = token = shard.token + 1
-    run = rec.Run(job_id, 1, pushed_at, 0, 0, "", len(payload))
+    labels = None if options is DEFAULT_OPTIONS else labels_of(options)
+    run = rec.Run(job_id, 1, pushed_at, 0, 0, "", len(payload), labels)
     shard.records.append(rec.Started(now, queue.tenant.name, queue.name, token, worker, command.lease_ms, None, [run]))
     job.detail = Detail(1, 0, 0, token, worker, None, now, lease_ms, until, until)
     job.state = ACTIVE
-    line.popleft()
+    level.line.popleft()
     queue.ready.size -= 1
     deadlines = shard.deadlines
     deadlines.number = number = deadlines.number + 1
@@ -82,22 +101,23 @@ def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery 
     queue.totals[T_STARTED] += 1
     if not queue.touched:
         queue.touch()
-    return r.Delivery(token, (r.Run(queue.name, (job_id,), (payload,), DEFAULT_OPTIONS, 1, pushed_at, until),))
+    return r.Delivery(token, (r.Run(queue.name, (job_id,), (payload,), options, 1, pushed_at, until),))
 
 
 def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) -> r.Settled | None:
-    """One active job without options, claim and result, which is retained as by default."""
+    """One active job with simple options, without a claim and a result, which is retained as by default."""
     job = shard.index.get(job_id)
-    if job is None or job.state != ACTIVE or job.options is not DEFAULT_OPTIONS:
+    if job is None or job.state != ACTIVE or id(job.options) not in shard.simple:
         return None
-    detail, queue, policy = job.detail, job.queue, shard.default_retention
+    detail, queue, policy, options = job.detail, job.queue, shard.default_retention, job.options
     assert detail is not None
     if tokens is not None and (type(tokens) is not int or tokens != detail.token):
         return None
     if detail.claim is not None or queue.tenant.name != tenant or policy not in queue.retained.armed:
         return None
     pushed_at, started_at = job.pushed_at, detail.started_at
-    run = rec.Run(job_id, 1, pushed_at, detail.attempts, started_at, detail.worker, len(job.payload))
+    labels = None if options is DEFAULT_OPTIONS else labels_of(options)
+    run = rec.Run(job_id, 1, pushed_at, detail.attempts, started_at, detail.worker, len(job.payload), labels)
     shard.records.append(rec.Completed(now, tenant, queue.name, [run]))
     counts, totals = queue.counts, queue.totals
     counts[ACTIVE] -= 1

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 
 from stoker.engine.state import WAITING, Batch, Job
+from stoker.model.options import DEFAULT_OPTIONS
 
 Entry = Job | Batch
 LevelKey = tuple[int, int]
@@ -62,36 +63,29 @@ class Ready:
 
     def _level(self, entry: Entry) -> Level:
         options = entry.options
-        key = (-options.priority, 0 if options.lifo else 1)
+        key = DEFAULT_LEVEL if options is DEFAULT_OPTIONS else (-options.priority, 0 if options.lifo else 1)
         level = self._levels.get(key)
         if level is None:
             level = self._levels[key] = Level(key)
             heappush(self._heap, key)
         return level
 
-    def add_default(self, job: Job) -> None:
-        """`add_new` for a job of priority 0 in the fifo lane."""
-        self.size += 1
-        level = self._levels.get(DEFAULT_LEVEL)
-        if level is None:
-            level = self._level(job)
-        level.line.append(job)
-
-    def default_line(self) -> deque[Entry] | None:
-        """The line of the default level, if whatever is first in it is first of all."""
+    def first_level(self) -> Level | None:
+        """The first level, if whatever is first in its line is first of all; it may be invalid, though."""
         heap = self._heap
-        if not heap or heap[0] != DEFAULT_LEVEL:
+        if not heap:
             return None
-        level = self._levels[DEFAULT_LEVEL]
-        return level.line if not level.early else None
+        level = self._levels[heap[0]]
+        return level if level.line and not level.early else None
 
     def add_new(self, entry: Entry) -> None:
         """An entry younger than all others of its level."""
         self.size += 1
+        line = self._level(entry).line
         if entry.options.lifo:
-            self._level(entry).line.appendleft(entry)
+            line.appendleft(entry)
         else:
-            self._level(entry).line.append(entry)
+            line.append(entry)
 
     def add(self, entry: Entry) -> None:
         """An entry that may belong anywhere in its level."""

@@ -23,6 +23,7 @@ from stoker.engine import (
     looking,
     pulling,
     pushing,
+    quick,
     timers,
     transactions,
 )
@@ -104,6 +105,9 @@ class Shard:
             else None
         )
         self._interned: dict[Options, Options] = {}
+        self.simple: dict[int, Options] = {}
+        """Checked and interned options that take the short ways of `quick.py`, by their `id()`."""
+        self._start_interning()
 
     # --- the way of a command --------------------------------------------------------------------
 
@@ -411,14 +415,18 @@ class Shard:
         """Equal options of plain jobs are one object in memory."""
         if options is DEFAULT_OPTIONS or not apply_push.is_plain(options):
             return options
-        if options == DEFAULT_OPTIONS:
-            return DEFAULT_OPTIONS
         found = self._interned.get(options)
         if found is None:
             if len(self._interned) >= INTERNED_MAX:
-                self._interned.clear()
+                self._start_interning()
             found = self._interned[options] = options
+            if quick.is_simple(options):
+                self.simple[id(options)] = options
         return found
+
+    def _start_interning(self) -> None:
+        self._interned = {DEFAULT_OPTIONS: DEFAULT_OPTIONS}
+        self.simple = {id(DEFAULT_OPTIONS): DEFAULT_OPTIONS}
 
     def number_next(self) -> int:
         self._numbers += 1

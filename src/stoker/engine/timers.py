@@ -4,8 +4,10 @@ Each gets everything that was armed for one moment, drops what is stale, and dec
 outcome depends neither on batching nor on how often somebody looks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from stoker.engine.dead import key_is_taken
@@ -27,25 +29,29 @@ def fire(shard: "Shard", at: int, kind: int, holders: list[Any]) -> None:
 
 
 def on_due(shard: "Shard", at: int, queues: list[Queue]) -> None:
+    parts: list[Part] = []
     for queue in queues:
-        due: dict[Job | Batch, None] = {}
-        while queue.delayed and (queue.delayed[0][0] <= at or not is_due_entry(queue.delayed[0])):
-            entry = heappop(queue.delayed)
-            if is_due_entry(entry):
-                due[entry[2]] = None
-        parts: list[Part] = []
-        for holder in due:
+        for holder in take_due(queue, at):
             if type(holder) is Batch:
                 parts += [Members(holder, start, stop) for start, stop in holder.waiting.runs()]
             else:
                 parts.append(holder)
         queue.delayed_armed = 0
-        if not parts:
-            arm_due(shard, queue)
-            continue
-        parts.sort(key=lowest)
-        runs = [(part.lowest, part.jobs) for part in parts]
+        arm_due(shard, queue)
+    parts.sort(key=lowest)
+    for queue, own in groupby(parts, attrgetter("queue")):
+        runs = [(part.lowest, part.jobs) for part in own]
         shard.emit(rec.BecameDue(at, queue.tenant.name, queue.name, runs))
+
+
+def take_due(queue: Queue, at: int) -> Iterable[Job | Batch]:
+    """Take out what is due by then, each once."""
+    due: dict[Job | Batch, None] = {}
+    while queue.delayed and (queue.delayed[0][0] <= at or not is_due_entry(queue.delayed[0])):
+        entry = heappop(queue.delayed)
+        if is_due_entry(entry):
+            due[entry[2]] = None
+    return due
 
 
 def on_ttl(shard: "Shard", at: int, holders: list[Job | Batch]) -> None:

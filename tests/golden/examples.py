@@ -1,0 +1,93 @@
+"""One fixed example of each record, and of options with everything and with nothing set.
+
+Nothing here is drawn, computed or shortened: what these values become as bytes is what lies on disks.
+"""
+
+from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit
+from stoker.records import records as rec
+
+NOTHING_SET = Options()
+
+EVERYTHING_SET = Options(
+    priority=-7,
+    delay_ms=1_500,
+    run_at=1_700_000_500_000,
+    ttl_ms=60_000,
+    timeout_ms=5_000,
+    lease_ms=20_000,
+    max_attempts=5,
+    max_crashes=2,
+    backoff=Backoff("linear", 250, 9_000, "full"),
+    unique_key="order-7",
+    unique_ttl_ms=3_000,
+    on_conflict="replace",
+    custom_id="mine",
+    custom_id_ttl_ms=4_000,
+    debounce_id="burst",
+    debounce_ms=700,
+    depends_on=(Dependency(64), Dependency(128, "cancel"), Dependency(0, "continue", 3)),
+    group_id="customer-3",
+    lifo=True,
+    tags=("red", "grün"),
+    remove_on_complete=True,
+    remove_on_fail=True,
+    keep_completed_age_ms=11,
+    keep_completed_count=12,
+    trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    parent_id=192,
+)
+
+POLICY = DeadLetterPolicy(
+    entries_max=9,
+    age_ms_max=1_000,
+    auto_retry=True,
+    auto_retry_interval_ms=50,
+    auto_retries_max=1,
+    take_expired=True,
+    take_cancelled=True,
+)
+
+AT = 1_700_000_000_000
+T, Q = "acme", "mail"
+
+LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192)
+ONE = rec.Run(64, 1, AT - 900, 2, AT - 400, "worker-1", 17, LABELS)
+UP = rec.Run(128, 3, AT - 900, 1, AT - 300, "worker-2", [1, 2, 300])
+DOWN = rec.Run(512, -2, AT - 900, 0, 0, "", 4)
+
+RECORDS: tuple[rec.Record, ...] = (
+    rec.Pushed(AT, T, Q, 64, [b"one", b"", b"\x00\xff"], EVERYTHING_SET, AT + 1_500),
+    rec.RequestRemembered(AT, T, Q, "send-1", [64, 0, 128], [(1, "invalid", "bad")], [(2, "custom_id")], AT + 9),
+    rec.KeyExtended(AT, T, Q, "order-7", AT + 3_000),
+    rec.Started(AT, T, Q, 41, "worker-1", 20_000, "claim-1", [ONE, DOWN]),
+    rec.Completed(AT, T, Q, [ONE, UP, DOWN], [b"done", None, b"", None, b"x", None]),
+    rec.Retrying(AT, T, Q, ONE, "failed", AT + 2_000, "broken", "OSError", "line 1"),
+    rec.Failed(AT, T, Q, ONE, "max_attempts_exceeded", "broken", "OSError", "line 1", "failed"),
+    rec.Ended(AT, T, Q, 6, "drained", [UP, DOWN]),
+    rec.Released(AT, T, Q, [ONE, UP], AT + 600),
+    rec.Extended(AT, T, Q, [(64, 2), (512, -2)], 20_000),
+    rec.CancelRequested(AT, T, Q, 64),
+    rec.Progressed(AT, T, Q, 64, 42, "half way"),
+    rec.Logged(AT, T, Q, 64, "warning", "slow"),
+    rec.PartialAdded(AT, T, Q, 64, 3, b"chunk"),
+    rec.Unblocked(AT, T, Q, 128, 64, True, AT + 5),
+    rec.BecameDue(AT, T, Q, [(64, 3)], True),
+    rec.Delayed(AT, T, Q, 64, AT + 700),
+    rec.Reprioritised(AT, T, Q, 64, -3),
+    rec.PayloadUpdated(AT, T, Q, 64, b"new"),
+    rec.QueueConfigured(AT, T, Q, True, RateLimit(5, 250, 7), 3, "skip", POLICY, True),
+    rec.QueueObliterated(AT, T, Q),
+    rec.Revived(AT, T, Q, 64, True),
+    rec.RetryPostponed(AT, T, Q, 64, AT + 50),
+    rec.DeadRemoved(AT, T, Q, [64, 128], "evicted"),
+    rec.Removed(AT, T, Q, [(64, 1), (512, -2)]),
+    rec.AgedOut(AT, T, Q, 3_600_000, 5_000),
+    rec.KeysForgotten(AT, T, Q, [("unique_keys", "order-7"), ("debounces", "burst")]),
+    rec.Staged(AT, T, "tx-1", "stage-1", Q, [b"one", b"two"], NOTHING_SET, [NOTHING_SET, EVERYTHING_SET], 4, AT + 8),
+    rec.TransactionEnded(AT, T, "tx-1", True, 3, [(64, 2), (512, 1)], AT + 8),
+    rec.StageExpired(AT, T, "tx-1", "stage-1"),
+    rec.TransactionForgotten(AT, T, "tx-1"),
+    rec.ClaimForgotten(AT, T, "claim-1"),
+)
+
+OPTIONS: dict[str, Options] = {"everything set": EVERYTHING_SET, "nothing set": NOTHING_SET}

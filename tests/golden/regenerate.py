@@ -1,0 +1,52 @@
+"""Write the golden file anew: `python tests/golden/regenerate.py`.
+
+Only for a change of format that is meant: a field added at the end of a record with a default, or a new record.
+A changed default of an option needs a new `records.VERSION` besides, because old records leave it out.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options
+from stoker.records.codec import encode
+from stoker.records.records import VERSION, Record
+
+FILE = Path(__file__).with_name("records.json")
+
+OMITTING: tuple[type[msgspec.Struct], ...] = (Options, Backoff, Dependency, DeadLetterPolicy)
+"""What is encoded without the fields that have their defaults: changing such a default changes old records."""
+
+
+def tag_of(record: Record) -> int:
+    tag = record.__struct_config__.tag
+    assert type(tag) is int
+    return tag
+
+
+def spelled_out(value: Any) -> Any:
+    """Every field, defaults included: what `omit_defaults` leaves out."""
+    if isinstance(value, msgspec.Struct):
+        return {name: spelled_out(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, tuple):
+        return [spelled_out(item) for item in value]
+    return value
+
+
+def golden(records: tuple[Record, ...], options: dict[str, Options]) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "records": {type(record).__name__: {"tag": tag_of(record), "hex": encode(record).hex()} for record in records},
+        "options": {name: msgspec.msgpack.encode(value).hex() for name, value in options.items()},
+        "defaults": {kind.__name__: spelled_out(kind()) for kind in OMITTING},
+    }
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+    from tests.golden.examples import OPTIONS, RECORDS
+
+    FILE.write_text(json.dumps(golden(RECORDS, OPTIONS), indent=1) + "\n")

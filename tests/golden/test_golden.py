@@ -1,0 +1,67 @@
+"""What lies on disks stays readable: the bytes of every record and the defaults that they leave out.
+
+When one of these tests fails, the format has changed. If that is meant, `tests/golden/regenerate.py` says what to do.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from stoker.model.options import Options
+from stoker.records import records as rec
+from stoker.records.codec import decode, encode
+from tests.golden.examples import EVERYTHING_SET, OPTIONS, RECORDS
+from tests.golden.regenerate import FILE, OMITTING, spelled_out, tag_of
+
+GOLDEN: dict[str, Any] = json.loads(FILE.read_text())
+
+by_name = pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+
+
+def test_every_record_has_an_example_and_golden_bytes():
+    names = [kind.__name__ for kind in rec.ALL]
+    assert [type(record).__name__ for record in RECORDS] == names
+    assert list(GOLDEN["records"]) == names
+
+
+@by_name
+def test_encoding_gives_the_golden_bytes(record: rec.Record):
+    assert encode(record).hex() == GOLDEN["records"][type(record).__name__]["hex"]
+
+
+@by_name
+def test_decoding_the_golden_bytes_gives_the_example(record: rec.Record):
+    found = decode(bytes.fromhex(GOLDEN["records"][type(record).__name__]["hex"]))
+    assert type(found) is type(record)
+    assert found == record
+
+
+@by_name
+def test_a_tag_is_never_given_to_another_record(record: rec.Record):
+    assert tag_of(record) == GOLDEN["records"][type(record).__name__]["tag"]
+
+
+def test_the_version_is_the_one_of_the_golden_bytes():
+    assert GOLDEN["version"] == rec.VERSION
+    assert {hexes["hex"][:2] for hexes in GOLDEN["records"].values()} == {f"{rec.VERSION:02x}"}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_encode_to_the_golden_bytes_and_back(name: str):
+    assert msgspec.msgpack.encode(OPTIONS[name]).hex() == GOLDEN["options"][name]
+    assert msgspec.msgpack.decode(bytes.fromhex(GOLDEN["options"][name]), type=Options) == OPTIONS[name]
+
+
+@pytest.mark.parametrize("kind", OMITTING, ids=lambda kind: kind.__name__)
+def test_a_default_that_records_leave_out_never_changes(kind: type[msgspec.Struct]):
+    """An old record without the field would come to mean something else."""
+    nothing = msgspec.msgpack.encode(kind())
+    assert msgspec.msgpack.decode(nothing) == {}, "defaults are left out"
+    assert spelled_out(msgspec.msgpack.decode(nothing, type=kind)) == GOLDEN["defaults"][kind.__name__]
+
+
+def test_the_full_example_sets_every_option_to_something_else_than_its_default():
+    unset = [name for name in Options.__struct_fields__ if getattr(EVERYTHING_SET, name) == getattr(Options(), name)]
+    assert not unset

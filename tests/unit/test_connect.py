@@ -1,0 +1,86 @@
+"""From a URL to a broker."""
+
+import pytest
+
+import stoker
+from stoker.brokers.connect import SCHEMES, open_broker
+from stoker.brokers.local import LocalBroker, LocalSettings
+from stoker.model.errors import Closed, InvalidRequest
+
+
+def local(url: str, settings: LocalSettings | None = None) -> LocalBroker:
+    broker = open_broker(url, settings)
+    assert type(broker) is LocalBroker
+    return broker
+
+
+@pytest.mark.parametrize("url", ["http://localhost", "redis://x", "memory", "", "//x", "mem ory://"])
+def test_an_unknown_scheme_is_refused_with_the_known_ones(url: str):
+    with pytest.raises(InvalidRequest) as caught:
+        open_broker(url)
+    assert repr(url) in caught.value.message
+    assert all(f"{scheme}://" in caught.value.message for scheme in SCHEMES)
+
+
+def test_memory_without_a_name_is_a_new_broker_each_time():
+    first, second = stoker.connect("memory://"), stoker.connect("memory://")
+    first.push("q", b"")
+    assert second.get_counts().waiting == 0
+
+
+def test_memory_with_a_name_is_shared_in_the_process():
+    first, second = stoker.connect("memory://shared"), stoker.connect("memory://shared", tenant="default")
+    first.push("q", b"here")
+    assert [job.payload for job in second.pull("q")] == [b"here"]
+    first.close()
+    second.close()
+
+
+def test_other_names_are_other_brokers():
+    first, second = stoker.connect("memory://one"), stoker.connect("memory://two")
+    first.push("q", b"")
+    assert second.get_counts().waiting == 0
+    first.close()
+    second.close()
+
+
+def test_a_shared_broker_stays_open_until_the_last_user_closes_it():
+    first, second = stoker.connect("memory://kept"), stoker.connect("memory://kept")
+    first.close()
+    second.push("q", b"")
+    second.close()
+    with pytest.raises(Closed):
+        second.push("q", b"")
+
+
+def test_a_name_whose_broker_was_closed_begins_anew():
+    first = stoker.connect("memory://again")
+    first.push("q", b"")
+    first.close()
+    with stoker.connect("memory://again") as second:
+        assert second.get_counts().waiting == 0
+
+
+def test_the_number_of_shards_is_a_parameter():
+    assert len(local("memory://?shards=4").runtime.shards) == 4
+    assert len(local("memory://", LocalSettings(shards=2)).runtime.shards) == 2
+    assert len(local("memory://?shards=8", LocalSettings(shards=2)).runtime.shards) == 8, "the URL says it last"
+
+
+@pytest.mark.parametrize("shards", ["0", "3", "128", "-1", "two", "", "4.0"])
+def test_a_number_of_shards_that_cannot_be_is_refused(shards: str):
+    with pytest.raises(InvalidRequest):
+        open_broker(f"memory://?shards={shards}")
+
+
+@pytest.mark.parametrize("parameters", ["colour=red", "shards=2&speed=9", "colour="])
+def test_unknown_parameters_are_refused_not_ignored(parameters: str):
+    with pytest.raises(InvalidRequest, match="unknown parameters"):
+        open_broker(f"memory://?{parameters}")
+
+
+def test_a_refused_url_leaves_no_shared_broker_behind():
+    with pytest.raises(InvalidRequest):
+        open_broker("memory://spoiled?shards=3")
+    with stoker.connect("memory://spoiled") as client:
+        assert client.get_counts().waiting == 0

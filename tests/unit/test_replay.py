@@ -1,0 +1,220 @@
+"""A shard is what its records say: replayed, interrupted, replayed twice, stored in batches or one by one."""
+
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+
+from stoker.engine.audit import audit
+from stoker.engine.shard import Shard, replay
+from stoker.engine.snapshot import dump
+from stoker.engine.timers import is_armed
+from stoker.model import commands as c
+from stoker.model.ids import make_id
+from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Retention, Settings
+from stoker.model.states import State
+from stoker.records import records as rec
+from stoker.records.codec import decode, encode
+
+SETTINGS = Settings(
+    seed=5,
+    retention=Retention(completed_age_ms=2_000, completed_count=6),
+    stage_ttl_ms=700,
+    transaction_ttl_ms=900,
+    claim_ttl_ms=500,
+    request_ttl_ms=800,
+)
+RETRY_SOON = DeadLetterPolicy(auto_retry=True, auto_retry_interval_ms=100, auto_retries_max=2)
+FOR_GOOD = Options(unique_key="k", max_attempts=1)
+
+
+def job(sequence: int) -> int:
+    return make_id(sequence, 0)
+
+
+Step = tuple[int, c.Command[Any] | None]
+
+SCRIPT: list[Step] = [
+    # pushes of all kinds: jobs 1 to 15
+    (1_000, c.Push("q", b"first")),
+    (1_000, c.PushBatch("q", [b"1", b"22", b"333", b"4444", b"55555"])),
+    (1_000, c.PushBatch("q", [b"", b""], Options(tags=("red",)), request_key="request")),
+    (1_000, c.PushBatch("q", [b"", b""], request_key="request")),
+    (1_000, c.Push("q", b"", Options(unique_key="k", unique_ttl_ms=300))),
+    (1_010, c.Push("q", b"", Options(unique_key="k", unique_ttl_ms=400, on_conflict="extend"))),
+    (1_010, c.Push("q", b"", Options(delay_ms=50, backoff=Backoff("fixed", 10, 10, "full")))),
+    (1_010, c.Push("q", b"", Options(delay_ms=5_000))),
+    (1_010, c.Push("q", b"", Options(depends_on=(Dependency(job(1)),)))),
+    (1_010, c.Push("q", b"", Options(depends_on=(Dependency(job(1)), Dependency(job(3))), ttl_ms=9_000))),
+    (1_010, c.Push("q", b"", Options(custom_id="mine", custom_id_ttl_ms=100))),
+    (1_010, c.Push("q", b"", Options(debounce_id="burst", debounce_ms=200, group_id="g"))),
+    # deliveries and what becomes of them
+    (1_020, c.Pull(["q"], 4, worker="w1")),
+    (1_021, c.Extend([job(1), job(2), job(3)], None, 40_000)),
+    (1_021, c.SetProgress(job(1), 50, "half way")),
+    (1_021, c.AppendLog(job(2), "slow", "warning")),
+    (1_021, c.AppendPartial(job(1), b"chunk")),
+    (1_022, c.Cancel(job(2))),
+    (1_023, c.Ack([job(1)], None, [b"done"])),
+    (1_024, c.Fail([job(2)], None, "stopped")),
+    (1_025, c.Fail([job(3)], None, "broken", "OSError", "line 1")),
+    (1_026, c.Promote(job(11))),
+    (1_070, None),
+    (1_071, c.MoveToDelayed(job(14), 500)),
+    (1_072, c.ChangePriority(job(5), 3)),
+    (1_073, c.UpdatePayload(job(6), b"changed")),
+    (1_074, c.Discard(job(6))),
+    (1_075, c.Pull(["q"], 1, claim="claim", worker="w2")),
+    (1_076, c.ExtendClaim("claim", 9_000)),
+    (1_077, c.ReleaseClaim("claim")),
+    (1_078, c.Pull(["q"], 3)),
+    (1_079, c.Release([job(5)], None, 60)),
+    (1_080, c.Ack([job(4)])),
+    (1_081, c.Cancel(job(8))),
+    (1_082, c.RetryDead("q")),
+    (1_083, c.Discard(job(6))),
+    (1_084, c.Clean("q", State.COMPLETED, limit=1)),
+    (1_085, c.Drain("q")),
+    # a queue with limits, whose dead letters come back by themselves
+    (1_100, c.SetRateLimit("d", RateLimit(1, 10, 2))),
+    (1_100, c.SetConcurrency("d", 2)),
+    (1_100, c.SetQueuePolicy("d", "skip", RETRY_SOON)),
+    (1_100, c.Push("d", b"", FOR_GOOD)),
+    (1_100, c.Pull(["d"])),
+    (1_101, c.Fail([job(16)])),
+    (1_102, c.Push("d", b"", FOR_GOOD)),
+    (1_250, c.Cancel(job(17))),
+    (1_350, c.Pull(["d"], 5)),
+    (1_351, c.Fail([job(16)], retry=False)),
+    (1_352, c.PurgeDead("d")),
+    # transactions
+    (1_400, c.Stage("tx", "a", "q", [b"1", b"2"], Options(lifo=True), part=1)),
+    (1_400, c.Stage("tx", "a", "s", [b"3"], part=2)),
+    (1_400, c.Stage("tx", "b", "s", [b"never"])),
+    (1_401, c.Publish("tx", ["a"])),
+    (1_402, c.Stage("late", "a", "s", [b"never"])),
+    (1_403, c.Abort("other")),
+    (1_410, c.Pull(["s"], 1, lease_ms=5)),
+    (1_500, None),
+    # time does the rest
+    (2_500, c.Pause("s")),
+    (2_600, None),
+    (2_700, c.Obliterate("s", True)),
+    (9_000, c.Push("q", b"last")),
+]
+
+
+class Live:
+    """The script as it happened: after every step the number of records so far and the state."""
+
+    def __init__(self, settings: Settings = SETTINGS, script: list[Step] = SCRIPT) -> None:
+        self.shard = Shard(settings=settings)
+        self.records: list[rec.Record] = []
+        self.steps: list[tuple[int, dict[str, Any]]] = []
+        for step in script:
+            self.records += perform(self.shard, step)
+            audit(self.shard)
+            self.steps.append((len(self.records), deepcopy(dump(self.shard))))  # it shows lists that live on
+
+
+def perform(shard: Shard, step: Step) -> list[rec.Record]:
+    now, command = step
+    if command is None:
+        shard.advance(now)
+    else:
+        shard.execute("acme", command, now)
+    return shard.take_records()
+
+
+@pytest.fixture(scope="module")
+def live() -> Live:
+    return Live()
+
+
+def test_the_script_uses_every_record(live: Live):
+    assert {type(record).__name__ for record in live.records} == {kind.__name__ for kind in rec.ALL}
+
+
+def test_a_replay_is_the_live_shard_after_every_step(live: Live):
+    for count, state in live.steps:
+        again = replay(live.records[:count], settings=SETTINGS)
+        audit(again)
+        assert dump(again) == state
+
+
+def test_a_replay_from_bytes_is_the_live_shard(live: Live):
+    stored = [encode(record) for record in live.records]
+    assert dump(replay(map(decode, stored), settings=SETTINGS)) == live.steps[-1][1]
+
+
+def test_a_replay_repeated_is_the_same(live: Live):
+    first, second = (replay(live.records, settings=SETTINGS) for _ in range(2))
+    assert dump(first) == dump(second)
+    assert first.next_at == second.next_at
+
+
+@pytest.mark.parametrize("stop", range(0, len(SCRIPT), 3))
+def test_a_shard_that_was_interrupted_goes_on_as_if_it_had_not_been(live: Live, stop: int):
+    """Recovered after any step it decides all further steps as the other one did, and writes the same records."""
+    count, _ = live.steps[stop]
+    again = replay(live.records[:count], settings=SETTINGS)
+    written = [record for step in SCRIPT[stop + 1 :] for record in perform(again, step)]
+    audit(again)
+    assert written == live.records[count:]
+    assert dump(again) == live.steps[-1][1]
+
+
+def test_a_shard_that_is_interrupted_after_every_step_goes_on_as_if_it_had_not_been(live: Live):
+    records: list[rec.Record] = []
+    for step in SCRIPT:
+        shard = replay(map(decode, map(encode, records)), settings=SETTINGS)
+        records += perform(shard, step)
+    assert records == live.records
+
+
+def test_looking_changes_nothing(live: Live):
+    """Who asks in between finds the same, and changes nothing of what comes."""
+    shard = Shard(settings=SETTINGS)
+    records: list[rec.Record] = []
+    for step in SCRIPT:
+        records += perform(shard, step)
+        for question in (c.Browse(limit=50), c.GetStats(), c.ListQueues(), c.ListDead("q"), c.GetStats("d")):
+            shard.execute("acme", question, step[0])
+        assert not shard.take_records()
+    assert records == live.records
+
+
+def test_sweeping_the_deadlines_at_any_time_changes_nothing(live: Live):
+    """What a sweep takes out would have done nothing; what it leaves happens in the same order."""
+    shard = Shard(settings=SETTINGS)
+    records: list[rec.Record] = []
+    for step in SCRIPT:
+        shard.deadlines.sweep(is_armed)
+        records += perform(shard, step)
+        audit(shard)
+    assert records == live.records
+    assert dump(shard) == live.steps[-1][1]
+
+
+UNTOLD: dict[str, Any] = {
+    "token": 0,
+    "fires_at": 0,
+    "lease_ms": 0,
+    "blockers": {},
+    "logs": [],
+    "partials": [],
+    "next_chunk": 0,
+    "revived": False,
+}
+"""What a dump does not say of a job in a batch, and of one that has only ever waited."""
+
+
+def test_batches_and_single_jobs_are_the_same_state(live: Live):
+    unbatched = Live(msgspec.structs.replace(SETTINGS, batching=False))
+    for step, (_, batched), (_, single) in zip(SCRIPT, live.steps, unbatched.steps, strict=True):
+        assert told_alike(batched) == told_alike(single), step
+
+
+def told_alike(state: dict[str, Any]) -> dict[str, Any]:
+    return state | {"jobs": [UNTOLD | job for job in state["jobs"]]}
