@@ -54,7 +54,7 @@ class LocalBroker:
     """A broker without a network in between."""
 
     def __init__(self, settings: LocalSettings | None = None, clock: Clock | None = None) -> None:
-        settings = settings or LocalSettings()
+        self.settings = settings = settings or LocalSettings()
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._slots: dict[int, Slot] = {}
@@ -122,9 +122,11 @@ class LocalBroker:
                 self.runtime.advance(self._clock.now_ms())
                 self._wake_sleepers()
 
-    def open_again(self) -> None:
-        """One more user of a shared broker, who will close it too."""
-        self._users += 1
+    def open_again(self) -> bool:
+        """One more user of a shared broker, who will close it too; false if it is closed already."""
+        with self._lock:
+            self._users += not self._closed
+            return not self._closed
 
     def close(self) -> None:
         with self._lock:
@@ -210,6 +212,7 @@ def open_memory(name: str, parameters: dict[str, str], settings: LocalSettings |
     """A new broker, or for a name the one that this process shares under it."""
     if parameters.keys() - {"shards"}:
         raise InvalidRequest(f"unknown parameters {sorted(parameters)}: memory:// knows only shards")
+    asked = settings is not None or bool(parameters)
     settings = settings or LocalSettings()
     if "shards" in parameters:
         if not parameters["shards"].isdecimal():
@@ -219,8 +222,9 @@ def open_memory(name: str, parameters: dict[str, str], settings: LocalSettings |
         return LocalBroker(settings)
     with _shared_lock:
         broker = _shared.get(name)
-        if broker is None or broker._closed:
+        if broker is None or not broker.open_again():
             broker = _shared[name] = LocalBroker(settings)
-        else:
-            broker.open_again()
+        elif asked and settings != broker.settings:
+            broker.close()
+            raise InvalidRequest(f"memory://{name} is open with other settings: use another name, or the same settings")
         return broker

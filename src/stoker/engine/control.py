@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stoker.engine import checks
-from stoker.engine.ends import cancel_jobs, fail_for_good, in_id_order, lowest, run_of
+from stoker.engine.ends import cancel_jobs, fail_for_good, in_id_order, lowest, outcome_state, run_of
 from stoker.engine.finishing import hand_back, held_or_raise, wants_cancel
 from stoker.engine.looking import view
 from stoker.engine.moves import is_due_entry
@@ -109,7 +109,12 @@ def cancel(shard: "Shard", tenant: str, command: c.Cancel, now: int) -> r.JobVie
     if after is not None:
         return view(shard, after, now)
     return msgspec.structs.replace(
-        before, state=State.CANCELLED, reason=Reason.CANCELLED, finished_at=now, due=0, blocked_by=()
+        before,
+        state=STATES[outcome_state(queue, CANCELLED)],
+        reason=Reason.CANCELLED,
+        finished_at=now,
+        due=0,
+        blocked_by=(),
     )
 
 

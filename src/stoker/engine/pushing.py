@@ -44,7 +44,7 @@ def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
     options, payload = command.options, command.payload
     if type(payload) is not bytes or len(payload) > shard.limits.payload_bytes_max:
         checks.payload(payload, shard.limits)
-    simple = shard.simple.get(id(options)) is options
+    simple = id(options) in shard.simple
     if not simple:
         checks.options(options, shard.limits)
         options = shard.intern(options)

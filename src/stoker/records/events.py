@@ -86,7 +86,7 @@ def _ended(record: rec.Ended) -> Iterator[tuple[EventKind, Fields]]:
 def _released(record: rec.Released) -> Iterator[tuple[EventKind, Fields]]:
     kind = EventKind.SNOOZED if record.due else EventKind.RELEASED
     for run in record.runs:
-        for fields in _run(run):
+        for fields in _run(run, record.at):
             yield kind, fields | {"due": record.due}
 
 
