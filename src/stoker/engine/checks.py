@@ -6,6 +6,8 @@ Messages say what was wrong, what was expected, and what to do.
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
+from msgspec.structs import astuple
+
 from stoker.model import errors
 from stoker.model.limits import DURATION_MS_MAX, INT_MAX, NAME_PATTERN, Limits
 from stoker.model.options import (
@@ -140,8 +142,7 @@ def options(value: Options, limits: Limits) -> None:
         return
     if type(value) is not Options:
         raise errors.InvalidRequest(f"invalid options: expected Options, got {type(value).__name__}")
-    for field, default, check in _RULES:
-        found = getattr(value, field)
+    for found, (default, field, check) in zip(astuple(value), _RULES, strict=True):
         if found is not default:
             check(found, field, limits)
 
@@ -237,7 +238,7 @@ _CHECKS: dict[str, Check] = {
 }
 """How each option is checked; one that is missing here fails at import."""
 
-_RULES = [(field, getattr(DEFAULT_OPTIONS, field), _CHECKS[field]) for field in Options.__struct_fields__]
+_RULES = [(getattr(DEFAULT_OPTIONS, field), field, _CHECKS[field]) for field in Options.__struct_fields__]
 
 
 def _short(value: Any) -> str:

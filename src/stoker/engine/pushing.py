@@ -54,7 +54,8 @@ def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
         return quick.push(shard, queue, payload, options, now)
     if is_plain(options):
         return r.Pushed(push_plain(shard, queue, [payload], options, now))
-    refused = refuse(shard, [payload], [options])
+    refused: dict[int, r.Refusal] = {}
+    refuse_edges(shard, [options], refused)
     for refusal in refused.values():
         raise errors.BY_CODE[refusal.code](refusal.message)
     item = push_each(shard, queue, [payload], [options], refused, now)[0]
