@@ -1,0 +1,202 @@
+"""Looking changes nothing: views of jobs, pages, counts, and why a job waits."""
+
+from collections import Counter
+
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import NotFound
+from stoker.model.states import PENDING, State
+from tests.model import reference_checks as check
+from tests.model.reference_pull import group_busy_with, has_free_slot, rate_limited_until
+from tests.model.reference_world import Job, Queue, World
+
+
+def found(world: World, tenant: str, job_id: int) -> Job:
+    job = world.job(tenant, job_id)
+    if job is None:
+        raise NotFound("no such job")
+    return job
+
+
+def view(world: World, job: Job) -> r.JobView:
+    dead = None
+    if job.dead:
+        dead = r.DeadLetter(job.reason, job.finished_at, job.expires_at, job.retry_count, job.next_retry_at)
+    return r.JobView(
+        id=job.id,
+        queue=job.queue,
+        state=job.state,
+        payload=job.payload,
+        options=job.options,
+        pushed_at=job.pushed_at,
+        attempts=job.attempts,
+        crashes=job.crashes,
+        due=job.due if job.state is State.DELAYED else 0,
+        blocked_by=blocked_by(job),
+        started_at=job.started_at,
+        lease_until=job.lease_until,
+        worker=job.worker,
+        claim=job.claim,
+        cancel_requested=job.cancel_requested,
+        finished_at=job.finished_at,
+        result=job.result,
+        reason=job.reason,
+        error=job.error,
+        stack=job.stack,
+        progress=job.progress,
+        history=tuple(job.history),
+        dead=dead,
+    )
+
+
+def blocked_by(job: Job) -> tuple[int, ...]:
+    if job.state is not State.BLOCKED:
+        return ()
+    return tuple(dict.fromkeys(edge.job for edge in job.edges if edge.open))
+
+
+def get_job(world: World, tenant: str, command: c.GetJob) -> r.JobView:
+    return view(world, found(world, tenant, command.id))
+
+
+def find_job(world: World, tenant: str, command: c.FindJob) -> r.JobView:
+    for queue in sorted(world.queues, key=lambda queue: queue.name):
+        if queue.tenant == tenant and command.queue in (None, queue.name) and command.custom_id in queue.custom:
+            job = world.job(tenant, queue.custom[command.custom_id].job)
+            if job is not None:
+                return view(world, job)
+    raise NotFound("no such job")
+
+
+def get_logs(world: World, tenant: str, command: c.GetLogs) -> r.Logs:
+    return r.Logs(list(found(world, tenant, command.id).logs))
+
+
+def get_partials(world: World, tenant: str, command: c.GetPartials) -> r.Partials:
+    return r.Partials(list(found(world, tenant, command.id).partials))
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+
+def browse(world: World, tenant: str, command: c.Browse) -> r.Page:
+    check.number(command.limit, 1, world.limits.browse_jobs_max)
+    if command.queue is not None:
+        check.name(command.queue)
+    jobs = [job for job in world.jobs if job.readable and job.tenant == tenant and browsed(job, command)]
+    if not command.ascending:
+        jobs.reverse()
+    return page(world, jobs, command.limit)
+
+
+def browsed(job: Job, command: c.Browse) -> bool:
+    after = command.after
+    return (
+        command.queue in (None, job.queue)
+        and command.state in (None, job.state)
+        and (command.tag is None or command.tag in job.options.tags)
+        and command.group_id in (None, job.options.group_id)
+        and (command.pushed_from is None or job.pushed_at >= command.pushed_from)
+        and (command.pushed_before is None or job.pushed_at < command.pushed_before)
+        and (after is None or (job.id > after if command.ascending else job.id < after))
+    )
+
+
+def list_dead(world: World, tenant: str, command: c.ListDead) -> r.Page:
+    check.name(command.queue)
+    check.number(command.limit, 1, world.limits.browse_jobs_max)
+    queue = world.queue(tenant, command.queue)
+    letters = world.dead_letters(queue) if queue is not None else []
+    if command.after is not None:
+        ids = [job.id for job in letters]
+        letters = letters[ids.index(command.after) + 1 :] if command.after in ids else []
+    return page(world, [job for job in letters if listed(job, command)], command.limit)
+
+
+def listed(job: Job, command: c.ListDead) -> bool:
+    return (
+        command.reason in (None, job.reason)
+        and (command.entered_from is None or job.finished_at >= command.entered_from)
+        and (command.entered_before is None or job.finished_at < command.entered_before)
+        and (command.tag is None or command.tag in job.options.tags)
+    )
+
+
+def page(world: World, jobs: list[Job], limit: int) -> r.Page:
+    return r.Page([view(world, job) for job in jobs[:limit]], jobs[limit - 1].id if len(jobs) > limit else None)
+
+
+def get_dead_stats(world: World, tenant: str, command: c.GetDeadStats) -> r.DeadStats:
+    check.name(command.queue)
+    queue = world.queue(tenant, command.queue)
+    letters = world.dead_letters(queue) if queue is not None else []
+    by_reason = Counter(str(job.reason) for job in letters)
+    return r.DeadStats(len(letters), dict(by_reason), letters[0].finished_at if letters else None)
+
+
+# --- queues --------------------------------------------------------------------------------------
+
+
+def list_queues(world: World, tenant: str, command: c.ListQueues) -> r.Queues:
+    return r.Queues(sorted(queue.name for queue in world.queues if queue.tenant == tenant))
+
+
+def get_queue(world: World, tenant: str, command: c.GetQueue) -> r.QueueView:
+    check.name(command.queue)
+    queue = world.queue(tenant, command.queue)
+    if queue is None:
+        raise NotFound("no such queue")
+    return r.QueueView(
+        name=queue.name,
+        paused=queue.paused,
+        rate_limit=queue.rate_limit,
+        concurrency=queue.concurrency,
+        group_on_retry=queue.group_on_retry,  # type: ignore[arg-type]
+        dead_letters=queue.dead_letters,
+    )
+
+
+def get_stats(world: World, tenant: str, command: c.GetStats) -> r.Stats:
+    if command.queue is not None:
+        check.name(command.queue)
+    queues = [queue for queue in world.queues if queue.tenant == tenant and command.queue in (None, queue.name)]
+    counts = Counter(str(job.state) for queue in queues for job in world.jobs_of(queue))
+    if command.queue is None:
+        totals = world.tenant_totals.get(tenant, Counter())
+        completions = world.tenant_completions.get(tenant, [])
+    else:
+        totals = queues[0].totals if queues else Counter()
+        completions = queues[0].completions if queues else []
+    first_second = world.now // 1000 - 59
+    recent = [at for at in completions if at // 1000 >= first_second]
+    return r.Stats(r.Counts(**counts), r.Totals(**totals), len(recent))
+
+
+# --- why -----------------------------------------------------------------------------------------
+
+
+def why(world: World, tenant: str, command: c.Why) -> r.Waiting:
+    job = found(world, tenant, command.id)
+    if job.state not in PENDING:
+        return r.Waiting(state=job.state)
+    queue = world.queue_of(job)
+    return r.Waiting(
+        state=job.state,
+        paused=queue.paused,
+        rate_limited_until=rate_limited_until(world, queue),
+        no_free_slot=not has_free_slot(world, queue),
+        group_busy_with=group_busy_with(world, queue, job),
+        blocked_by=blocked_by(job),
+        delayed_until=job.due if job.state is State.DELAYED else None,
+        jobs_ahead=jobs_ahead(world, queue, job),
+    )
+
+
+def jobs_ahead(world: World, queue: Queue, job: Job) -> int:
+    if job.state is not State.WAITING:
+        return 0
+    group = job.options.group_id
+    return sum(
+        other.place < job.place or (group is not None and other.options.group_id == group and other.id < job.id)
+        for other in world.jobs_in(queue, State.WAITING)
+    )
