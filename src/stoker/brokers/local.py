@@ -59,6 +59,7 @@ class LocalBroker:
         self._lock = threading.Lock()
         self._slots: dict[int, Slot] = {}
         self._closed = False
+        self._orphans: list[Slot] = []
         self._keeper: Slot | None = None
         self._keeper_until = 0
         self._users = 1
@@ -136,7 +137,7 @@ class LocalBroker:
             self._closed = True
             for slot in self._slots.values():
                 slot.reply = Closed("the broker was closed while this call waited")
-                slot.wake()
+                self._wake(slot)
             self.runtime.close()
 
     # --- within the lock -------------------------------------------------------------------------
@@ -154,7 +155,13 @@ class LocalBroker:
         slot = self._slots.get(id(parked))
         if slot is not None:
             slot.reply = reply
+            self._wake(slot)
+
+    def _wake(self, slot: Slot) -> None:
+        try:
             slot.wake()
+        except RuntimeError:  # its event loop was closed under it: nobody will ever come for the reply
+            self._orphans.append(slot)
 
     def _wake_sleepers(self) -> None:
         """A deadline may have come up that is earlier than the timekeeper knows of: let it look again."""
@@ -162,16 +169,26 @@ class LocalBroker:
             next_at = self.runtime.next_at
             if next_at is not None and next_at < self._keeper_until:
                 self._keeper_until = next_at
-                self._keeper.wake()
+                self._wake(self._keeper)
+        while self._orphans:
+            self._give_back(self._orphans.pop())
 
     def _leave(self, slot: Slot) -> None:
-        """A call stops waiting; if it kept the time, another one takes over."""
+        """A call stops waiting; if it kept the time, or nobody does, one that still waits takes over."""
         self._slots.pop(id(slot.parked), None)
-        if self._keeper is slot:
+        if self._keeper is slot or self._keeper is None:
             self._keeper = None
-            for other in self._slots.values():
-                other.wake()
-                break
+            for other in list(self._slots.values()):
+                if other.reply is NO_REPLY:
+                    self._wake(other)
+                    break
+
+    def _give_back(self, slot: Slot) -> None:
+        """Nobody waits for this reply any more: what it would have brought goes back, as if never pulled."""
+        slot.parked.give_up()
+        self._leave(slot)
+        if isinstance(slot.reply, Delivery) and slot.reply.runs and not self._closed:
+            self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token))
 
     # --- waiting ---------------------------------------------------------------------------------
 
@@ -196,12 +213,9 @@ class LocalBroker:
         return slot.reply
 
     def _abandon(self, slot: Slot) -> None:
-        """The caller was interrupted: what it would have got goes back, as if never pulled."""
+        """The caller was interrupted."""
         with self._lock:
-            slot.parked.give_up()
-            self._leave(slot)
-            if isinstance(slot.reply, Delivery) and slot.reply.runs and not self._closed:
-                self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token))
+            self._give_back(slot)
 
 
 _shared: dict[str, LocalBroker] = {}

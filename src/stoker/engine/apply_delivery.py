@@ -12,6 +12,7 @@ from stoker.engine.moves import (
     leave_active,
     leave_active_run,
     leave_batch_waiting,
+    leave_blocked,
     leave_delayed,
     leave_waiting,
     make_delayed,
@@ -22,6 +23,7 @@ from stoker.engine.moves import (
 from stoker.engine.spans import Span
 from stoker.engine.state import (
     ACTIVE,
+    BLOCKED,
     COMPLETED,
     DELAYED,
     FAILED,
@@ -226,7 +228,8 @@ def failed(shard: "Shard", record: rec.Failed) -> None:
         leave_waiting(job)
     elif old == DELAYED:
         leave_delayed(job)
-    detail.blockers = None
+    elif old == BLOCKED:
+        leave_blocked(shard, job)
     detail.error, detail.stack = record.error, record.stack
     detail.reason = record.reason
     detail.ended_at = record.at

@@ -6,11 +6,13 @@ import msgspec
 
 from stoker.engine.moves import (
     arm_due,
+    drop_edge,
     end_job,
     end_run,
     leave_active,
     leave_active_run,
     leave_batch_waiting,
+    leave_blocked,
     leave_delayed,
     leave_waiting,
     make_delayed,
@@ -48,8 +50,8 @@ def ended(shard: "Shard", record: rec.Ended) -> None:
             leave_waiting(job)
         elif old == DELAYED:
             leave_delayed(job)
-        if job.detail is not None:
-            job.detail.blockers = None
+        elif old == BLOCKED:
+            leave_blocked(shard, job)
         end_job(shard, job, record.state, record.at, record.reason)
 
 
@@ -69,6 +71,7 @@ def unblocked(shard: "Shard", record: rec.Unblocked) -> None:
     detail = job.details()
     assert detail.blockers is not None
     del detail.blockers[record.dependency]
+    drop_edge(shard, record.dependency, job.id)
     if not record.ready:
         return
     detail.blockers = None

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
-from stoker.engine.edges import open_edges
+from stoker.engine.edges import OPEN, open_edges, standing
 from stoker.engine.moves import arm_ttl, make_delayed, make_waiting
 from stoker.engine.spans import Pieces, Span
 from stoker.engine.state import BLOCKED, DELAYED, T_PUSHED, WAITING, Appliers, Batch, Detail, Job, Key, Queue, Request
@@ -89,7 +89,8 @@ def _add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed,
             job.state = BLOCKED
             job.detail = Detail(blockers=edges, due=record.due)
             for other in edges:
-                shard.dependents.setdefault(other, []).append(job.id)
+                if standing(shard, queue.tenant, other) == OPEN:  # failed ones are settled right after this record
+                    shard.dependents.setdefault(other, {})[job.id] = None
     if job.state == BLOCKED:
         queue.count(BLOCKED, 1)
     elif record.due:

@@ -60,7 +60,7 @@ def settle(shard: "Shard", at: int) -> None:
     """Decide about every job that waited for one that has ended, until nothing more follows."""
     while shard.settling:
         ended_id, state = shard.settling.popleft()
-        for waiting_id in shard.dependents.get(ended_id, ()):
+        for waiting_id in list(shard.dependents.get(ended_id, ())):
             job = shard.index.get(waiting_id)
             if job is None or job.state != BLOCKED or job.detail is None or job.detail.blockers is None:
                 continue

@@ -74,8 +74,8 @@ class Index:
         if at < 0:
             return None
         batch = self._batches[at]
-        position = (job_id - batch.first) // batch.step
-        return (batch, position) if 0 <= position < batch.count else None
+        position, between = divmod(job_id - batch.first, batch.step)
+        return (batch, position) if not between and 0 <= position < batch.count else None
 
     # --- walking ---------------------------------------------------------------------------------
 

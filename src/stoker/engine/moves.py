@@ -128,6 +128,23 @@ def is_due_entry(entry: tuple[int, int, Job | Batch]) -> bool:
     return holder.state == DELAYED and holder.detail is not None and holder.detail.due == due
 
 
+def leave_blocked(shard: "Shard", job: Job) -> None:
+    """A blocked job waits for nobody any more."""
+    detail = job.details()
+    for other in detail.blockers or ():
+        drop_edge(shard, other, job.id)
+    detail.blockers = None
+
+
+def drop_edge(shard: "Shard", other: int, job_id: int) -> None:
+    """The end of `other` no longer concerns the job."""
+    waiting = shard.dependents.get(other)
+    if waiting is not None:
+        waiting.pop(job_id, None)
+        if not waiting:
+            del shard.dependents[other]
+
+
 # --- groups ----------------------------------------------------------------------------------------
 
 

@@ -172,8 +172,11 @@ def serve(shard: "Shard", now: int) -> None:
         if not ready:
             break
         parked: Parked = min((queue.waiters[0] for queue in ready), key=arrival)
-        assert type(parked.command) is c.Pull
-        delivery = dispatch(shard, parked.tenant, parked.command, now)
+        command = parked.command
+        assert type(command) is c.Pull
+        delivery = reread_claim(shard, parked.tenant, command.claim) if command.claim is not None else None
+        if delivery is None:
+            delivery = dispatch(shard, parked.tenant, command, now)
         assert delivery is not None
         shard.answer(parked, delivery)
     for queue in queues:

@@ -7,37 +7,22 @@ changing anything, since later items may be named by earlier ones; then the reco
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from stoker.engine import checks, quick
 from stoker.engine.apply_push import is_plain
-from stoker.engine.edges import BAD, end_dependent, first_failed, is_known, settle, standing
+from stoker.engine.classify import Classifier, Item, refuse_behind, refuse_cycles
+from stoker.engine.edges import end_dependent, first_failed, is_known, settle
 from stoker.engine.ends import cancel_jobs
-from stoker.engine.state import ACTIVE, BLOCKED, CANCELLED, Key, Queue
+from stoker.engine.state import BLOCKED, CANCELLED, Queue
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP, make_id
-from stoker.model.options import Dependency, Options
+from stoker.model.options import Options
 from stoker.model.states import Reason
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
-
-
-class Item(msgspec.Struct):
-    """What will become of one item of a batch."""
-
-    number: int
-    payload: bytes
-    options: Options
-    id: int = 0
-    duplicate_by: r.DuplicateBy | None = None
-    replaces: int = 0
-    extends: bool = False
-    doomed: bool = False
-    """It will end as soon as it is pushed, because a dependency has failed."""
 
 
 def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
@@ -65,8 +50,7 @@ def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
 def push_batch(shard: "Shard", tenant: str, command: c.PushBatch, now: int) -> r.PushedBatch:
     limits = shard.limits
     checks.batch(command.payloads, command.each, limits)
-    if command.each is None:
-        checks.options(command.options, limits)
+    checks.options(command.options, limits)
     if command.request_key is not None:
         checks.key(command.request_key, "request_key", limits)
     queue = shard.queue_for_writing(tenant, command.queue)
@@ -148,7 +132,7 @@ def push_each(
     refuse_whole(refused, atomic)
     items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
     if any(edge.item is not None for item in items for edge in item.options.depends_on):
-        while not _Classifier(shard, queue, items).run(refused):
+        while not Classifier(shard, queue, items).run(refused):
             refuse_whole(refused, atomic)
             items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
         push_items(shard, queue, items, now)
@@ -157,7 +141,7 @@ def push_each(
     while at < len(items):
         run = neighbours(items, at)
         if not shares_record(run[0].options):
-            _Classifier(shard, queue, run).run(refused)
+            Classifier(shard, queue, run).run(refused)
         else:
             for place, item in enumerate(run, shard.sequence + 1):
                 item.id = make_id(place, shard.number)
@@ -213,198 +197,8 @@ def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, 
                 break
         else:
             waiting_for[number] = [edge.item for edge in option.depends_on if edge.item is not None]
-    _refuse_behind(waiting_for, refused)
-    _refuse_cycles(waiting_for, refused)
-
-
-def _refuse_behind(waiting_for: dict[int, list[int]], refused: dict[int, r.Refusal]) -> None:
-    """Items that wait for a refused one are refused too."""
-    behind: dict[int, list[int]] = {}
-    for number, others in waiting_for.items():
-        for other in others:
-            behind.setdefault(other, []).append(number)
-    reached = list(refused)
-    while reached:
-        other = reached.pop()
-        for number in behind.get(other, ()):
-            if number not in refused:
-                refused[number] = r.Refusal("unknown_dependency", f"dependency on item {other}: that item is refused")
-                reached.append(number)
-
-
-def _refuse_cycles(waiting_for: dict[int, list[int]], refused: dict[int, r.Refusal]) -> None:
-    """What is left after taking away, again and again, items that wait for nobody, is on a cycle or behind one."""
-    left = {
-        n: {other for other in others if other in waiting_for} for n, others in waiting_for.items() if n not in refused
-    }
-    behind: dict[int, list[int]] = {}
-    for number, others in left.items():
-        for other in others:
-            behind.setdefault(other, []).append(number)
-    free = [number for number, others in left.items() if not others]
-    while free:
-        done = free.pop()
-        del left[done]
-        for number in behind.get(done, ()):
-            left[number].discard(done)
-            if not left[number]:
-                free.append(number)
-    for number in left:
-        refused[number] = r.Refusal("dependency_cycle", f"item {number} waits for itself through other items")
-
-
-class _Classifier:
-    """Goes through the items of one push with a copy of what the keys would be after each."""
-
-    def __init__(self, shard: "Shard", queue: Queue, items: list[Item]) -> None:
-        self.shard, self.queue, self.items = shard, queue, items
-        self.ended: set[int] = set()
-        """Jobs that items of this push replace."""
-        self.by_number: dict[int, Item] = {}
-        self.by_id: dict[int, Item] = {}
-        self.behind: dict[int, list[Item]] = {}
-        """Who waits for an item, by its number."""
-        for item in items:
-            for edge in item.options.depends_on:
-                if edge.item is not None:
-                    self.behind.setdefault(edge.item, []).append(item)
-        self.custom_ids: dict[str, int] = {}
-        self.debounces: dict[str, int] = {}
-        self.unique_keys: dict[str, int] = {}
-        """0 = freed by an item of this push."""
-        self.next = shard.sequence + 1
-
-    def run(self, refused: dict[int, r.Refusal]) -> bool:
-        """Classify all; false if that showed a circle through a duplicate, whose items are refused then."""
-        for item in self.items:
-            if not self.find_duplicate(item):
-                item.id = make_id(self.next, self.shard.number)
-                self.next += 1
-                self.by_id[item.id] = item
-                self.take_keys(item)
-            self.by_number[item.number] = item
-            if item.duplicate_by is None and self.is_doomed(item):
-                self.doom(item)
-        if self.behind and not self.refuse_circles(refused):
-            return False
-        for item in self.items:
-            if item.options.depends_on:
-                item.options = self.resolved(item.options)
-        return True
-
-    def refuse_circles(self, refused: dict[int, r.Refusal]) -> bool:
-        """An item that waits for a duplicate of itself, or of one that waits for it, would wait for ever."""
-        before = len(refused)
-        waiting_for: dict[int, list[int]] = {}
-        named: dict[int, list[int]] = {}
-        for item in self.items:
-            numbers = named[item.number] = [edge.item for edge in item.options.depends_on if edge.item is not None]
-            if item.duplicate_by is None and item.options.depends_on:
-                ids = [self.by_number[number].id for number in numbers]
-                waiting_for[item.number] = [self.by_id[job_id].number for job_id in ids if job_id in self.by_id]
-        _refuse_cycles(waiting_for, refused)
-        if len(refused) > before:
-            _refuse_behind(named, refused)
-        return len(refused) == before
-
-    def find_duplicate(self, item: Item) -> bool:
-        options, queue = item.options, self.queue
-        if options.custom_id is not None:
-            found = self.holder(options.custom_id, self.custom_ids, queue.custom_ids)
-            if found:
-                item.id, item.duplicate_by = found, "custom_id"
-                return True
-        if options.debounce_id is not None:
-            found = self.holder(options.debounce_id, self.debounces, queue.debounces)
-            if found:
-                item.id, item.duplicate_by = found, "debounce_id"
-                return True
-        if options.unique_key is not None:
-            found = self.holder(options.unique_key, self.unique_keys, queue.unique_keys)
-            if found and (options.on_conflict != "replace" or self.is_active(found)):
-                item.id, item.duplicate_by = found, "unique_key"
-                item.extends = options.on_conflict == "extend"
-                return True
-            item.replaces = found
-            if found:
-                self.ended.add(found)
-                self.free_keys_of_item(found)
-        return False
-
-    @staticmethod
-    def holder(key: str, fresh: dict[str, int], table: dict[str, Key]) -> int:
-        if key in fresh:
-            return fresh[key]
-        return table[key].job if key in table else 0
-
-    def is_active(self, job_id: int) -> bool:
-        job = self.shard.index.get(job_id)
-        return job is not None and job.state == ACTIVE
-
-    def take_keys(self, item: Item) -> None:
-        options = item.options
-        if options.unique_key is not None:
-            self.unique_keys[options.unique_key] = item.id
-        if options.custom_id is not None:
-            self.custom_ids[options.custom_id] = item.id
-        if options.debounce_id is not None and options.debounce_ms:
-            self.debounces[options.debounce_id] = item.id
-
-    def is_doomed(self, item: Item) -> bool:
-        for edge in item.options.depends_on:
-            if edge.on_failure == "continue":
-                continue
-            if edge.item is None:
-                if self.stands_badly(edge.id):
-                    return True
-                continue
-            other = self.by_number.get(edge.item)
-            if other is None:
-                continue
-            if self.stands_badly(other.id):
-                return True
-        return False
-
-    def stands_badly(self, job_id: int) -> bool:
-        if job_id in self.ended:
-            return True
-        if job_id in self.by_id:
-            return self.by_id[job_id].doomed
-        return standing(self.shard, self.queue.tenant, job_id) == BAD
-
-    def doom(self, item: Item) -> None:
-        """It ends at once; its keys are free for the items after it, and those who wait for it end too."""
-        doomed = [item]
-        while doomed:
-            item = doomed.pop()
-            if item.doomed:
-                continue
-            item.doomed = True
-            self.free_keys_of_item(item.id)
-            doomed += [
-                other
-                for other in self.behind.get(item.number, ())
-                if other.number in self.by_number and other.duplicate_by is None and self.is_doomed(other)
-            ]
-
-    def free_keys_of_item(self, job_id: int) -> None:
-        """The job ends during this push: its unique key is free, and its custom id if it is not kept."""
-        holder = self.by_id.get(job_id) or self.shard.index.get(job_id)
-        if holder is None:
-            return
-        options, tables = holder.options, (self.unique_keys, self.queue.unique_keys)
-        if options.unique_key is not None and self.holder(options.unique_key, *tables) == job_id:
-            self.unique_keys[options.unique_key] = 0
-        if options.custom_id is not None and not options.custom_id_ttl_ms:
-            self.custom_ids[options.custom_id] = 0
-
-    def resolved(self, options: Options) -> Options:
-        """Edges to items become edges to ids."""
-        edges = tuple(
-            edge if edge.item is None else Dependency(self.by_number[edge.item].id, edge.on_failure)
-            for edge in options.depends_on
-        )
-        return msgspec.structs.replace(options, depends_on=edges)
+    refuse_behind(waiting_for, refused)
+    refuse_cycles(waiting_for, refused)
 
 
 # --- emitting --------------------------------------------------------------------------------------
@@ -427,9 +221,8 @@ def push_items(shard: "Shard", queue: Queue, items: list[Item], now: int) -> Non
 
 def shares_record(options: Options) -> bool:
     """Whether neighbours with these options can be one record: nothing in them is about one job alone."""
-    return (options.group_id is not None and is_plain(msgspec.structs.replace(options, group_id=None))) or is_plain(
-        options
-    )
+    keys = (options.unique_key, options.custom_id, options.debounce_id)
+    return not options.depends_on and keys == (None, None, None)
 
 
 def push_run(shard: "Shard", queue: Queue, item: Item, payloads: list[bytes], now: int) -> None:

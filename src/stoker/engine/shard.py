@@ -77,7 +77,7 @@ class Shard:
         self.now = 0
         self.tenants: dict[str, Tenant] = {}
         self.index = Index()
-        self.dependents: dict[int, list[int]] = {}
+        self.dependents: dict[int, dict[int, None]] = {}
         """Who waits for a job to end, by its id."""
         self.deadlines = Deadlines()
         self._scope = Scope()
@@ -192,9 +192,12 @@ class Shard:
 
     def park_until(self, parked: Parked) -> None:
         if len(self._parked) >= self._parked_most:  # most were answered long before their time: let them go
+            done = [entry[2] for entry in self._parked if entry[2].done]
             self._parked = [entry for entry in self._parked if not entry[2].done]
             heapify(self._parked)
             self._parked_most = max(SWEEP_MIN, 2 * len(self._parked))
+            for gone in done:
+                self._leave_lines(gone)
         heappush(self._parked, (parked.expires_at, self.number_next(), parked))
         self.deadlines.earliest = min(self.deadlines.earliest, parked.expires_at)
 
@@ -221,36 +224,31 @@ class Shard:
         """Those whose time is over get an empty answer; those who gave up leave nothing behind."""
         while self._parked and self._parked[0][0] <= now:
             parked = heappop(self._parked)[2]
-            if type(parked.command) is c.Pull:
-                self._time_out_pull(parked, parked.command, now)
+            command = parked.command
+            if parked.done:
+                pass
+            elif type(command) is c.Pull:
+                chance = pulling.next_chance(self, parked.tenant, command.queues, now)
+                self.answer(parked, r.Delivery(next_at=chance))
             else:
-                assert type(parked.command) is c.WaitJob
-                self._time_out_wait(parked, parked.command.id, now)
+                assert type(command) is c.WaitJob
+                job = looking.view(self, self.readable(parked.tenant, command.id), now)
+                self.answer(parked, looking.ended(job))
+            self._leave_lines(parked)
 
-    def _time_out_pull(self, parked: Parked, command: c.Pull, now: int) -> None:
-        if not parked.done:
-            chance = pulling.next_chance(self, parked.tenant, command.queues, now)
-            self.answer(parked, r.Delivery(next_at=chance))
-        self._forget_claim_waiter(parked, command.claim)
+    def _leave_lines(self, parked: Parked) -> None:
+        """Somebody who is answered or gone stands in no line any more."""
+        command = parked.command
+        if type(command) is c.WaitJob:
+            drop_waiter(self.job_waiters, command.id, parked)
+            return
+        assert type(command) is c.Pull
+        if command.claim is not None:
+            drop_waiter(self.claim_waiters, (parked.tenant, command.claim), parked)
         owner = self.tenants.get(parked.tenant)
         for name in command.queues:
             if owner is not None and name in owner.queues:
                 self.drop_unknown(owner.queues[name])
-
-    def _time_out_wait(self, parked: Parked, job_id: int, now: int) -> None:
-        waiters = [other for other in self.job_waiters.pop(job_id, ()) if other is not parked]
-        if waiters:
-            self.job_waiters[job_id] = waiters
-        if not parked.done:
-            self.answer(parked, looking.ended(looking.view(self, self.readable(parked.tenant, job_id), now)))
-
-    def _forget_claim_waiter(self, parked: Parked, claim: str | None) -> None:
-        if claim is None:
-            return
-        waiters = self.claim_waiters.pop((parked.tenant, claim), [])
-        left = [other for other in waiters if other is not parked and not other.done]
-        if left:
-            self.claim_waiters[parked.tenant, claim] = left
 
     def _drop_named(self, tenant: str, command: c.Command[Any]) -> None:
         """A refused command leaves no queue behind."""
@@ -292,6 +290,14 @@ class Shard:
         queue = owner.queues.get(name) if owner is not None and type(name) is str else None
         return queue if queue is not None and queue.known else None
 
+    def check_room(self, tenant: str, names: Iterable[str]) -> None:
+        """Refuse new queues beyond what a tenant may have."""
+        owner = self.tenants.get(tenant)
+        known = {name for name, queue in owner.queues.items() if queue.known} if owner is not None else set()
+        most = self.limits.queues_per_tenant_max
+        if len(known.union(names)) > max(most, len(known)):
+            raise errors.LimitExceeded(f"{most} queues are there already: obliterate some, or use fewer names")
+
     def queue_for_writing(self, tenant: str, name: str) -> Queue:
         """The queue, which may be new if the tenant has room for another one."""
         owner = self.tenants.get(tenant)
@@ -301,9 +307,8 @@ class Shard:
             queue = owner.queues.get(name)
             if queue is not None and queue.known:
                 return queue  # its name was checked when it was made
-            most = self.limits.queues_per_tenant_max
-            if len(owner.queues) >= most and sum(queue.known for queue in owner.queues.values()) >= most:
-                raise errors.LimitExceeded(f"{most} queues are there already: obliterate some, or use fewer names")
+            if len(owner.queues) >= self.limits.queues_per_tenant_max:
+                self.check_room(tenant, [name])
         checks.name(name)
         return self.queue(tenant, name)
 
@@ -333,7 +338,7 @@ class Shard:
         if job is not None:
             return job
         found = self.index.find_batch(job_id)
-        return self.member(found) if found is not None and found[0].id_at(found[1]) == job_id else None
+        return self.member(found) if found is not None else None
 
     def readable(self, tenant: str, job_id: int) -> Part:
         part = self.find(job_id) if type(job_id) is int else None
@@ -434,6 +439,14 @@ class Shard:
 
     def settle_edges(self, at: int) -> None:
         settle(self, at)
+
+
+def drop_waiter(table: dict[Any, list[Parked]], key: Any, parked: Parked) -> None:
+    """Take somebody out of a table of waiters."""
+    if key in table:
+        table[key] = [other for other in table[key] if other is not parked and not other.done]
+        if not table[key]:
+            del table[key]
 
 
 def is_claimed(part: Part, name: str) -> bool:

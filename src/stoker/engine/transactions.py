@@ -24,7 +24,7 @@ def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
         checks.number(command.part, "part", 0, 2**53 - 1)
     checks.batch(command.payloads, command.each, limits)
     _check_items(shard, command)
-    shard.queue_for_writing(tenant, command.queue)
+    shard.check_room(tenant, [command.queue])
     found = find(shard, tenant, command.transaction)
     if found is not None and found.outcome is not None:
         raise _over(command.transaction, found)
@@ -53,10 +53,9 @@ def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
 def _check_items(shard: "Shard", command: c.Stage) -> None:
     """All or nothing: a bad item refuses the part. Edges to jobs that are still to come cannot be judged yet."""
     payloads = command.payloads
-    if command.each is None and not command.options.depends_on:
-        checks.options(command.options, shard.limits)
-        if checks.payloads_are_fine(payloads, shard.limits):
-            return
+    checks.options(command.options, shard.limits)
+    if command.each is None and checks.payloads_are_fine(payloads, shard.limits):
+        return
     options = command.each or [command.options] * len(payloads)
     for number, refusal in sorted(refuse_malformed(shard, payloads, options).items()):
         raise errors.BY_CODE[refusal.code](f"item {number}: {refusal.message}; nothing was staged")
@@ -79,6 +78,7 @@ def publish(shard: "Shard", tenant: str, command: c.Publish, now: int) -> r.Tran
                 " nothing was published"
             )
     parts = [part for name in names for part in found.stages[name].parts] if found else []
+    shard.check_room(tenant, [part.queue for part in parts])
     runs: list[tuple[int, int]] = []
     for part in parts:
         queue = shard.queue(tenant, part.queue)

@@ -1,10 +1,25 @@
 """A journal that survives nothing: it keeps the latest records for readers of events, up to a number of bytes."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from stoker.model.replies import Level
-from stoker.records.records import Pushed, Record, Staged
+from stoker.records.records import (
+    Completed,
+    Ended,
+    Failed,
+    Logged,
+    PartialAdded,
+    PayloadUpdated,
+    Pushed,
+    Record,
+    Released,
+    RequestRemembered,
+    Retrying,
+    Staged,
+    Started,
+)
 
 RECORD_BYTES = 256
 """What a record weighs besides its payloads, roughly."""
@@ -27,9 +42,9 @@ class MemoryJournal:
         tail = log.tail
         tail.records.extend(records)
         for record in records:
-            if type(record) is Pushed or type(record) is Staged:
-                payloads = record.payloads
-                tail.payload_bytes += sum(map(len, payloads)) + len(payloads) * JOB_BYTES
+            weigh = BULK.get(type(record))
+            if weigh is not None:
+                tail.payload_bytes += weigh(record)
         if len(tail.records) >= SEGMENT_RECORDS or tail.payload_bytes > log.segment_bytes:
             log.roll()
 
@@ -49,6 +64,38 @@ class MemoryJournal:
 
     def last(self, shard: int) -> int:
         return self._logs[shard].tail.last
+
+
+def _payloads(record: Pushed | Staged) -> int:
+    return sum(map(len, record.payloads)) + len(record.payloads) * JOB_BYTES
+
+
+def _completed(record: Completed) -> int:
+    size = sum(len(run.sizes) * 8 for run in record.runs if type(run.sizes) is list) + len(record.runs) * JOB_BYTES
+    if record.results is not None:
+        size += sum(len(result) for result in record.results if result is not None) + len(record.results) * 8
+    return size
+
+
+def _failure(record: Retrying | Failed) -> int:
+    return len(record.error) + len(record.stack)
+
+
+BULK: dict[type[Record], Callable[[Any], int]] = {
+    Pushed: _payloads,
+    Staged: _payloads,
+    Started: lambda record: len(record.runs) * JOB_BYTES,
+    Completed: _completed,
+    Retrying: _failure,
+    Failed: _failure,
+    PartialAdded: lambda record: len(record.data),
+    PayloadUpdated: lambda record: len(record.payload),
+    Logged: lambda record: len(record.message),
+    RequestRemembered: lambda record: len(record.ids) * 8 + len(record.refused) * JOB_BYTES,
+    Ended: lambda record: len(record.runs) * JOB_BYTES,
+    Released: lambda record: len(record.runs) * JOB_BYTES,
+}
+"""What a record weighs beyond `RECORD_BYTES`, for those that can be large."""
 
 
 class _Segment:

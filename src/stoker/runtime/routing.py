@@ -119,6 +119,7 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
     for shard in shards if command.claim is not None else dict.fromkeys(homes):
         own_queues = [name for name, home in zip(command.queues, homes, strict=True) if home is shard]
         register(shard, parked, own_queues)
+        shard.serve(now)  # finds nothing, but sees when a limit lets the next job go
     return parked
 
 
@@ -203,12 +204,14 @@ def abort(shards: Shards, tenant: str, command: c.Abort, now: int) -> Any:
 def find_job(shards: Shards, tenant: str, command: c.FindJob, now: int) -> Any:
     if command.queue is not None:
         return shards[shard_for(tenant, str(command.queue), len(shards))].execute(tenant, command, now)
-    for shard in shards[:-1]:
+    found: list[r.JobView] = []
+    for shard in shards:
         try:
-            return shard.execute(tenant, command, now)
+            found.append(shard.execute(tenant, command, now))
         except errors.NotFound:
-            continue
-    return shards[-1].execute(tenant, command, now)
+            if shard is shards[-1] and not found:
+                raise
+    return min(found, key=lambda job: job.queue)
 
 
 def list_queues(shards: Shards, tenant: str, command: c.ListQueues, now: int) -> r.Queues:

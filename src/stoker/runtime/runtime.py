@@ -14,6 +14,7 @@ from stoker.journal.contract import Journal
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.events import EventKind
 from stoker.model.ids import SHARDS_MAX
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
@@ -115,6 +116,10 @@ class Runtime:
     def _read_events(self, tenant: str, command: c.ReadEvents, now: int) -> "r.Events | Parked":
         if type(command.shard) is not int or not 0 <= command.shard < len(self.shards):
             raise errors.InvalidRequest(f"no shard {command.shard!r}: they are 0 to {len(self.shards) - 1}")
+        if command.queue is not None:
+            checks.name(command.queue)
+        if command.kinds is not None and not (checks.is_list(command.kinds) and set(map(type, command.kinds)) <= TEXTS):
+            raise errors.InvalidRequest("invalid kinds: expected a list of kinds of events")
         checks.count(command.limit, "limit", self.limits.events_max)
         checks.number(command.after, "after", 0, 2**53 - 1)
         checks.count(command.wait_ms, "wait_ms", self.limits.wait_ms_max, 0)
@@ -151,6 +156,9 @@ class Runtime:
             if page is not None and page.events:
                 parked.done = True
                 self._answer(parked, page)
+
+
+TEXTS = {str, EventKind}
 
 
 def wanted(event: Any, command: c.ReadEvents) -> bool:
