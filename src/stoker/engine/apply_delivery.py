@@ -1,6 +1,6 @@
 """How records about deliveries change the state: started, completed, failed, released, extended, told about."""
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
@@ -267,15 +267,25 @@ def released(shard: "Shard", record: rec.Released) -> None:
 
 
 def extended(shard: "Shard", record: rec.Extended) -> None:
-    for first, count in record.runs:
-        found = shard.index.find_batch(first) if shard.index.get(first) is None else None
-        piece = found[0].slices.find(found[1]) if found else None
-        if piece is not None and piece.span.left == abs(count):
-            _extend(shard, piece, piece, piece.batch.options.timeout_ms, record)
+    pieces = [_slice_of(shard, first) for first, _ in record.runs]
+    jobs = Counter({id(piece): 0 for piece in pieces})
+    for piece, (_, count) in zip(pieces, record.runs, strict=True):
+        jobs[id(piece)] += abs(count)
+    done: set[int] = set()
+    for piece, (first, count) in zip(pieces, record.runs, strict=True):
+        if piece is not None and jobs[id(piece)] == piece.span.left:  # all that is left of it: it stays whole
+            if id(piece) not in done:
+                done.add(id(piece))
+                _extend(shard, piece, piece, piece.batch.options.timeout_ms, record)
             continue
         for job in shard.own_jobs(first, count):
             assert job.detail is not None
             _extend(shard, job.detail, job, job.options.timeout_ms, record)
+
+
+def _slice_of(shard: "Shard", job_id: int) -> Slice | None:
+    found = shard.index.find_batch(job_id) if shard.index.get(job_id) is None else None
+    return found[0].slices.find(found[1]) if found is not None else None
 
 
 def _extend(shard: "Shard", lease: Detail | Slice, holder: Job | Slice, timeout_ms: int, record: rec.Extended) -> None:

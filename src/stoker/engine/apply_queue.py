@@ -98,6 +98,7 @@ def removed(shard: "Shard", record: rec.Removed) -> None:
         run = found[0].ended.find(found[1])
         assert run is not None
         forget(shard, run, abs(count))
+    shard.queue(record.tenant, record.queue).retained.cleaned(len(record.runs))
 
 
 def aged_out(shard: "Shard", record: rec.AgedOut) -> None:

@@ -312,7 +312,7 @@ def claim_parts(shard: "Shard", tenant: str, name: str) -> list[Part]:
     claim = found.claims.get(name) if found else None
     if claim is None:
         raise errors.NotFound(f"claim {name!r} not found: it never held a job, or is forgotten")
-    return shard.claimed_parts(claim, name)
+    return shard.claimed_parts(tenant, claim, name)
 
 
 # --- progress, logs, partial results ---------------------------------------------------------------

@@ -34,12 +34,13 @@ def find_job(shard: "Shard", tenant: str, command: c.FindJob, now: int) -> r.Job
     if command.queue is not None:
         checks.name(command.queue)
     found = shard.tenants.get(tenant)
-    for name, queue in sorted(found.queues.items()) if found else ():
-        key = queue.custom_ids.get(command.custom_id)
-        if key is not None and command.queue in (None, name):
-            job = shard.index.get(key.job)
-            if job is not None:
-                return view(shard, job, now)
+    queues = found.queues if found is not None else {}
+    names = sorted(queues) if command.queue is None else [command.queue]
+    for name in names:
+        key = queues[name].custom_ids.get(command.custom_id) if name in queues else None
+        job = shard.index.get(key.job) if key is not None else None
+        if job is not None:
+            return view(shard, job, now)
     raise errors.NotFound(f"job not found: no readable job has the custom id {command.custom_id!r}")
 
 
@@ -61,7 +62,7 @@ def wait_job(shard: "Shard", tenant: str, command: c.WaitJob, now: int) -> "r.En
     if job.finished_at or not command.wait_ms:
         return ended(job)
     parked = Parked(tenant, command, now + command.wait_ms)
-    shard.job_waiters.setdefault(command.id, []).append(parked)
+    shard.job_waiters.setdefault(command.id, {})[parked] = None
     shard.park_until(parked)
     return parked
 

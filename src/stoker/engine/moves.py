@@ -4,7 +4,7 @@ There is one way into each place and one way out of `active` (`leave_active`), s
 free a slot, a group, a key, a claim or somebody who waits.
 """
 
-from collections import deque
+from bisect import bisect_left
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +162,7 @@ def join_lane(queue: Queue, job: Job) -> None:
     elif job.id < lane[0].id:
         lane.appendleft(job)
     else:
-        group.lane = deque(sorted([*lane, job], key=lambda other: other.id))
+        lane.insert(bisect_left(lane, job.id, key=lambda other: other.id), job)
     offer(queue, group)
 
 

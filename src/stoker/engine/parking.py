@@ -49,7 +49,7 @@ def register(shard: "Shard", parked: Parked, queues: Sequence[str]) -> None:
         shard.dirty.append(queue)
     assert type(parked.command) is c.Pull
     if parked.command.claim is not None:
-        shard.claim_waiters.setdefault((parked.tenant, parked.command.claim), []).append(parked)
+        shard.claim_waiters.setdefault((parked.tenant, parked.command.claim), {})[parked] = None
     shard.park_until(parked)
 
 

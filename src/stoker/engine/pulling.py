@@ -1,6 +1,7 @@
 """Deciding about pulls: who may be taken now, who waits for it, and when the next chance is."""
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from stoker.engine import checks, quick
@@ -104,6 +105,7 @@ def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, n
             record = rec.Started(
                 now, queue.tenant.name, queue.name, token, command.worker, command.lease_ms, command.claim, []
             )
+            shard.records.append(record)  # before anything changes: a torn turn must be seen as one
         lease_until = now + (entry.options.lease_ms if command.lease_ms is None else command.lease_ms)
         if type(entry) is Job:
             part: Part = entry
@@ -122,8 +124,6 @@ def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, n
         record.runs.append(run)
         left -= jobs
         taken += jobs
-    if record is not None:
-        shard.records.append(record)
     return taken
 
 
@@ -155,7 +155,7 @@ def reread_claim(shard: "Shard", tenant: str, name: str) -> r.Delivery | None:
     claim = found.claims.get(name) if found else None
     if claim is None:
         return None
-    runs = [shard.delivered_run(part) for part in shard.claimed_parts(claim, name)]
+    runs = [shard.delivered_run(part) for part in shard.claimed_parts(tenant, claim, name)]
     return r.Delivery(claim.token, runs)
 
 
@@ -164,25 +164,42 @@ def reread_claim(shard: "Shard", tenant: str, name: str) -> r.Delivery | None:
 
 def serve(shard: "Shard", now: int) -> None:
     """Answer waiting pulls for which something has become possible, first come first served over all queues."""
-    queues: dict[Queue, None] = {}
+    touched: dict[Queue, None] = {}
+    line: list[tuple[int, int, Queue]] = []
     while True:
-        queues |= dict.fromkeys(shard.dirty)
+        for queue in shard.dirty:
+            touched[queue] = None
+            stand_in_line(line, queue, now)
         shard.dirty.clear()
-        ready = [queue for queue in queues if first_waiter(queue) and can_deliver(queue, now)]
-        if not ready:
+        if not line:
             break
-        parked: Parked = min((queue.waiters[0] for queue in ready), key=arrival)
-        command = parked.command
-        assert type(command) is c.Pull
-        delivery = reread_claim(shard, parked.tenant, command.claim) if command.claim is not None else None
-        if delivery is None:
-            delivery = dispatch(shard, parked.tenant, command, now)
-        assert delivery is not None
-        shard.answer(parked, delivery)
-    for queue in queues:
+        arrival, _, queue = heappop(line)
+        parked = first_waiter(queue)
+        if parked is not None and parked.arrival == arrival and can_deliver(queue, now):
+            shard.answer(parked, deliver(shard, parked, now))
+        stand_in_line(line, queue, now)
+    for queue in touched:
         if queue.waiters:
             arm_refill(shard, queue, now)
         shard.drop_unknown(queue)
+
+
+def stand_in_line(line: list[tuple[int, int, Queue]], queue: Queue, now: int) -> None:
+    """Enter the first who waits for this queue, if there is something for him."""
+    parked = first_waiter(queue)
+    if parked is not None and can_deliver(queue, now):
+        heappush(line, (parked.arrival, id(queue), queue))
+
+
+def deliver(shard: "Shard", parked: Parked, now: int) -> r.Delivery:
+    """What a waiting pull gets; if another one has made its claim meanwhile, what that claim holds."""
+    command = parked.command
+    assert type(command) is c.Pull
+    delivery = reread_claim(shard, parked.tenant, command.claim) if command.claim is not None else None
+    if delivery is None:
+        delivery = dispatch(shard, parked.tenant, command, now)
+    assert delivery is not None
+    return delivery
 
 
 def first_waiter(queue: Queue) -> Parked | None:
@@ -193,10 +210,6 @@ def first_waiter(queue: Queue) -> Parked | None:
 
 def can_deliver(queue: Queue, now: int) -> bool:
     return capacity(queue, 1, now) > 0 and queue.ready.front() is not None
-
-
-def arrival(parked: Parked) -> int:
-    return parked.arrival
 
 
 def arm_refill(shard: "Shard", queue: Queue, now: int) -> None:

@@ -169,7 +169,7 @@ def neighbours(items: list[Item], at: int) -> list[Item]:
 
 def refuse_malformed(shard: "Shard", payloads: Sequence[bytes], options: Sequence[Options]) -> dict[int, r.Refusal]:
     refused: dict[int, r.Refusal] = {}
-    checked: Options | None = None
+    checked: object = refused  # nothing has been checked yet
     for number, payload in enumerate(payloads):
         try:
             checks.payload(payload, shard.limits)

@@ -53,9 +53,10 @@ def is_simple(options: Options) -> bool:
 
 def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: int) -> r.Pushed:
     """One job for a queue that exists."""
-    shard.sequence = sequence = shard.sequence + 1
+    sequence = shard.sequence + 1
     job_id = sequence << SHARD_BITS | shard.number
     shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, [payload], options))
+    shard.sequence = sequence
     job = Job(job_id, queue, options, payload, now, WAITING)
     shard.index.add(job)
     queue.counts[WAITING] += 1
@@ -82,10 +83,11 @@ def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery 
     job_id, payload, pushed_at, worker = job.id, job.payload, job.pushed_at, command.worker
     lease_ms = options.lease_ms if command.lease_ms is None else command.lease_ms
     until = now + lease_ms
-    shard.token = token = shard.token + 1
+    token = shard.token + 1
     labels = None if options is DEFAULT_OPTIONS else labels_of(options)
     run = rec.Run(job_id, 1, pushed_at, 0, 0, "", len(payload), labels)
     shard.records.append(rec.Started(now, queue.tenant.name, queue.name, token, worker, command.lease_ms, None, [run]))
+    shard.token = token
     job.detail = Detail(1, 0, 0, token, worker, None, now, lease_ms, until, until)
     job.state = ACTIVE
     level.line.popleft()

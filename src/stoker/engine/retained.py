@@ -15,11 +15,13 @@ from stoker.engine.state import GONE, Detail, EndedRun, Job
 Ended = Job | EndedRun
 Policy = tuple[int, int]
 
+SWEEP_MIN = 64
+
 
 class Retained:
     """The ended jobs of one queue."""
 
-    __slots__ = ("_by_serial", "_forget", "_in_heap", "_index", "armed", "lanes", "serial")
+    __slots__ = ("_by_serial", "_cleaned", "_forget", "_in_heap", "_index", "armed", "lanes", "serial")
 
     def __init__(self, index: Index, forget: Callable[[Ended, int], None]) -> None:
         self.lanes: dict[Policy, deque[Ended]] = {}
@@ -30,6 +32,7 @@ class Retained:
         self._in_heap: set[Policy] = set()
         self._index = index
         self._forget = forget
+        self._cleaned = 0
         self.armed: dict[Policy, int] = {}
         """When each lane's oldest is to be looked at."""
 
@@ -95,6 +98,16 @@ class Retained:
                 self._forget(ended, size_of(ended))
                 lane.popleft()
         del self.lanes[policy]
+
+    def cleaned(self, entries: int) -> None:
+        """Entries were forgotten out of turn; when they are many, they are taken out of their lanes."""
+        self._cleaned += entries
+        if self._cleaned > SWEEP_MIN and self._cleaned * 2 > sum(map(len, self.lanes.values())):
+            self._cleaned = 0
+            for lane in self.lanes.values():
+                kept = [ended for ended in lane if not is_gone(ended)]
+                lane.clear()
+                lane.extend(kept)
 
     def oldest(self, policy: Policy) -> Ended | None:
         """The first of a lane that is still readable."""

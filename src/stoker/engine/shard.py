@@ -90,9 +90,9 @@ class Shard:
         """Queues for which something may have become possible that somebody waits for."""
         self.settling: deque[tuple[int, int]] = deque()
         """Jobs that have ended, and how, whose edges are still to be settled."""
-        self.job_waiters: dict[int, list[Parked]] = {}
+        self.job_waiters: dict[int, dict[Parked, None]] = {}
         self.ended_waits: deque[r.Ended] = deque()
-        self.claim_waiters: dict[tuple[str, str], list[Parked]] = {}
+        self.claim_waiters: dict[tuple[str, str], dict[Parked, None]] = {}
         """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
         self.claims_made: list[tuple[str, str]] = []
         self._parked: list[tuple[int, int, Parked]] = []
@@ -370,18 +370,15 @@ class Shard:
         assert part is not None, f"job {job_id} must be there"
         return part
 
-    def claimed_parts(self, claim: Claim, name: str) -> list[Part]:
+    def claimed_parts(self, tenant: str, claim: Claim, name: str) -> list[Part]:
         """The deliveries still held under a claim, in id order."""
         parts: list[Part] = []
         for first, count in claim.runs:
             step = STEP if count > 0 else -STEP
             jobs = range(first, first + step * abs(count), step)
-            found, _ = finishing.held(self, self._claim_tenant(claim, name), jobs, claim.token)
+            found, _ = finishing.held(self, tenant, jobs, claim.token)
             parts += [piece for part in found if is_claimed(part, name) for piece in in_id_order(part)]
         return sorted(parts, key=lowest)
-
-    def _claim_tenant(self, claim: Claim, name: str) -> str:
-        return next(tenant.name for tenant in self.tenants.values() if tenant.claims.get(name) is claim)
 
     def delivered_run(self, part: Part) -> r.Run:
         """A delivery once more, as its pull brought it."""
@@ -441,11 +438,12 @@ class Shard:
         settle(self, at)
 
 
-def drop_waiter(table: dict[Any, list[Parked]], key: Any, parked: Parked) -> None:
+def drop_waiter(table: dict[Any, dict[Parked, None]], key: Any, parked: Parked) -> None:
     """Take somebody out of a table of waiters."""
-    if key in table:
-        table[key] = [other for other in table[key] if other is not parked and not other.done]
-        if not table[key]:
+    waiters = table.get(key)
+    if waiters is not None:
+        waiters.pop(parked, None)
+        if not waiters:
             del table[key]
 
 

@@ -51,8 +51,12 @@ class Span(msgspec.Struct, gc=False):
     def run(self, start: int, stop: int) -> int:
         """Where the run that begins at `start` ends: at the next hole, at `stop` or at the span's own end."""
         stop = min(stop, self.stop)
-        if self.holes:
-            return min((hole for hole in self.holes if start < hole < stop), default=stop)
+        holes = self.holes
+        if holes:
+            end = start + 1  # walked, not searched: all runs of a span together cost no more than its length
+            while end < stop and end not in holes:
+                end += 1
+            return end
         return stop
 
     def runs(self) -> Iterator[tuple[int, int]]:
