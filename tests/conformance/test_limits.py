@@ -100,6 +100,13 @@ def test_a_job_may_depend_on_so_many(make_world: MakeWorld):
     check_refused(world, LimitExceeded, c.Push("q", b"", Options(depends_on=tuple(Dependency(job) for job in ids))))
 
 
+def test_a_batch_may_have_so_many_dependencies(make_world: MakeWorld):
+    world = make_world(limits=Limits(edges_per_batch_max=4))
+    edges = Options(depends_on=tuple(Dependency(job) for job in push_many(world.client, 2)))
+    world.client.push_batch("q", [b""] * 2, edges)
+    check_refused(world, LimitExceeded, c.PushBatch("q", [b""] * 3, edges))
+
+
 def test_a_trace_may_be_so_long(make_world: MakeWorld):
     world = make_world(limits=Limits(trace_chars_max=3))
     push(world.client, trace="abc")

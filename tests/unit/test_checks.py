@@ -24,6 +24,7 @@ TIGHT = Limits(
     tags_max=2,
     tag_chars_max=3,
     depends_on_max=2,
+    edges_per_batch_max=4,
     error_chars_max=6,
     stack_chars_max=7,
     log_lines_max=2,
@@ -54,6 +55,9 @@ def world():
 
 def push(**options: Any) -> c.Command[Any]:
     return c.Push("q", b"", Options(**options))
+
+
+TWO_EDGES = Options(depends_on=(Dependency(JOB),) * 2)
 
 
 REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
@@ -95,6 +99,11 @@ REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
     "tags_max": [(push(tags=("1", "2")), push(tags=("1", "2", "3")))],
     "tag_chars_max": [(push(tags=("123",)), push(tags=("1234",)))],
     "depends_on_max": [(push(depends_on=(Dependency(JOB),) * 2), push(depends_on=(Dependency(JOB),) * 3))],
+    "edges_per_batch_max": [
+        (c.PushBatch("q", [b""] * 2, TWO_EDGES), c.PushBatch("q", [b""] * 3, TWO_EDGES)),
+        (c.PushBatch("q", [b""] * 2, each=[TWO_EDGES] * 2), c.PushBatch("q", [b""] * 3, each=[TWO_EDGES] * 3)),
+        (c.Stage("tx", "b", "q", [b""] * 2, TWO_EDGES), c.Stage("tx", "b", "q", [b""] * 3, TWO_EDGES)),
+    ],
     "message_chars_max": [(c.SetProgress(JOB, 1, "1234"), c.SetProgress(JOB, 1, "12345"))],
     "trace_chars_max": [(push(trace="1" * 9), push(trace="1" * 10))],
     "browse_jobs_max": [(c.Browse(limit=3), c.Browse(limit=4)), (c.ListDead("q", limit=3), c.ListDead("q", limit=4))],

@@ -3,6 +3,9 @@
 One lock guards the runtime; a call is one turn. A call that has to wait sleeps outside the lock until it is
 answered. One of the sleepers is the timekeeper: it wakes at the next deadline of any shard and works it off for all.
 So a broker needs no thread of its own, and where nobody waits nothing has to happen before the next call.
+
+The lock is not reentrant: a signal handler that runs in the middle of a call must not call the broker itself. Let it
+set a flag, or hand the call to another thread.
 """
 
 import asyncio
@@ -15,7 +18,7 @@ import msgspec
 from stoker.engine.parking import Parked
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
-from stoker.model.errors import Closed, InvalidRequest
+from stoker.model.errors import Closed, InvalidRequest, StokerError
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
 from stoker.model.replies import Delivery
@@ -26,6 +29,8 @@ R = TypeVar("R")
 
 NO_REPLY: Any = object()
 CLOSED = "this broker is closed: connect again"
+GRACE_MS = 50
+"""How much later than the timekeeper another sleeper looks, in case the keeper's event loop is busy."""
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +63,8 @@ class LocalBroker:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._slots: dict[int, Slot] = {}
-        self._closed = False
+        self._closed = ""
+        """Why, once it is closed."""
         self._orphans: list[Slot] = []
         self._keeper: Slot | None = None
         self._keeper_until = 0
@@ -70,25 +76,15 @@ class LocalBroker:
             settings.engine,
             settings.limits,
         )
-        # bound once: `with lock` costs three times as much as this pair, on every call
-        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._execute, self._now = self.runtime.execute, self._clock.now_ms
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
-        self._acquire()
-        try:
-            if self._closed:
-                raise Closed(CLOSED)
-            if self._slots:
-                reply = self._turn(tenant, command)
-            else:
-                reply = self._execute(tenant, command, self._now())
+        with self._lock:
+            reply = self._turn(tenant, command)
             if type(reply) is not Parked:
                 return reply  # type: ignore[no-any-return]
             signal = threading.Event()
             slot = self._slots[id(reply)] = Slot(reply, signal.set)
-        finally:
-            self._release()
         try:
             while slot.reply is NO_REPLY:
                 self._clock.wait(signal, self._next_look(slot))
@@ -126,27 +122,38 @@ class LocalBroker:
     def open_again(self) -> bool:
         """One more user of a shared broker, who will close it too; false if it is closed already."""
         with self._lock:
-            self._users += not self._closed
-            return not self._closed
+            if self._closed:
+                return False
+            self._users += 1
+            return True
 
     def close(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users > 0 or self._closed:
-                return
-            self._closed = True
-            for slot in self._slots.values():
-                slot.reply = Closed("the broker was closed while this call waited")
-                self._wake(slot)
-            self.runtime.close()
+            if self._users <= 0 and not self._closed:
+                self._close(CLOSED)
 
     # --- within the lock -------------------------------------------------------------------------
 
+    def _close(self, why: str) -> None:
+        self._closed = why
+        for slot in self._slots.values():
+            if slot.reply is NO_REPLY:
+                slot.reply = Closed(why)
+            self._wake(slot)
+        self.runtime.close()
+
     def _turn(self, tenant: str, command: c.Command[Any]) -> Any:
         if self._closed:
-            raise Closed(CLOSED)
+            raise Closed(self._closed)
         try:
             return self._execute(tenant, command, self._now())
+        except StokerError:
+            raise
+        except BaseException as error:
+            if self.runtime.is_torn:  # an interrupt, or a bug: half a turn must not be built upon
+                self._close(f"the broker stopped because a turn was broken off by {type(error).__name__}")
+            raise
         finally:
             if self._slots:  # a refused command may have let time pass, too
                 self._wake_sleepers()
@@ -157,11 +164,13 @@ class LocalBroker:
             slot.reply = reply
             self._wake(slot)
 
-    def _wake(self, slot: Slot) -> None:
+    def _wake(self, slot: Slot) -> bool:
         try:
             slot.wake()
         except RuntimeError:  # its event loop was closed under it: nobody will ever come for the reply
             self._orphans.append(slot)
+            return False
+        return True
 
     def _wake_sleepers(self) -> None:
         """A deadline may have come up that is earlier than the timekeeper knows of: let it look again."""
@@ -179,29 +188,33 @@ class LocalBroker:
         if self._keeper is slot or self._keeper is None:
             self._keeper = None
             for other in list(self._slots.values()):
-                if other.reply is NO_REPLY:
-                    self._wake(other)
+                if other.reply is NO_REPLY and self._wake(other):
                     break
 
     def _give_back(self, slot: Slot) -> None:
-        """Nobody waits for this reply any more: what it would have brought goes back, as if never pulled."""
+        """Nobody waits for this reply any more: what it would have brought goes back, as if never pulled.
+
+        Not what is under a claim: that can be asked for again, and perhaps already was.
+        """
         slot.parked.give_up()
         self._leave(slot)
-        if isinstance(slot.reply, Delivery) and slot.reply.runs and not self._closed:
+        claimed = type(slot.parked.command) is c.Pull and slot.parked.command.claim is not None
+        if isinstance(slot.reply, Delivery) and slot.reply.runs and not claimed and not self._closed:
             self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token))
 
     # --- waiting ---------------------------------------------------------------------------------
 
     def _next_look(self, slot: Slot) -> int:
-        """How long this sleeper may sleep: the timekeeper until the next deadline, the others until their own end."""
+        """How long this sleeper may sleep: the timekeeper until the next deadline, the others a little longer."""
         with self._lock:
             until = slot.parked.expires_at
             if self._keeper is None:
                 self._keeper = slot
+            next_at = self.runtime.next_at if not self._closed else None
+            grace = 0 if self._keeper is slot else GRACE_MS
+            if next_at is not None:
+                until = min(until, next_at + grace)
             if self._keeper is slot:
-                next_at = self.runtime.next_at if not self._closed else None
-                if next_at is not None:
-                    until = min(until, next_at)
                 self._keeper_until = until
             return until
 

@@ -18,8 +18,9 @@ R = TypeVar("R")
 class AsyncClient:
     """A tenant's handle on a broker."""
 
-    def __init__(self, broker: Broker, tenant: str = "default") -> None:
+    def __init__(self, broker: Broker, tenant: str = "default", *, owner: bool = True) -> None:
         self._broker = broker
+        self._owner = owner
         self.tenant = tenant
 
     async def __aenter__(self) -> "AsyncClient":
@@ -31,12 +32,14 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the broker. Waiting calls are answered with `closed`."""
-        self._broker.close()
+        """Close the broker: waiting calls are answered with `closed`. A second call does nothing."""
+        if self._owner:
+            self._owner = False
+            self._broker.close()
 
     def as_tenant(self, tenant: str) -> "AsyncClient":
-        """A second handle on the same broker, for another tenant."""
-        return AsyncClient(self._broker, tenant)
+        """A second handle on the same broker, for another tenant. It is closed with the first one."""
+        return AsyncClient(self._broker, tenant, owner=False)
 
     async def execute(self, command: c.Command[R]) -> R:
         """Carry out any command of the contract."""

@@ -271,12 +271,11 @@ def extended(shard: "Shard", record: rec.Extended) -> None:
     jobs = Counter({id(piece): 0 for piece in pieces})
     for piece, (_, count) in zip(pieces, record.runs, strict=True):
         jobs[id(piece)] += abs(count)
-    done: set[int] = set()
+    whole = {id(piece): piece for piece in pieces if piece is not None and jobs[id(piece)] == piece.span.left}
+    for piece in whole.values():  # all that is left of a slice: it stays one
+        _extend(shard, piece, piece, piece.batch.options.timeout_ms, record)
     for piece, (first, count) in zip(pieces, record.runs, strict=True):
-        if piece is not None and jobs[id(piece)] == piece.span.left:  # all that is left of it: it stays whole
-            if id(piece) not in done:
-                done.add(id(piece))
-                _extend(shard, piece, piece, piece.batch.options.timeout_ms, record)
+        if id(piece) in whole:
             continue
         for job in shard.own_jobs(first, count):
             assert job.detail is not None

@@ -1,5 +1,7 @@
 """How records about new jobs change the state: pushes, remembered requests, extended keys."""
 
+from collections.abc import Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
@@ -126,7 +128,12 @@ def hold_unique_key(shard: "Shard", queue: Queue, key: str, job_id: int, expires
 def request_remembered(shard: "Shard", record: rec.RequestRemembered) -> None:
     queue = shard.queue(record.tenant, record.queue)
     refused = {item: Refusal(code, message) for item, code, message in record.refused}
-    reply = PushedBatch(record.ids, refused, dict(record.duplicates))  # type: ignore[arg-type]
+    first, jobs = record.ids[0], len(record.ids)
+    ids: Sequence[int] = range(first, first + jobs * STEP, STEP)
+    if record.ids != list(ids):
+        ids = tuple(record.ids)
+    # frozen, because every later sender of the request gets this very reply
+    reply = PushedBatch(ids, MappingProxyType(refused), MappingProxyType(dict(record.duplicates)))  # type: ignore[arg-type]
     queue.requests[record.key] = Request(reply, record.expires_at)
     shard.deadlines.arm(record.expires_at, kinds.KEY, (queue, "requests", record.key))
 

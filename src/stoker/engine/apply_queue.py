@@ -114,6 +114,7 @@ def keys_forgotten(shard: "Shard", record: rec.KeysForgotten) -> None:
     queue = shard.queue(record.tenant, record.queue)
     for table, key in record.keys:
         getattr(queue, table).pop(key, None)
+    shard.drop_unknown(queue)
 
 
 APPLY: Appliers = {

@@ -30,13 +30,13 @@ _name = NAME_PATTERN.fullmatch
 def name(value: object, what: str = "queue") -> None:
     if type(value) is not str or _name(value) is None:
         raise errors.InvalidRequest(
-            f"invalid {what} name {_short(value)}: 1 to 256 characters out of A-Z a-z 0-9 _ . : - are allowed"
+            f"invalid {what} name {short(value)}: 1 to 256 characters out of A-Z a-z 0-9 _ . : - are allowed"
         )
 
 
 def number(value: object, what: str, low: int, high: int) -> None:
     if type(value) is not int or not low <= value <= high:
-        raise errors.InvalidRequest(f"invalid {what} {_short(value)}: expected a whole number from {low} to {high}")
+        raise errors.InvalidRequest(f"invalid {what} {short(value)}: expected a whole number from {low} to {high}")
 
 
 def duration(value: object, what: str, low: int = 0) -> None:
@@ -52,7 +52,7 @@ def count(value: object, what: str, high: int, low: int = 1) -> None:
 
 def text(value: object, what: str, most: int, least: int = 0) -> None:
     if type(value) is not str or len(value) < least:
-        raise errors.InvalidRequest(f"invalid {what} {_short(value)}: expected a text of at least {least} characters")
+        raise errors.InvalidRequest(f"invalid {what} {short(value)}: expected a text of at least {least} characters")
     if len(value) > most:
         raise errors.LimitExceeded(f"{what} has {len(value)} characters, the limit is {most}")
     try:
@@ -67,12 +67,12 @@ def key(value: object, what: str, limits: Limits) -> None:
 
 def flag(value: object, what: str) -> None:
     if type(value) is not bool:
-        raise errors.InvalidRequest(f"invalid {what} {_short(value)}: expected true or false")
+        raise errors.InvalidRequest(f"invalid {what} {short(value)}: expected true or false")
 
 
 def choice(value: object, what: str, allowed: object) -> None:
     if value not in get_args(allowed):
-        raise errors.InvalidRequest(f"invalid {what} {_short(value)}: expected one of {', '.join(get_args(allowed))}")
+        raise errors.InvalidRequest(f"invalid {what} {short(value)}: expected one of {', '.join(get_args(allowed))}")
 
 
 def payload(value: object, limits: Limits, what: str = "payload", most: int | None = None) -> None:
@@ -85,20 +85,38 @@ def payload(value: object, limits: Limits, what: str = "payload", most: int | No
         )
 
 
+NOT_PAYLOADS: tuple[type, ...] = (range,)
+"""Lists that cannot hold payloads, however long they claim to be."""
+
+
 def payloads_are_fine(values: Sequence[bytes], limits: Limits) -> bool:
     """A quick look at a whole batch; `payload` tells for each what is wrong."""
     return set(map(type, values)) == {bytes} and max(map(len, values)) <= limits.payload_bytes_max
 
 
 def batch(values: Sequence[bytes], each: Sequence[Options] | None, limits: Limits) -> None:
+    if not is_list(values) or isinstance(values, NOT_PAYLOADS):
+        raise errors.InvalidRequest(f"invalid payloads {short(values)}: expected a list of bytes")
     if not values:
         raise errors.InvalidRequest("an empty batch: send at least one job")
     if len(values) > limits.batch_jobs_max:
         raise errors.LimitExceeded(
             f"a batch of {len(values)} jobs is over the limit of {limits.batch_jobs_max}: split it"
         )
-    if each is not None and len(each) != len(values):
-        raise errors.InvalidRequest(f"{len(values)} payloads but {len(each)} options: send one for each, or none")
+    if each is not None and (not is_list(each) or len(each) != len(values)):
+        raise errors.InvalidRequest(f"{len(values)} payloads: send one Options for each of them in `each`, or none")
+
+
+def edges(count: int, each: Sequence[Options] | None, shared: Options, limits: Limits) -> None:
+    """How many edges a batch has in all."""
+    if each is None:
+        total = count * len(shared.depends_on)
+    else:
+        total = sum(len(one.depends_on) for one in each if type(one) is Options and type(one.depends_on) is tuple)
+    if total > limits.edges_per_batch_max:
+        raise errors.LimitExceeded(
+            f"a batch with {total} dependencies is over the limit of {limits.edges_per_batch_max}: split it"
+        )
 
 
 def is_list(values: object) -> bool:
@@ -196,7 +214,7 @@ def _depends_on(value: Any, what: str, limits: Limits) -> None:
         raise errors.LimitExceeded(f"{len(value)} dependencies are over the limit of {limits.depends_on_max}")
     for edge in value:
         if type(edge) is not Dependency:
-            raise errors.InvalidRequest(f"invalid dependency {_short(edge)}: expected Dependency(id)")
+            raise errors.InvalidRequest(f"invalid dependency {short(edge)}: expected Dependency(id)")
         choice(edge.on_failure, "on_failure", DependencyPolicy)
         if edge.item is None:
             number(edge.id, "dependency id", 0, INT_MAX)
@@ -241,6 +259,10 @@ _CHECKS: dict[str, Check] = {
 _RULES = [(getattr(DEFAULT_OPTIONS, field), field, _CHECKS[field]) for field in Options.__struct_fields__]
 
 
-def _short(value: Any) -> str:
-    shown = ascii(value)
+def short(value: Any) -> str:
+    """A value in a message, whatever it is: never long, never raising."""
+    try:
+        shown = ascii(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list of lists of lists ...
+        return f"({type(value).__name__})"
     return shown if len(shown) <= 80 else shown[:77] + "..."

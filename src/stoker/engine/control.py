@@ -214,7 +214,9 @@ def clean(shard: "Shard", tenant: str, command: c.Clean, now: int) -> r.Ids:
     try:
         state = STATES.index(State(command.state))
     except ValueError as error:
-        raise errors.InvalidRequest(f"unknown state {command.state!r}: expected one of {', '.join(STATES)}") from error
+        raise errors.InvalidRequest(
+            f"unknown state {checks.short(command.state)}: expected one of {', '.join(STATES)}"
+        ) from error
     if state == ACTIVE:
         raise errors.InvalidRequest("active jobs cannot be cleaned: cancel them, or let their leases end")
     queue = shard.known_queue(tenant, command.queue)

@@ -355,7 +355,7 @@ def held_or_raise(shard: "Shard", tenant: str, job_id: int, token: int | None) -
     check_settling(shard, (job_id,), token)
     part, code = _held_one(shard, tenant, job_id, token)
     if part is None:
-        raise errors.BY_CODE[code](f"job {job_id}: {REFUSED[code]}")
+        raise errors.BY_CODE[code](f"job {checks.short(job_id)}: {REFUSED[code]}")
     return part.queue
 
 

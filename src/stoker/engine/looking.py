@@ -164,7 +164,7 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
     if command.queue is not None:
         checks.name(command.queue)
     if command.state is not None and command.state not in STATES:
-        raise errors.InvalidRequest(f"unknown state {command.state!r}: expected one of {', '.join(STATES)}")
+        raise errors.InvalidRequest(f"unknown state {checks.short(command.state)}: expected one of {', '.join(STATES)}")
     found: list[r.JobView] = []
     looked, last = 0, command.after
 

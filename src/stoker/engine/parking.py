@@ -7,6 +7,8 @@ through the shard's effects. A pull over queues of several shards is parked in e
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from stoker.model import commands as c
 
 if TYPE_CHECKING:
@@ -33,9 +35,14 @@ class Parked:
 
 def park(shard: "Shard", tenant: str, command: c.Pull, now: int) -> Parked:
     """Let a pull wait in each of its queues."""
-    parked = Parked(tenant, command, now + command.wait_ms)
+    parked = Parked(tenant, kept(command), now + command.wait_ms)
     register(shard, parked, command.queues)
     return parked
+
+
+def kept(command: c.Pull) -> c.Pull:
+    """The command as it is now, whatever its sender does with the list of queues while it waits."""
+    return msgspec.structs.replace(command, queues=tuple(command.queues))
 
 
 def register(shard: "Shard", parked: Parked, queues: Sequence[str]) -> None:

@@ -51,6 +51,7 @@ def push_batch(shard: "Shard", tenant: str, command: c.PushBatch, now: int) -> r
     limits = shard.limits
     checks.batch(command.payloads, command.each, limits)
     checks.options(command.options, limits)
+    checks.edges(len(command.payloads), command.each, command.options, limits)
     if command.request_key is not None:
         checks.key(command.request_key, "request_key", limits)
     queue = shard.queue_for_writing(tenant, command.queue)

@@ -253,8 +253,12 @@ class Shard:
     def _drop_named(self, tenant: str, command: c.Command[Any]) -> None:
         """A refused command leaves no queue behind."""
         owner, name = self.tenants.get(tenant), getattr(command, "queue", None)
-        if owner is not None and type(name) is str and name in owner.queues:
+        if owner is None:
+            return
+        if type(name) is str and name in owner.queues:
             self.drop_unknown(owner.queues[name])
+        if not (owner.queues or owner.claims or owner.transactions or any(owner.scope.totals)):
+            del self.tenants[tenant]
 
     def drop_unknown(self, queue: Queue) -> None:
         """A queue that only waiting pulls have named is forgotten with the last of them."""
@@ -343,7 +347,9 @@ class Shard:
     def readable(self, tenant: str, job_id: int) -> Part:
         part = self.find(job_id) if type(job_id) is int else None
         if part is None or part.queue.tenant.name != tenant:
-            raise errors.NotFound(f"job {job_id!r} not found: it never was, is forgotten, or belongs to somebody else")
+            raise errors.NotFound(
+                f"job {checks.short(job_id)} not found: it never was, is forgotten, or belongs to somebody else"
+            )
         return part
 
     def live(self, tenant: str, job_id: int, verb: str) -> Part:

@@ -54,6 +54,7 @@ def _check_items(shard: "Shard", command: c.Stage) -> None:
     """All or nothing: a bad item refuses the part. Edges to jobs that are still to come cannot be judged yet."""
     payloads = command.payloads
     checks.options(command.options, shard.limits)
+    checks.edges(len(payloads), command.each, command.options, shard.limits)
     if command.each is None and checks.payloads_are_fine(payloads, shard.limits):
         return
     options = command.each or [command.options] * len(payloads)

@@ -39,6 +39,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """As long as a name."""
     depends_on_max: int = 10_000
     """A fan-in of a whole batch; wider joins go through an intermediate job."""
+    edges_per_batch_max: int = 20_000
+    """Each is judged in the same turn; a wider graph is pushed in several batches."""
     error_chars_max: int = 16_384
     """Longer errors are cut, not refused: a failing job must always be able to say that it failed."""
     stack_chars_max: int = 65_536

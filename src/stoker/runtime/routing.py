@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import finishing, pulling, transactions
-from stoker.engine.parking import Parked, register
+from stoker.engine import checks, finishing, pulling, transactions
+from stoker.engine.parking import Parked, kept, register
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
@@ -24,10 +24,12 @@ def execute(shards: Shards, tenant: str, command: c.Command[Any], now: int) -> A
     """Carry out a command on the shards that it concerns."""
     for shard in shards:
         shard.advance(now)
+    queue = getattr(command, "queue", None)
+    if queue is not None:
+        checks.name(queue)
     special = SPECIAL.get(type(command))
     if special is not None:
         return special(shards, tenant, command, now)
-    queue = getattr(command, "queue", None)
     if queue is not None:
         return shards[shard_for(tenant, str(queue), len(shards))].execute(tenant, command, now)
     if hasattr(command, "id"):
@@ -88,6 +90,8 @@ def merge(replies: Sequence[Any]) -> Any:
 def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
     """One token for all: every shard gives out the number after the highest of any."""
     pulling.check_pull(shards[0], command)
+    for name in command.queues:
+        checks.name(name)
     if command.claim is not None:
         found = [pulling.reread_claim(shard, tenant, command.claim) for shard in shards]
         claimed = [delivery for delivery in found if delivery is not None]
@@ -115,7 +119,7 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
             pulling.next_chance(shard, tenant, [name], now) for name, shard in zip(command.queues, homes, strict=True)
         ]
         return r.Delivery(next_at=min((at for at in chances if at is not None), default=None))
-    parked = Parked(tenant, command, now + command.wait_ms)
+    parked = Parked(tenant, kept(command), now + command.wait_ms)
     for shard in shards if command.claim is not None else dict.fromkeys(homes):
         own_queues = [name for name, home in zip(command.queues, homes, strict=True) if home is shard]
         register(shard, parked, own_queues)
@@ -166,7 +170,7 @@ def claim(shards: Shards, tenant: str, command: Any, now: int) -> Any:
 
 def stage(shards: Shards, tenant: str, command: c.Stage, now: int) -> Any:
     """Each queue's part lies in its own shard; numbers of parts and jobs count over all of them."""
-    home = shards[shard_for(tenant, str(command.queue), len(shards))]
+    home = shards[shard_for(tenant, command.queue, len(shards))]
     found = [transactions.find(shard, tenant, command.transaction) for shard in shards if shard is not home]
     others = [state.stages[command.stage] for state in found if state is not None and command.stage in state.stages]
     if command.part is not None and any(command.part in stage.numbers for stage in others):
@@ -231,10 +235,16 @@ def browse(shards: Shards, tenant: str, command: c.Browse, now: int) -> Any:
     if command.queue is not None:
         return shards[shard_for(tenant, str(command.queue), len(shards))].execute(tenant, command, now)
     pages: list[r.Page] = each(shards, tenant, command, now)
-    jobs = sorted((job for page in pages for job in page.jobs), key=lambda job: job.id, reverse=not command.ascending)
-    more = len(jobs) > command.limit or any(page.next_after is not None for page in pages)
-    jobs = jobs[: command.limit]
-    return r.Page(jobs, jobs[-1].id if more and jobs else None)
+    sign = 1 if command.ascending else -1
+    jobs = sorted((job for page in pages for job in page.jobs), key=lambda job: job.id * sign)
+    # no further than the shard that has looked least far: beyond it there may be jobs that nobody has seen yet
+    seen = min((page.next_after * sign for page in pages if page.next_after is not None), default=None)
+    if seen is not None:
+        jobs = [job for job in jobs if job.id * sign <= seen]
+    if len(jobs) > command.limit:
+        jobs = jobs[: command.limit]
+        return r.Page(jobs, jobs[-1].id)
+    return r.Page(jobs, None if seen is None else seen * sign)
 
 
 SPECIAL: dict[type[Any], Any] = {

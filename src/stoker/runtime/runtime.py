@@ -14,12 +14,13 @@ from stoker.journal.contract import Journal
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.events import EventKind
 from stoker.model.ids import SHARDS_MAX
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
 from stoker.records.events import events_of
-from stoker.runtime import routing
+from stoker.runtime import routing, shapes
+
+TENANTS_CHECKED_MAX = 10_000
 
 
 class Runtime:
@@ -43,22 +44,30 @@ class Runtime:
         self._tenants: set[str] = set()
         """Names that have been checked."""
         self._answer = answer
-        self._readers: list[Parked] = []
-        """Commands that wait for events."""
+        self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
+        """Commands that wait for events of a shard and a tenant, with the position up to which there was nothing."""
 
     def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """One turn with one command: its reply, or a `Parked` that will be answered later."""
-        if tenant not in self._tenants:
+        if type(tenant) is not str or tenant not in self._tenants:
             checks.name(tenant, "tenant")
+            if len(self._tenants) >= TENANTS_CHECKED_MAX:
+                self._tenants.clear()
             self._tenants.add(tenant)
         only = self._only
         try:
+            if type(command) not in shapes.QUICK:
+                shapes.check(command)
             if only is None or type(command) is c.ReadEvents:
                 reply = self._execute_any(tenant, command, now)
             else:
                 reply = only.execute(tenant, command, now)
         except errors.Refused:
             self.commit()  # time may have passed before the refusal
+            raise
+        except Exception:
+            if not self.is_torn:
+                shapes.check(command)  # says which field was malformed, if that was the cause
             raise
         if only is None or only.effects or self._readers:
             self.commit()
@@ -77,30 +86,38 @@ class Runtime:
         for shard in self.shards:
             shard.advance(now)
         self.commit()
-        for parked in [parked for parked in self._readers if parked.done or parked.expires_at <= now]:
-            self._readers.remove(parked)
-            if not parked.done:
-                assert type(parked.command) is c.ReadEvents
-                parked.done = True
-                self._answer(parked, self._page(parked.tenant, parked.command))
+        for place, readers in list(self._readers.items()):
+            for parked, after in [(one, after) for one, after in readers.items() if one.done or one.expires_at <= now]:
+                self._leave(place, parked)
+                if not parked.done:
+                    self._answer_reader(parked, r.Events([], after, self.journal.lowest(place[0])))
 
     def commit(self) -> None:
         """Journal what happened in this turn, then let the answers to waiting commands out."""
         for shard in self.shards:
             if shard.records:
                 self.journal.append(shard.number, shard.records)
+                tenants = {record.tenant for record in shard.records} if self._readers else ()  # type: ignore[attr-defined]
                 shard.records.clear()
-                if self._readers:
-                    self._wake_readers()
+                for tenant in tenants:
+                    self._wake_readers((shard.number, tenant))
             if shard.effects:
                 for parked, reply in shard.take_effects():
                     self._answer(parked, reply)
 
     @property
+    def is_torn(self) -> bool:
+        """Whether a turn was broken off in the middle: something was recorded, perhaps half applied, and not journaled.
+
+        Nothing changes before it is recorded, so an exception that leaves no record behind has done no harm.
+        """
+        return any(shard.records for shard in self.shards)
+
+    @property
     def next_at(self) -> int | None:
         """When to come back, at the latest."""
         times = [at for shard in self.shards if (at := shard.next_at) is not None]
-        times += [parked.expires_at for parked in self._readers]
+        times += [parked.expires_at for readers in self._readers.values() for parked in readers]
         return min(times, default=None)
 
     def shard_stats(self, now: int) -> list[r.Stats]:
@@ -115,25 +132,23 @@ class Runtime:
 
     def _read_events(self, tenant: str, command: c.ReadEvents, now: int) -> "r.Events | Parked":
         if type(command.shard) is not int or not 0 <= command.shard < len(self.shards):
-            raise errors.InvalidRequest(f"no shard {command.shard!r}: they are 0 to {len(self.shards) - 1}")
+            raise errors.InvalidRequest(f"no shard {checks.short(command.shard)}: they are 0 to {len(self.shards) - 1}")
         if command.queue is not None:
             checks.name(command.queue)
-        if command.kinds is not None and not (checks.is_list(command.kinds) and set(map(type, command.kinds)) <= TEXTS):
-            raise errors.InvalidRequest("invalid kinds: expected a list of kinds of events")
         checks.count(command.limit, "limit", self.limits.events_max)
         checks.number(command.after, "after", 0, 2**53 - 1)
         checks.count(command.wait_ms, "wait_ms", self.limits.wait_ms_max, 0)
         self.advance(now)
-        page = self._page(tenant, command)
+        page = self._page(tenant, command, command.after)
         if page.events or not command.wait_ms:
             return page
         parked = Parked(tenant, command, now + command.wait_ms)
-        self._readers.append(parked)
+        self._readers.setdefault((command.shard, tenant), {})[parked] = page.next_after
         return parked
 
-    def _page(self, tenant: str, command: c.ReadEvents) -> r.Events:
+    def _page(self, tenant: str, command: c.ReadEvents, after: int) -> r.Events:
         """The tenant's events after a position: whole records, until the limit is reached."""
-        number, after = command.shard, command.after
+        number = command.shard
         found: list[Any] = []
         while len(found) < command.limit:
             records = self.journal.read(number, after, command.limit)
@@ -141,27 +156,32 @@ class Runtime:
                 break
             for sequence, record in records:
                 after = sequence
-                if record.tenant == tenant:  # type: ignore[attr-defined]
-                    found += [event for event in events_of(number, sequence, record) if wanted(event, command)]
+                if record.tenant == tenant and command.queue in (None, getattr(record, "queue", None)):  # type: ignore[attr-defined]
+                    events = events_of(number, sequence, record)
+                    found += [event for event in events if command.kinds is None or event.kind in command.kinds]
                 if len(found) >= command.limit:
                     break
         return r.Events(found, after, self.journal.lowest(number))
 
-    def _wake_readers(self) -> None:
-        for parked in list(self._readers):
+    def _wake_readers(self, place: tuple[int, str]) -> None:
+        """Something happened to a tenant in a shard: look on from where each of its readers has looked."""
+        for parked, after in list(self._readers.get(place, {}).items()):
             assert type(parked.command) is c.ReadEvents
-            page = self._page(parked.tenant, parked.command) if not parked.done else None
-            if parked.done or (page is not None and page.events):
-                self._readers.remove(parked)
-            if page is not None and page.events:
-                parked.done = True
-                self._answer(parked, page)
+            if parked.done:
+                self._leave(place, parked)
+                continue
+            page = self._page(parked.tenant, parked.command, after)
+            if page.events:
+                self._leave(place, parked)
+                self._answer_reader(parked, page)
+            else:
+                self._readers[place][parked] = page.next_after
 
+    def _leave(self, place: tuple[int, str], parked: Parked) -> None:
+        del self._readers[place][parked]
+        if not self._readers[place]:
+            del self._readers[place]
 
-TEXTS = {str, EventKind}
-
-
-def wanted(event: Any, command: c.ReadEvents) -> bool:
-    if command.queue is not None and event.queue != command.queue:
-        return False
-    return command.kinds is None or event.kind in command.kinds
+    def _answer_reader(self, parked: Parked, page: r.Events) -> None:
+        parked.done = True
+        self._answer(parked, page)

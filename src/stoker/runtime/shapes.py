@@ -1,0 +1,57 @@
+"""Whether a command has the shape that its types promise.
+
+The commands that make the speed are checked by their own deciders, field by field; all others are held against
+their annotations here. Should something malformed get past the deciders' checks and raise, the same comparison finds
+the field that was wrong, so that a caller never sees an exception from the inside.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from stoker.engine.checks import is_list, short
+from stoker.model import commands as c
+from stoker.model.errors import InvalidRequest
+
+QUICK = (c.Push, c.PushBatch, c.Pull, c.Ack, c.Fail, c.Release, c.Extend)
+"""Checked by their deciders: a comparison with the annotations would cost as much as the work."""
+
+_HINTS: dict[type, dict[str, Any]] = {kind: get_type_hints(kind) for kind in c.ALL}
+
+
+def check(command: Any) -> None:
+    """Refuse a command that is not what it says."""
+    hints = _HINTS.get(type(command))
+    if hints is None:
+        raise InvalidRequest(f"unknown command {type(command).__name__}: the commands are in stoker.model.commands")
+    for field, hint in hints.items():
+        value = getattr(command, field)
+        if not fits(value, hint):
+            raise InvalidRequest(f"invalid {field} {short(value)} in {type(command).__name__}: expected {told(hint)}")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is Literal:
+        return type(value) is str and value in inner
+    if origin is not None and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
+    if origin is not None and issubclass(origin, Sequence):
+        if type(value) is range:
+            return inner[0] is int and abs(value.stop - value.start) < 1 << 62
+        return is_list(value) and all(fits(one, inner[0]) for one in value)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return isinstance(value, str) and value in [member.value for member in hint]
+    return type(value) is hint or (hint is None and value is None)
+
+
+def told(hint: Any) -> str:
+    """A type in words."""
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(told(one) for one in get_args(hint))
+    if hint is NoneType:
+        return "None"
+    return getattr(hint, "__name__", str(hint)) if not get_args(hint) else str(hint).replace("collections.abc.", "")
