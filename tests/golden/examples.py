@@ -56,11 +56,11 @@ UP = rec.Run(128, 3, AT - 900, 1, AT - 300, "worker-2", [1, 2, 300])
 DOWN = rec.Run(512, -2, AT - 900, 0, 0, "", 4)
 
 RECORDS: tuple[rec.Record, ...] = (
-    rec.Pushed(AT, T, Q, 64, [b"one", b"", b"\x00\xff"], EVERYTHING_SET, AT + 1_500),
+    rec.Pushed(AT, T, Q, 64, (b"one", b"", b"\x00\xff"), EVERYTHING_SET, AT + 1_500),
     rec.RequestRemembered(AT, T, Q, "send-1", [64, 0, 128], [(1, "invalid", "bad")], [(2, "custom_id")], AT + 9),
     rec.KeyExtended(AT, T, Q, "order-7", AT + 3_000),
-    rec.Started(AT, T, Q, 41, "worker-1", 20_000, "claim-1", [ONE, DOWN]),
-    rec.Completed(AT, T, Q, [ONE, UP, DOWN], [b"done", None, b"", None, b"x", None]),
+    rec.Started(AT, T, Q, 41, "worker-1", 20_000, "claim-1", (ONE, DOWN)),
+    rec.Completed(AT, T, Q, (ONE, UP, DOWN), [b"done", None, b"", None, b"x", None]),
     rec.Retrying(AT, T, Q, ONE, "failed", AT + 2_000, "broken", "OSError", "line 1"),
     rec.Failed(AT, T, Q, ONE, "max_attempts_exceeded", "broken", "OSError", "line 1", "failed"),
     rec.Ended(AT, T, Q, 6, "drained", [UP, DOWN]),

@@ -148,7 +148,7 @@ def test_a_start_counts_its_own_attempt():
 
 def test_a_push_says_what_readers_group_by():
     options = Options(priority=5, tags=("red",), group_id="g", trace="t", parent_id=9)
-    (event,) = events(rec.Pushed(AT, "acme", "mail", STEP, [b"four"], options, AT + 9))
+    (event,) = events(rec.Pushed(AT, "acme", "mail", STEP, (b"four",), options, AT + 9))
     assert (event.pushed_at, event.due, event.payload_bytes) == (AT, AT + 9, 4)
     assert (event.priority, event.tags, event.group_id, event.trace, event.parent_id) == (5, ("red",), "g", "t", 9)
 

@@ -16,7 +16,7 @@ def note(number: int) -> Record:
 
 
 def load(number: int, size: int) -> Record:
-    return Pushed(number, "acme", "q", 64, [b"x" * size])
+    return Pushed(number, "acme", "q", 64, (b"x" * size,))
 
 
 def numbers(journal: MemoryJournal, after: int, limit: int, shard: int = 0) -> list[int]:

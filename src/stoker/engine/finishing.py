@@ -155,7 +155,7 @@ def complete(
         found = None
         if results is not None:
             found = [results.get(job_id) for part in own for job_id in part.ids]
-        runs = [run_of(part) for part in own]
+        runs = tuple(run_of(part) for part in own)
         count += sum(abs(run.count) for run in runs)
         shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found))
     if shard.settling:

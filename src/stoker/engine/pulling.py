@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from stoker.engine import checks, quick
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_delivery import start_job, start_run
@@ -96,6 +98,7 @@ def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, n
     left = most if queue.is_free else capacity(queue, most, now)
     taken = 0
     record: rec.Started | None = None
+    runs: list[rec.Run] = []
     while left:
         front = queue.ready.front_run(left)
         if front is None:
@@ -103,7 +106,7 @@ def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, n
         entry, jobs = front
         if record is None:
             record = rec.Started(
-                now, queue.tenant.name, queue.name, token, command.worker, command.lease_ms, command.claim, []
+                now, queue.tenant.name, queue.name, token, command.worker, command.lease_ms, command.claim, ()
             )
             shard.records.append(record)  # before anything changes: a torn turn must be seen as one
         lease_until = now + (entry.options.lease_ms if command.lease_ms is None else command.lease_ms)
@@ -121,9 +124,11 @@ def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, n
         delivered.append(
             r.Run(queue.name, part.ids, payloads, entry.options, run.attempt + 1, run.pushed_at, lease_until)
         )
-        record.runs.append(run)
+        runs.append(run)
         left -= jobs
         taken += jobs
+    if record is not None:
+        shard.records[-1] = msgspec.structs.replace(record, runs=tuple(runs))
     return taken
 
 

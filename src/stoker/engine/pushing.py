@@ -38,7 +38,7 @@ def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
     if simple and queue.known:
         return quick.push(shard, queue, payload, options, now)
     if is_plain(options):
-        return r.Pushed(push_plain(shard, queue, [payload], options, now))
+        return r.Pushed(push_plain(shard, queue, (payload,), options, now))
     refused: dict[int, r.Refusal] = {}
     refuse_edges(shard, [options], refused)
     for refusal in refused.values():
@@ -76,7 +76,7 @@ def push_many(
 ) -> r.PushedBatch:
     """Jobs for one queue, uniform or not."""
     if each is None and is_plain(options) and checks.payloads_are_fine(payloads, shard.limits):
-        first = push_plain(shard, queue, list(payloads), options, now)
+        first = push_plain(shard, queue, tuple(payloads), options, now)
         return r.PushedBatch(range(first, first + len(payloads) * STEP, STEP))
     each = each or [options] * len(payloads)
     refused = refuse(shard, payloads, each)
@@ -88,7 +88,7 @@ def push_many(
     return r.PushedBatch(ids, refused, duplicates)
 
 
-def push_plain(shard: "Shard", queue: Queue, payloads: list[bytes], options: Options, now: int) -> int:
+def push_plain(shard: "Shard", queue: Queue, payloads: tuple[bytes, ...], options: Options, now: int) -> int:
     """Jobs that need no look at anything else. Returns the first id."""
     first = make_id(shard.sequence + 1, shard.number)
     shard.emit(rec.Pushed(now, queue.tenant.name, queue.name, first, payloads, options, due_of(options, now)))
@@ -216,7 +216,7 @@ def push_items(shard: "Shard", queue: Queue, items: list[Item], now: int) -> Non
             at += 1
             continue
         run = neighbours(items, at)
-        push_run(shard, queue, item, [other.payload for other in run], now)
+        push_run(shard, queue, item, tuple(other.payload for other in run), now)
         at += len(run)
 
 
@@ -226,7 +226,7 @@ def shares_record(options: Options) -> bool:
     return not options.depends_on and keys == (None, None, None)
 
 
-def push_run(shard: "Shard", queue: Queue, item: Item, payloads: list[bytes], now: int) -> None:
+def push_run(shard: "Shard", queue: Queue, item: Item, payloads: tuple[bytes, ...], now: int) -> None:
     options = item.options
     if item.replaces:
         cancel_jobs(shard, queue, [shard.part(item.replaces)], CANCELLED, Reason.REPLACED, now)

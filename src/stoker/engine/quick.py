@@ -55,7 +55,7 @@ def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: in
     """One job for a queue that exists."""
     sequence = shard.sequence + 1
     job_id = sequence << SHARD_BITS | shard.number
-    shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, [payload], options))
+    shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, (payload,), options))
     shard.sequence = sequence
     job = Job(job_id, queue, options, payload, now, WAITING)
     shard.index.add(job)
@@ -86,7 +86,7 @@ def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery 
     token = shard.token + 1
     labels = None if options is DEFAULT_OPTIONS else labels_of(options)
     run = rec.Run(job_id, 1, pushed_at, 0, 0, "", len(payload), labels)
-    shard.records.append(rec.Started(now, queue.tenant.name, queue.name, token, worker, command.lease_ms, None, [run]))
+    shard.records.append(rec.Started(now, queue.tenant.name, queue.name, token, worker, command.lease_ms, None, (run,)))
     shard.token = token
     job.detail = Detail(1, 0, 0, token, worker, None, now, lease_ms, until, until)
     job.state = ACTIVE
@@ -120,7 +120,7 @@ def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) ->
     pushed_at, started_at = job.pushed_at, detail.started_at
     labels = None if options is DEFAULT_OPTIONS else labels_of(options)
     run = rec.Run(job_id, 1, pushed_at, detail.attempts, started_at, detail.worker, len(job.payload), labels)
-    shard.records.append(rec.Completed(now, tenant, queue.name, [run]))
+    shard.records.append(rec.Completed(now, tenant, queue.name, (run,)))
     counts, totals = queue.counts, queue.totals
     counts[ACTIVE] -= 1
     counts[COMPLETED] += 1

@@ -71,6 +71,8 @@ def _payloads(record: Pushed | Staged) -> int:
 
 
 def _completed(record: Completed) -> int:
+    if record.results is None and len(record.runs) == 1 and type(record.runs[0].sizes) is int:
+        return JOB_BYTES
     size = sum(len(run.sizes) * 8 for run in record.runs if type(run.sizes) is list) + len(record.runs) * JOB_BYTES
     if record.results is not None:
         size += sum(len(result) for result in record.results if result is not None) + len(record.results) * 8

@@ -3,7 +3,8 @@
 Records are facts, not requests: whatever was decided (times, tokens, who moved where) stands in them, and
 applying one needs nothing but the state before it. They speak of jobs in runs `(first id, count)`; a negative
 count runs downwards (lifo batches). On disk a record is a tagged msgpack array: fields may be added at the end
-with a default, nothing else may change. A golden file pins every one of them.
+with a default, nothing else may change. A golden file pins every one of them. The most frequent ones hold tuples: the
+garbage collector lets go of those, where it would walk every list in the history again and again.
 """
 
 import msgspec
@@ -49,7 +50,7 @@ class Pushed(Record, frozen=True, gc=False, tag=1):
     tenant: str
     queue: str
     first: int
-    payloads: list[bytes]
+    payloads: tuple[bytes, ...]
     options: Options = DEFAULT_OPTIONS
     due: int = 0
 
@@ -85,7 +86,7 @@ class Started(Record, frozen=True, gc=False, tag=4):
     worker: str
     lease_ms: int | None
     claim: str | None
-    runs: list[Run]
+    runs: tuple[Run, ...]
 
 
 class Completed(Record, frozen=True, gc=False, tag=5):
@@ -94,7 +95,7 @@ class Completed(Record, frozen=True, gc=False, tag=5):
     at: int
     tenant: str
     queue: str
-    runs: list[Run]
+    runs: tuple[Run, ...]
     results: list[bytes | None] | None = None
 
 

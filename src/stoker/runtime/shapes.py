@@ -14,7 +14,7 @@ from stoker.engine.checks import is_list, short
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
 
-QUICK = (c.Push, c.PushBatch, c.Pull, c.Ack, c.Fail, c.Release, c.Extend)
+QUICK = frozenset((c.Push, c.PushBatch, c.Pull, c.Ack, c.Fail, c.Release, c.Extend))
 """Checked by their deciders: a comparison with the annotations would cost as much as the work."""
 
 _HINTS: dict[type, dict[str, Any]] = {kind: get_type_hints(kind) for kind in c.ALL}
