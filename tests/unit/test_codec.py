@@ -55,6 +55,8 @@ def _drawn(kind: Any) -> st.SearchStrategy[Any]:
             found = st.one_of(*map(_drawn, types))
         case msgspec.inspect.ListType(item_type=item):
             found = st.lists(_drawn(item), max_size=3)
+        case msgspec.inspect.VarTupleType(item_type=item):
+            found = st.lists(_drawn(item), max_size=3).map(tuple)
         case msgspec.inspect.TupleType(item_types=items):
             found = st.tuples(*map(_drawn, items))
         case msgspec.inspect.StructType(cls=rec.Run):
@@ -64,7 +66,7 @@ def _drawn(kind: Any) -> st.SearchStrategy[Any]:
         case msgspec.inspect.StructType(cls=cls, fields=fields):
             found = st.builds(cls, **{field.name: _drawn(field.type) for field in fields})
         case _:
-            raise NotImplementedError(f"a record has a field of a new type: {kind}")
+            raise AssertionError(f"a record has a field of a new type: {kind}")
     return found
 
 
