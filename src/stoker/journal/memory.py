@@ -40,12 +40,13 @@ class MemoryJournal:
     def append(self, shard: int, records: Sequence[Record]) -> None:
         log = self._logs[shard]
         tail = log.tail
-        tail.records.extend(records)
+        kept = tail.records
+        kept += records
         for record in records:
-            weigh = BULK.get(type(record))
-            if weigh is not None:
-                tail.payload_bytes += weigh(record)
-        if len(tail.records) >= SEGMENT_RECORDS or tail.payload_bytes > log.segment_bytes:
+            kind = type(record)
+            if kind in BULK:
+                tail.payload_bytes += BULK[kind](record)
+        if len(kept) >= SEGMENT_RECORDS or tail.payload_bytes > log.segment_bytes:
             log.roll()
 
     def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:

@@ -49,36 +49,50 @@ class Runtime:
 
     def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """One turn with one command: its reply, or a `Parked` that will be answered later."""
-        if type(tenant) is not str or tenant not in self._tenants:
-            checks.name(tenant, "tenant")
-            if len(self._tenants) >= TENANTS_CHECKED_MAX:
-                self._tenants.clear()
-            self._tenants.add(tenant)
         only = self._only
+        known = type(tenant) is str and tenant in self._tenants
+        if only is None or not known or type(command) not in shapes.QUICK:
+            return self._execute_checked(tenant, command, now)
+        try:
+            reply = only.execute(tenant, command, now)
+        except Exception as error:
+            self._after_error(command, error)
+            raise
+        if only.records and not only.effects and not self._readers:
+            self._append(0, only.records)  # what `commit` does when nobody waits for anything
+            only.records.clear()
+        else:
+            self.commit()
+        return reply
+
+    def _execute_checked(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """The same for commands and tenants that must be looked at first."""
+        checks.name(tenant, "tenant")
+        if len(self._tenants) >= TENANTS_CHECKED_MAX:
+            self._tenants.clear()
+        self._tenants.add(tenant)
         try:
             if type(command) not in shapes.QUICK:
                 shapes.check(command)
-            if only is None or type(command) is c.ReadEvents:
-                reply = self._execute_any(tenant, command, now)
-            else:
-                reply = only.execute(tenant, command, now)
-        except errors.Refused:
-            self.commit()  # time may have passed before the refusal
+            reply = self._execute_any(tenant, command, now)
+        except Exception as error:
+            self._after_error(command, error)
             raise
-        except Exception:
-            if not self.is_torn:
-                shapes.check(command)  # says which field was malformed, if that was the cause
-            raise
-        if only is None or only.effects or self._readers:
-            self.commit()
-        elif only.records:  # what `commit` does when nobody waits for anything
-            self._append(0, only.records)
-            only.records.clear()
+        self.commit()
         return reply
+
+    def _after_error(self, command: c.Command[Any], error: Exception) -> None:
+        """Time may have passed before a refusal. Anything else was malformed, as its types can tell, or is a bug."""
+        if isinstance(error, errors.Refused):
+            self.commit()
+        elif not self.is_torn:
+            shapes.check(command)
 
     def _execute_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         if type(command) is c.ReadEvents:
             return self._read_events(tenant, command, now)
+        if self._only is not None:
+            return self._only.execute(tenant, command, now)
         return routing.execute(self.shards, tenant, command, now)
 
     def advance(self, now: int) -> None:
