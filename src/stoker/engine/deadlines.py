@@ -53,10 +53,11 @@ class Deadlines:
         kept = []
         for entry in self.heap:
             at, kind, _, holder = entry
-            key = (at, kind, holder if type(holder) is tuple else id(holder))
-            if key not in seen and is_armed(at, kind, holder):
-                seen.add(key)
-                kept.append(entry)
+            if is_armed(at, kind, holder):
+                key = (at, kind, holder if type(holder) is tuple else id(holder))
+                if key not in seen:
+                    seen.add(key)
+                    kept.append(entry)
         heapify(kept)
         self.heap = kept
         self.most = SWEEP_MIN + 2 * len(kept)
