@@ -142,3 +142,18 @@ def test_other_settings_for_a_shared_broker_are_refused():
         stoker.connect("memory://with-settings").close()
         with pytest.raises(stoker.StokerError):
             stoker.connect("memory://with-settings?shards=4")
+
+
+def test_a_timekeeper_whose_loop_is_busy_has_a_deputy():
+    broker = LocalBroker()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(broker.execute_async("default", c.Pull(["q"], 1, LONG_MS)))
+    loop.run_until_complete(asyncio.sleep(0))
+    until_waiting(broker, 1)  # it keeps the time, and from here on its loop does nothing
+    broker.execute("default", c.Push("later", b"", Options(delay_ms=50)))
+    assert len(broker.execute("default", c.Pull(["later"], 1, LONG_MS))) == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    loop.close()
+    broker.close()

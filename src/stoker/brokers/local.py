@@ -1,7 +1,8 @@
 """The engine inside this process, for any number of threads and event loops.
 
 One lock guards the runtime; a call is one turn. A call that has to wait sleeps outside the lock until it is
-answered. One of the sleepers is the timekeeper: it wakes at the next deadline of any shard and works it off for all.
+answered. One of the sleepers is the timekeeper: it wakes at the next deadline of any shard and works it off for all; a
+second one looks a little later, in case the first one's event loop is busy.
 So a broker needs no thread of its own, and where nobody waits nothing has to happen before the next call.
 
 The lock is not reentrant: a signal handler that runs in the middle of a call must not call the broker itself. Let it
@@ -29,8 +30,9 @@ R = TypeVar("R")
 
 NO_REPLY: Any = object()
 CLOSED = "this broker is closed: connect again"
+KEEPERS = 2
 GRACE_MS = 50
-"""How much later than the timekeeper another sleeper looks, in case the keeper's event loop is busy."""
+"""How much later than the timekeeper its deputy looks."""
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +68,8 @@ class LocalBroker:
         self._closed = ""
         """Why, once it is closed."""
         self._orphans: list[Slot] = []
-        self._keeper: Slot | None = None
+        self._keepers: list[Slot] = []
+        """The timekeeper and its deputy."""
         self._keeper_until = 0
         self._users = 1
         self.runtime = Runtime(
@@ -115,8 +118,14 @@ class LocalBroker:
     def advance(self) -> None:
         """Let happen what is due by now."""
         with self._lock:
-            if not self._closed:
-                self.runtime.advance(self._clock.now_ms())
+            if self._closed:
+                return
+            try:
+                self.runtime.advance(self._now())
+            except BaseException as error:
+                self._stop_if_torn(error)
+                raise
+            finally:
                 self._wake_sleepers()
 
     def open_again(self) -> bool:
@@ -151,12 +160,16 @@ class LocalBroker:
         except StokerError:
             raise
         except BaseException as error:
-            if self.runtime.is_torn:  # an interrupt, or a bug: half a turn must not be built upon
-                self._close(f"the broker stopped because a turn was broken off by {type(error).__name__}")
+            self._stop_if_torn(error)
             raise
         finally:
             if self._slots:  # a refused command may have let time pass, too
                 self._wake_sleepers()
+
+    def _stop_if_torn(self, error: BaseException) -> None:
+        """After an interrupt or a bug in the middle of a change: half a turn must not be built upon."""
+        if self.runtime.is_torn:
+            self._close(f"the broker stopped because a turn was broken off by {type(error).__name__}")
 
     def _answer(self, parked: Parked, reply: Any) -> None:
         slot = self._slots.get(id(parked))
@@ -174,21 +187,25 @@ class LocalBroker:
 
     def _wake_sleepers(self) -> None:
         """A deadline may have come up that is earlier than the timekeeper knows of: let it look again."""
-        if self._keeper is not None:
+        if self._keepers:
             next_at = self.runtime.next_at
             if next_at is not None and next_at < self._keeper_until:
                 self._keeper_until = next_at
-                self._wake(self._keeper)
+                for keeper in list(self._keepers):
+                    self._wake(keeper)
         while self._orphans:
             self._give_back(self._orphans.pop())
 
     def _leave(self, slot: Slot) -> None:
-        """A call stops waiting; if it kept the time, or nobody does, one that still waits takes over."""
+        """A call stops waiting; if it kept the time, the deputy does, and another one becomes deputy."""
         self._slots.pop(id(slot.parked), None)
-        if self._keeper is slot or self._keeper is None:
-            self._keeper = None
+        if slot in self._keepers:
+            self._keepers.remove(slot)
+            for keeper in list(self._keepers):
+                self._wake(keeper)
+        if len(self._keepers) < KEEPERS:
             for other in list(self._slots.values()):
-                if other.reply is NO_REPLY and self._wake(other):
+                if other.reply is NO_REPLY and other not in self._keepers and self._wake(other):
                     break
 
     def _give_back(self, slot: Slot) -> None:
@@ -205,16 +222,17 @@ class LocalBroker:
     # --- waiting ---------------------------------------------------------------------------------
 
     def _next_look(self, slot: Slot) -> int:
-        """How long this sleeper may sleep: the timekeeper until the next deadline, the others a little longer."""
+        """How long this sleeper may sleep: the timekeeper until the next deadline, its deputy a little longer."""
         with self._lock:
             until = slot.parked.expires_at
-            if self._keeper is None:
-                self._keeper = slot
-            next_at = self.runtime.next_at if not self._closed else None
-            grace = 0 if self._keeper is slot else GRACE_MS
-            if next_at is not None:
-                until = min(until, next_at + grace)
-            if self._keeper is slot:
+            if self._closed:
+                return until
+            if len(self._keepers) < KEEPERS and slot not in self._keepers:
+                self._keepers.append(slot)
+            next_at = self.runtime.next_at
+            if slot in self._keepers and next_at is not None:
+                until = min(until, next_at + self._keepers.index(slot) * GRACE_MS)
+            if self._keepers[0] is slot:
                 self._keeper_until = until
             return until
 
