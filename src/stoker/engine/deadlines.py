@@ -13,6 +13,9 @@ DUE, TTL, LEASE, DEAD_RETRY, DEAD_AGE, KEY, AGE, STAGE, TRANSACTION, CLAIM, REFI
 
 NEVER = 1 << 62
 
+SWEEP_MASK = 63
+"""How often a heap that only grows by one at a time is asked for its length."""
+
 SWEEP_MIN = 1024
 """Stale entries up to this number, or up to as many as are live, are left alone."""
 
@@ -28,12 +31,14 @@ class Deadlines:
         """Grown beyond this, it is swept."""
         self.number = 0
         self.earliest = NEVER
-        """No entry is earlier than this; it may itself be too early."""
+        """No entry is earlier than this; it may itself be too early. 0 when it is time to sweep."""
 
     def arm(self, at: int, kind: int, holder: Any) -> None:
         self.number += 1
         heappush(self.heap, (at, kind, self.number, holder))
-        if at < self.earliest:
+        if len(self.heap) > self.most:
+            self.earliest = 0
+        elif at < self.earliest:
             self.earliest = at
 
     def pop_equal(self, now: int) -> tuple[int, int, list[Any]] | None:

@@ -10,7 +10,7 @@ Whoever changes a rule changes it there and looks here.
 from heapq import heappush
 from typing import TYPE_CHECKING
 
-from stoker.engine.deadlines import LEASE
+from stoker.engine.deadlines import LEASE, SWEEP_MASK
 from stoker.engine.edges import settle
 from stoker.engine.ends import labels_of
 from stoker.engine.state import (
@@ -97,6 +97,8 @@ def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery 
     heappush(deadlines.heap, (until, LEASE, number, job))
     if until < deadlines.earliest:
         deadlines.earliest = until
+    if not number & SWEEP_MASK and len(deadlines.heap) > deadlines.most:
+        deadlines.earliest = 0
     counts = queue.counts
     counts[WAITING] -= 1
     counts[ACTIVE] += 1

@@ -126,13 +126,13 @@ class Shard:
             raise
         if self.dirty or self.ended_waits or self.claims_made:
             self.serve(now)
-        if len(self.deadlines.heap) > self.deadlines.most:
-            self.deadlines.sweep(timers.is_armed)
         return reply
 
     def advance(self, now: int) -> None:
         """Let everything happen that was due by `now`, each at its own time."""
         self.now = now
+        if len(self.deadlines.heap) > self.deadlines.most:
+            self.deadlines.sweep(timers.is_armed)
         heap = self.deadlines.heap
         if heap and heap[0][0] <= now:
             while (due := self.deadlines.pop_equal(now)) is not None:
