@@ -57,7 +57,9 @@ DOWN = rec.Run(512, -2, AT - 900, 0, 0, "", 4)
 
 RECORDS: tuple[rec.Record, ...] = (
     rec.Pushed(AT, T, Q, 64, (b"one", b"", b"\x00\xff"), EVERYTHING_SET, AT + 1_500),
-    rec.RequestRemembered(AT, T, Q, "send-1", [64, 0, 128], [(1, "invalid", "bad")], [(2, "custom_id")], AT + 9),
+    rec.RequestRemembered(
+        AT, T, Q, "send-1", [(64, 1), (0, 1), (128, 1)], [(1, "invalid", "bad")], [(2, "custom_id")], AT + 9
+    ),
     rec.KeyExtended(AT, T, Q, "order-7", AT + 3_000),
     rec.Started(AT, T, Q, 41, "worker-1", 20_000, "claim-1", (ONE, DOWN)),
     rec.Completed(AT, T, Q, (ONE, UP, DOWN), [b"done", None, b"", None, b"x", None]),

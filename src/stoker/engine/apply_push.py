@@ -128,10 +128,8 @@ def hold_unique_key(shard: "Shard", queue: Queue, key: str, job_id: int, expires
 def request_remembered(shard: "Shard", record: rec.RequestRemembered) -> None:
     queue = shard.queue(record.tenant, record.queue)
     refused = {item: Refusal(code, message) for item, code, message in record.refused}
-    first, jobs = record.ids[0], len(record.ids)
-    ids: Sequence[int] = range(first, first + jobs * STEP, STEP)
-    if record.ids != list(ids):
-        ids = tuple(record.ids)
+    pieces = [range(first, first + jobs * STEP, STEP) if first else (0,) * jobs for first, jobs in record.runs]
+    ids: Sequence[int] = pieces[0] if len(pieces) == 1 else tuple(job_id for piece in pieces for job_id in piece)
     # frozen, because every later sender of the request gets this very reply
     reply = PushedBatch(ids, MappingProxyType(refused), MappingProxyType(dict(record.duplicates)))  # type: ignore[arg-type]
     queue.requests[record.key] = Request(reply, record.expires_at)

@@ -104,9 +104,22 @@ def remember_request(shard: "Shard", queue: Queue, key: str, reply: r.PushedBatc
     refused = [(item, refusal.code, refusal.message) for item, refusal in sorted(reply.refused.items())]
     duplicates = [(item, str(by)) for item, by in sorted(reply.duplicates.items())]
     expires_at = now + shard.settings.request_ttl_ms
-    shard.emit(
-        rec.RequestRemembered(now, queue.tenant.name, queue.name, key, list(reply.ids), refused, duplicates, expires_at)
-    )
+    runs = runs_of(reply.ids)
+    shard.emit(rec.RequestRemembered(now, queue.tenant.name, queue.name, key, runs, refused, duplicates, expires_at))
+
+
+def runs_of(ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Ids as runs of neighbours; zeros as runs of zeros."""
+    if isinstance(ids, range):
+        return [(ids[0], len(ids))]
+    runs: list[tuple[int, int]] = []
+    for job_id in ids:
+        first, count = runs[-1] if runs else (-1, 0)
+        if runs and job_id == (first + count * STEP if first else 0):
+            runs[-1] = (first, count + 1)
+        else:
+            runs.append((job_id, 1))
+    return runs
 
 
 # --- classifying -----------------------------------------------------------------------------------

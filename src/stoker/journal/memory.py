@@ -100,7 +100,7 @@ BULK: dict[type[Record], Callable[[Any], int]] = {
     PartialAdded: lambda record: len(record.data),
     PayloadUpdated: lambda record: len(record.payload),
     Logged: lambda record: len(record.message),
-    RequestRemembered: lambda record: len(record.ids) * 8 + len(record.refused) * JOB_BYTES,
+    RequestRemembered: lambda record: (len(record.runs) + len(record.refused)) * JOB_BYTES,
     Ended: lambda record: len(record.runs) * JOB_BYTES,
     Released: lambda record: len(record.runs) * JOB_BYTES,
 }

@@ -56,13 +56,14 @@ class Pushed(Record, frozen=True, gc=False, tag=1):
 
 
 class RequestRemembered(Record, frozen=True, gc=False, tag=2):
-    """The answer to a batch with a request key: ids, refused as (item, code, message), duplicates as (item, by)."""
+    """The answer to a batch with a request key: its ids, refused as (item, code, message), duplicates as (item, by)."""
 
     at: int
     tenant: str
     queue: str
     key: str
-    ids: list[int]
+    runs: list[tuple[int, int]]
+    """Neighbouring ids, in the order of the items; (0, n) stands for n refused ones."""
     refused: list[tuple[int, str, str]]
     duplicates: list[tuple[int, str]]
     expires_at: int
