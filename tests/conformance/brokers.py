@@ -4,17 +4,21 @@ A new broker joins by one line in `BROKERS`; no test changes. Everything that pa
 so that the suite can say at its end what it has left out.
 """
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from stoker.brokers.local import LocalSettings, open_sqlite
 from stoker.client.sync import Client
+from stoker.journal.sqlite import JournalSettings
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
-from stoker.testing import World
+from stoker.testing import FakeClock, World
+from tests.crash.restarted import Restarted, fresh_directory
 
 R = TypeVar("R")
 
@@ -40,9 +44,47 @@ def memory_unbatched(settings: Settings, limits: Limits, shards: int) -> Backing
     return World(msgspec.structs.replace(settings, batching=False), limits, shards=shards)
 
 
+def sqlite(settings: Settings, limits: Limits, shards: int) -> Backing:
+    return OnDisk(kept_small(settings, limits, shards))
+
+
+def sqlite_restarted(settings: Settings, limits: Limits, shards: int) -> Backing:
+    return Restarted(kept_small(settings, limits, shards))
+
+
+def kept_small(settings: Settings, limits: Limits, shards: int) -> LocalSettings:
+    """A directory that lives for one test needs no room for bad times."""
+    return LocalSettings(
+        engine=settings, limits=limits, shards=shards, journal=JournalSettings(disk_reserve_bytes=4096)
+    )
+
+
+class OnDisk:
+    """The broker over a data directory, in this process."""
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self._directory = fresh_directory()
+        self._clock = FakeClock()
+        self.broker = open_sqlite(str(self._directory), {}, settings, self._clock)
+
+    @property
+    def now(self) -> int:
+        return self._clock.now_ms()
+
+    def advance(self, ms: int) -> None:
+        self._clock.advance(ms)
+        self.broker.advance()
+
+    def close(self) -> None:
+        self.broker.close()
+        shutil.rmtree(self._directory)
+
+
 BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "memory": memory,
     "memory-unbatched": memory_unbatched,
+    "sqlite": sqlite,
+    "sqlite-restarted": sqlite_restarted,
 }
 
 

@@ -41,7 +41,7 @@ def test_every_shard_has_events_of_its_own(client: Client):
     for shard, job in enumerate(ids):
         page = client.read_events(shard)
         assert [(event.shard, event.job) for event in page.events] == [(shard, job)] * 3
-        assert page.events[0].sequence == 1
+        assert page.events[0].sequence >= page.lowest
     with pytest.raises(InvalidRequest):
         client.read_events(SHARDS)
 

@@ -3,7 +3,8 @@
 Nothing here is drawn, computed or shortened: what these values become as bytes is what lies on disks.
 """
 
-from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit
+from stoker.model.limits import Limits
+from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Settings
 from stoker.records import records as rec
 
 NOTHING_SET = Options()
@@ -47,6 +48,9 @@ POLICY = DeadLetterPolicy(
     take_cancelled=True,
 )
 
+SETTINGS = Settings(seed=3, batching=False, stage_ttl_ms=5)
+LIMITS = Limits(tags_max=4)
+
 AT = 1_700_000_000_000
 T, Q = "acme", "mail"
 
@@ -56,7 +60,7 @@ UP = rec.Run(128, 3, AT - 900, 1, AT - 300, "worker-2", [1, 2, 300])
 DOWN = rec.Run(512, -2, AT - 900, 0, 0, "", 4)
 
 RECORDS: tuple[rec.Record, ...] = (
-    rec.Pushed(AT, T, Q, 64, (b"one", b"", b"\x00\xff"), EVERYTHING_SET, AT + 1_500),
+    rec.Pushed(AT, T, Q, 64, (b"one", b"", b"\x00\xff"), EVERYTHING_SET, AT + 1_500, [3, 0, 2]),
     rec.RequestRemembered(
         AT, T, Q, "send-1", [(64, 1), (0, 1), (128, 1)], [(1, "invalid", "bad")], [(2, "custom_id")], AT + 9
     ),
@@ -77,7 +81,7 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.Delayed(AT, T, Q, 64, AT + 700),
     rec.Reprioritised(AT, T, Q, 64, -3),
     rec.PayloadUpdated(AT, T, Q, 64, b"new"),
-    rec.QueueConfigured(AT, T, Q, True, RateLimit(5, 250, 7), 3, "skip", POLICY, True),
+    rec.QueueConfigured(AT, T, Q, True, RateLimit(5, 250, 7), 3, "skip", POLICY, True, "fsync"),
     rec.QueueObliterated(AT, T, Q),
     rec.Revived(AT, T, Q, 64, True),
     rec.RetryPostponed(AT, T, Q, 64, AT + 50),
@@ -90,6 +94,11 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.StageExpired(AT, T, "tx-1", "stage-1"),
     rec.TransactionForgotten(AT, T, "tx-1"),
     rec.ClaimForgotten(AT, T, "claim-1"),
+    rec.Opened(AT, "", 7, 1 << 24, 1 << 25, SETTINGS, LIMITS),
+    rec.Sent(AT, T, 3, 9, rec.PublishStages("tx-1", ["stage-1", "stage-2"])),
+    rec.Taken(AT, T, 2, 9),
+    rec.Arrived(AT, T, 3, 9),
+    rec.KeysStored(AT, T, Q, [("custom_ids", "mine"), ("requests", "send-1")]),
 )
 
 OPTIONS: dict[str, Options] = {"everything set": EVERYTHING_SET, "nothing set": NOTHING_SET}

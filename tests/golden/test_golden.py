@@ -16,6 +16,7 @@ from tests.golden.examples import EVERYTHING_SET, OPTIONS, RECORDS
 from tests.golden.regenerate import FILE, OMITTING, spelled_out, tag_of
 
 GOLDEN: dict[str, Any] = json.loads(FILE.read_text())
+OLDER: dict[str, Any] = json.loads(FILE.with_name("records-1.json").read_text())
 
 by_name = pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 
@@ -46,6 +47,16 @@ def test_a_tag_is_never_given_to_another_record(record: rec.Record):
 def test_the_version_is_the_one_of_the_golden_bytes():
     assert GOLDEN["version"] == rec.VERSION
     assert {hexes["hex"][:2] for hexes in GOLDEN["records"].values()} == {f"{rec.VERSION:02x}"}
+
+
+@pytest.mark.parametrize("name", OLDER["records"])
+def test_records_of_version_1_are_still_read(name: str):
+    """Their payloads stand inside, nothing is checksummed, and later fields have their defaults."""
+    found = decode(bytes.fromhex(OLDER["records"][name]["hex"]))
+    now = next(record for record in RECORDS if type(record).__name__ == name)
+    assert type(found) is type(now)
+    same = [field for field in now.__struct_fields__ if field not in ("sizes", "durability")]
+    assert [getattr(found, field) for field in same] == [getattr(now, field) for field in same]
 
 
 @pytest.mark.parametrize("name", OPTIONS)

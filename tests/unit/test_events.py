@@ -13,6 +13,11 @@ from tests.golden.examples import AT, LABELS, ONE, RECORDS, UP
 EXAMPLES = {type(record): record for record in RECORDS}
 
 SILENT = {
+    rec.Opened,
+    rec.Sent,
+    rec.Taken,
+    rec.Arrived,
+    rec.KeysStored,
     rec.RequestRemembered,
     rec.KeyExtended,
     rec.RetryPostponed,

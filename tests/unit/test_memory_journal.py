@@ -30,7 +30,7 @@ def filled(count: int, bytes_max: int = PLENTY, size: int = 0, turn: int = 7) ->
     journal = MemoryJournal(1, bytes_max)
     records = [load(n, size) if size else note(n) for n in range(1, count + 1)]
     for start in range(0, count, turn):
-        journal.append(0, records[start : start + turn])
+        journal.append([(0, records[start : start + turn])])
     return journal
 
 
@@ -76,8 +76,8 @@ def test_the_oldest_leave_when_there_is_too_much(size: int):
 
 def test_a_small_record_after_a_large_one_is_kept():
     journal = MemoryJournal(1, 1_000)
-    journal.append(0, [load(1, 100_000)])
-    journal.append(0, [note(2)])
+    journal.append([(0, [load(1, 100_000)])])
+    journal.append([(0, [note(2)])])
     assert journal.last(0) == 2
     assert numbers(journal, 1, 10) == [2]
 
@@ -96,9 +96,9 @@ def test_reading_beyond_the_last_finds_nothing():
 
 def test_shards_are_numbered_apart_and_share_the_room():
     journal = MemoryJournal(2, 1 << 20)
-    journal.append(0, [note(1), note(2)])
+    journal.append([(0, [note(1), note(2)])])
     for number in range(1, 20_001):
-        journal.append(1, [note(number)])
+        journal.append([(1, [note(number)])])
     assert numbers(journal, 0, 9, shard=0) == [1, 2]
     assert (journal.last(0), journal.last(1)) == (2, 20_000)
     assert journal.lowest(0) == 1
@@ -107,5 +107,5 @@ def test_shards_are_numbered_apart_and_share_the_room():
 
 def test_a_turn_without_records_changes_nothing():
     journal = filled(3)
-    journal.append(0, [])
+    journal.append([(0, [])])
     assert journal.last(0) == 3

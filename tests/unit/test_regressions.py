@@ -89,7 +89,7 @@ def test_the_history_weighs_results_too():
     journal = MemoryJournal(1, 1 << 20)
     for number in range(1, 101):
         run = rec.Run(number << 6, 1, 1)
-        journal.append(0, [rec.Completed(1, "t", "q", (run,), [bytes(1 << 18)])])
+        journal.append([(0, [rec.Completed(1, "t", "q", (run,), [bytes(1 << 18)])])])
     assert len(journal.read(0, 0, 1_000)) <= 6
 
 

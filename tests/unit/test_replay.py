@@ -133,7 +133,9 @@ def live() -> Live:
 
 
 def test_the_script_uses_every_record(live: Live):
-    assert {type(record).__name__ for record in live.records} == {kind.__name__ for kind in rec.ALL}
+    between_shards_and_stores = {"Opened", "Sent", "Taken", "Arrived", "KeysStored"}
+    used = {type(record).__name__ for record in live.records}
+    assert used == {kind.__name__ for kind in rec.ALL} - between_shards_and_stores
 
 
 def test_a_replay_is_the_live_shard_after_every_step(live: Live):

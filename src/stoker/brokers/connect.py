@@ -1,7 +1,7 @@
 """From a URL to a broker. What a scheme needs is imported only when it is asked for."""
 
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from stoker.brokers.contract import Broker
 from stoker.model.errors import InvalidRequest
@@ -9,15 +9,24 @@ from stoker.model.errors import InvalidRequest
 if TYPE_CHECKING:
     from stoker.brokers.local import LocalSettings
 
-SCHEMES = ("memory",)
+SCHEMES = ("memory", "sqlite")
 
 
 def open_broker(url: str, settings: "LocalSettings | None" = None) -> Broker:
-    """The broker behind `url`: `memory://` is a new one, `memory://name` one that this process shares."""
+    """The broker behind `url`.
+
+    `memory://` is a new one, `memory://name` one that this process shares; `sqlite:///path` is the one over a data
+    directory, `sqlite:////path` with a path from the root.
+    """
     parts = urlsplit(url)
-    if parts.scheme != "memory":
+    if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise InvalidRequest(f"cannot connect to {url!r}: the scheme must be one of {known}")
-    from stoker.brokers.local import open_memory
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    from stoker.brokers.local import open_memory, open_sqlite
 
-    return open_memory(parts.netloc, dict(parse_qsl(parts.query, keep_blank_values=True)), settings)
+    if parts.scheme == "memory":
+        return open_memory(parts.netloc, parameters, settings)
+    if parts.netloc:
+        raise InvalidRequest(f"cannot connect to {url!r}: sqlite:// takes a path after three slashes, and no host")
+    return open_sqlite(unquote(parts.path[1:]), parameters, settings)

@@ -3,28 +3,38 @@
 One lock guards the runtime; a call is one turn. A call that has to wait sleeps outside the lock until it is
 answered. One of the sleepers is the timekeeper: it wakes at the next deadline of any shard and works it off for all; a
 second one looks a little later, in case the first one's event loop is busy.
-So a broker needs no thread of its own, and where nobody waits nothing has to happen before the next call.
+So the engine needs no thread of its own, and where nobody waits nothing has to happen before the next call. A journal on
+disk has two, for flushing and for upkeep (`journal/upkeep.py`).
 
 The lock is not reentrant: a signal handler that runs in the middle of a call must not call the broker itself. Let it
 set a flag, or hand the call to another thread.
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from stoker.engine.parking import Parked
+from stoker.engine.shard import Shard
+from stoker.journal.contract import Journal, JournalFailed
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
-from stoker.model.errors import Closed, InvalidRequest, StokerError
+from stoker.model.errors import Closed, InvalidRequest, StokerError, Unknown
+from stoker.model.ids import SHARDS_MAX
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
-from stoker.model.replies import Delivery
-from stoker.runtime.clock import Clock, SystemClock
+from stoker.model.replies import LEVELS, Delivery, Level
+from stoker.runtime.clock import AheadClock, Clock, SystemClock
 from stoker.runtime.runtime import Runtime
+
+if TYPE_CHECKING:
+    from stoker.journal.disk import Disk
+    from stoker.journal.sqlite import JournalSettings
+    from stoker.journal.store import Store
 
 R = TypeVar("R")
 
@@ -40,29 +50,41 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: Settings = Settings()
     limits: Limits = DEFAULT_LIMITS
-    shards: int = 1
-    """In one process more shards bring no speed; one of them lets any jobs depend on each other."""
+    shards: int | None = None
+    """A power of two up to 64. `memory://` has 1 if you do not say, a new data directory 16; an old one has what it has."""
+    durability: Level = "commit"
+    """What replies wait for where neither the push nor the queue says; `memory://` can only give `memory`."""
     events_bytes_max: int = 64 * 1024 * 1024
-    """How much of the latest history is kept for readers of events."""
+    """How much of the latest history `memory://` keeps for readers of events."""
+    memory_bytes_max: int = 1024 * 1024 * 1024
+    """Beyond it a data directory takes no new jobs; long before, payloads are left in the journal. 0 = no limit."""
+    journal: "JournalSettings | None" = None
+    """How a data directory is kept."""
 
 
 class Slot:
     """Where a waiting call finds its reply."""
 
-    __slots__ = ("parked", "reply", "wake")
+    __slots__ = ("parked", "reply", "ticket", "wake")
 
     def __init__(self, parked: Parked, wake: Callable[[], object]) -> None:
         self.parked = parked
         self.wake = wake
         self.reply: Any = NO_REPLY
+        self.ticket = 0
+        """What the reply has to wait for."""
 
 
 class LocalBroker:
     """A broker without a network in between."""
 
-    def __init__(self, settings: LocalSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: LocalSettings | None = None, clock: Clock | None = None, store: "Store | None" = None
+    ) -> None:
         self.settings = settings = settings or LocalSettings()
         self._clock = clock or SystemClock()
+        self.store = store
+        """The data directory behind it, if there is one."""
         self._lock = threading.Lock()
         self._slots: dict[int, Slot] = {}
         self._closed = ""
@@ -72,48 +94,69 @@ class LocalBroker:
         """The timekeeper and its deputy."""
         self._keeper_until = 0
         self._users = 1
-        self.runtime = Runtime(
-            MemoryJournal(settings.shards, settings.events_bytes_max),
-            self._answer,
-            settings.shards,
-            settings.engine,
-            settings.limits,
-        )
+        if store is None:
+            shards = new_shards(settings)
+            journal: Journal = MemoryJournal(len(shards), settings.events_bytes_max)
+        else:
+            shards, journal = store.shards, store.journal
+        self.runtime = Runtime(journal, self._answer, shards, settings.durability, settings.memory_bytes_max)
         self._execute, self._now = self.runtime.execute, self._clock.now_ms
+        if store is not None:
+            self.runtime.memory.is_stored = store.is_stored
+            self.runtime.open(self._now())
+            store.start(self._lock, self.fail)
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         with self._lock:
             reply = self._turn(tenant, command)
-            if type(reply) is not Parked:
-                return reply  # type: ignore[no-any-return]
-            signal = threading.Event()
-            slot = self._slots[id(reply)] = Slot(reply, signal.set)
-        try:
-            while slot.reply is NO_REPLY:
-                self._clock.wait(signal, self._next_look(slot))
-                signal.clear()
-                self.advance()
-        except BaseException:
-            self._abandon(slot)
-            raise
-        return self._reply(slot)  # type: ignore[no-any-return]
+            ticket = self.runtime.ticket
+            if type(reply) is Parked:
+                signal = threading.Event()
+                slot = self._slots[id(reply)] = Slot(reply, signal.set)
+        if type(reply) is Parked:
+            try:
+                while slot.reply is NO_REPLY:
+                    self._clock.wait(signal, self._next_look(slot))
+                    signal.clear()
+                    self.advance()
+            except BaseException:
+                self._abandon(slot)
+                raise
+            reply, ticket = self._reply(slot), slot.ticket
+        if ticket:
+            flushed = threading.Event()
+            if self.runtime.journal.when_flushed(ticket, flushed.set):
+                flushed.wait()
+                self._check_flushed(ticket)
+        return reply  # type: ignore[no-any-return]
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         with self._lock:
             reply = self._turn(tenant, command)
-            if type(reply) is not Parked:
-                return reply  # type: ignore[no-any-return]
-            signal, loop = asyncio.Event(), asyncio.get_running_loop()
-            slot = self._slots[id(reply)] = Slot(reply, lambda: loop.call_soon_threadsafe(signal.set))
-        try:
-            while slot.reply is NO_REPLY:
-                await self._clock.wait_async(signal, self._next_look(slot))
-                signal.clear()
-                self.advance()
-        except BaseException:
-            self._abandon(slot)
-            raise
-        return self._reply(slot)  # type: ignore[no-any-return]
+            ticket = self.runtime.ticket
+            if type(reply) is Parked:
+                signal, loop = asyncio.Event(), asyncio.get_running_loop()
+                slot = self._slots[id(reply)] = Slot(reply, lambda: loop.call_soon_threadsafe(signal.set))
+        if type(reply) is Parked:
+            try:
+                while slot.reply is NO_REPLY:
+                    await self._clock.wait_async(signal, self._next_look(slot))
+                    signal.clear()
+                    self.advance()
+            except BaseException:
+                self._abandon(slot)
+                raise
+            reply, ticket = self._reply(slot), slot.ticket
+        if ticket:
+            flushed, loop = asyncio.Event(), asyncio.get_running_loop()
+            if self.runtime.journal.when_flushed(ticket, lambda: loop.call_soon_threadsafe(flushed.set)):
+                await flushed.wait()
+                self._check_flushed(ticket)
+        return reply  # type: ignore[no-any-return]
+
+    def _check_flushed(self, ticket: int) -> None:
+        if not self.runtime.journal.reached(ticket):
+            raise Unknown(f"it is not known whether this happened: {self._closed or 'the journal failed'}")
 
     def advance(self) -> None:
         """Let happen what is due by now."""
@@ -122,6 +165,10 @@ class LocalBroker:
                 return
             try:
                 self.runtime.advance(self._now())
+            except JournalFailed as error:
+                self._close(
+                    f"the broker stopped because its journal failed: {error}; open it again to recover from disk"
+                )
             except BaseException as error:
                 self._stop_if_torn(error)
                 raise
@@ -139,8 +186,21 @@ class LocalBroker:
     def close(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users <= 0 and not self._closed:
+            if self._users > 0:
+                return
+            if not self._closed:
                 self._close(CLOSED)
+            store, self.store = self.store, None
+        if store is not None:
+            store.close()
+
+    def fail(self, error: Exception) -> None:
+        """The journal can promise nothing any more: stop, and say so to everybody."""
+        with self._lock:
+            if not self._closed:
+                self._close(
+                    f"the broker stopped because its journal failed: {error}; open it again to recover from disk"
+                )
 
     # --- within the lock -------------------------------------------------------------------------
 
@@ -159,6 +219,9 @@ class LocalBroker:
             return self._execute(tenant, command, self._now())
         except StokerError:
             raise
+        except JournalFailed as error:
+            self._close(f"the broker stopped because its journal failed: {error}; open it again to recover from disk")
+            raise Unknown(f"it is not known whether this happened: {error}") from error
         except BaseException as error:
             self._stop_if_torn(error)
             raise
@@ -175,6 +238,7 @@ class LocalBroker:
         slot = self._slots.get(id(parked))
         if slot is not None:
             slot.reply = reply
+            slot.ticket = self.runtime.ticket
             self._wake(slot)
 
     def _wake(self, slot: Slot) -> bool:
@@ -249,27 +313,83 @@ class LocalBroker:
             self._give_back(slot)
 
 
+def new_shards(settings: LocalSettings) -> list[Shard]:
+    number = 1 if settings.shards is None else settings.shards
+    if number not in (1 << bits for bits in range(7)):
+        raise InvalidRequest(f"{number} shards: expected a power of two from 1 to {SHARDS_MAX}")
+    return [Shard(place, settings.engine, settings.limits) for place in range(number)]
+
+
 _shared: dict[str, LocalBroker] = {}
 _shared_lock = threading.Lock()
 
 
 def open_memory(name: str, parameters: dict[str, str], settings: LocalSettings | None) -> LocalBroker:
     """A new broker, or for a name the one that this process shares under it."""
-    if parameters.keys() - {"shards"}:
-        raise InvalidRequest(f"unknown parameters {sorted(parameters)}: memory:// knows only shards")
     asked = settings is not None or bool(parameters)
-    settings = settings or LocalSettings()
+    settings = with_parameters(settings or LocalSettings(), parameters, ("shards",), "memory://")
+    if not name:
+        return LocalBroker(settings)
+    return _share(f"memory://{name}", settings, asked, lambda: LocalBroker(settings))
+
+
+def open_sqlite(
+    path: str,
+    parameters: dict[str, str],
+    settings: LocalSettings | None = None,
+    clock: Clock | None = None,
+    disk: "Disk | None" = None,
+) -> LocalBroker:
+    """The broker over a data directory: a new one, or the one that this process has open already."""
+    from stoker.journal.store import open_store
+
+    asked = settings is not None or bool(parameters)
+    settings = with_parameters(settings or LocalSettings(), parameters, ("shards", "durability"), "sqlite://")
+    if not path:
+        raise InvalidRequest("sqlite:// needs a directory: sqlite:///relative/path or sqlite:////absolute/path")
+
+    def open_it() -> LocalBroker:
+        own = clock or SystemClock()
+        store = open_store(path, settings, own.now_ms(), disk)
+        try:
+            behind = store.at - own.now_ms()
+            if behind > 0:
+                own = AheadClock(own, behind)
+                for shard in store.shards:
+                    shard.ahead_ms = behind
+            return LocalBroker(settings, own, store)
+        except BaseException:
+            store.close()
+            raise
+
+    return _share(os.path.realpath(path), settings, asked, open_it)
+
+
+def with_parameters(
+    settings: LocalSettings, parameters: dict[str, str], known: tuple[str, ...], scheme: str
+) -> LocalSettings:
+    """What the URL says besides its path."""
+    unknown = sorted(parameters.keys() - set(known))
+    if unknown:
+        raise InvalidRequest(f"unknown parameters {unknown}: {scheme} knows only {', '.join(known)}")
     if "shards" in parameters:
         if not parameters["shards"].isdecimal():
             raise InvalidRequest(f"shards={parameters['shards']!r}: expected a number")
         settings = msgspec.structs.replace(settings, shards=int(parameters["shards"]))
-    if not name:
-        return LocalBroker(settings)
+    if "durability" in parameters:
+        if parameters["durability"] not in LEVELS:
+            raise InvalidRequest(f"durability={parameters['durability']!r}: expected one of {', '.join(LEVELS)}")
+        settings = msgspec.structs.replace(settings, durability=parameters["durability"])
+    return settings
+
+
+def _share(name: str, settings: LocalSettings, asked: bool, make: Callable[[], LocalBroker]) -> LocalBroker:
+    """One broker for all users of a name in this process."""
     with _shared_lock:
         broker = _shared.get(name)
         if broker is None or not broker.open_again():
-            broker = _shared[name] = LocalBroker(settings)
+            broker = _shared[name] = make()
         elif asked and settings != broker.settings:
             broker.close()
-            raise InvalidRequest(f"memory://{name} is open with other settings: use another name, or the same settings")
+            raise InvalidRequest(f"{name} is open with other settings: use another one, or the same settings")
         return broker

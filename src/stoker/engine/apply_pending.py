@@ -142,6 +142,10 @@ def reprioritised(shard: "Shard", record: rec.Reprioritised) -> None:
 
 def payload_updated(shard: "Shard", record: rec.PayloadUpdated) -> None:
     job: Job = shard.own_job(record.job)
+    if type(job.payload) is bytes:
+        shard.index.bytes -= len(job.payload)
+    if type(record.payload) is bytes:
+        shard.index.bytes += len(record.payload)
     job.payload = record.payload
 
 

@@ -13,6 +13,7 @@ from stoker.model.ids import SHARD_BITS, STEP
 from stoker.model.options import Options
 from stoker.model.replies import PushedBatch, Refusal
 from stoker.records import records as rec
+from stoker.records.stored import StoredRun, sizes_of
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -48,15 +49,14 @@ def pushed(shard: "Shard", record: rec.Pushed) -> None:
 
 def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed) -> None:
     jobs = len(record.payloads)
-    payloads: list[bytes | None] = list(record.payloads)
+    sizes = record.sizes if record.sizes is not None else sizes_of(record.payloads)
+    payloads: list[bytes | None] | StoredRun
+    payloads = record.payloads if type(record.payloads) is StoredRun else list(record.payloads)
     first, step = record.first, STEP
     if options.lifo:
-        payloads.reverse()
+        payloads = payloads.backwards() if type(payloads) is StoredRun else payloads[::-1]
+        sizes = sizes if isinstance(sizes, int) else sizes[::-1]
         first, step = record.first + (jobs - 1) * STEP, -STEP
-    sizes: int | list[int] = list(map(len, payloads))  # type: ignore[arg-type]
-    assert type(sizes) is list
-    if min(sizes) == max(sizes):
-        sizes = sizes[0]
     batch = Batch(
         first,
         step,

@@ -21,6 +21,11 @@ def queue_configured(shard: "Shard", record: rec.QueueConfigured) -> None:
     queue.concurrency = record.concurrency
     queue.group_on_retry = record.group_on_retry
     queue.dead_policy = record.dead_letters
+    queue.durability = record.durability
+    if record.durability is None:
+        shard.queue_levels.pop((record.tenant, record.queue), None)
+    else:
+        shard.queue_levels[record.tenant, record.queue] = record.durability
     if record.rate_limit is None:
         queue.bucket = None
     elif record.refill or queue.bucket is None:
@@ -43,6 +48,7 @@ def queue_obliterated(shard: "Shard", record: rec.QueueObliterated) -> None:
         shard.touched.remove(queue)
         queue.add_up()
     waiters = queue.waiters
+    shard.queue_levels.pop((record.tenant, record.queue), None)
     del queue.tenant.queues[queue.name]
     if waiters:
         shard.queue(record.tenant, record.queue).waiters = waiters
@@ -117,6 +123,14 @@ def keys_forgotten(shard: "Shard", record: rec.KeysForgotten) -> None:
     shard.drop_unknown(queue)
 
 
+def keys_stored(shard: "Shard", record: rec.KeysStored) -> None:
+    """They are somewhere else from now on. What was armed for them finds nothing and is stale."""
+    queue = shard.queue(record.tenant, record.queue)
+    for table, key in record.keys:
+        del getattr(queue, table)[key]
+    shard.drop_unknown(queue)
+
+
 APPLY: Appliers = {
     rec.QueueConfigured: queue_configured,
     rec.QueueObliterated: queue_obliterated,
@@ -126,4 +140,5 @@ APPLY: Appliers = {
     rec.Removed: removed,
     rec.AgedOut: aged_out,
     rec.KeysForgotten: keys_forgotten,
+    rec.KeysStored: keys_stored,
 }

@@ -170,3 +170,20 @@ def _claims(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
     for name, claim in tenant.claims.items():
         assert claim.held == held.pop(name, 0), f"claim {name} counts {claim.held}"
     assert not held, f"claims without a record: {held}"
+
+
+def audit_counts(shard: "Shard") -> None:
+    """The short form, for every recovery: each counter against the jobs, without looking at those inside batches."""
+    counted: dict[int, list[int]] = {}
+    for job in shard.index.jobs():
+        counted.setdefault(id(job.queue), [0] * 8)[job.state] += 1
+    for batch in shard.index.batches():
+        counts = counted.setdefault(id(batch.queue), [0] * 8)
+        counts[DELAYED if batch.due else WAITING] += batch.waiting.left
+        counts[ACTIVE] += sum(piece.span.left for piece in batch.slices)
+        for run in batch.ended:
+            counts[run.state] += run.stop - run.start
+    for tenant in shard.tenants.values():
+        for queue in tenant.queues.values():
+            found = counted.get(id(queue), [0] * 8)
+            assert queue.counts == found, f"queue {queue.name} counts {queue.counts}, and there are {found}"

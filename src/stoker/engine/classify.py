@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stoker.engine.edges import BAD, standing
+from stoker.engine.keys import holder_of
 from stoker.engine.state import ACTIVE, BLOCKED, Key, Queue
 from stoker.model import replies as r
 from stoker.model.ids import make_id
@@ -34,8 +35,8 @@ class Item(msgspec.Struct):
 class Classifier:
     """Goes through the items of one push."""
 
-    def __init__(self, shard: "Shard", queue: Queue, items: list[Item]) -> None:
-        self.shard, self.queue, self.items = shard, queue, items
+    def __init__(self, shard: "Shard", queue: Queue, items: list[Item], now: int) -> None:
+        self.shard, self.queue, self.items, self.now = shard, queue, items, now
         self.next = shard.sequence + 1
         self.by_number: dict[int, Item] = {}
         """Items that have been judged."""
@@ -93,7 +94,8 @@ class Classifier:
     def find_duplicate(self, item: Item) -> bool:
         options, queue = item.options, self.queue
         if options.custom_id is not None:
-            found = self.holder(options.custom_id, self.custom_ids, queue.custom_ids)
+            taken = self.custom_ids.get(options.custom_id)
+            found = holder_of(self.shard, queue, options.custom_id, self.now) if taken is None else taken
             if found:
                 item.id, item.duplicate_by = found, "custom_id"
                 return True

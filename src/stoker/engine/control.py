@@ -67,6 +67,8 @@ def set_queue_policy(shard: "Shard", tenant: str, command: c.SetQueuePolicy, now
     if command.dead_letters is not None:
         checks.dead_letter_policy(command.dead_letters)
         changes["dead_letters"] = command.dead_letters
+    if command.durability is not None:
+        changes["durability"] = command.durability
     done = _configure(shard, tenant, command.queue, now, **changes)
     queue = shard.queue(tenant, command.queue)
     surplus = len(queue.dead) - queue.dead_policy.entries_max
@@ -88,6 +90,7 @@ def _configure(shard: "Shard", tenant: str, name: str, now: int, **changes: obje
         queue.concurrency,
         queue.group_on_retry,
         queue.dead_policy,
+        durability=queue.durability,
     )
     shard.emit(msgspec.structs.replace(record, **changes))
     return r.Done()
@@ -293,5 +296,7 @@ def obliterate(shard: "Shard", tenant: str, command: c.Obliterate, now: int) -> 
         runs = [run_of(piece) for part in parts for piece in in_id_order(part)]
         shard.emit(rec.Ended(now, tenant, queue.name, CANCELLED, Reason.OBLITERATED, runs))
     shard.emit(rec.QueueObliterated(now, tenant, queue.name))
+    if shard.old_keys is not None:
+        shard.old_keys.forget_queue(tenant, queue.name)
     shard.settle_edges(now)
     return r.Done(before)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stoker.engine import checks
+from stoker.engine.keys import holder_of
 from stoker.engine.looking import view
 from stoker.engine.state import Job, Queue
 from stoker.model import commands as c
@@ -77,7 +78,7 @@ def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r
     revived: list[int] = []
     for job_id in _chosen(queue, ids, command.reason)[: command.limit]:
         assert queue is not None
-        if key_is_taken(queue, queue.dead[job_id]):
+        if key_is_taken(shard, queue.dead[job_id], now):
             refused[job_id] = "wrong_state"
             continue
         shard.emit(rec.Revived(now, tenant, queue.name, job_id))
@@ -85,13 +86,13 @@ def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r
     return r.Retried(revived, refused) if refused else r.Retried(revived)
 
 
-def key_is_taken(queue: Queue, job: Job) -> bool:
+def key_is_taken(shard: "Shard", job: Job, now: int) -> bool:
     """Whether another job has taken the unique key or the custom id of this dead letter."""
-    options = job.options
+    queue, options = job.queue, job.options
     if options.unique_key is not None and options.unique_key in queue.unique_keys:
         return True
-    holder = queue.custom_ids.get(options.custom_id) if options.custom_id is not None else None
-    return holder is not None and holder.job != job.id
+    holder = holder_of(shard, queue, options.custom_id, now) if options.custom_id is not None else 0
+    return holder not in (0, job.id)
 
 
 def purge_dead(shard: "Shard", tenant: str, command: c.PurgeDead, now: int) -> r.Done:

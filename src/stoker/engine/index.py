@@ -10,17 +10,23 @@ from collections.abc import Callable, Iterator
 
 from stoker.engine.state import Batch, Job
 from stoker.model.ids import SHARD_BITS
+from stoker.records.stored import Stored, StoredRun
 
 BLOCK_BITS = SHARD_BITS + 10
 """1,024 neighbouring jobs a block."""
 
 COMPACT_MIN = 64
 
+JOB_BYTES = 400
+"""A job of its own with some detail, its place in line and its lease."""
+BATCH_BYTES = 1_000
+"""A batch with a slice or two, without its payloads."""
+
 
 class Index:
     """All readable jobs of a shard."""
 
-    __slots__ = ("_batches", "_block_numbers", "_blocks", "_gone", "_lowest")
+    __slots__ = ("_batches", "_block_numbers", "_blocks", "_gone", "_lowest", "bytes")
 
     def __init__(self) -> None:
         self._blocks: dict[int, dict[int, Job]] = {}
@@ -28,6 +34,8 @@ class Index:
         self._lowest: list[int] = []
         self._batches: list[Batch] = []
         self._gone = 0
+        self.bytes = 0
+        """How much memory all of it takes, roughly: what a limit is held against."""
 
     # --- jobs of their own -----------------------------------------------------------------------
 
@@ -45,11 +53,14 @@ class Index:
             else:
                 insort(self._block_numbers, number)
         block[job.id] = job
+        payload = job.payload
+        self.bytes += JOB_BYTES + len(payload) if type(payload) is bytes else JOB_BYTES
 
     def remove(self, job_id: int) -> None:
         number = job_id >> BLOCK_BITS
         block = self._blocks[number]
-        del block[job_id]
+        payload = block.pop(job_id).payload
+        self.bytes -= JOB_BYTES + len(payload) if type(payload) is bytes else JOB_BYTES
         if not block:
             del self._blocks[number]
             del self._block_numbers[bisect_left(self._block_numbers, number)]
@@ -59,14 +70,31 @@ class Index:
     def add_batch(self, batch: Batch) -> None:
         self._lowest.append(batch.lowest)
         self._batches.append(batch)
+        self.bytes += BATCH_BYTES + batch.bytes_of(0, batch.count)
 
     def batch_gone(self) -> None:
         """A batch has nothing readable left; it is taken out when enough of them have gathered."""
         self._gone += 1
         if self._gone > COMPACT_MIN and self._gone * 2 > len(self._batches):
+            self.bytes -= BATCH_BYTES * self._gone
             self._batches = [batch for batch in self._batches if batch.left]
             self._lowest = [batch.lowest for batch in self._batches]
             self._gone = 0
+
+    def forget_payload(self, entry: Job | Batch, stored: Stored | StoredRun) -> None:
+        """From now on the payload of a job, or those of a batch, lie in the journal only."""
+        if type(entry) is Batch:
+            assert type(stored) is StoredRun
+            waiting, slices, ended = entry.waiting.runs(), entry.slices, entry.ended
+            spans = [*waiting, *(run for piece in slices for run in piece.span.runs())]
+            spans += [(run.start, run.stop) for run in ended]
+            self.bytes -= sum(entry.bytes_of(start, stop) for start, stop in spans)
+            entry.payloads = stored
+        else:
+            assert type(entry) is Job and type(stored) is Stored
+            if type(entry.payload) is bytes:
+                self.bytes -= len(entry.payload)
+                entry.payload = stored
 
     def find_batch(self, job_id: int) -> tuple[Batch, int] | None:
         """The batch whose range has this id, and the position; the position may have left the batch."""

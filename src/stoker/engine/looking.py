@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from stoker.engine import checks
+from stoker.engine.keys import holder_of
 from stoker.engine.parking import Parked
 from stoker.engine.state import (
     ACTIVE,
@@ -37,8 +38,8 @@ def find_job(shard: "Shard", tenant: str, command: c.FindJob, now: int) -> r.Job
     queues = found.queues if found is not None else {}
     names = sorted(queues) if command.queue is None else [command.queue]
     for name in names:
-        key = queues[name].custom_ids.get(command.custom_id) if name in queues else None
-        job = shard.index.get(key.job) if key is not None else None
+        holder = holder_of(shard, queues[name], command.custom_id, now) if name in queues else 0
+        job = shard.index.get(holder) if holder else None
         if job is not None:
             return view(shard, job, now)
     raise errors.NotFound(f"job not found: no readable job has the custom id {command.custom_id!r}")

@@ -240,11 +240,12 @@ def shrink_slice(shard: "Shard", piece: Slice, start: int, stop: int) -> None:
 def leave_batch(shard: "Shard", batch: Batch, start: int, stop: int) -> None:
     """Positions are no longer readable in their batch."""
     batch.left -= stop - start
-    if batch.left:
-        batch.payloads[start:stop] = [None] * (stop - start)
-    else:
+    shard.index.bytes -= batch.bytes_of(start, stop)
+    if not batch.left:
         batch.payloads = []
         shard.index.batch_gone()
+    elif type(batch.payloads) is list:
+        batch.payloads[start:stop] = [None] * (stop - start)
 
 
 def arm_ttl(shard: "Shard", entry: Job | Batch, not_before: int = 0) -> None:

@@ -12,6 +12,7 @@ from stoker.engine.apply_push import is_plain
 from stoker.engine.classify import Classifier, Item, refuse_behind, refuse_cycles
 from stoker.engine.edges import end_dependent, first_failed, is_known, settle
 from stoker.engine.ends import cancel_jobs
+from stoker.engine.keys import fields_of, old_reply
 from stoker.engine.state import BLOCKED, CANCELLED, Queue
 from stoker.model import commands as c
 from stoker.model import errors
@@ -20,6 +21,7 @@ from stoker.model.ids import STEP, make_id
 from stoker.model.options import Options
 from stoker.model.states import Reason
 from stoker.records import records as rec
+from stoker.records.stored import sizes_of
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -55,13 +57,26 @@ def push_batch(shard: "Shard", tenant: str, command: c.PushBatch, now: int) -> r
     if command.request_key is not None:
         checks.key(command.request_key, "request_key", limits)
     queue = shard.queue_for_writing(tenant, command.queue)
-    if command.request_key is not None and command.request_key in queue.requests:
-        reply: r.PushedBatch = queue.requests[command.request_key].reply
-        return reply
+    if command.request_key is not None:
+        answered = answer_to(shard, queue, command.request_key, now)
+        if answered is not None:
+            return answered
     reply = push_many(shard, queue, command.payloads, command.options, command.each, now, atomic=command.atomic)
     if command.request_key is not None:
         remember_request(shard, queue, command.request_key, reply, now)
     return reply
+
+
+def answer_to(shard: "Shard", queue: Queue, request_key: str, now: int) -> r.PushedBatch | None:
+    """What the request was answered before, if it was."""
+    request = queue.requests.get(request_key)
+    if request is not None:
+        reply: r.PushedBatch = request.reply
+        return reply
+    found = old_reply(shard, queue, request_key, now)
+    if found is not None:
+        shard.drop_unknown(queue)  # all it has may be this answer, which is no longer in memory
+    return found
 
 
 def push_many(
@@ -91,35 +106,20 @@ def push_many(
 def push_plain(shard: "Shard", queue: Queue, payloads: tuple[bytes, ...], options: Options, now: int) -> int:
     """Jobs that need no look at anything else. Returns the first id."""
     first = make_id(shard.sequence + 1, shard.number)
-    shard.emit(rec.Pushed(now, queue.tenant.name, queue.name, first, payloads, options, due_of(options, now)))
+    due, sizes = due_of(shard, options, now), sizes_of(payloads)
+    shard.emit(rec.Pushed(now, queue.tenant.name, queue.name, first, payloads, options, due, sizes))
     return first
 
 
-def due_of(options: Options, now: int) -> int:
-    due = now + options.delay_ms if options.run_at is None else options.run_at
+def due_of(shard: "Shard", options: Options, now: int) -> int:
+    due = now + options.delay_ms if options.run_at is None else options.run_at + shard.ahead_ms
     return due if due > now else 0
 
 
 def remember_request(shard: "Shard", queue: Queue, key: str, reply: r.PushedBatch, now: int) -> None:
-    refused = [(item, refusal.code, refusal.message) for item, refusal in sorted(reply.refused.items())]
-    duplicates = [(item, str(by)) for item, by in sorted(reply.duplicates.items())]
+    runs, refused, duplicates = fields_of(reply)
     expires_at = now + shard.settings.request_ttl_ms
-    runs = runs_of(reply.ids)
     shard.emit(rec.RequestRemembered(now, queue.tenant.name, queue.name, key, runs, refused, duplicates, expires_at))
-
-
-def runs_of(ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Ids as runs of neighbours; zeros as runs of zeros."""
-    if isinstance(ids, range):
-        return [(ids[0], len(ids))]
-    runs: list[tuple[int, int]] = []
-    for job_id in ids:
-        first, count = runs[-1] if runs else (-1, 0)
-        if runs and job_id == (first + count * STEP if first else 0):
-            runs[-1] = (first, count + 1)
-        else:
-            runs.append((job_id, 1))
-    return runs
 
 
 # --- classifying -----------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def push_each(
     refuse_whole(refused, atomic)
     items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
     if any(edge.item is not None for item in items for edge in item.options.depends_on):
-        while not Classifier(shard, queue, items).run(refused):
+        while not Classifier(shard, queue, items, now).run(refused):
             refuse_whole(refused, atomic)
             items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
         push_items(shard, queue, items, now)
@@ -155,7 +155,7 @@ def push_each(
     while at < len(items):
         run = neighbours(items, at)
         if not shares_record(run[0].options):
-            Classifier(shard, queue, run).run(refused)
+            Classifier(shard, queue, run, now).run(refused)
         else:
             for place, item in enumerate(run, shard.sequence + 1):
                 item.id = make_id(place, shard.number)
@@ -243,8 +243,8 @@ def push_run(shard: "Shard", queue: Queue, item: Item, payloads: tuple[bytes, ..
     options = item.options
     if item.replaces:
         cancel_jobs(shard, queue, [shard.part(item.replaces)], CANCELLED, Reason.REPLACED, now)
-    due = due_of(options, now)
-    shard.emit(rec.Pushed(now, queue.tenant.name, queue.name, item.id, payloads, options, due))
+    due = due_of(shard, options, now)
+    shard.emit(rec.Pushed(now, queue.tenant.name, queue.name, item.id, payloads, options, due, sizes_of(payloads)))
     if not options.depends_on:
         return
     job = shard.index.get(item.id)

@@ -55,7 +55,7 @@ def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: in
     """One job for a queue that exists."""
     sequence = shard.sequence + 1
     job_id = sequence << SHARD_BITS | shard.number
-    shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, (payload,), options))
+    shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, (payload,), options, 0, len(payload)))
     shard.sequence = sequence
     job = Job(job_id, queue, options, payload, now, WAITING)
     shard.index.add(job)
@@ -66,7 +66,7 @@ def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: in
     queue.ready.add_new(job)
     if queue.waiters:
         shard.dirty.append(queue)
-    return r.Pushed(job_id)
+    return r.Pushed(job_id, True, None, shard.level)
 
 
 def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery | None:
@@ -147,7 +147,7 @@ def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) ->
     if shard.dependents and job_id in shard.dependents:
         shard.settling.append((job_id, COMPLETED))
         settle(shard, now)
-    return ONE_SETTLED
+    return ONE_SETTLED[shard.level]
 
 
-ONE_SETTLED = r.Settled(1)
+ONE_SETTLED: dict[str, r.Settled] = {level: r.Settled(1, level=level) for level in r.LEVELS}

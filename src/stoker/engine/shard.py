@@ -6,7 +6,7 @@ be journaled (`take_records`), the replies to parked commands (`take_effects`), 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -21,6 +21,7 @@ from stoker.engine import (
     dead,
     finishing,
     looking,
+    messages,
     pulling,
     pushing,
     quick,
@@ -31,6 +32,7 @@ from stoker.engine.deadlines import NEVER, SWEEP_MIN, Deadlines
 from stoker.engine.edges import settle
 from stoker.engine.ends import in_id_order, lowest
 from stoker.engine.index import Index
+from stoker.engine.keys import OldKeys
 from stoker.engine.moves import forget, split
 from stoker.engine.parking import Parked
 from stoker.engine.ready import Ready
@@ -70,11 +72,17 @@ class Shard:
         self.number = number
         self.settings = settings or Settings()
         self.limits = limits
+        self.level: r.Level = "memory"
+        """What its journal gives everybody who asks for nothing else."""
         self.sequence = 0
         """The last sequence number given to a job."""
         self.token = 0
         """The last token given to a delivery."""
+        self.epoch = 0
+        """How often its journal has been opened."""
         self.now = 0
+        self.ahead_ms = 0
+        """How far the shard's time is ahead of the calendar: the clock on the wall may have been set back."""
         self.tenants: dict[str, Tenant] = {}
         self.index = Index()
         self.dependents: dict[int, dict[int, None]] = {}
@@ -95,19 +103,34 @@ class Shard:
         self.claim_waiters: dict[tuple[str, str], dict[Parked, None]] = {}
         """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
         self.claims_made: list[tuple[str, str]] = []
+        self.outbox: dict[int, dict[int, tuple[str, rec.Message]]] = {}
+        """Messages that other shards have not taken yet: by shard and number, with the tenant."""
+        self.sent: dict[int, int] = {}
+        """The number of the last message to each shard."""
+        self.taken: dict[int, int] = {}
+        """The number of the last message taken from each shard."""
+        self.stored_payloads: Callable[[int], Sequence[bytes]] | None = None
+        """Reads the payloads of one of its records back."""
+        self.old_keys: OldKeys | None = None
+        """Keys of ended jobs that have left memory."""
         self._parked: list[tuple[int, int, Parked]] = []
         self._parked_most = SWEEP_MIN
         self._numbers = 0
-        kept = self.settings.retention
-        self.default_retention = (
-            (kept.completed_age_ms, kept.completed_count)
-            if all((kept.completed_age_ms, kept.completed_count))
-            else None
-        )
+        self.queue_levels: dict[tuple[str, str], r.Level] = {}
+        """What queues ask for, by tenant and name, where it is not what everybody gets."""
+        self.default_retention: tuple[int, int] | None = None
+        self.configure(self.settings, limits)
         self._interned: dict[Options, Options] = {}
         self.simple: dict[int, Options] = {}
         """Checked and interned options that take the short ways of `quick.py`, by their `id()`."""
         self._start_interning()
+
+    def configure(self, settings: Settings, limits: Limits) -> None:
+        """How it behaves from now on."""
+        self.settings, self.limits = settings, limits
+        kept = settings.retention
+        policy = (kept.completed_age_ms, kept.completed_count)
+        self.default_retention = policy if all(policy) else None
 
     # --- the way of a command --------------------------------------------------------------------
 
@@ -463,11 +486,18 @@ def replay(
 ) -> Shard:
     """The shard to which these records have happened."""
     shard = Shard(number, settings, limits)
+    apply_again(shard, records)
+    return shard
+
+
+def apply_again(shard: Shard, records: Iterable[rec.Record]) -> None:
+    """Let happen what has happened before: what followed from it stands in the records, too."""
     for record in records:
         APPLY[type(record)](shard, record)
-        shard.settling.clear()
-        shard.dirty.clear()
-    return shard
+        if shard.settling:
+            shard.settling.clear()
+        if shard.dirty:
+            shard.dirty.clear()
 
 
 Decide = Callable[[Shard, str, Any, int], Any]
@@ -526,5 +556,6 @@ APPLY: Appliers = {
     **apply_pending.APPLY,
     **apply_queue.APPLY,
     **apply_transactions.APPLY,
+    **messages.APPLY,
 }
 """What each record does to the state."""

@@ -11,6 +11,7 @@ import msgspec
 
 from stoker.engine.looking import view
 from stoker.engine.state import Batch, Detail, Job, Part, Queue, Scope, Tenant
+from stoker.records.stored import Stored
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -42,6 +43,9 @@ def _parts(shard: "Shard") -> Iterator[Part]:
 
 def _job(shard: "Shard", part: Part) -> dict[str, Any]:
     found = msgspec.structs.asdict(view(shard, part, 0))
+    payload = found["payload"]
+    if type(payload) is Stored and shard.stored_payloads is not None:
+        found["payload"] = shard.stored_payloads(payload.sequence)[payload.place]
     lease = part.detail if type(part) is Job else part.slice
     held = lease if lease is not None and lease.token else None
     found |= {

@@ -19,8 +19,9 @@ from stoker.engine.ranges import RangeSet
 from stoker.engine.spans import Pieces, Span
 from stoker.model.ids import SHARD_BITS
 from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options
-from stoker.model.replies import Attempt, Chunk, LogLine
+from stoker.model.replies import Attempt, Chunk, Level, LogLine
 from stoker.records.records import Record
+from stoker.records.stored import Stored, StoredRun
 
 if TYPE_CHECKING:
     from stoker.engine.ready import Ready
@@ -79,7 +80,7 @@ class Job(msgspec.Struct, gc=False, eq=False):
     id: int
     queue: "Queue"
     options: Options
-    payload: bytes
+    payload: bytes | Stored
     pushed_at: int
     state: int
     detail: Detail | None = None
@@ -126,7 +127,7 @@ class Batch(msgspec.Struct, gc=False, eq=False):
     count: int
     queue: "Queue"
     options: Options
-    payloads: list[bytes | None]
+    payloads: list[bytes | None] | StoredRun
     sizes: int | list[int]
     pushed_at: int
     waiting: Span
@@ -161,6 +162,12 @@ class Batch(msgspec.Struct, gc=False, eq=False):
 
     def sizes_of(self, start: int, stop: int) -> int | list[int]:
         return self.sizes if isinstance(self.sizes, int) else self.sizes[start:stop]
+
+    def bytes_of(self, start: int, stop: int) -> int:
+        """How much memory these payloads take: none when they lie in the journal."""
+        if type(self.payloads) is StoredRun:
+            return 0
+        return self.sizes * (stop - start) if isinstance(self.sizes, int) else sum(self.sizes[start:stop])
 
 
 @final
@@ -358,6 +365,7 @@ class Queue:
         "delayed",
         "delayed_armed",
         "delayed_stale",
+        "durability",
         "group_on_retry",
         "groups",
         "is_free",
@@ -406,6 +414,8 @@ class Queue:
         self.refill_armed = 0
         self.concurrency = 0
         self.group_on_retry: GroupPolicy = "hold"
+        self.durability: Level | None = None
+        """What its jobs ask for at least."""
         self.dead_policy = dead_policy
         self.groups: dict[str, Group] = {}
         self.unique_keys: dict[str, Key] = {}

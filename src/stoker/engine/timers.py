@@ -106,7 +106,7 @@ STALLED = "the lease ended: the worker neither settled the job nor renewed the l
 def on_dead_retry(shard: "Shard", at: int, jobs: list[Job]) -> None:
     for job in sorted(jobs, key=lowest):
         queue = job.queue
-        if key_is_taken(queue, job):
+        if key_is_taken(shard, job, at - 1):  # keys whose time passes at this very moment are still held
             again = at + queue.dead_policy.auto_retry_interval_ms
             shard.emit(rec.RetryPostponed(at, queue.tenant.name, queue.name, job.id, again))
         else:

@@ -1,5 +1,6 @@
 """Deciding about transactions: jobs that nobody sees until their stages are published, all at once."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stoker.engine import checks
@@ -10,6 +11,7 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP
 from stoker.records import records as rec
+from stoker.records.stored import StoredRun
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -79,15 +81,30 @@ def publish(shard: "Shard", tenant: str, command: c.Publish, now: int) -> r.Tran
                 " nothing was published"
             )
     parts = [part for name in names for part in found.stages[name].parts] if found else []
-    shard.check_room(tenant, [part.queue for part in parts])
+    check_publish(shard, tenant, command)
     runs: list[tuple[int, int]] = []
     for part in parts:
         queue = shard.queue(tenant, part.queue)
-        reply = push_many(shard, queue, part.payloads, part.options, part.each, now)
+        reply = push_many(shard, queue, _payloads(shard, part), part.options, part.each, now)
         _add_runs(runs, reply)
     created = sum(count for _, count in runs)
     _end(shard, tenant, command.transaction, True, created, runs, now)
     return r.Transaction("published", created, tuple(runs))
+
+
+def check_publish(shard: "Shard", tenant: str, command: c.Publish) -> None:
+    """Whether there is room for all queues that the stages in this shard speak of."""
+    found = find(shard, tenant, command.transaction)
+    stages = found.stages if found is not None else {}
+    shard.check_room(tenant, [part.queue for name in command.stages if name in stages for part in stages[name].parts])
+
+
+def _payloads(shard: "Shard", part: rec.Staged) -> Sequence[bytes]:
+    """What was staged, read back if it lies in the journal only."""
+    if type(part.payloads) is not StoredRun:
+        return part.payloads
+    assert shard.stored_payloads is not None
+    return shard.stored_payloads(part.payloads.sequence)
 
 
 def _add_runs(runs: list[tuple[int, int]], reply: r.PushedBatch) -> None:

@@ -1,13 +1,21 @@
-"""What a journal does: append the records of a turn, and read them back by sequence number.
+"""What a journal does: append the records of a turn, say how far they are safe, and read them back.
 
-Sequence numbers of a shard start at 1 and have no gaps. What retention has dropped lies below `lowest`.
+Sequence numbers of a shard start at 1 and have no gaps. What retention has dropped lies below `lowest`; payloads that
+something live still refers to are kept beyond that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from stoker.model.replies import Level
 from stoker.records.records import Record
+
+Turn = Sequence[tuple[int, Sequence[Record]]]
+"""What one turn brought about: the records of each shard that has any."""
+
+
+class JournalFailed(Exception):
+    """The journal can promise nothing any more: what was on its way may have happened or not."""
 
 
 class Journal(Protocol):
@@ -15,13 +23,35 @@ class Journal(Protocol):
 
     level: Level
     """What a reply may promise once `append` has returned."""
+    is_full: bool
+    """Whether there is only room left for what makes room."""
 
-    def append(self, shard: int, records: Sequence[Record]) -> None:
-        """Add the records of one turn, all or none."""
+    def append(self, turn: Turn, *, defer: bool = False) -> None:
+        """Add the records of one turn, all or none. `defer` leaves it to the next turn, or to a moment later."""
+        ...
+
+    def flush(self) -> int:
+        """Bring everything appended so far to the disk; how many turns that is. May be called from any thread."""
+        ...
+
+    def ticket(self) -> int:
+        """How many turns were appended so far: what `when_flushed` is asked for."""
+        ...
+
+    def when_flushed(self, ticket: int, tell: Callable[[], object]) -> bool:
+        """Call `tell` once so many turns are on disk, or once they never will be; false if they are there already."""
+        ...
+
+    def reached(self, ticket: int) -> bool:
+        """Whether so many turns are safely on disk."""
         ...
 
     def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:
         """Up to `limit` records with sequence numbers above `after`."""
+        ...
+
+    def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
+        """The payloads that one record carries."""
         ...
 
     def lowest(self, shard: int) -> int:
@@ -31,3 +61,5 @@ class Journal(Protocol):
     def last(self, shard: int) -> int:
         """The last sequence number given; 0 at the beginning."""
         ...
+
+    def close(self) -> None: ...

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from stoker.journal.contract import Turn
 from stoker.model.replies import Level
 from stoker.records.records import (
     Completed,
@@ -33,11 +34,34 @@ class MemoryJournal:
     """The latest records of each shard."""
 
     level: Level = "memory"
+    is_full = False
 
     def __init__(self, shards: int, bytes_max: int) -> None:
         self._logs = [_Log(bytes_max // shards) for _ in range(shards)]
 
-    def append(self, shard: int, records: Sequence[Record]) -> None:
+    def append(self, turn: Turn, *, defer: bool = False) -> None:
+        for shard, records in turn:
+            self._append(shard, records)
+
+    def flush(self) -> int:
+        return 0
+
+    def ticket(self) -> int:
+        return 0
+
+    def when_flushed(self, ticket: int, tell: Callable[[], object]) -> bool:
+        return False
+
+    def reached(self, ticket: int) -> bool:
+        return True
+
+    def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
+        raise AssertionError("nothing lies in a journal that keeps nothing")
+
+    def close(self) -> None:
+        self._logs.clear()
+
+    def _append(self, shard: int, records: Sequence[Record]) -> None:
         log = self._logs[shard]
         tail = log.tail
         kept = tail.records

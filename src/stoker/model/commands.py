@@ -28,9 +28,12 @@ class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
 
 
 class Push(Command[r.Pushed], frozen=True, gc=False):
+    """One job. `durability` asks for another level than the queue or the server gives."""
+
     queue: str
     payload: bytes
     options: Options = DEFAULT_OPTIONS
+    durability: r.Level | None = None
 
 
 class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
@@ -45,6 +48,7 @@ class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
     each: Sequence[Options] | None = None
     atomic: bool = False
     request_key: str | None = None
+    durability: r.Level | None = None
 
 
 class Stage(Command[r.Staged], frozen=True, gc=False):
@@ -64,6 +68,7 @@ class Publish(Command[r.Transaction], frozen=True, gc=False):
 
     transaction: str
     stages: Sequence[str]
+    durability: r.Level | None = None
 
 
 class Abort(Command[r.Transaction], frozen=True, gc=False):
@@ -269,6 +274,8 @@ class SetQueuePolicy(Command[r.Done], frozen=True, gc=False):
     queue: str
     group_on_retry: GroupPolicy | None = None
     dead_letters: DeadLetterPolicy | None = None
+    durability: r.Level | None = None
+    """`memory`, `commit` or `fsync` for everything that happens in the queue, where a push does not say."""
 
 
 class Cancel(Command[r.JobView], frozen=True, gc=False):

@@ -12,8 +12,15 @@
     |   |-- UnknownStage        unknown_stage        the stage expired or was never written
     |   |-- TransactionOver     transaction_over     it was published or aborted before
     |   `-- QueueActive         queue_active         obliterate found running jobs and no `force`
-    `-- Unavailable           the server's condition; retrying later may succeed
-        `-- Closed              closed               this broker was closed
+    |-- Unavailable           the server's condition; retrying later may succeed
+    |   |-- DiskFull            disk_full            no room for new jobs; what is there can still be worked off
+    |   |-- MemoryFull          memory_full          the same for memory
+    |   `-- Closed              closed               this broker was closed
+    |-- Unknown               unknown              it may have happened or not: ask, or repeat with a key
+    `-- CannotOpen            a data directory stays closed
+        |-- InUse               in_use               another process has it open
+        |-- Damaged             damaged              it does not hold what was written to it
+        `-- NewerFormat         newer_format         a later release wrote it
 
 The message says what was wrong, what was expected and what to do. A refused request has changed nothing.
 """
@@ -81,8 +88,37 @@ class Unavailable(StokerError):
     retryable = True
 
 
+class DiskFull(Unavailable):
+    code = "disk_full"
+
+
+class MemoryFull(Unavailable):
+    code = "memory_full"
+
+
 class Closed(Unavailable):
     code = "closed"
+
+
+class Unknown(StokerError):
+    code = "unknown"
+
+
+class CannotOpen(StokerError):
+    code = "cannot_open"
+
+
+class InUse(CannotOpen):
+    code = "in_use"
+    retryable = True
+
+
+class Damaged(CannotOpen):
+    code = "damaged"
+
+
+class NewerFormat(CannotOpen):
+    code = "newer_format"
 
 
 def _tree(root: type[StokerError]) -> list[type[StokerError]]:

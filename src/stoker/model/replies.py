@@ -16,6 +16,8 @@ from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options, RateLim
 from stoker.model.states import State
 
 Level = Literal["memory", "commit", "fsync"]
+LEVELS: tuple[Level, ...] = ("memory", "commit", "fsync")
+"""From weakest to strongest."""
 DuplicateBy = Literal["custom_id", "unique_key", "debounce_id"]
 
 NOTHING: Mapping[int, str] = MappingProxyType({})

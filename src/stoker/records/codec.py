@@ -1,16 +1,28 @@
-"""Records to bytes and back: a version byte, then the tagged msgpack array."""
+"""The records of one turn to bytes and back.
 
+    version, 1 byte | checksum, 4 | for each record: length of head, 4 | length of body, 4 | head | body
+
+The head is the record as a tagged msgpack array. Where a record carries payloads, they are its body, a msgpack array
+of their own exactly as it was received: so whoever reads heads only (recovery, readers of events) never touches them,
+and a payload can be fetched alone. The checksum covers everything behind it and the position that the bytes belong to:
+a row in a wrong place is as unreadable as a damaged one.
+
+Version 1 had one record with its payloads inside, and no checksum; it is still read.
+"""
+
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
+from struct import Struct
+from typing import Any
+from zlib import crc32
 
 import msgspec
 
 from stoker.model.errors import StokerError
-from stoker.records.records import ALL, VERSION, Record
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(reduce(or_, ALL))
-_PREFIX = bytes([VERSION])
+from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.records.records import ALL, VERSION, PayloadUpdated, Pushed, Record, Staged
+from stoker.records.stored import Stored, StoredRun, sizes_of
 
 
 class UnreadableRecord(StokerError):
@@ -19,15 +31,216 @@ class UnreadableRecord(StokerError):
     code = "unreadable_record"
 
 
+class NewerRecord(UnreadableRecord):
+    """A later release wrote it."""
+
+    code = "newer_record"
+
+
+# --- heads of records with a body --------------------------------------------------------------------
+
+
+class _PushedHead(msgspec.Struct, array_like=True, frozen=True, gc=False, tag_field="t", tag=1):
+    at: int
+    tenant: str
+    queue: str
+    first: int
+    sizes: int | list[int]
+    count: int = 1
+    options: Options = DEFAULT_OPTIONS
+    due: int = 0
+
+
+class _PayloadUpdatedHead(msgspec.Struct, array_like=True, frozen=True, gc=False, tag_field="t", tag=19):
+    at: int
+    tenant: str
+    queue: str
+    job: int
+    size: int
+
+
+class _StagedHead(msgspec.Struct, array_like=True, frozen=True, gc=False, tag_field="t", tag=28):
+    at: int
+    tenant: str
+    transaction: str
+    stage: str
+    queue: str
+    sizes: int | list[int]
+    count: int
+    options: Options
+    each: list[Options] | None
+    part: int | None
+    expires_at: int
+
+
+_WITH_BODY = (Pushed, PayloadUpdated, Staged)
+_HEADS: Any = reduce(
+    or_, (*(kind for kind in ALL if kind not in _WITH_BODY), _PushedHead, _PayloadUpdatedHead, _StagedHead)
+)
+
+_encode = msgspec.msgpack.Encoder().encode
+_heads = msgspec.msgpack.Decoder(_HEADS)
+_bodies = msgspec.msgpack.Decoder(tuple[bytes, ...])
+_version_1 = msgspec.msgpack.Decoder(reduce(or_, ALL))
+
+_START = Struct("<BI")
+_LENGTHS = Struct("<II")
+
+
+def _split(record: Record) -> tuple[Any, bytes]:
+    """Head and body of a record that carries payloads."""
+    if type(record) is Pushed:
+        payloads = record.payloads
+        count = len(payloads)
+        sizes = record.sizes
+        if sizes is None:
+            sizes = len(payloads[0]) if count == 1 else sizes_of(payloads)
+        options = record.options
+        head = _PushedHead(record.at, record.tenant, record.queue, record.first, sizes, count, options, record.due)
+        return head, _encode(payloads)
+    if type(record) is Staged:
+        head = _StagedHead(
+            record.at,
+            record.tenant,
+            record.transaction,
+            record.stage,
+            record.queue,
+            sizes_of(record.payloads),
+            len(record.payloads),
+            record.options,
+            record.each,
+            record.part,
+            record.expires_at,
+        )  # type: ignore[assignment]
+        return head, _encode(record.payloads)
+    assert type(record) is PayloadUpdated
+    updated = _PayloadUpdatedHead(record.at, record.tenant, record.queue, record.job, len(record.payload))
+    return updated, _encode((record.payload,))
+
+
+def _joined(head: Any, payloads: Any) -> Record:
+    """The record again; its payloads are there, or are known by their place."""
+    if type(head) is _PushedHead:
+        tenant, queue, sizes = head.tenant, head.queue, head.sizes
+        return Pushed(head.at, tenant, queue, head.first, payloads, head.options, head.due, sizes)
+    if type(head) is _StagedHead:
+        return Staged(
+            head.at,
+            head.tenant,
+            head.transaction,
+            head.stage,
+            head.queue,
+            list(payloads) if type(payloads) is tuple else payloads,
+            head.options,
+            head.each,
+            head.part,
+            head.expires_at,
+        )
+    return PayloadUpdated(head.at, head.tenant, head.queue, head.job, payloads[0])
+
+
+# --- rows --------------------------------------------------------------------------------------------
+
+
+def encode_row(records: Sequence[Record], position: int = 0) -> bytes:
+    """All records of one shard in one turn, for the place with this number."""
+    parts: list[bytes] = [b""]
+    for record in records:
+        if type(record) in _WITH_BODY:
+            split, body = _split(record)
+            head = _encode(split)
+            parts += (_LENGTHS.pack(len(head), len(body)), head, body)
+        else:
+            head = _encode(record)
+            parts += (_LENGTHS.pack(len(head), 0), head)
+    rest = b"".join(parts)
+    return _START.pack(VERSION, crc32(rest, crc32(position.to_bytes(8, "little")))) + rest
+
+
+class Row:
+    """The records of one turn as bytes, checked."""
+
+    __slots__ = ("_data", "_frames", "_version_1", "first")
+
+    def __init__(self, data: bytes, first: int, position: int = 0) -> None:
+        self.first = first
+        """The sequence number of its first record."""
+        self._data = data
+        self._version_1 = False
+        self._frames: list[tuple[int, int, int]] = []
+        """Where each head begins, where it ends, where its body ends."""
+        version = data[0] if data else 0
+        if version == 1:
+            self._version_1 = True
+            self._frames = [(1, len(data), len(data))]
+            return
+        if version > VERSION:
+            raise NewerRecord(
+                f"record of version {version}, and this release reads up to {VERSION}: a later release wrote it, use that"
+            )
+        if version != VERSION or len(data) < _START.size:
+            raise UnreadableRecord(f"damaged record: no version {version} was ever written")
+        if crc32(memoryview(data)[_START.size :], crc32(position.to_bytes(8, "little"))) != _START.unpack_from(data)[1]:
+            raise UnreadableRecord("damaged record: its checksum is wrong")
+        at, end = _START.size, len(data)
+        while at + _LENGTHS.size <= end:
+            head, body = _LENGTHS.unpack_from(data, at)
+            at += _LENGTHS.size
+            self._frames.append((at, at + head, at + head + body))
+            at += head + body
+        if at != end:
+            raise UnreadableRecord("damaged record: its parts are longer than the whole")
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def records(self, stored_from: int = 1) -> list[Record]:
+        """Its records. Payloads stay where they are when a record has at least `stored_from` of them."""
+        return [self.record(index, stored_from) for index in range(len(self._frames))]
+
+    def record(self, index: int, stored_from: int = 1) -> Record:
+        start, stop, end = self._frames[index]
+        view = memoryview(self._data)
+        try:
+            if self._version_1:
+                return _version_1.decode(view[start:stop])  # type: ignore[no-any-return]
+            head = _heads.decode(view[start:stop])
+            if stop == end:
+                return head  # type: ignore[no-any-return]
+            count = getattr(head, "count", 1)
+            if count < stored_from:
+                return _joined(head, _bodies.decode(view[stop:end]))
+            return _joined(head, self._stored(head, self.first + index))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UnreadableRecord(f"damaged record: {error}") from error
+
+    @staticmethod
+    def _stored(head: Any, sequence: int) -> Sequence[Stored] | StoredRun:
+        if type(head) is _PayloadUpdatedHead:
+            return (Stored(sequence, 0, head.size),)
+        return StoredRun(sequence, 0, head.count, head.sizes)
+
+    def payloads(self, sequence: int) -> Sequence[bytes]:
+        """The payloads that one of its records carries."""
+        index = sequence - self.first
+        if self._version_1:
+            record = self.record(index)
+            return (record.payload,) if type(record) is PayloadUpdated else record.payloads  # type: ignore[attr-defined]
+        _, stop, end = self._frames[index]
+        return _bodies.decode(memoryview(self._data)[stop:end])
+
+
+EVERYTHING = 1 << 62
+"""For `Row.records`: no record has so many payloads that they would be left where they are."""
+
+
 def encode(record: Record) -> bytes:
-    return _PREFIX + _encoder.encode(record)
+    """One record alone."""
+    return encode_row((record,))
 
 
 def decode(data: bytes) -> Record:
-    if not data or data[0] != VERSION:
-        found = data[0] if data else "nothing"
-        raise UnreadableRecord(f"record of version {found}, expected {VERSION}: it was written by another release")
-    try:
-        return _decoder.decode(memoryview(data)[1:])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableRecord(f"damaged record: {error}") from error
+    row = Row(data, 1)
+    if len(row) != 1:
+        raise UnreadableRecord(f"{len(row)} records where one was expected")
+    return row.record(0, EVERYTHING)

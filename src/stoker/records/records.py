@@ -9,10 +9,29 @@ garbage collector lets go of those, where it would walk every list in the histor
 
 import msgspec
 
-from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.limits import Limits
+from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit, Settings
+from stoker.model.replies import Level
 
-VERSION = 1
+VERSION = 2
 """Raised when a record changes its meaning, a default of an option included; older ones stay readable."""
+
+
+class PublishStages(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
+    """A message: a transaction was decided, publish these of its stages."""
+
+    transaction: str
+    stages: list[str]
+
+
+class AbortTransaction(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
+    """A message: a transaction was aborted, drop what is staged."""
+
+    transaction: str
+
+
+Message = PublishStages | AbortTransaction
+"""What shards have to say to each other."""
 
 
 class Labels(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -53,6 +72,8 @@ class Pushed(Record, frozen=True, gc=False, tag=1):
     payloads: tuple[bytes, ...]
     options: Options = DEFAULT_OPTIONS
     due: int = 0
+    sizes: int | list[int] | None = None
+    """How long the payloads are, each or all; None = count them."""
 
 
 class RequestRemembered(Record, frozen=True, gc=False, tag=2):
@@ -252,6 +273,8 @@ class QueueConfigured(Record, frozen=True, gc=False, tag=20):
     group_on_retry: GroupPolicy
     dead_letters: DeadLetterPolicy
     refill: bool = False
+    durability: Level | None = None
+    """What its jobs ask for at least; None = what the server gives."""
 
 
 class QueueObliterated(Record, frozen=True, gc=False, tag=21):
@@ -362,6 +385,59 @@ class ClaimForgotten(Record, frozen=True, gc=False, tag=32):
     at: int
     tenant: str
     claim: str
+
+
+class Opened(Record, frozen=True, gc=False, tag=33):
+    """Somebody opened the journal: from here on ids and tokens start above these numbers.
+
+    Whatever was given out before and lost with the power is never given out again.
+    """
+
+    at: int
+    tenant: str
+    epoch: int
+    sequence: int
+    token: int
+    settings: Settings
+    """How the shard behaves from here on; what happened before was decided by what stood here before."""
+    limits: Limits
+
+
+class Sent(Record, frozen=True, gc=False, tag=34):
+    """A message to another shard waits to be taken there. Numbers count up for each pair of shards."""
+
+    at: int
+    tenant: str
+    to: int
+    number: int
+    message: Message
+
+
+class Taken(Record, frozen=True, gc=False, tag=35):
+    """A message of another shard was taken, with whatever it asked for; it will not be taken again."""
+
+    at: int
+    tenant: str
+    sender: int
+    number: int
+
+
+class Arrived(Record, frozen=True, gc=False, tag=36):
+    """The other shard has taken the messages up to this number: they need not be sent again."""
+
+    at: int
+    tenant: str
+    to: int
+    number: int
+
+
+class KeysStored(Record, frozen=True, gc=False, tag=37):
+    """Keys of ended jobs left memory for the store of old keys, as (table, key)."""
+
+    at: int
+    tenant: str
+    queue: str
+    keys: list[tuple[str, str]]
 
 
 ALL: tuple[type[Record], ...] = tuple(Record.__subclasses__())

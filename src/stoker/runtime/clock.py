@@ -39,3 +39,20 @@ class SystemClock:
                 await signal.wait()
         except TimeoutError:
             pass
+
+
+class AheadClock:
+    """A clock some milliseconds ahead of another: journaled time goes on where it stopped, even if the wall's was set back."""
+
+    def __init__(self, clock: Clock, ahead_ms: int) -> None:
+        self._clock = clock
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._ahead_ms
+
+    def wait(self, signal: threading.Event, until_ms: int) -> None:
+        self._clock.wait(signal, until_ms - self._ahead_ms)
+
+    async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
+        await self._clock.wait_async(signal, until_ms - self._ahead_ms)

@@ -1,7 +1,8 @@
 """Which shards a command concerns, and how their replies become one.
 
 Most commands name a queue or a job and go to one shard. The few that span shards are decided in each; since one
-owner runs all of them in the same turn, nobody sees them half done.
+owner runs all of them in the same turn, nobody sees them half done. The end of a transaction is decided by one shard, which
+tells the others through its outbox.
 """
 
 from collections.abc import Sequence
@@ -9,13 +10,15 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import checks, finishing, pulling, transactions
+from stoker.engine import checks, finishing, messages, pulling, transactions
 from stoker.engine.parking import Parked, kept, register
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import shard_for, shard_of
+from stoker.records import records as rec
+from stoker.runtime import outbox
 
 Shards = Sequence[Shard]
 
@@ -168,9 +171,19 @@ def claim(shards: Shards, tenant: str, command: Any, now: int) -> Any:
     return merge(replies)
 
 
+def home_of(shards: Shards, tenant: str, transaction: str) -> Shard:
+    """The shard that decides about a transaction; whatever stages lie elsewhere, its word counts."""
+    checks.key(transaction, "transaction", shards[0].limits)
+    return shards[shard_for(tenant, transaction, len(shards))]
+
+
 def stage(shards: Shards, tenant: str, command: c.Stage, now: int) -> Any:
     """Each queue's part lies in its own shard; numbers of parts and jobs count over all of them."""
+    decider = home_of(shards, tenant, command.transaction)
     home = shards[shard_for(tenant, command.queue, len(shards))]
+    ended = transactions.find(decider, tenant, command.transaction)
+    if ended is not None and ended.outcome is not None:
+        return decider.execute(tenant, command, now)  # which says that it is over
     found = [transactions.find(shard, tenant, command.transaction) for shard in shards if shard is not home]
     others = [state.stages[command.stage] for state in found if state is not None and command.stage in state.stages]
     if command.part is not None and any(command.part in stage.numbers for stage in others):
@@ -182,27 +195,51 @@ def stage(shards: Shards, tenant: str, command: c.Stage, now: int) -> Any:
 
 
 def publish(shards: Shards, tenant: str, command: c.Publish, now: int) -> Any:
-    """Look in every shard first; then each publishes its own stages, and all remember the end."""
-    known: dict[str, bool] = {}
+    """Decided by one shard, in one record with the messages to the others; they follow, now or after a restart."""
+    decider = home_of(shards, tenant, command.transaction)
+    staged = stages_of(shards, tenant, command.transaction)
+    ended = transactions.find(decider, tenant, command.transaction)
+    if ended is not None and ended.outcome is not None:
+        decider.execute(tenant, command, now)  # raises if it was aborted
+        return outcome(shards, tenant, command.transaction)
+    for name in command.stages:
+        if not any(name in names for names in staged.values()):
+            return decider.execute(tenant, msgspec.structs.replace(command, stages=[name]), now)  # which says so
     for shard in shards:
-        found = transactions.find(shard, tenant, command.transaction)
-        if found is not None and found.outcome is not None:
-            return merge(each(shards, tenant, command, now))
-        for name in found.stages if found is not None else ():
-            known[name] = True
-    missing = [name for name in command.stages if name not in known]
-    if missing:
-        return shards[0].execute(tenant, msgspec.structs.replace(command, stages=missing), now)
-    replies = []
-    for shard in shards:
-        found = transactions.find(shard, tenant, command.transaction)
-        own = [name for name in command.stages if found is not None and name in found.stages]
-        replies.append(shard.execute(tenant, msgspec.structs.replace(command, stages=own), now))
-    return merge(replies)
+        transactions.check_publish(shard, tenant, command)
+    own = {shard: [name for name in dict.fromkeys(command.stages) if name in names] for shard, names in staged.items()}
+    for shard in own:
+        if shard is not decider:
+            message = rec.PublishStages(command.transaction, own[shard])
+            messages.send(decider, tenant, shard.number, message, now)
+    decider.execute(tenant, msgspec.structs.replace(command, stages=own.get(decider, [])), now)
+    outbox.deliver(shards, now)
+    return outcome(shards, tenant, command.transaction)
 
 
 def abort(shards: Shards, tenant: str, command: c.Abort, now: int) -> Any:
-    return merge(each(shards, tenant, command, now))
+    decider = home_of(shards, tenant, command.transaction)
+    ended = transactions.find(decider, tenant, command.transaction)
+    if ended is None or ended.outcome is None:
+        for shard in stages_of(shards, tenant, command.transaction):
+            if shard is not decider:
+                messages.send(decider, tenant, shard.number, rec.AbortTransaction(command.transaction), now)
+        decider.execute(tenant, command, now)
+        outbox.deliver(shards, now)
+    return outcome(shards, tenant, command.transaction)
+
+
+def stages_of(shards: Shards, tenant: str, transaction: str) -> dict[Shard, list[str]]:
+    """Which stages lie where."""
+    found = {shard: transactions.find(shard, tenant, transaction) for shard in shards}
+    return {shard: list(state.stages) for shard, state in found.items() if state is not None and state.stages}
+
+
+def outcome(shards: Shards, tenant: str, transaction: str) -> r.Transaction:
+    """How a transaction ended, over all shards that took part."""
+    found = [transactions.find(shard, tenant, transaction) for shard in shards]
+    reply: r.Transaction = merge([state.outcome for state in found if state is not None and state.outcome is not None])
+    return reply
 
 
 def find_job(shards: Shards, tenant: str, command: c.FindJob, now: int) -> Any:

@@ -1,11 +1,14 @@
 """Shards, journal and clock in motion.
 
-A turn is: let time pass, decide, journal the records, and only then let replies out. The runtime has one owner at
+A turn is: let time pass, decide, journal the records, and only then let replies out. A turn that asks for more than
+its journal gives at once leaves a `ticket`: its replies wait until the journal has reached it. The runtime has one owner at
 a time and knows neither threads nor event loops; `brokers/local.py` gives it those.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from stoker.engine import checks, looking
 from stoker.engine.parking import Parked
@@ -14,13 +17,19 @@ from stoker.journal.contract import Journal
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import SHARDS_MAX
-from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.model.options import Settings
+from stoker.model.ids import STEP, shard_for
 from stoker.records.events import events_of
-from stoker.runtime import routing, shapes
+from stoker.runtime import outbox, routing, shapes
+from stoker.runtime.loading import filled
+from stoker.runtime.memory import Memory
 
 TENANTS_CHECKED_MAX = 10_000
+HOMES_MAX = 100_000
+
+MAKING = frozenset((c.Push, c.PushBatch, c.Stage))
+"""Commands that bring new jobs: refused when there is no room."""
+ASKING = frozenset((c.Push, c.PushBatch, c.Publish))
+"""Commands that may ask for a level of their own."""
 
 
 class Runtime:
@@ -30,40 +39,86 @@ class Runtime:
         self,
         journal: Journal,
         answer: Callable[[Parked, Any], None],
-        shards: int = 1,
-        settings: Settings | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        shards: Sequence[Shard],
+        level: r.Level | None = None,
+        memory_bytes_max: int = 0,
     ) -> None:
-        if shards not in (1 << bits for bits in range(7)):
-            raise errors.InvalidRequest(f"{shards} shards: expected a power of two from 1 to {SHARDS_MAX}")
         self.journal = journal
-        self._append = journal.append
-        self.limits = limits
-        self.shards = [Shard(number, settings, limits) for number in range(shards)]
-        self._only = self.shards[0] if shards == 1 else None
+        self.level: r.Level = weaker(level or journal.level, strongest(journal))
+        """What everybody gets who asks for nothing else."""
+        self.ticket = 0
+        """What the replies of the last turn have to wait for; 0 = for nothing."""
+        self.limits = shards[0].limits
+        self.shards = list(shards)
+        for shard in shards:
+            shard.level = self.level
+            shard.stored_payloads = self._reader_of(shard.number)
+        self.memory = Memory(self.shards, journal, memory_bytes_max)
+        self._plain = self.level == journal.level
+        self._only = self.shards[0] if len(self.shards) == 1 else None
+        self._homes: dict[tuple[str, str], Shard] = {}
+        """Where queues live, for those asked for lately."""
         self._tenants: set[str] = set()
         """Names that have been checked."""
         self._answer = answer
+        self._reached: r.Level = self.level
         self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
         """Commands that wait for events of a shard and a tenant, with the position up to which there was nothing."""
 
     def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """One turn with one command: its reply, or a `Parked` that will be answered later."""
-        only = self._only
-        known = type(tenant) is str and tenant in self._tenants
-        if only is None or not known or type(command) not in shapes.QUICK:
+        kind = type(command)
+        self.ticket = 0
+        if kind not in shapes.QUICK or type(tenant) is not str or tenant not in self._tenants:
             return self._execute_checked(tenant, command, now)
+        shard = self._only or self._home(tenant, command)
+        if shard is None or not self._plain or (kind in ASKING and command.durability is not None):  # type: ignore[attr-defined]
+            return self._execute_checked(tenant, command, now)
+        if kind in MAKING:
+            self._check_room()
         try:
-            reply = only.execute(tenant, command, now)
+            reply = shard.execute(tenant, command, now)
         except Exception as error:
             self._after_error(command, error)
             raise
-        if only.records and not only.effects and not self._readers:
-            self._append(0, only.records)  # what `commit` does when nobody waits for anything
-            only.records.clear()
-        else:
+        if shard.records and not (shard.effects or self._readers or shard.queue_levels):
+            self.journal.append(((shard.number, shard.records),))  # what `commit` does when nobody waits for anything
+            if self.memory.is_watched:
+                self.memory.after(shard)
+            shard.records.clear()
+            if kind is not c.Push and kind is not c.Pull:
+                self._reached = self.level
+                reply = self._told(reply)
+        elif self._only is not None or shard.records or shard.effects:
             self.commit()
-        return reply
+            reply = self._told(reply)
+        return filled(self.journal, reply) if self.memory.is_stored else reply
+
+    def _home(self, tenant: str, command: Any) -> Shard | None:
+        """The one shard that a quick command concerns, if it is one and the command is not malformed."""
+        kind = type(command)
+        if kind is c.Push or kind is c.PushBatch:
+            queue = command.queue
+        elif kind is c.Pull:
+            if type(command.queues) not in (list, tuple) or len(command.queues) != 1 or command.claim is not None:
+                return None
+            queue = command.queues[0]
+        else:
+            ids = command.ids
+            if type(ids) is range:
+                return routing.by_id(self.shards, ids.start) if ids and ids.step % STEP == 0 else None
+            if checks.is_list(ids) and len(ids) == 1 and type(ids[0]) is int:
+                return routing.by_id(self.shards, ids[0])
+            return None
+        if type(queue) is not str:
+            return None
+        home = self._homes.get((tenant, queue))
+        if home is None:
+            checks.name(queue)
+            if len(self._homes) >= HOMES_MAX:
+                self._homes.clear()
+            home = self._homes[tenant, queue] = self.shards[shard_for(tenant, queue, len(self.shards))]
+        return home
 
     def _execute_checked(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """The same for commands and tenants that must be looked at first."""
@@ -71,15 +126,40 @@ class Runtime:
         if len(self._tenants) >= TENANTS_CHECKED_MAX:
             self._tenants.clear()
         self._tenants.add(tenant)
+        asked = getattr(command, "durability", None) if type(command) in ASKING else None
         try:
-            if type(command) not in shapes.QUICK:
+            if type(command) not in shapes.QUICK or asked is not None:
                 shapes.check(command)
+            if type(command) in MAKING:
+                self._check_room()
             reply = self._execute_any(tenant, command, now)
         except Exception as error:
             self._after_error(command, error)
             raise
-        self.commit()
+        self.commit(asked)
+        reply = self._told(reply)
+        return filled(self.journal, reply) if self.memory.is_stored else reply
+
+    def _check_room(self) -> None:
+        if self.journal.is_full:
+            raise errors.DiskFull(
+                "the disk is full: new jobs are refused, those that are there can be worked off; make room, and pushes"
+                " are taken again by themselves"
+            )
+        if self.memory.is_full:
+            raise errors.MemoryFull(
+                f"the memory limit of {self.memory.bytes_max} bytes is reached: work jobs off, or raise memory_bytes_max"
+            )
+
+    def _told(self, reply: Any) -> Any:
+        """The reply with the level that it has reached."""
+        told = getattr(reply, "level", None)
+        if told is not None and told != self._reached:
+            return msgspec.structs.replace(reply, level=self._reached)
         return reply
+
+    def _reader_of(self, number: int) -> Callable[[int], Sequence[bytes]]:
+        return lambda sequence: self.journal.payloads(number, sequence)
 
     def _after_error(self, command: c.Command[Any], error: Exception) -> None:
         """Time may have passed before a refusal. Anything else was malformed, as its types can tell, or is a bug."""
@@ -106,18 +186,44 @@ class Runtime:
                 if not parked.done:
                     self._answer_reader(parked, r.Events([], after, self.journal.lowest(place[0])))
 
-    def commit(self) -> None:
+    def commit(self, asked: r.Level | None = None) -> None:
         """Journal what happened in this turn, then let the answers to waiting commands out."""
-        for shard in self.shards:
-            if shard.records:
-                self.journal.append(shard.number, shard.records)
+        changed = [shard for shard in self.shards if shard.records]
+        self._reached = self.level
+        if changed:
+            level = self._level_of(changed, asked)
+            self.journal.append([(shard.number, shard.records) for shard in changed], defer=level == "memory")
+            if level == "fsync":
+                self.ticket = self.journal.ticket()
+            self._reached = level
+            for shard in changed:
+                if self.memory.is_watched:
+                    self.memory.after(shard)
                 tenants = {record.tenant for record in shard.records} if self._readers else ()  # type: ignore[attr-defined]
                 shard.records.clear()
                 for tenant in tenants:
                     self._wake_readers((shard.number, tenant))
+        for shard in self.shards:
             if shard.effects:
                 for parked, reply in shard.take_effects():
-                    self._answer(parked, reply)
+                    self._answer(parked, filled(self.journal, reply) if self.memory.is_stored else reply)
+
+    def _level_of(self, changed: Sequence[Shard], asked: r.Level | None) -> r.Level:
+        """What this turn has to reach: what was asked for, or else the most that any of its queues wants."""
+        if asked is None:
+            wanted = {
+                shard.queue_levels.get((record.tenant, getattr(record, "queue", "")), self.level)  # type: ignore[attr-defined]
+                for shard in changed
+                if shard.queue_levels
+                for record in shard.records
+            }
+            asked = max(wanted or {self.level}, key=r.LEVELS.index)
+        return weaker(asked, strongest(self.journal))
+
+    def open(self, now: int) -> None:
+        """The first turn over a journal that was there before: bring about what was decided and not done."""
+        outbox.deliver(self.shards, now)
+        self.commit()
 
     @property
     def is_torn(self) -> bool:
@@ -199,3 +305,12 @@ class Runtime:
     def _answer_reader(self, parked: Parked, page: r.Events) -> None:
         parked.done = True
         self._answer(parked, page)
+
+
+def weaker(one: r.Level, other: r.Level) -> r.Level:
+    return min(one, other, key=r.LEVELS.index)
+
+
+def strongest(journal: Journal) -> r.Level:
+    """What a journal can give to those who wait."""
+    return "memory" if journal.level == "memory" else "fsync"

@@ -1,0 +1,395 @@
+"""A shard from what `saving.py` made of it.
+
+It is built as if it had grown: every place where a job can stand is filled by the same means as in `apply_*.py`, every
+deadline is armed from what it belongs to. Heaps are put in order once, at the end.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heapify
+from typing import Any
+
+import msgspec
+from msgspec.structs import astuple
+
+from stoker.engine import deadlines as kinds
+from stoker.engine import saved as s
+from stoker.engine.apply_push import request_remembered
+from stoker.engine.apply_transactions import staged, transaction_ended
+from stoker.engine.bucket import Bucket
+from stoker.engine.moves import join_lane, offer
+from stoker.engine.shard import Shard
+from stoker.engine.spans import Pieces, Span
+from stoker.engine.state import (
+    ACTIVE,
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    WAITING,
+    Batch,
+    Claim,
+    Detail,
+    EndedRun,
+    Group,
+    Job,
+    Key,
+    Queue,
+    Scope,
+    Slice,
+    Tenant,
+)
+from stoker.model.errors import Damaged, NewerFormat
+from stoker.model.options import Options
+from stoker.model.replies import Attempt, Chunk, LogLine
+from stoker.records import records as rec
+
+
+def load(chunks: Iterable[bytes]) -> tuple[Shard, int]:
+    """The shard, and the position in the journal that it has reached."""
+    loading: _Loading | None = None
+    for number, data in enumerate(chunks):
+        if not number:
+            _check_format(data)
+        chunk = _decode(data, number)
+        if loading is None:
+            loading = _Loading(*chunk[2])
+        else:
+            loading.read(chunk)
+    if loading is None or not loading.ended:
+        raise _damaged("it has no end")
+    return loading.finish(), loading.position
+
+
+def _check_format(data: bytes) -> None:
+    """What a later release wrote is recognised before it is understood."""
+    try:
+        _, _, ((tag, found, *_),) = msgspec.msgpack.decode(data)
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise _damaged("its beginning is missing") from error
+    if tag == 1 and found > s.FORMAT:
+        raise NewerFormat(
+            f"the saved state has format {found}, but this release reads up to {s.FORMAT}: it was written by a later"
+            " release; use that one"
+        )
+
+
+def _decode(data: bytes, number: int) -> s.Chunk:
+    try:
+        chunk: s.Chunk = s.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _damaged(str(error)) from error
+    if chunk[0] != number:
+        raise _damaged(f"chunk {number} is missing")
+    return chunk
+
+
+def _damaged(why: str) -> Damaged:
+    return Damaged(f"the saved state of a shard cannot be read, {why}: restore the directory from a backup")
+
+
+class _Loading:
+    """A shard in the making."""
+
+    def __init__(self, head: s.Entry) -> None:
+        assert type(head) is s.SavedShard
+        shard = self.shard = Shard(head.number, head.settings, head.limits)
+        self.position = head.position
+        shard.sequence, shard.token, shard.now, shard.epoch = head.sequence, head.token, head.now, head.epoch
+        shard.sent, shard.taken = head.sent, head.taken
+        _fill(shard.scope, head.counters)
+        self.tenants: list[Tenant] = []
+        self.queues: list[Queue] = []
+        self.options: list[Options] = []
+        self.piles: deque[Any] = deque()
+        self.same: Callable[[Any, Any], Any]
+        """Equal times and names of one chunk become one object: jobs of a millisecond share theirs."""
+        self.ended = False
+
+    def read(self, chunk: s.Chunk) -> None:
+        _, options, entries = chunk
+        self.options = [self.shard.intern(found) for found in options]
+        self.same = {}.setdefault
+        for entry in entries:
+            READ[type(entry)](self, entry)
+
+    def end(self, saved: s.SavedEnd) -> None:
+        self.ended = True
+
+    def finish(self) -> Shard:
+        for queue in self.queues:
+            if queue.delayed:
+                heapify(queue.delayed)
+                queue.delayed_armed = queue.delayed[0][0]
+                self.arm(queue.delayed_armed, kinds.DUE, queue)
+        deadlines = self.shard.deadlines
+        heapify(deadlines.heap)
+        deadlines.most = kinds.SWEEP_MIN + 2 * len(deadlines.heap)
+        deadlines.earliest = deadlines.heap[0][0] if deadlines.heap else kinds.NEVER
+        return self.shard
+
+    def arm(self, at: int, kind: int, holder: Any) -> None:
+        deadlines = self.shard.deadlines
+        deadlines.number += 1
+        deadlines.heap.append((at, kind, deadlines.number, holder))
+
+    def values(self, saved: s.Values) -> list[Any]:
+        return [self.piles.popleft() for _ in range(saved)] if isinstance(saved, int) else saved
+
+    # --- tenants and queues --------------------------------------------------------------------------
+
+    def message(self, saved: s.SavedMessage) -> None:
+        self.shard.outbox.setdefault(saved.to, {})[saved.number] = (saved.tenant, saved.message)
+
+    def tenant(self, saved: s.SavedTenant) -> None:
+        tenant = self.shard.tenant(saved.name)
+        _fill(tenant.scope, saved.counters)
+        self.tenants.append(tenant)
+
+    def bad_ends(self, saved: s.SavedBadEnds) -> None:
+        ended_badly = self.tenants[saved.tenant].ended_badly
+        for start, stop in saved.ranges:
+            ended_badly.add(start, stop)
+
+    def queue(self, saved: s.SavedQueue) -> None:
+        tenant = self.tenants[saved.tenant].name
+        queue = self.shard.queue(tenant, saved.name)
+        self.queues.append(queue)
+        queue.known, queue.paused, queue.concurrency = saved.known, saved.paused, saved.concurrency
+        if saved.rate_limit is not None:
+            queue.bucket = Bucket(saved.rate_limit, saved.units, saved.filled_at)
+        queue.is_free = not saved.paused and saved.rate_limit is None and not saved.concurrency
+        queue.group_on_retry, queue.dead_policy = saved.group_on_retry, saved.dead_letters
+        queue.durability = saved.durability
+        if saved.durability is not None:
+            self.shard.queue_levels[tenant, saved.name] = saved.durability
+        _fill(queue.scope, saved.counters)
+        _fill(queue.told, saved.counters)
+        queue.retained.serial = saved.serial
+
+    # --- jobs ----------------------------------------------------------------------------------------
+
+    def pile(self, saved: s.SavedPile) -> None:
+        self.piles.extend(saved.values)
+
+    def job(self, saved: s.SavedJob) -> None:
+        """Jobs and batches come in the order of their lowest ids, so each goes to an end of its line."""
+        shard, queue, options, state = self.shard, self.queues[saved.queue], self.options[saved.options], saved.state
+        detail = self.detail(saved.detail) if saved.detail is not None else None
+        pushed_at = self.same(saved.pushed_at, saved.pushed_at)
+        job = Job(saved.id, queue, options, saved.payload, pushed_at, state, detail)
+        shard.index.add(job)
+        if saved.holds_group:
+            hold_group(queue, job)
+        if state == WAITING:
+            if options.group_id is None:
+                queue.ready.add(job)
+            else:
+                join_lane(queue, job)
+        elif detail is not None:
+            self.place(job, detail)
+        if options.ttl_ms and state < ACTIVE and (detail is None or not (detail.attempts or detail.revived)):
+            self.arm(saved.ttl_ends_at or pushed_at + options.ttl_ms, kinds.TTL, job)
+
+    def place(self, job: Job, detail: Detail) -> None:
+        """A job that does not wait: what will happen to it."""
+        if job.state == ACTIVE:
+            self.arm(detail.fires_at, kinds.LEASE, job)
+        elif job.state == DELAYED:
+            job.queue.delayed.append((detail.due, self.shard.number_next(), job))
+        elif job.state == BLOCKED:
+            for other in detail.blockers or ():
+                self.shard.dependents.setdefault(other, {})[job.id] = None
+        elif job.state == FAILED:
+            self.arm(detail.expires_at, kinds.DEAD_AGE, job)
+            if detail.next_retry_at:
+                self.arm(detail.next_retry_at, kinds.DEAD_RETRY, job)
+
+    def detail(self, saved: s.SavedDetail) -> Detail:
+        same = self.same
+        detail = Detail(*astuple(saved))
+        if saved.started_at:
+            detail.worker = same(saved.worker, saved.worker)
+            detail.started_at = same(saved.started_at, saved.started_at)
+            detail.lease_ms = same(saved.lease_ms, saved.lease_ms)
+            detail.lease_until = same(saved.lease_until, saved.lease_until)
+            detail.fires_at = same(saved.fires_at, saved.fires_at)
+        if saved.ended_at:
+            detail.ended_at = same(saved.ended_at, saved.ended_at)
+        if saved.error:
+            detail.error = same(saved.error, saved.error)
+        if saved.history is not None:
+            detail.history = [Attempt(*attempt) for attempt in saved.history]
+        if saved.logs is not None:
+            most, lines = saved.logs
+            detail.logs = deque((LogLine(*line) for line in lines), most)
+        if saved.partials is not None:
+            most, indexes, data = saved.partials
+            detail.partials = deque(map(Chunk, indexes, self.values(data)), most)
+        return detail
+
+    def batch(self, saved: s.SavedBatch) -> None:
+        queue, options, stored, sizes = self.queues[saved.queue], self.options[saved.options], saved.stored, saved.sizes
+        payloads = self.values(saved.payloads)
+        if sizes is None:
+            assert stored is not None
+            sizes = stored.sizes
+        batch = Batch(
+            saved.first,
+            saved.step,
+            saved.count,
+            queue,
+            options,
+            payloads if stored is None else stored,
+            sizes,
+            self.same(saved.pushed_at, saved.pushed_at),
+            _span(saved.start, saved.stop, saved.waiting, saved.holes),
+            Pieces(),
+            Pieces(),
+            saved.due,
+            saved.left,
+        )
+        index = self.shard.index
+        index.add_batch(batch)
+        if stored is None and batch.left < batch.count:  # it was counted with those that have left it
+            each = [sizes] * batch.count if isinstance(sizes, int) else sizes
+            index.bytes -= sum(size for size, payload in zip(each, payloads, strict=True) if payload is None)
+        if batch.waiting.left:
+            if batch.due:
+                queue.delayed.append((batch.due, self.shard.number_next(), batch))
+            else:
+                queue.ready.add(batch)
+            if options.ttl_ms:
+                self.arm(batch.pushed_at + options.ttl_ms, kinds.TTL, batch)
+        for piece in saved.slices:
+            self.slice(batch, piece)
+        for run in saved.ended:
+            self.run(batch, run)
+
+    def slice(self, batch: Batch, saved: s.SavedSlice) -> None:
+        piece = Slice(
+            batch,
+            saved.origin,
+            _span(saved.start, saved.stop, saved.left, saved.holes),
+            saved.token,
+            self.same(saved.worker, saved.worker),
+            saved.claim,
+            saved.started_at,
+            saved.lease_ms,
+            saved.lease_until,
+            saved.fires_at,
+        )
+        batch.slices.add(piece)
+        self.arm(piece.fires_at, kinds.LEASE, piece)
+
+    def run(self, batch: Batch, saved: s.SavedRun) -> None:
+        run = EndedRun(
+            batch,
+            saved.origin,
+            saved.start,
+            saved.stop,
+            saved.state,
+            saved.ended_at,
+            saved.serial,
+            saved.started_at,
+            self.same(saved.worker, saved.worker),
+            saved.reason,
+            self.values(saved.results) if saved.results is not None else None,
+        )
+        batch.ended.add(run)
+
+    def line(self, saved: s.SavedLine) -> None:
+        index, queue = self.shard.index, self.queues[saved.queue]
+        for job_id in saved.ids:
+            ended: Job | EndedRun | None = index.get(job_id)
+            if ended is None:
+                found = index.find_batch(job_id)
+                ended = found[0].ended.find(found[1]) if found is not None else None
+            assert ended is not None, f"job {job_id} must be there"
+            if saved.policy is not None:
+                queue.retained.add(ended, 0, saved.policy)  # the queue's number counts it already
+            else:
+                assert type(ended) is Job
+                queue.dead[job_id] = ended
+
+    # --- what is remembered for a time -----------------------------------------------------------------
+
+    def age(self, saved: s.SavedAge) -> None:
+        queue = self.queues[saved.queue]
+        queue.retained.armed[saved.policy] = saved.at
+        self.arm(saved.at, kinds.AGE, (queue, saved.policy))
+
+    def key(self, saved: s.SavedKey) -> None:
+        queue, table = self.queues[saved.queue], s.KEY_TABLES[saved.table]
+        getattr(queue, table)[saved.key] = Key(saved.job, saved.expires_at)
+        if saved.expires_at:
+            self.arm(saved.expires_at, kinds.KEY, (queue, table, saved.key))
+
+    def request(self, saved: s.SavedRequest) -> None:
+        queue = self.queues[saved.queue]
+        runs, refused, duplicates = saved.runs, saved.refused, saved.duplicates
+        tenant, name, expires_at = queue.tenant.name, queue.name, saved.expires_at
+        request_remembered(
+            self.shard, rec.RequestRemembered(0, tenant, name, saved.key, runs, refused, duplicates, expires_at)
+        )
+
+    def claim(self, saved: s.SavedClaim) -> None:
+        tenant = self.tenants[saved.tenant]
+        tenant.claims[saved.name] = Claim(saved.token, saved.runs, saved.held, saved.expires_at)
+        if not saved.held:
+            self.arm(saved.expires_at, kinds.CLAIM, (tenant, saved.name))
+
+    def part(self, saved: s.SavedPart) -> None:
+        payloads: Any = saved.stored if saved.stored is not None else self.values(saved.payloads)
+        record = rec.Staged(
+            saved.at,
+            self.tenants[saved.tenant].name,
+            saved.transaction,
+            saved.stage,
+            saved.queue,
+            payloads,
+            saved.options,
+            saved.each,
+            saved.part,
+            saved.expires_at,
+        )
+        staged(self.shard, record)
+
+    def outcome(self, saved: s.SavedOutcome) -> None:
+        tenant, name = self.tenants[saved.tenant].name, saved.transaction
+        published, created, runs, expires_at = saved.published, saved.created, saved.runs, saved.expires_at
+        transaction_ended(self.shard, rec.TransactionEnded(0, tenant, name, published, created, runs, expires_at))
+
+
+READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
+    s.SavedMessage: _Loading.message,
+    s.SavedTenant: _Loading.tenant,
+    s.SavedBadEnds: _Loading.bad_ends,
+    s.SavedQueue: _Loading.queue,
+    s.SavedPile: _Loading.pile,
+    s.SavedJob: _Loading.job,
+    s.SavedBatch: _Loading.batch,
+    s.SavedLine: _Loading.line,
+    s.SavedAge: _Loading.age,
+    s.SavedKey: _Loading.key,
+    s.SavedRequest: _Loading.request,
+    s.SavedClaim: _Loading.claim,
+    s.SavedPart: _Loading.part,
+    s.SavedOutcome: _Loading.outcome,
+    s.SavedEnd: _Loading.end,
+}
+"""What each entry becomes."""
+
+
+def hold_group(queue: Queue, job: Job) -> None:
+    assert job.options.group_id is not None
+    group = queue.groups.setdefault(job.options.group_id, Group())
+    group.holder = job
+    offer(queue, group)
+
+
+def _fill(scope: Scope, saved: s.Counters) -> None:
+    scope.counts[:], scope.totals[:], scope.recent[:], scope.recent_second = saved
+
+
+def _span(start: int, stop: int, left: int, holes: list[int]) -> Span:
+    return Span(start, stop, left, set(holes) if holes else None)

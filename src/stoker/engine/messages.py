@@ -1,0 +1,72 @@
+"""What shards have to say to each other: sent at least once, taken once.
+
+A message stands in the sender's outbox from the record that decided it on, until the other shard is known to have taken
+it. The taker's record goes into its journal together with what the message brought about, so whoever dies in between,
+and however often it is sent again, it happens exactly once.
+"""
+
+from typing import TYPE_CHECKING
+
+from stoker.engine import transactions
+from stoker.engine.state import Appliers
+from stoker.model import commands as c
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+def send(shard: "Shard", tenant: str, to: int, message: rec.Message, now: int) -> None:
+    shard.emit(rec.Sent(now, tenant, to, shard.sent.get(to, 0) + 1, message))
+
+
+def take(shard: "Shard", sender: int, number: int, tenant: str, message: rec.Message, now: int) -> None:
+    """Do what a message asks for, unless that has been done."""
+    if number <= shard.taken.get(sender, 0):
+        return
+    found = transactions.find(shard, tenant, message.transaction)
+    if found is None or found.outcome is None:
+        if type(message) is rec.PublishStages:
+            there = [name for name in message.stages if found is not None and name in found.stages]
+            transactions.publish(shard, tenant, c.Publish(message.transaction, there), now)
+        else:
+            transactions.abort(shard, tenant, c.Abort(message.transaction), now)
+    shard.emit(rec.Taken(now, tenant, sender, number))
+
+
+def arrived(shard: "Shard", to: int, number: int, tenant: str, now: int) -> None:
+    """Another shard has taken everything up to a number."""
+    shard.emit(rec.Arrived(now, tenant, to, number))
+
+
+# --- applied ---------------------------------------------------------------------------------------
+
+
+def _sent(shard: "Shard", record: rec.Sent) -> None:
+    shard.outbox.setdefault(record.to, {})[record.number] = (record.tenant, record.message)
+    shard.sent[record.to] = record.number
+
+
+def _taken(shard: "Shard", record: rec.Taken) -> None:
+    shard.taken[record.sender] = record.number
+
+
+def _arrived(shard: "Shard", record: rec.Arrived) -> None:
+    waiting = shard.outbox[record.to]
+    for number in [number for number in waiting if number <= record.number]:
+        del waiting[number]
+    if not waiting:
+        del shard.outbox[record.to]
+
+
+def _opened(shard: "Shard", record: rec.Opened) -> None:
+    shard.epoch, shard.sequence, shard.token = record.epoch, record.sequence, record.token
+    shard.configure(record.settings, record.limits)
+
+
+APPLY: Appliers = {
+    rec.Opened: _opened,
+    rec.Sent: _sent,
+    rec.Taken: _taken,
+    rec.Arrived: _arrived,
+}

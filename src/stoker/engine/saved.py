@@ -1,0 +1,318 @@
+"""What a checkpoint holds of a shard: a sequence of entries, in chunks.
+
+A chunk is a msgpack array of three: its number, the options that its entries name by their place, and the entries, each
+a tagged array. The first chunk holds the first entry alone; the last one ends with the last entry. Fields may be added
+at the end of a form with a default, and forms with new tags. `FORMAT` is raised with each of them, so that an older
+release refuses what it cannot know; older checkpoints stay readable. Whoever adds something to the state adds it here,
+in `saving.py` and in `loading.py`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from stoker.model.limits import Limits
+from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options, RateLimit, Settings
+from stoker.model.replies import Level
+from stoker.records.records import Message
+from stoker.records.stored import Stored, StoredRun
+
+FORMAT = 1
+
+CHUNK_ENTRIES = 4_096
+CHUNK_BYTES = 1 << 20
+"""A chunk ends with the entry that fills it: it is never larger than this and one entry."""
+PILE_BYTES = CHUNK_BYTES // 4
+"""Lists of payloads or results that are larger than this are saved apart from their owner."""
+IDS_MAX = 8_192
+"""Ids or ranges in one entry."""
+
+Values = list[bytes | Stored | None] | int
+"""Payloads or results; a number stands for so many of those saved in the piles before."""
+Runs = list[tuple[int, int]]
+Counters = tuple[list[int], list[int], list[int], int]
+"""A scope: counts, totals, the ring of the last minute and its second."""
+
+KEY_TABLES = ("unique_keys", "custom_ids", "debounces")
+"""Tables of a queue in which a key is held by a job, as entries number them."""
+
+
+class Saved(msgspec.Struct, array_like=True, gc=False, tag_field="t"):
+    """Base of all entries."""
+
+
+# --- the shard, its tenants and queues -----------------------------------------------------------------
+
+
+class SavedShard(Saved, gc=False, tag=1):
+    """The first entry."""
+
+    format: int
+    number: int
+    position: int
+    """The last record of the journal that is in this state."""
+    sequence: int
+    token: int
+    now: int
+    epoch: int
+    settings: Settings
+    limits: Limits
+    counters: Counters
+    sent: dict[int, int]
+    taken: dict[int, int]
+
+
+class SavedMessage(Saved, gc=False, tag=2):
+    """What another shard has not taken yet."""
+
+    to: int
+    number: int
+    tenant: str
+    message: Message
+
+
+class SavedTenant(Saved, gc=False, tag=3):
+    """Tenants and queues are numbered in the order in which they are saved."""
+
+    name: str
+    counters: Counters
+
+
+class SavedBadEnds(Saved, gc=False, tag=4):
+    """Some of a tenant's `ended_badly`."""
+
+    tenant: int
+    ranges: Runs
+
+
+class SavedQueue(Saved, gc=False, tag=5):
+    tenant: int
+    name: str
+    known: bool
+    paused: bool
+    rate_limit: RateLimit | None
+    units: int
+    filled_at: int
+    concurrency: int
+    group_on_retry: GroupPolicy
+    dead_letters: DeadLetterPolicy
+    durability: Level | None
+    counters: Counters
+    serial: int
+
+
+# --- jobs ----------------------------------------------------------------------------------------------
+
+
+class SavedPile(Saved, gc=False, tag=6):
+    """Payloads or results of entries that follow, in their order."""
+
+    values: list[bytes | Stored | None]
+
+
+class SavedDetail(msgspec.Struct, array_like=True, gc=False):
+    """The fields of `Detail`, in their order."""
+
+    attempts: int = 0
+    crashes: int = 0
+    due: int = 0
+    token: int = 0
+    worker: str = ""
+    claim: str | None = None
+    started_at: int = 0
+    lease_ms: int = 0
+    lease_until: int = 0
+    fires_at: int = 0
+    cancel: bool = False
+    blockers: dict[int, str] | None = None
+    error: str = ""
+    stack: str = ""
+    reason: str = ""
+    history: list[tuple[int, int, int, str, str, str]] | None = None
+    percent: int = 0
+    message: str = ""
+    logs: tuple[int, list[tuple[int, str, str]]] | None = None
+    """How many lines are kept at most, and the lines."""
+    partials: tuple[int, list[int], Values] | None = None
+    """How many chunks are kept at most, their indexes and their data."""
+    next_chunk: int = 0
+    ended_at: int = 0
+    result: bytes | None = None
+    serial: int = 0
+    expires_at: int = 0
+    retry_count: int = 0
+    next_retry_at: int = 0
+    revived: bool = False
+
+
+class SavedJob(Saved, gc=False, tag=7):
+    """A job of its own. Jobs and batches are saved in the order of their lowest ids."""
+
+    id: int
+    queue: int
+    options: int
+    payload: bytes | Stored
+    pushed_at: int
+    state: int
+    detail: SavedDetail | None = None
+    holds_group: bool = False
+    ttl_ends_at: int = 0
+    """Where that is not told by its push: it was released when its time had passed already."""
+
+
+class SavedSlice(msgspec.Struct, array_like=True, gc=False):
+    origin: int
+    start: int
+    stop: int
+    left: int
+    holes: list[int]
+    token: int
+    worker: str
+    claim: str | None
+    started_at: int
+    lease_ms: int
+    lease_until: int
+    fires_at: int
+
+
+class SavedRun(msgspec.Struct, array_like=True, gc=False):
+    """An `EndedRun`."""
+
+    origin: int
+    start: int
+    stop: int
+    state: int
+    ended_at: int
+    serial: int
+    started_at: int
+    worker: str
+    reason: str
+    results: Values | None
+
+
+class SavedBatch(Saved, gc=False, tag=8):
+    first: int
+    step: int
+    count: int
+    queue: int
+    options: int
+    payloads: Values
+    stored: StoredRun | None
+    """Where the payloads are, when they lie in the journal."""
+    sizes: int | list[int] | None
+    """None when `stored` knows them."""
+    pushed_at: int
+    start: int
+    stop: int
+    waiting: int
+    holes: list[int]
+    slices: list[SavedSlice]
+    ended: list[SavedRun]
+    due: int
+    left: int
+
+
+class SavedLine(Saved, gc=False, tag=9):
+    """Ended jobs of a queue in their order: those retained under a policy, or without one the dead letters.
+
+    A run of ended jobs is named by the first one that is left of it.
+    """
+
+    queue: int
+    policy: tuple[int, int] | None
+    ids: list[int]
+
+
+# --- what is remembered for a time: of each kind in the order in which it will be forgotten --------------
+
+
+class SavedAge(Saved, gc=False, tag=10):
+    """When the oldest ended job under a policy is looked at."""
+
+    queue: int
+    policy: tuple[int, int]
+    at: int
+
+
+class SavedKey(Saved, gc=False, tag=11):
+    queue: int
+    table: int
+    key: str
+    job: int
+    expires_at: int
+
+
+class SavedRequest(Saved, gc=False, tag=12):
+    """The fields of `RequestRemembered`."""
+
+    queue: int
+    key: str
+    runs: Runs
+    refused: list[tuple[int, str, str]]
+    duplicates: list[tuple[int, str]]
+    expires_at: int
+
+
+class SavedClaim(Saved, gc=False, tag=13):
+    tenant: int
+    name: str
+    token: int
+    runs: Runs
+    held: int
+    expires_at: int
+
+
+class SavedPart(Saved, gc=False, tag=14):
+    """A part of a stage: the fields of `Staged`."""
+
+    at: int
+    tenant: int
+    transaction: str
+    stage: str
+    queue: str
+    payloads: Values
+    stored: StoredRun | None
+    options: Options
+    each: list[Options] | None
+    part: int | None
+    expires_at: int
+
+
+class SavedOutcome(Saved, gc=False, tag=15):
+    """How a transaction ended."""
+
+    tenant: int
+    transaction: str
+    published: bool
+    created: int
+    runs: Runs
+    expires_at: int
+
+
+class SavedEnd(Saved, gc=False, tag=16):
+    """The last entry."""
+
+
+Entry = (
+    SavedShard
+    | SavedMessage
+    | SavedTenant
+    | SavedBadEnds
+    | SavedQueue
+    | SavedPile
+    | SavedJob
+    | SavedBatch
+    | SavedLine
+    | SavedAge
+    | SavedKey
+    | SavedRequest
+    | SavedClaim
+    | SavedPart
+    | SavedOutcome
+    | SavedEnd
+)
+
+Chunk = tuple[int, list[Options], list[Entry]]
+
+encode = msgspec.msgpack.Encoder().encode
+decode: Any = msgspec.msgpack.Decoder(Chunk).decode

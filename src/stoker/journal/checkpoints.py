@@ -1,0 +1,51 @@
+"""Checkpoint files: the saved state of all shards, chunk by chunk, each with a checksum.
+
+"STOKERCP" | for each chunk: length, 4 bytes | checksum, 4 | shard, 1 | data      the last chunk is empty
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from struct import Struct
+from zlib import crc32
+
+from stoker.model.errors import Damaged
+
+MAGIC = b"STOKERCP"
+HEAD = Struct("<IIB")
+END = 255
+"""The shard number of the chunk that ends a file: one without it was not finished."""
+
+
+def write_checkpoint(write: Callable[[bytes], object], chunks: Iterable[tuple[int, bytes]]) -> None:
+    """Chunks with the shard that they belong to, shard after shard."""
+    write(MAGIC)
+    for shard, data in chunks:
+        write(HEAD.pack(len(data), crc32(data, shard), shard) + data)
+    write(HEAD.pack(0, crc32(b"", END), END))
+
+
+def read_checkpoint(path: Path) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """The chunks of each shard; they must be read before the next shard is asked for."""
+    for shard, chunks in groupby(_chunks(path), key=lambda chunk: chunk[0]):
+        yield shard, (data for _, data in chunks)
+
+
+def _chunks(path: Path) -> Iterator[tuple[int, bytes]]:
+    if not path.exists():
+        raise Damaged(f"{path} is missing: restore the directory from a backup")
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise Damaged(f"{path} is no checkpoint: restore the directory from a backup")
+        while True:
+            at = file.tell()
+            head = file.read(HEAD.size)
+            if len(head) < HEAD.size:
+                raise Damaged(f"{path} ends at byte {at} without its end: restore the directory from a backup")
+            size, checksum, shard = HEAD.unpack(head)
+            data = file.read(size)
+            if len(data) != size or crc32(data, shard) != checksum:
+                raise Damaged(f"{path} is damaged at byte {at}: restore the directory from a backup")
+            if shard == END:
+                return
+            yield shard, data

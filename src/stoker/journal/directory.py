@@ -1,0 +1,236 @@
+"""A data directory: who may open it, what belongs to it, and how far it is known to be on disk.
+
+    manifest.json     which files count, and the facts that never change; replaced as a whole
+    lock              held by the one process that has the directory open
+    mark              how far the log was flushed, kept outside SQLite
+    log-00000001.db   a part of the log; see `logfile.py`
+    checkpoint-00000003   all shards at some moment
+    keys.db           keys of ended jobs
+    reserve           room for acks when the disk is full
+
+A file that the manifest does not name was being made or was given up when a process died: it is removed at open.
+"""
+
+import fcntl
+import os
+import re
+import struct
+import uuid
+from pathlib import Path
+from typing import Literal
+from zlib import crc32
+
+import msgspec
+
+from stoker.journal.disk import Disk
+from stoker.model.errors import Damaged, InUse, InvalidRequest, NewerFormat
+from stoker.model.ids import SHARDS_MAX
+
+FORMAT = 1
+"""Of the directory. A later one is refused, an earlier one is read."""
+
+DEFAULT_SHARDS = 16
+"""Fixed for a directory: moving data is worse than a few idle shards."""
+
+KEPT = frozenset(("manifest.json", "lock", "mark", "keys.db", "reserve"))
+"""Files that are no left-overs though the manifest does not name them."""
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of the log."""
+
+    name: str
+    state: Literal["open", "sealed", "sparse"]
+    """Written to; finished and never written again; rewritten with only what is still needed."""
+    last: list[int] = []
+    """The last sequence number of each shard at its end; empty while it is open."""
+    ended_at: int = 0
+    """When its last record happened."""
+    bytes: int = 0
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What belongs to a data directory."""
+
+    format: int = FORMAT
+    id: str
+    shards: int
+    epoch: int = 0
+    """How often it was opened."""
+    clean: bool = True
+    """Closed in good order: nothing can have been lost since the last flush."""
+    number: int = 0
+    """The number of the last file made."""
+    checkpoint: str | None = None
+    position: list[int] = []
+    """The sequence number of each shard up to which the checkpoint reaches."""
+    logs: list[Log] = []
+    lowest: list[int]
+    """The first sequence number of each shard from which on all events are there."""
+    checksum: int = 0
+    """Of all the rest."""
+
+
+class Directory:
+    """A data directory that this process has opened, and nobody else."""
+
+    def __init__(self, path: Path, shards: int | None = None, disk: Disk | None = None) -> None:
+        self.path = path
+        self.disk = disk or Disk()
+        if path.exists() and not path.is_dir():
+            raise InvalidRequest(
+                f"{path} is a file: sqlite:// wants a directory of its own, which it makes if it is new"
+            )
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = self._take_lock()
+        try:
+            self.manifest = self._load(shards)
+            self.mark = Mark(path / "mark", self.manifest.shards, self.disk)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _take_lock(self) -> int:
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock)
+            raise InUse(
+                f"{self.path} is open in another process (pid {owner}): end that one, or use another directory"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        return lock
+
+    def _load(self, shards: int | None) -> Manifest:
+        file = self.path / "manifest.json"
+        if not file.exists():
+            if any(self.path.glob("log-*.db")):
+                raise Damaged(
+                    f"{file} is missing, but there are log files: restore it, or the directory, from a backup"
+                )
+            foreign = [found.name for found in sorted(self.path.iterdir()) if not is_ours(found.name)]
+            if foreign:
+                raise InvalidRequest(
+                    f"{self.path} is no data directory and holds other files ({', '.join(foreign[:3])}): use a new or an"
+                    " empty directory"
+                )
+            return self._create(DEFAULT_SHARDS if shards is None else shards)
+        manifest = read_manifest(file)
+        if shards is not None and shards != manifest.shards:
+            raise InvalidRequest(
+                f"{self.path} has {manifest.shards} shards, and {shards} were asked for: the number is fixed when the"
+                " directory is made; leave it out, or use a new directory"
+            )
+        return manifest
+
+    def _create(self, shards: int) -> Manifest:
+        if shards not in (1 << bits for bits in range(7)):
+            raise InvalidRequest(f"{shards} shards: expected a power of two from 1 to {SHARDS_MAX}")
+        manifest = Manifest(id=uuid.uuid4().hex, shards=shards, lowest=[1] * shards)
+        self.disk.sync_directory(self.path.parent)
+        self._write(manifest)
+        return manifest
+
+    def update(self, **changes: object) -> None:
+        """Replace the manifest: when this returns, the new one is on disk."""
+        manifest = msgspec.structs.replace(self.manifest, **changes)
+        self._write(manifest)
+        self.manifest = manifest
+
+    def _write(self, manifest: Manifest) -> None:
+        self.disk.write_atomically(self.path / "manifest.json", manifest_text(manifest))
+
+    def remove_leftovers(self) -> None:
+        named = {log.name for log in self.manifest.logs} | {self.manifest.checkpoint} | KEPT
+        for file in sorted(self.path.iterdir()):
+            if is_ours(file.name) and OURS.fullmatch(file.name)[1] not in named:  # type: ignore[index]  # it matches
+                self.disk.remove(file)
+
+    def close(self) -> None:
+        self.mark.close()
+        os.close(self._lock)
+
+
+OURS = re.compile(
+    r"((?:log-\d{8}\.db|checkpoint-\d{8}|manifest\.json|lock|mark|keys\.db|reserve)(?:\.new)?)(?:-wal|-shm|-journal)?"
+)
+"""Names that we give; nothing else is ever removed."""
+
+
+def is_ours(name: str) -> bool:
+    return OURS.fullmatch(name) is not None
+
+
+def manifest_text(manifest: Manifest) -> bytes:
+    manifest = msgspec.structs.replace(manifest, checksum=0)
+    checksum = crc32(msgspec.json.encode(manifest))
+    return msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(manifest, checksum=checksum)), indent=1)
+
+
+def read_manifest(file: Path) -> Manifest:
+    """The manifest, checked."""
+    text = file.read_bytes()
+    try:
+        found = msgspec.json.decode(text, type=_Format)
+        if found.format > FORMAT:
+            raise NewerFormat(
+                f"{file.parent} has format {found.format}, and this release knows up to {FORMAT}: use the later release"
+                " that wrote it"
+            )
+        manifest = msgspec.json.decode(text, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{file} cannot be read ({error}): restore it, or the directory, from a backup") from error
+    names = [log.name for log in manifest.logs] + ([manifest.checkpoint] if manifest.checkpoint else [])
+    lists = [manifest.lowest, *([manifest.position] if manifest.position else []), *(log.last for log in manifest.logs)]
+    if (
+        crc32(msgspec.json.encode(msgspec.structs.replace(manifest, checksum=0))) != manifest.checksum
+        or not all(map(is_ours, names))
+        or any(len(numbers) not in (0, manifest.shards) for numbers in lists)
+    ):
+        raise Damaged(f"{file} is not as it was written: restore it, or the directory, from a backup")
+    return manifest
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+class Mark:
+    """How far the log was flushed: the last sequence number of each shard.
+
+    SQLite silently drops a damaged end of its log; reaching less than the mark at open tells that from a crash. Two
+    places are written in turn, so that one of them is always whole. It is itself not flushed: an older mark only knows less.
+    """
+
+    def __init__(self, path: Path, shards: int, disk: Disk) -> None:
+        self._disk = disk
+        self._path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._form = struct.Struct(f"<IQ{shards}Q")
+        self._number, self.reached = self._read()
+
+    def _read(self) -> tuple[int, list[int]]:
+        best = (0, [0] * ((self._form.size - 12) // 8))
+        for place in (0, 1):
+            data = os.pread(self._file, self._form.size, place * SECTOR)
+            if len(data) == self._form.size and crc32(data[4:]) == self._form.unpack(data)[0]:
+                _, number, *reached = self._form.unpack(data)
+                if number > best[0]:
+                    best = (number, reached)
+        return best
+
+    def set(self, reached: list[int]) -> None:
+        self._number += 1
+        data = self._form.pack(0, self._number, *reached)
+        checksum = struct.pack("<I", crc32(data[4:]))
+        self._disk.pwrite(self._file, checksum + data[4:], self._number % 2 * SECTOR)
+        self.reached = reached
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+SECTOR = 4096

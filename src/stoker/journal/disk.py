@@ -1,0 +1,75 @@
+"""What the journal does with files besides SQLite, in one place: tests put another disk here and see everything."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Disk:
+    """The machine's own file system."""
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        """Old or new, whatever happens: written beside, flushed, moved over, and the move flushed too."""
+        beside = path.with_name(path.name + ".new")
+        self.create(beside, data)
+        self.rename(beside, path)
+        self.sync_directory(path.parent)
+
+    def create(self, path: Path, data: bytes) -> None:
+        """A whole new file, flushed."""
+        with self.new_file(path) as write:
+            write(data)
+
+    @contextmanager
+    def new_file(self, path: Path) -> Iterator[Callable[[bytes], None]]:
+        """A function that writes a new file from its beginning on; flushed at the end."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        offset = 0
+
+        def write(data: bytes) -> None:
+            nonlocal offset
+            at = 0
+            while at < len(data):
+                at += self.pwrite(descriptor, data[at:] if at else data, offset + at)
+            offset += len(data)
+
+        try:
+            yield write
+            self.fsync(descriptor, path)
+        finally:
+            os.close(descriptor)
+
+    def create_empty(self, path: Path, size: int) -> None:
+        """A file that takes room and holds nothing."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
+        return os.pwrite(descriptor, data, offset)
+
+    def fsync(self, descriptor: int, path: Path) -> None:
+        os.fdatasync(descriptor)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize

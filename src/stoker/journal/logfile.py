@@ -1,0 +1,179 @@
+"""One file of the log: an SQLite database with one table.
+
+`log(position, data)`: a row is what one turn brought about in one shard (`records/codec.py`), and its position is
+`shard << 48 | sequence` of its first record. All rows of a turn are one transaction. The file that is written to keeps
+everything in its write-ahead log; when that has grown, the file is *sealed*: checkpointed with every flush that SQLite
+knows, closed, and from then on immutable.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from stoker.journal.disk import Disk
+from stoker.model.errors import Damaged
+from stoker.records.codec import NewerRecord, Row, UnreadableRecord
+
+SEQUENCE_BITS = 48
+SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+
+PAGE_BYTES = 4096
+
+INSERT = "INSERT INTO log VALUES (?, ?)"
+
+
+def position_of(shard: int, sequence: int) -> int:
+    return shard << SEQUENCE_BITS | sequence
+
+
+class LogFile:
+    """A file of the log, for writing or for reading."""
+
+    def __init__(self, path: Path, connection: apsw.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        self._execute = connection.execute
+        self._cursor = connection.cursor()
+        self._wal: int | None = None
+        self.wal_bytes = 0
+        """How much was added to the write-ahead log, roughly."""
+
+    @classmethod
+    def create(cls, path: Path, disk: Disk, vfs: str = "") -> "LogFile":
+        """A new, empty file, on disk and ready to be written to."""
+        connection = apsw.Connection(str(path), vfs=vfs or None)
+        connection.pragma("page_size", PAGE_BYTES)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("wal_autocheckpoint", 0)
+        connection.pragma("synchronous", 0)
+        connection.execute("CREATE TABLE log (position INTEGER PRIMARY KEY, data BLOB NOT NULL)")
+        file = cls(path, connection)
+        file._wal = os.open(file.wal_path, os.O_RDONLY | os.O_CLOEXEC)
+        disk.fsync(file._wal, file.wal_path)
+        return file
+
+    @classmethod
+    def reopen(cls, path: Path, vfs: str = "") -> "LogFile":
+        """A file that was written to by a process that is gone: SQLite takes what was committed."""
+        if not path.exists():
+            raise Damaged(f"{path} is missing: restore the directory from a backup")
+        try:
+            connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs or None)
+            connection.pragma("synchronous", 2)
+            connection.pragma("wal_autocheckpoint", 0)
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        except apsw.Error as error:
+            raise Damaged(f"{path} cannot be opened ({error}): restore the directory from a backup") from error
+        return cls(path, connection)
+
+    @classmethod
+    def sealed(cls, path: Path, vfs: str = "") -> "LogFile":
+        """A file that is never written again."""
+        if not path.exists():
+            raise Damaged(f"{path} is missing: restore the directory from a backup")
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags, vfs=vfs or None)
+        return cls(path, connection)
+
+    @property
+    def wal_path(self) -> Path:
+        return self.path.with_name(self.path.name + "-wal")
+
+    @property
+    def wal(self) -> int:
+        """A descriptor of the write-ahead log, for flushing; open as long as the file is."""
+        assert self._wal is not None
+        return self._wal
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def append(self, rows: Sequence[tuple[int, bytes]]) -> None:
+        """The rows of a turn, all or none."""
+        if len(rows) == 1:
+            self._cursor.execute(INSERT, rows[0])
+        else:
+            with self._connection:
+                self._cursor.executemany(INSERT, rows)
+        for _, data in rows:
+            self.wal_bytes += len(data) + PAGE_BYTES + PAGE_BYTES // 2
+
+    def seal(self, sync: bool = True) -> None:
+        """Move everything out of the write-ahead log, with every flush on the way. May be repeated."""
+        self._connection.pragma("synchronous", 2 if sync else 0)
+        self._connection.set_busy_timeout(10_000)
+        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def rows(self, shard: int, after: int, most: int = 1 << 30) -> Iterator[Row]:
+        """The rows of a shard that hold records above a sequence number, in order."""
+        low, high = position_of(shard, after + 1), position_of(shard, SEQUENCE_MASK)
+        try:
+            found = self._execute(
+                "SELECT position, data FROM log WHERE position BETWEEN coalesce("
+                "(SELECT max(position) FROM log WHERE position BETWEEN ? AND ?), ?) AND ? ORDER BY position LIMIT ?",
+                (position_of(shard, 0), low, low, high, most),
+            )
+            for position, data in found:
+                row = self._row(position, data)
+                if row.first + len(row) > after + 1:
+                    yield row
+        except apsw.Error as error:
+            raise self._damaged(f"shard {shard} after sequence {after}", error) from error
+
+    def row(self, shard: int, sequence: int) -> Row | None:
+        """The row that holds this record."""
+        query = "SELECT position, data FROM log WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT 1"
+        try:
+            found = self._execute(query, (position_of(shard, 0), position_of(shard, sequence))).fetchall()
+        except apsw.Error as error:
+            raise self._damaged(f"shard {shard} sequence {sequence}", error) from error
+        if not found:
+            return None
+        row = self._row(*found[0])
+        return row if sequence < row.first + len(row) else None
+
+    def place_of(self, shard: int, sequence: int) -> tuple[int, int]:
+        """The position of the row that holds this record, and its size."""
+        query = "SELECT position, length(data) FROM log WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT 1"
+        position, size = self._execute(query, (position_of(shard, 0), position_of(shard, sequence))).fetchall()[0]
+        return position, size
+
+    def data_at(self, position: int) -> bytes:
+        """A row as it is, found in order."""
+        data: bytes = self._execute("SELECT data FROM log WHERE position = ?", (position,)).fetchall()[0][0]
+        self._row(position, data)
+        return data
+
+    def last(self, shard: int) -> int:
+        """The last sequence number of a shard in here; 0 if it has none."""
+        query = "SELECT position, data FROM log WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT 1"
+        try:
+            found = self._execute(query, (position_of(shard, 0), position_of(shard, SEQUENCE_MASK))).fetchall()
+        except apsw.Error as error:
+            raise self._damaged(f"the end of shard {shard}", error) from error
+        if not found:
+            return 0
+        row = self._row(*found[0])
+        return row.first + len(row) - 1
+
+    def _row(self, position: int, data: bytes) -> Row:
+        try:
+            return Row(data, position & SEQUENCE_MASK, position)
+        except NewerRecord:
+            raise
+        except UnreadableRecord as error:
+            where = f"shard {position >> SEQUENCE_BITS} sequence {position & SEQUENCE_MASK}"
+            raise self._damaged(where, error) from error
+
+    def _damaged(self, where: str, error: Exception) -> Damaged:
+        return Damaged(f"{self.path} is damaged at {where} ({error}): restore the directory from a backup")
+
+    def close(self) -> None:
+        self._connection.close()
+        if self._wal is not None:
+            os.close(self._wal)
+            self._wal = None

@@ -1,0 +1,185 @@
+"""From a data directory to shards that can go on: the last checkpoint and the log behind it, through `apply`.
+
+Nothing is changed before everything was read and found in order, and what is changed then can be interrupted anywhere
+and begun again.
+"""
+
+import gc
+from pathlib import Path
+
+import msgspec
+
+from stoker.engine.audit import audit_counts
+from stoker.engine.saving import load
+from stoker.engine.shard import Shard, apply_again
+from stoker.journal.checkpoints import read_checkpoint
+from stoker.journal.directory import Directory, Log
+from stoker.journal.logfile import LogFile
+from stoker.journal.sqlite import JournalSettings, Segment, SqliteJournal, path_of
+from stoker.model.errors import Damaged
+from stoker.model.limits import Limits
+from stoker.model.options import Settings
+from stoker.records import records as rec
+
+GAP = 1 << 24
+"""Ids and tokens left out after a crash: more than can be given out between two flushes, and lost with the power."""
+
+
+class Recovered(msgspec.Struct):
+    """What was found in a data directory."""
+
+    shards: list[Shard]
+    last: list[int]
+    """The last sequence number of each shard."""
+    at: int
+    """When the last record happened."""
+
+
+def recover(directory: Directory, segments: list[Segment], stored_from: int) -> Recovered:
+    """All shards as they were. Payloads of records with at least `stored_from` of them stay in the journal."""
+    enabled = gc.isenabled()
+    gc.disable()  # millions of new objects, none of them garbage
+    try:
+        manifest = directory.manifest
+        loaded = load_checkpoint(directory) if manifest.checkpoint else {}
+        shards, last, latest = [], [], 0
+        for number in range(manifest.shards):
+            shard, position = loaded.get(number) or (Shard(number), 0)
+            end, at = replay_tail(shard, position, segments, stored_from)
+            audit_counts(shard)
+            shards.append(shard)
+            last.append(end)
+            latest = max(latest, at, shard.now)
+        return Recovered(shards, last, latest)
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def load_checkpoint(directory: Directory) -> dict[int, tuple[Shard, int]]:
+    assert directory.manifest.checkpoint is not None
+    file = directory.path / directory.manifest.checkpoint
+    return {number: load(chunks) for number, chunks in read_checkpoint(file)}
+
+
+def replay_tail(shard: Shard, position: int, segments: list[Segment], stored_from: int) -> tuple[int, int]:
+    """Apply what happened after a position; answers with the position and the time reached."""
+    at = shard.now
+    for segment in segments:
+        if segment.log.last and segment.log.last[shard.number] <= position:
+            continue
+        for row in segment.file.rows(shard.number, position):
+            if row.first != position + 1:
+                raise Damaged(
+                    f"{segment.file.path} lacks the records {position + 1} to {row.first - 1} of shard {shard.number}:"
+                    " restore the directory from a backup"
+                )
+            records = row.records(stored_from)
+            apply_again(shard, records)
+            position += len(records)
+            at = records[-1].at  # type: ignore[attr-defined]  # every record has its time
+    shard.now = at
+    return position, at
+
+
+def open_files(directory: Directory, vfs: str) -> list[Segment]:
+    """Every file of the log, and what it must hold: less than was flushed, or than was sealed, is damage."""
+    segments: list[Segment] = []
+    shards = range(directory.manifest.shards)
+    try:
+        for log in directory.manifest.logs:
+            path = path_of(directory, log)
+            if log.state == "open":
+                segments.append(Segment(log, LogFile.reopen(path, vfs)))
+            else:
+                segments.append(Segment(log, LogFile.sealed(path, vfs)))
+        reached = [0] * len(shards)
+        for segment in segments:
+            for shard in shards:
+                found = segment.file.last(shard)
+                expected = segment.log.last[shard] if segment.log.last else 0
+                reached[shard] = max(reached[shard], found, expected if segment.log.state == "sparse" else 0)
+                if reached[shard] < expected:
+                    raise _short(segment.file.path, shard, reached[shard], expected)
+        for shard, flushed in enumerate(directory.mark.reached):
+            if reached[shard] < flushed:
+                path = segments[-1].file.path if segments else directory.path
+                raise _short(path, shard, reached[shard], flushed)
+    except BaseException:
+        for segment in segments:
+            segment.file.close()
+        raise
+    return segments
+
+
+def _short(path: Path, shard: int, reached: int, expected: int) -> Damaged:
+    return Damaged(
+        f"{path} ends at record {reached} of shard {shard}, but {expected} had been flushed to disk: its end is damaged or"
+        " was cut off; restore the directory from a backup"
+    )
+
+
+def open_journal(
+    directory: Directory, settings: JournalSettings, engine: Settings, limits: Limits, now: int, stored_from: int
+) -> tuple[SqliteJournal, Recovered]:
+    """Recover, finish what the last owner left open, and begin a file of our own."""
+    vfs = settings.vfs
+    segments = open_files(directory, vfs)
+    try:
+        found = recover(directory, segments, stored_from)
+        clean = directory.manifest.clean
+        segments = seal_left_open(directory, segments, found, vfs)
+        number = directory.manifest.number + 1
+        log = Log(name=log_name(number), state="open")
+        for stale in directory.path.glob(log.name + "*"):
+            directory.disk.remove(stale)
+        segments.append(Segment(log, LogFile.create(directory.path / log.name, directory.disk, vfs)))
+        directory.update(
+            epoch=directory.manifest.epoch + 1, clean=False, number=number, logs=[segment.log for segment in segments]
+        )
+        directory.remove_leftovers()
+        journal = SqliteJournal(directory, segments, list(found.last), settings)
+        at = max(now, found.at)
+        journal.append(
+            [(shard.number, [_opened(shard, at, directory, engine, limits, clean)]) for shard in found.shards]
+        )
+        journal.written_at = at
+        journal.flush()
+    except BaseException:
+        for segment in segments:
+            segment.file.close()
+        raise
+    return journal, msgspec.structs.replace(found, last=[last + 1 for last in found.last], at=at)
+
+
+def _opened(shard: Shard, at: int, directory: Directory, engine: Settings, limits: Limits, clean: bool) -> rec.Record:
+    gap = 0 if clean else GAP
+    epoch = directory.manifest.epoch
+    record = rec.Opened(at, "", epoch, shard.sequence + gap, shard.token + gap, engine, limits)
+    apply_again(shard, [record])
+    return record
+
+
+def seal_left_open(directory: Directory, segments: list[Segment], found: Recovered, vfs: str) -> list[Segment]:
+    """Files that a process left behind get their end: all that is in them was read a moment ago. Empty ones go."""
+    kept: list[Segment] = []
+    ends = [0] * directory.manifest.shards
+    for segment in segments:
+        if segment.log.state == "open":
+            last = [max(segment.file.last(shard), end) for shard, end in enumerate(ends)]
+            if last == ends:
+                segment.file.close()
+                continue
+            segment.file.seal()
+            segment.file.close()
+            path = segment.file.path
+            size = path.stat().st_size
+            log = msgspec.structs.replace(segment.log, state="sealed", last=last, ended_at=found.at, bytes=size)
+            segment = Segment(log, LogFile.sealed(path, vfs))
+        ends = segment.log.last
+        kept.append(segment)
+    return kept
+
+
+def log_name(number: int) -> str:
+    return f"log-{number:08}.db"

@@ -1,0 +1,182 @@
+"""When the state is saved anew, and what of the log may go then.
+
+The log serves three: recovery (everything behind the last checkpoint), readers of events (a time and a number of bytes), and
+payloads that stay in it until they are due. A file that none of them needs is dropped, one that is mostly dead rewritten.
+"""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import msgspec
+
+from stoker.journal.checkpointing import Made, Request, make
+from stoker.journal.directory import Log
+from stoker.journal.logfile import LogFile
+from stoker.journal.sqlite import Segment, SqliteJournal
+
+COMMAND = (sys.executable, "-m", "stoker.journal.checkpointing")
+
+
+class CheckpointFailed(Exception):
+    """The process that should have made one has failed: the log stays as it is."""
+
+
+class Retention:
+    """Has checkpoints made, and lets go of what is no longer needed."""
+
+    def __init__(
+        self,
+        journal: SqliteJournal,
+        guard: AbstractContextManager[object],
+        update: Callable[..., None],
+        numbers: Callable[[int], int],
+    ) -> None:
+        self._journal = journal
+        self._guard = guard
+        self._update = update
+        self._numbers = numbers
+        self._process: subprocess.Popen[bytes] | None = None
+        self._request: Request | None = None
+        self._expired_before = 0
+        self.made = 0
+        """How many checkpoints were made."""
+        self.failed = ""
+        """What the last one that failed had to say."""
+        self.pins = threading.Lock()
+        """Held by whoever needs the files that are there to stay."""
+
+    def look(self) -> None:
+        """Begin a checkpoint if it is time, or put one that is finished in force."""
+        if self._process is not None:
+            if self._process.poll() is not None:
+                self._finish()
+        elif self.is_due():
+            self.begin()
+
+    def is_due(self) -> bool:
+        journal, manifest = self._journal, self._journal.directory.manifest
+        settings = journal.settings
+        behind = [log for log in finished(manifest.logs) if not is_covered(log, manifest.position)]
+        if not behind:
+            return False
+        records = sum(behind[-1].last) - sum(manifest.position)
+        size = sum(log.bytes for log in behind)
+        return (
+            records >= settings.checkpoint_records
+            or size >= settings.checkpoint_bytes
+            or len(behind) >= settings.checkpoint_files
+        )
+
+    def expired(self) -> int:
+        """How many files, from the first, are past retention."""
+        journal = self._journal
+        settings, logs = journal.settings, finished(journal.directory.manifest.logs)
+        size, kept = 0, len(logs)
+        while kept and size <= settings.events_bytes_max:
+            log = logs[kept - 1]
+            if log.ended_at <= journal.written_at - settings.events_age_ms_max:
+                break
+            size += log.bytes
+            if size <= settings.events_bytes_max:
+                kept -= 1
+        return kept
+
+    def begin(self) -> None:
+        directory = self._journal.directory
+        number = self._numbers(2)
+        self._request = Request(
+            path=str(directory.path.absolute()),
+            checkpoint=f"checkpoint-{number:08}",
+            rewritten=f"log-{number + 1:08}.db",
+            expired=self.expired(),
+            rewrite_below=self._journal.settings.rewrite_below,
+            vfs=self._journal.settings.vfs,
+        )
+        if not self._journal.settings.checkpoint_process:
+            self._enforce(self._request, make(self._request, directory.disk))
+            self.made += 1
+            return
+        self._process = subprocess.Popen(
+            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(self._request))
+        self._process.stdin.close()
+        self._process.stdin = None
+
+    def wait(self) -> None:
+        """Until a checkpoint that was begun is in force."""
+        if self._process is not None:
+            self._process.wait()
+            self._finish()
+
+    def _finish(self) -> None:
+        process, request = self._process, self._request
+        assert process is not None and request is not None
+        self._process = None
+        out, err = process.communicate()
+        if process.returncode:
+            self.failed = err.decode("utf-8", "replace").strip()
+            return
+        self._enforce(request, msgspec.json.decode(out, type=Made))
+        self.made += 1
+
+    def _enforce(self, request: Request, made: Made) -> None:
+        """The manifest first; then nobody reads the old files any more, and they go."""
+        journal, directory = self._journal, self._journal.directory
+        earlier = directory.manifest.checkpoint
+        new = made.rewritten
+        instead = set(new.instead_of) if new is not None else set()
+        gone = instead | set(made.dropped)
+        lowest = list(directory.manifest.lowest)
+        logs = finished(directory.manifest.logs)
+        if request.expired:
+            reached = logs[request.expired - 1].last
+            lowest = [max(pair) for pair in zip(lowest, (end + 1 for end in reached), strict=True)]
+
+        def replaced(logs: list[Log]) -> list[Log]:
+            kept: list[Log] = []
+            for log in logs:
+                if new is not None and log.name == new.instead_of[0]:
+                    kept.append(new.log)
+                if log.name not in gone:
+                    kept.append(log)
+            return kept
+
+        with self.pins:
+            directory.disk.sync_directory(directory.path)
+            self._update(replaced, checkpoint=request.checkpoint, position=made.position, lowest=lowest)
+            file = None if new is None else LogFile.sealed(directory.path / new.log.name, journal.settings.vfs)
+            with self._guard:
+                old = [segment for segment in journal.segments if segment.log.name in gone]
+                segments: list[Segment] = []
+                for segment in journal.segments:
+                    if new is not None and file is not None and segment.log.name == new.instead_of[0]:
+                        segments.append(Segment(new.log, file))
+                    if segment.log.name not in gone:
+                        segments.append(segment)
+                journal.segments = segments
+            for segment in old:
+                segment.file.close()
+                directory.disk.remove(segment.file.path)
+            if earlier is not None:
+                directory.disk.remove(directory.path / earlier)
+
+    def stop(self) -> None:
+        """A checkpoint in the making is given up; what it has written is removed at the next open."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def finished(logs: list[Log]) -> list[Log]:
+    return [log for log in logs if log.state != "open"]
+
+
+def is_covered(log: Log, position: list[int]) -> bool:
+    """Whether a checkpoint reaches to the end of a file."""
+    return bool(position) and all(end <= reached for end, reached in zip(log.last, position, strict=True))

@@ -1,0 +1,289 @@
+"""The journal in a data directory: rows in SQLite files that take turns.
+
+`append` is called by the owner of the runtime, one turn after another; `flush` and everything in `upkeep.py` run on
+threads of their own. What they share is small: the list of files (changed under the owner's lock, read under it), and
+numbers that only grow.
+"""
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from stoker.journal.contract import JournalFailed, Turn
+from stoker.journal.directory import Directory, Log
+from stoker.journal.logfile import SEQUENCE_BITS, LogFile
+from stoker.model.replies import Level
+from stoker.records.codec import Row, encode_row
+from stoker.records.records import Record
+
+MIB = 1024 * 1024
+DAY_MS = 86_400_000
+
+
+class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a data directory is kept."""
+
+    fsync_interval_ms: int = 1_000
+    """What a power cut can cost at the level `commit`: the log is flushed at least so often."""
+    wal_bytes_max: int = 64 * MIB
+    """A file of the log is finished when its write-ahead log has grown to this."""
+    checkpoint_bytes: int = 512 * MIB
+    """So much log is gathered before the state is saved anew: it bounds what a restart has to read."""
+    checkpoint_records: int = 200_000
+    """The same in records: a second or two of a restart."""
+    checkpoint_files: int = 64
+    """The same in files: many restarts make many small ones."""
+    events_age_ms_max: int = 7 * DAY_MS
+    """How long the history is kept for readers of events, whatever has become of the jobs."""
+    events_bytes_max: int = 1024 * MIB
+    """How much of it at most."""
+    rewrite_below: float = 0.3
+    """A file of which less than this share is still needed is rewritten."""
+    disk_reserve_bytes: int = 64 * MIB
+    """Room kept free for acks and cancels when the disk is full."""
+    checkpoint_process: bool = True
+    """False makes checkpoints on the upkeep thread: for tests that must see every write, and where no process can start."""
+    vfs: str = ""
+    """The SQLite VFS to use; tests put a faulty one here."""
+
+
+class Segment:
+    """A file of the log, and how far each shard had come at its end."""
+
+    __slots__ = ("file", "log")
+
+    def __init__(self, log: Log, file: LogFile) -> None:
+        self.log = log
+        self.file = file
+
+
+class SqliteJournal:
+    """The logs of all shards in a data directory."""
+
+    level: Level = "commit"
+
+    def __init__(
+        self, directory: Directory, segments: list[Segment], last: list[int], settings: JournalSettings
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.is_full = False
+        self.segments = segments
+        """All files in order; the last one is written to."""
+        self._file = segments[-1].file
+        self.next_file: Segment | None = None
+        """The file to go on with, made ahead of need."""
+        self._last = last
+        """The last sequence number of each shard."""
+        self.written = list(last)
+        """The same without what is deferred."""
+        self.written_at = 0
+        """When the last record written happened."""
+        self._deferred: list[tuple[int, bytes]] = []
+        self._deferred_bytes = 0
+        self._turns = 0
+        self._flushed = 0
+        self._failure: Exception | None = None
+        self.flush_lock = threading.Lock()
+        """Held while descriptors of write-ahead logs are in use."""
+        self._waiting: list[tuple[int, Callable[[], object]]] = []
+        self._waiting_lock = threading.Lock()
+        self.flush_asked = threading.Event()
+        self.upkeep_asked = threading.Event()
+        self._recent: OrderedDict[tuple[int, int], Sequence[bytes]] = OrderedDict()
+        """Payloads read lately."""
+
+    # --- appending -------------------------------------------------------------------------------
+
+    def append(self, turn: Turn, *, defer: bool = False) -> None:
+        last = self._last
+        rows = []
+        records: Sequence[Record] = ()
+        for shard, records in turn:
+            position = shard << SEQUENCE_BITS | last[shard] + 1
+            rows.append((position, encode_row(records, position)))
+            last[shard] += len(records)
+        self.written_at = records[-1].at  # type: ignore[attr-defined]  # every record has its time
+        if defer:
+            self._deferred += rows
+            self._deferred_bytes += sum(len(data) for _, data in rows)
+            if self._deferred_bytes > MIB:
+                self.commit_deferred()
+            return
+        if self._deferred:
+            rows = self._deferred + rows
+            self._deferred, self._deferred_bytes = [], 0
+        self._write(rows)
+        for shard, _ in turn:
+            self.written[shard] = last[shard]
+        self._turns += 1
+        if self._file.wal_bytes > self.settings.wal_bytes_max:
+            self._go_on()
+
+    def commit_deferred(self) -> None:
+        """Write what nobody waits for."""
+        if self._deferred:
+            rows, self._deferred, self._deferred_bytes = self._deferred, [], 0
+            self._write(rows)
+            self.written[:] = self._last
+            self._turns += 1
+
+    @property
+    def has_deferred(self) -> bool:
+        return bool(self._deferred)
+
+    def _write(self, rows: list[tuple[int, bytes]]) -> None:
+        try:
+            self._file.append(rows)
+        except apsw.FullError:
+            self._write_with_reserve(rows)
+        except apsw.Error as error:
+            self._fail(error)
+            raise JournalFailed(f"{self._file.path} could not be written: {error}") from error
+
+    def _write_with_reserve(self, rows: list[tuple[int, bytes]]) -> None:
+        """The disk is full. What was decided has happened: the room that was kept is for this."""
+        self.is_full = True
+        self.upkeep_asked.set()
+        self.directory.disk.remove(self.directory.path / "reserve")
+        try:
+            self._file.append(rows)
+        except apsw.Error as error:
+            self._fail(error)
+            raise JournalFailed(f"{self._file.path} could not be written: {error}") from error
+
+    def _go_on(self) -> None:
+        """Go on in the next file, if it is ready; the one before is finished by the upkeep."""
+        segment = self.next_file
+        if segment is not None:
+            full = self.segments[-1]
+            full.log = msgspec.structs.replace(full.log, last=list(self.written), ended_at=self.written_at)
+            self.segments = [*self.segments, segment]
+            self._file, self.next_file = segment.file, None
+        self.upkeep_asked.set()
+
+    # --- flushing --------------------------------------------------------------------------------
+
+    def ticket(self) -> int:
+        return self._turns
+
+    def flush(self) -> int:
+        with self.flush_lock:
+            turns, reached = self._turns, list(self.written)
+            if turns == self._flushed or self._failure is not None:
+                return self._flushed
+            unsealed = [segment.file for segment in self.segments if segment.log.state == "open"]
+            try:
+                for file in unsealed:
+                    self.directory.disk.fsync(file.wal, file.wal_path)
+                self.directory.mark.set(reached)
+            except OSError as error:
+                self._fail(error)
+                raise JournalFailed(f"the log could not be flushed to disk: {error}") from error
+            self._flushed = turns
+        self._tell()
+        return turns
+
+    @property
+    def is_flushed(self) -> bool:
+        return self._flushed == self._turns
+
+    def when_flushed(self, ticket: int, tell: Callable[[], object]) -> bool:
+        with self._waiting_lock:
+            if self._flushed >= ticket and self._failure is None:
+                return False
+            self._waiting.append((ticket, tell))
+        self.flush_asked.set()
+        if self._failure is not None:
+            self._tell()
+        return True
+
+    def reached(self, ticket: int) -> bool:
+        """Whether so many turns are safely on disk."""
+        return self._flushed >= ticket
+
+    def _tell(self) -> None:
+        with self._waiting_lock:
+            over = self._failure is not None
+            told = [tell for ticket, tell in self._waiting if over or ticket <= self._flushed]
+            self._waiting = [] if over else [entry for entry in self._waiting if entry[0] > self._flushed]
+        for tell in told:
+            tell()
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing can be promised any more."""
+        return self._failure
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        self._tell()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:
+        self.commit_deferred()
+        found: list[tuple[int, Record]] = []
+        for segment in self.segments:
+            if segment.log.last and segment.log.last[shard] <= after:
+                continue
+            for row in segment.file.rows(shard, after, limit - len(found)):
+                for sequence in range(max(row.first, after + 1), row.first + len(row)):
+                    found.append((sequence, row.record(sequence - row.first)))
+                    if len(found) >= limit:
+                        return found
+        return found
+
+    def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
+        recent = self._recent.get((shard, sequence))
+        if recent is not None:
+            return recent
+        found = self.find(shard, sequence).payloads(sequence)
+        self._recent[shard, sequence] = found
+        if len(self._recent) > RECENT_MAX:
+            self._recent.popitem(last=False)
+        return found
+
+    def find(self, shard: int, sequence: int) -> Row:
+        """The row that holds a record."""
+        self.commit_deferred()
+        segments = self.segments
+        at = bisect_right(segments, sequence - 1, key=lambda segment: end_of(segment, shard))
+        row = segments[at].file.row(shard, sequence)
+        if row is None:
+            raise JournalFailed(f"record {sequence} of shard {shard} is not in {segments[at].file.path}")
+        return row
+
+    def lowest(self, shard: int) -> int:
+        return self.directory.manifest.lowest[shard]
+
+    def last(self, shard: int) -> int:
+        return self._last[shard]
+
+    def close(self) -> None:
+        """Write and flush everything. The directory is closed by whoever opened it."""
+        if self._failure is None:
+            self.commit_deferred()
+            self.flush()
+        with self.flush_lock:
+            for segment in self.segments:
+                segment.file.close()
+            if self.next_file is not None:
+                self.next_file.file.close()
+
+
+def end_of(segment: Segment, shard: int) -> int:
+    """The last sequence number of a shard in a file; the file that is written to has no end."""
+    return segment.log.last[shard] if segment.log.last else 1 << 62
+
+
+RECENT_MAX = 8
+
+
+def path_of(directory: Directory, log: Log) -> Path:
+    return directory.path / log.name

@@ -1,0 +1,286 @@
+"""Everything that the log still tells about one job, in order.
+
+The log knows no jobs, so a story is found by reading: from the job's push on, which is looked up by halving, because
+ids grow with the log. A record is asked whether it speaks of the job before any event is made of it: a million
+records about others cost a fraction of a second. Nothing here knows which journal it reads.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from stoker.model.events import Event, EventKind
+from stoker.model.ids import STEP, shard_of
+from stoker.records import records as rec
+from stoker.records.events import events_of
+
+Read = Callable[[int, int, int], list[tuple[int, rec.Record]]]
+"""The journal's `read(shard, after, limit)`."""
+
+PAGE = 1024
+"""Records read at once: a few hundred kilobytes, and few enough calls."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something that concerned the job without being a step of its own: an edge, a key, its queue."""
+
+    sequence: int
+    at: int
+    kind: str
+    text: str
+
+
+class Story(msgspec.Struct, frozen=True):
+    """The steps of one job, and what else concerned it."""
+
+    events: list[Event]
+    notes: list[Note]
+    complete: bool
+    """Whether the beginning is there. False when the push, if there was one, is older than what the log keeps."""
+
+
+def story(read: Read, shard: int, job_id: int, tenant: str) -> Story:
+    """The story of a job as its own tenant may hear it; others hear what they would hear of a job that never was."""
+    teller = _Teller(shard, job_id, tenant)
+    if shard_of(job_id) != shard:
+        return teller.told(False)
+    from_the_start = any(sequence == 1 for sequence, _ in read(shard, 0, 1))
+    after = _before_push(read, shard, job_id)
+    while not teller.over:
+        page = read(shard, after, PAGE)
+        if not page:
+            break
+        after = page[-1][0]
+        teller.hear(page)
+    return teller.told(from_the_start)
+
+
+def _before_push(read: Read, shard: int, job_id: int) -> int:
+    """A position that has the job's push not far behind it; 0 when the push is not in the log."""
+    low, high = 0, PAGE
+    while read(shard, high, 1):
+        high *= 2
+    while high - low > PAGE:
+        middle = (low + high) // 2
+        found = _next_push(read, shard, middle, high)
+        if found is None or found[1] > job_id:
+            high = middle  # whatever holds the job stands at `middle` or before
+        else:
+            low = found[0] - 1
+    return low
+
+
+def _next_push(read: Read, shard: int, after: int, up_to: int) -> tuple[int, int] | None:
+    """Sequence number and first id of the next push in the log; ids grow from push to push."""
+    while after < up_to:
+        page = read(shard, after, min(PAGE, up_to - after))
+        if not page:
+            return None
+        for sequence, record in page:
+            if type(record) is rec.Pushed:
+                return (sequence, record.first) if sequence <= up_to else None
+        after = page[-1][0]
+    return None
+
+
+class _Teller:
+    """Picks what concerns the job out of records, and remembers which keys it holds to know theirs."""
+
+    def __init__(self, shard: int, job_id: int, tenant: str) -> None:
+        self.shard, self.job_id, self.tenant = shard, job_id, tenant
+        self.events: list[Event] = []
+        self.notes: list[Note] = []
+        self.queue: str | None = None
+        """Known from the first event on."""
+        self.options: Any = None
+        self.keys: dict[str, str] = {}
+        """What the job holds at this point of the story: table and key."""
+        self.pushed = self.over = False
+
+    def told(self, from_the_start: bool) -> Story:
+        return Story(self.events, self.notes, self.pushed or from_the_start)
+
+    def hear(self, page: list[tuple[int, rec.Record]]) -> None:
+        job_id = self.job_id
+        for sequence, record in page:
+            about = _ABOUT.get(type(record))
+            if about is None:
+                if type(record) in _NOTED and record.tenant == self.tenant:  # type: ignore[attr-defined]
+                    self._note(sequence, record)
+            elif about(record, job_id) and record.tenant == self.tenant:  # type: ignore[attr-defined]
+                self._step(sequence, record)
+            if self.over:
+                break
+
+    def _step(self, sequence: int, record: Any) -> None:
+        own = [event for event in events_of(self.shard, sequence, record) if event.job == self.job_id]
+        self.events += own
+        self.queue = record.queue
+        if type(record) is rec.Pushed:
+            self.pushed = True
+            self.options = record.options
+            self._hold("unique_keys", "custom_ids", "debounces")
+        elif type(record) is rec.Revived:
+            self._hold("unique_keys")
+        elif type(record) is rec.Unblocked and not own:
+            self._say(
+                sequence, record.at, "edge_settled", f"no longer waits for job {record.dependency}, but for others"
+            )
+        if own and own[-1].kind in _ENDS:
+            self.keys.pop("unique_keys", None)
+            if self.options is not None and not self.options.custom_id_ttl_ms:
+                self.keys.pop("custom_ids", None)
+        self.over = bool(own) and own[-1].kind in _GONE
+
+    def _hold(self, *tables: str) -> None:
+        if self.options is not None:
+            named = {table: getattr(self.options, _OPTION_OF[table]) for table in tables}
+            self.keys |= {table: key for table, key in named.items() if key is not None}
+
+    def _note(self, sequence: int, record: Any) -> None:
+        if type(record) is rec.TransactionEnded:
+            if _in_pairs(record.runs, self.job_id):
+                self._say(sequence, record.at, "published", f"by transaction {record.transaction}")
+        elif type(record) is rec.RequestRemembered:
+            if _in_pairs(record.runs, self.job_id):
+                self.keys["requests"] = record.key
+                self._say(sequence, record.at, "request_remembered", f"request {record.key} is answered with this job")
+        elif type(record) is rec.RetryPostponed:
+            if record.job == self.job_id:
+                text = f"could not be retried by itself: its key is taken; again at {record.next_retry_at}"
+                self._say(sequence, record.at, "retry_postponed", text)
+        elif record.queue == self.queue:
+            self._note_of_queue(sequence, record)
+
+    def _note_of_queue(self, sequence: int, record: Any) -> None:
+        """Keys are named by records without the job that holds them."""
+        if type(record) is rec.QueueObliterated:
+            self._say(sequence, record.at, "queue_obliterated", "whatever was left of the job went with its queue")
+            self.over = True
+        elif type(record) is rec.KeyExtended:
+            if self.keys.get("unique_keys") == record.key:
+                text = f"unique_key {record.key} is held until {record.expires_at}"
+                self._say(sequence, record.at, "key_extended", text)
+        else:
+            for table, key in record.keys:
+                if self.keys.get(table) == key:
+                    self._note_key(sequence, record, table, key)
+
+    def _note_key(self, sequence: int, record: Any, table: str, key: str) -> None:
+        name = _OPTION_OF[table]
+        if type(record) is rec.KeysForgotten:
+            del self.keys[table]
+            self._say(sequence, record.at, "key_forgotten", f"{name} {key} is free again")
+        else:
+            self._say(sequence, record.at, "key_stored", f"{name} {key} is kept on disk from here on")
+
+    def _say(self, sequence: int, at: int, kind: str, text: str) -> None:
+        self.notes.append(Note(sequence, at, kind, text))
+
+
+_ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELLED, EventKind.EXPIRED})
+_GONE = frozenset({EventKind.REMOVED, EventKind.EVICTED})
+"""Nothing is ever said of the job after these."""
+
+_OPTION_OF = {
+    "unique_keys": "unique_key",
+    "custom_ids": "custom_id",
+    "debounces": "debounce_id",
+    "requests": "request_key",
+}
+
+
+# --- does a record speak of the job? -----------------------------------------------------------------
+
+
+def _in_run(first: int, count: int, job_id: int) -> bool:
+    """For ids of the same shard: whatever lies between two of a run is in the run."""
+    offset = job_id - first
+    return 0 <= offset < count * STEP if count > 0 else 0 <= -offset < -count * STEP
+
+
+def _in_pairs(runs: Iterable[tuple[int, int]], job_id: int) -> bool:
+    """Runs that begin with 0 stand for refused items; those of a transaction may lie in other shards."""
+    return any(first and shard_of(first) == shard_of(job_id) and _in_run(first, count, job_id) for first, count in runs)
+
+
+def _pushed(record: rec.Pushed, job_id: int) -> bool:
+    return record.first <= job_id < record.first + len(record.payloads) * STEP
+
+
+def _runs(record: Any, job_id: int) -> bool:
+    for run in record.runs:  # noqa: SIM110  any() makes a generator for each record, and a long log has millions
+        if _in_run(run.first, run.count, job_id):
+            return True
+    return False
+
+
+def _run(record: Any, job_id: int) -> bool:
+    return _in_run(record.run.first, record.run.count, job_id)
+
+
+def _pairs(record: Any, job_id: int) -> bool:
+    return _in_pairs(record.runs, job_id)
+
+
+def _one(record: Any, job_id: int) -> bool:
+    return bool(record.job == job_id)
+
+
+def _jobs(record: rec.DeadRemoved, job_id: int) -> bool:
+    return job_id in record.jobs
+
+
+_ABOUT: dict[type[rec.Record], Callable[[Any, int], bool]] = {
+    rec.Pushed: _pushed,
+    rec.Started: _runs,
+    rec.Completed: _runs,
+    rec.Retrying: _run,
+    rec.Failed: _run,
+    rec.Ended: _runs,
+    rec.Released: _runs,
+    rec.Extended: _pairs,
+    rec.CancelRequested: _one,
+    rec.Progressed: _one,
+    rec.Logged: _one,
+    rec.PartialAdded: _one,
+    rec.Unblocked: _one,
+    rec.BecameDue: _pairs,
+    rec.Delayed: _one,
+    rec.Reprioritised: _one,
+    rec.PayloadUpdated: _one,
+    rec.Revived: _one,
+    rec.DeadRemoved: _jobs,
+    rec.Removed: _pairs,
+}
+"""Records whose events are steps of jobs."""
+
+_NOTED = frozenset(
+    {
+        rec.RequestRemembered,
+        rec.KeyExtended,
+        rec.KeysForgotten,
+        rec.KeysStored,
+        rec.RetryPostponed,
+        rec.QueueObliterated,
+        rec.TransactionEnded,
+    }
+)
+"""Records that may concern a job and are no step of it."""
+
+SILENT = frozenset(
+    {
+        rec.QueueConfigured,
+        rec.AgedOut,
+        rec.Staged,
+        rec.StageExpired,
+        rec.TransactionForgotten,
+        rec.ClaimForgotten,
+        rec.Opened,
+        rec.Sent,
+        rec.Taken,
+        rec.Arrived,
+    }
+)
+"""Records that name no job that is there. (What ages out is known by its age alone.)"""

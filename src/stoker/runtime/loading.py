@@ -1,0 +1,48 @@
+"""Payloads that lie in the journal are put into what leaves the runtime with one of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stoker.journal.contract import Journal
+from stoker.model import replies as r
+from stoker.model.ids import shard_of
+from stoker.records.stored import Stored, StoredRun
+
+
+def filled(journal: Journal, reply: Any) -> Any:
+    """The reply with every payload in it."""
+    kind = type(reply)
+    if kind is r.Delivery:
+        if any(is_stored(run.payloads) for run in reply.runs):
+            return msgspec.structs.replace(reply, runs=[_filled_run(journal, run) for run in reply.runs])
+    elif kind is r.JobView:
+        return _filled_view(journal, reply)
+    elif kind is r.Page:
+        return msgspec.structs.replace(reply, jobs=[_filled_view(journal, view) for view in reply.jobs])
+    return reply
+
+
+def is_stored(payloads: Sequence[Any]) -> bool:
+    return type(payloads) is StoredRun or (len(payloads) == 1 and type(payloads[0]) is Stored)
+
+
+def _filled_run(journal: Journal, run: r.Run) -> r.Run:
+    payloads: Any = run.payloads
+    if not is_stored(payloads):
+        return run
+    shard = shard_of(run.ids[0])
+    if type(payloads) is StoredRun:
+        found = journal.payloads(shard, payloads.sequence)[payloads.places()]
+    else:
+        found = (journal.payloads(shard, payloads[0].sequence)[payloads[0].place],)
+    return msgspec.structs.replace(run, payloads=found)
+
+
+def _filled_view(journal: Journal, view: r.JobView) -> r.JobView:
+    payload: Any = view.payload
+    if type(payload) is not Stored:
+        return view
+    found = journal.payloads(shard_of(view.id), payload.sequence)[payload.place]
+    return msgspec.structs.replace(view, payload=found)

@@ -1,0 +1,78 @@
+"""Keeping to a memory limit: payloads of new jobs stay in the journal alone when there are many, and are read back when due.
+
+New jobs stand at the end of the line, so theirs are the payloads that are needed last. What cannot be left out
+(jobs, batches, keys) counts too, and near the limit new jobs are refused.
+"""
+
+from collections.abc import Sequence
+
+from stoker.engine.shard import Shard
+from stoker.engine.state import Batch
+from stoker.journal.contract import Journal
+from stoker.model.ids import STEP
+from stoker.records.records import Pushed
+from stoker.records.stored import Stored, StoredRun, sizes_of
+
+SPILL_AT = 0.4
+"""The share of the limit above which payloads of new jobs leave memory."""
+FULL_AT = 0.9
+
+SMALL_BYTES = 256
+"""A payload up to this size is not worth the place where it could be found again."""
+
+LOOK_EVERY = 64
+"""Turns with a push between two looks at the total."""
+
+
+class Memory:
+    """How much of it the shards take."""
+
+    def __init__(self, shards: Sequence[Shard], journal: Journal, bytes_max: int) -> None:
+        self._shards = shards
+        self._journal = journal
+        self.bytes_max = bytes_max
+        self.is_watched = bytes_max > 0 and journal.level != "memory"
+        self.is_full = False
+        self.is_spilling = False
+        self.is_stored = False
+        """Whether any payload may lie in the journal alone."""
+        self._turns = 0
+        self.look()
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.index.bytes for shard in self._shards)
+
+    def look(self) -> None:
+        total = self.bytes
+        self.is_spilling = self.is_watched and total > self.bytes_max * SPILL_AT
+        self.is_full = self.is_watched and total > self.bytes_max * FULL_AT
+
+    def after(self, shard: Shard) -> None:
+        """A turn has been journaled; its records are still there."""
+        self._turns += 1
+        if self._turns % LOOK_EVERY == 0 or self.is_full or len(getattr(shard.records[0], "payloads", ())) > LOOK_EVERY:
+            self.look()
+        if self.is_spilling:
+            first = self._journal.last(shard.number) - len(shard.records) + 1
+            for sequence, record in enumerate(shard.records, first):
+                if type(record) is Pushed:
+                    self._spill(shard, record, sequence)
+
+    def _spill(self, shard: Shard, record: Pushed, sequence: int) -> None:
+        found = shard.index.find_batch(record.first)
+        if found is not None and found[0].pushed_at == record.at:
+            batch: Batch = found[0]
+            run = StoredRun(
+                sequence, 0, batch.count, record.sizes if record.sizes is not None else sizes_of(record.payloads)
+            )
+            if batch.left and batch.count == len(record.payloads):
+                shard.index.forget_payload(batch, run if batch.step > 0 else run.backwards())
+                self.is_stored = True
+            return
+        for place, payload in enumerate(record.payloads):
+            if len(payload) > SMALL_BYTES:
+                job = shard.index.get(record.first + place * STEP)
+                if job is not None and job.payload is payload:
+                    shard.index.forget_payload(job, Stored(sequence, place, len(payload)))
+                    self.is_stored = True

@@ -1,0 +1,132 @@
+"""A broker that forgets whatever it has not written: its process is ended before every command.
+
+One time it is closed in order, one time it is killed, in turn. Then a new process opens the same directory at the time
+that it was before. Only where nothing but looks has come since the last restart, and no record was written and no time
+has passed, the process stays: it has just been recovered, and ending it again would show the same.
+"""
+
+import atexit
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stoker.brokers.local import LocalSettings
+from stoker.model import commands as c
+from stoker.model.errors import StokerError
+from stoker.testing import FakeClock
+from tests.crash.roles import serve_broker
+from tests.crash.zygote import Child, the_zygote
+
+R = TypeVar("R")
+
+LOOKS = (
+    c.GetJob,
+    c.FindJob,
+    c.GetLogs,
+    c.GetPartials,
+    c.Browse,
+    c.Why,
+    c.ListQueues,
+    c.GetQueue,
+    c.GetStats,
+    c.ReadEvents,
+    c.ListDead,
+    c.GetDeadStats,
+)
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def fresh_directory() -> Path:
+    """In memory where that is possible: it is the death of processes that is tested, not the disk."""
+    path = tempfile.mkdtemp(prefix="stoker-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)  # whatever becomes of the test
+    return Path(path)
+
+
+class RestartedBroker:
+    """Seen from the process of the test. One call at a time: whoever waits moves the clock and is back at once."""
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self.now = FakeClock().now_ms()
+        self.restarts = 0
+        self._settings = settings
+        self._directory = fresh_directory()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._is_recovered = True
+        """Has nothing happened since it was opened?"""
+        self._child = self._start()
+
+    def execute(self, tenant: str, command: c.Command[R]) -> R:
+        return self._call("execute", tenant, command, looks=isinstance(command, LOOKS))  # type: ignore[no-any-return]
+
+    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+        return self._call("execute_async", tenant, command, looks=isinstance(command, LOOKS))  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._call("close_broker", looks=False)
+            self._is_closed = True
+
+    def advance(self, ms: int) -> None:
+        """Time passes: for a process that lives, or while there is none, in turn."""
+        if self.restarts % 4 < 2 or self._is_closed:
+            self._call("advance", ms, looks=False)
+            return
+        with self._lock:
+            self._end()
+            self.now += ms
+            self._child = self._start()
+        self._call("advance", 0, looks=False)
+
+    def dispose(self) -> None:
+        self._child.kill()
+        shutil.rmtree(self._directory)
+
+    def _call(self, verb: str, *arguments: Any, looks: bool) -> Any:
+        with self._lock:
+            if not self._is_recovered and not self._is_closed:
+                self._end()
+                self._child = self._start()
+            before = self.now
+            self._child.send((verb, *arguments))
+            answer, self.now, has_written = self._child.receive()
+            self._is_recovered = looks and not has_written and self.now == before
+        if isinstance(answer, StokerError):
+            raise answer
+        return answer
+
+    def _start(self) -> Child:
+        child = the_zygote().fork(serve_broker, str(self._directory), self._settings, self.now)
+        assert child.receive() == "open"
+        self._is_recovered = True
+        return child
+
+    def _end(self) -> None:
+        self.restarts += 1
+        if self.restarts % 2:
+            self._child.kill()
+            return
+        self._child.send(("close",))
+        assert self._child.receive() == "closed"
+        assert self._child.join() == 0
+
+
+class Restarted:
+    """The backing of a world in which nothing lives on but what was written."""
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self.broker = RestartedBroker(settings)
+
+    @property
+    def now(self) -> int:
+        return self.broker.now
+
+    def advance(self, ms: int) -> None:
+        self.broker.advance(ms)
+
+    def close(self) -> None:
+        self.broker.dispose()
