@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from benchmarks import scale, speed
+from benchmarks import durable, scale, speed
 from benchmarks.measure import print_rows
 
 PARTS = {
@@ -13,6 +13,13 @@ PARTS = {
     "memory": ("Memory", scale.memory),
     "depth": ("Deep backlogs", scale.depth),
     "obstacles": ("Pull of one ready job behind many that cannot run", scale.obstacles),
+    "pushes": ("On disk, level commit: pushes", durable.pushes),
+    "cycles": ("On disk, level commit: full cycles", durable.cycles),
+    "latencies": ("On disk, level commit: one push at a time", durable.latencies),
+    "flushed": ("On disk, level fsync", durable.flushed),
+    "restarts": ("On disk: restarts", durable.restarts),
+    "stalls": ("On disk: the worst while everything happens", durable.stalls),
+    "backlog": ("On disk: more jobs than fit into memory", durable.backlog),
 }
 
 
@@ -20,7 +27,7 @@ def main(names: list[str]) -> None:
     unknown = set(names) - PARTS.keys()
     if unknown:
         sys.exit(f"unknown benchmarks: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    print(f"Python {platform.python_version()}, one process, one thread, memory://, payloads of 100 bytes")
+    print(f"Python {platform.python_version()}, one process, payloads of 100 bytes; memory:// where no disk is named")
     for name in names or PARTS:
         title, run = PARTS[name]
         print_rows(title, run())

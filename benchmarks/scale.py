@@ -46,7 +46,7 @@ def depth() -> list[Row]:
 
 
 def pull_us(waiting: int) -> float:
-    client = stoker.connect()
+    client = stoker.connect("memory://")
     payloads = [b"x" * 100] * 1_000
     for _ in range(waiting // 1_000):
         client.push_batch("q", payloads)
@@ -78,7 +78,7 @@ def obstacles() -> list[Row]:
 def pull_behind(prepare: Callable[[stoker.Client], None]) -> float:
     times = []
     for _ in range(3):
-        client = stoker.connect()
+        client = stoker.connect("memory://")
         prepare(client)
         mine = client.push("q", b"mine", priority=-1).id
         started = time.perf_counter()

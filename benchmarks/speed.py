@@ -21,7 +21,7 @@ def batches() -> list[Row]:
 
 
 def batch_cycles(size: int, rounds: int) -> int:
-    client = stoker.connect()
+    client = stoker.connect("memory://")
     payloads = [PAYLOAD] * size
     for _ in range(rounds):
         client.push_batch("q", payloads)
@@ -43,7 +43,7 @@ def singles() -> list[Row]:
 
 def single_cycles(jobs: int, before: Callable[[stoker.Client], Any] | None = None, **options: Any) -> int:
     """One job at a time through the client; `before` prepares the queue."""
-    client = stoker.connect()
+    client = stoker.connect("memory://")
     if before is not None:
         before(client)
     given = stoker.Options(**options)
@@ -106,7 +106,7 @@ def features() -> list[Row]:
 
 
 def custom_ids(jobs: int) -> int:
-    client = stoker.connect()
+    client = stoker.connect("memory://")
     for number in range(jobs):
         client.push("q", PAYLOAD, custom_id=str(number))
         delivery = client.pull("q")
@@ -117,7 +117,7 @@ def custom_ids(jobs: int) -> int:
 
 def chain(jobs: int) -> int:
     """Each job waits for the one before and is released by its ack."""
-    client = stoker.connect()
+    client = stoker.connect("memory://")
     last = client.push("q", PAYLOAD).id
     for _ in range(jobs - 1):
         following = client.push("q", PAYLOAD, depends_on=(Dependency(last),)).id

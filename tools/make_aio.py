@@ -15,7 +15,7 @@ REPLACEMENTS = (
     (r"from collections.abc import Iterator,", "from collections.abc import AsyncIterator,"),
     (r"Iterator\[Event\]", "AsyncIterator[Event]"),
     (r"\bClient\b", "AsyncClient"),
-    (r"    def (?!__init__|as_tenant)(?!__)", "    async def "),
+    (r"    def (?!__init__|as_tenant|broker)(?!__)", "    async def "),
     (r"def __enter__", "async def __aenter__"),
     (r"def __exit__", "async def __aexit__"),
     (r"return self\._broker\.execute\(", "return await self._broker.execute_async("),

@@ -2,7 +2,7 @@
 
 import stoker
 
-queue = stoker.connect("memory://")
+queue = stoker.connect("sqlite:///jobs.db")
 queue.push("mail", b"hello")
 for job in queue.pull("mail"):
     queue.ack(job.id, job.token)
@@ -45,6 +45,9 @@ __all__ = [
 ]
 
 
-def connect(url: str = "memory://", *, tenant: str = "default", settings: "LocalSettings | None" = None) -> Client:
-    """A synchronous client for the broker behind `url`. `stoker.aio.connect` gives the asynchronous one."""
+def connect(url: str | None = None, *, tenant: str = "default", settings: "LocalSettings | None" = None) -> Client:
+    """A synchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`.
+
+    `stoker.aio.connect` gives the asynchronous one.
+    """
     return Client(open_broker(url, settings), tenant)

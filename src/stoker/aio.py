@@ -12,7 +12,7 @@ __all__ = ["AsyncClient", "connect"]
 
 
 async def connect(
-    url: str = "memory://", *, tenant: str = "default", settings: "LocalSettings | None" = None
+    url: str | None = None, *, tenant: str = "default", settings: "LocalSettings | None" = None
 ) -> AsyncClient:
-    """An asynchronous client for the broker behind `url`."""
+    """An asynchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`."""
     return AsyncClient(open_broker(url, settings), tenant)

@@ -42,7 +42,7 @@ def test_reading_goes_on_from_a_sequence_number(client: Client):
     finish(client)
     page = client.read_events()
     assert len(page.events) == 3
-    assert page.next_after == page.events[-1].sequence
+    assert page.next_after >= page.events[-1].sequence
     rest = client.read_events(after=page.next_after)
     assert (list(rest.events), rest.next_after) == ([], page.next_after)
     push(client)

@@ -23,6 +23,7 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.ids import shard_of
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.states import State
 from tests.crash.history import Entry, Intent, Recovered, Refused, Reply, Seen, key_of
@@ -83,7 +84,8 @@ class Checker:
         """The jobs of every transaction, by stage."""
         self._jobs: dict[int, Known] = {}
         self._by_key: dict[bytes, Known] = {}
-        self._tokens: set[int] = set()
+        self._tokens: set[tuple[int, int]] = set()
+        """With the shards that they were given in: each counts for itself."""
 
     def read(self, entry: Entry) -> None:
         match entry:
@@ -195,9 +197,10 @@ class Checker:
     def _delivered(self, delivery: r.Delivery) -> None:
         if not delivery.runs:
             return
-        if delivery.token in self._tokens:
+        tokens = {(shard_of(job), delivery.token) for job in delivery.ids}
+        if tokens & self._tokens:
             self._wrong("reused", f"token {delivery.token} was given twice")
-        self._tokens.add(delivery.token)
+        self._tokens |= tokens
         for run in delivery.runs:
             for job, payload in zip(run.ids, run.payloads, strict=True):
                 self._deliver(job, key_of(payload), delivery.token, run.lease_until)

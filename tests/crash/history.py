@@ -47,6 +47,8 @@ class Recovered(msgspec.Struct, frozen=True):
 
     at: int
     jobs: list[Seen]
+    pictures: list[Any]
+    """Of every shard; see `pictures.py`."""
 
 
 Entry = Intent | Reply | Refused | Recovered

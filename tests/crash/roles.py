@@ -13,8 +13,22 @@ from typing import Any
 import apsw
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
+from stoker.journal import recovery
+from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.testing import FakeClock
+from tests.crash.history import Intent, Recovered, Refused, Reply
+from tests.crash.pictures import state_of, take_pictures
+from tests.crash.workload import QUEUES, TENANT, Memory, Work
+
+STEPS = 400
+"""More than a process ever does before it is killed."""
+
+LONG_MS = 3_600_000
+"""Longer than any lease, delay and backoff of the workload."""
+
+IDLE_ROUNDS = 3
+"""So often nothing was delivered, an hour apart, and nothing ever will be."""
 
 
 def _read_only(content: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -39,7 +53,11 @@ def journaled(broker: LocalBroker) -> int:
 
 
 def serve_broker(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now_ms: int) -> None:
-    """Carry out what is asked, until told to close. Answers say what time it is and whether anything was written."""
+    """Carry out what is asked, until told to close. Answers say what time it is and whether anything was written.
+
+    Ids go on without a gap: tests of the contract count them. That a gap is kept is shown by `test_power_loss.py`.
+    """
+    recovery.GAP = 0
     broker, clock = open_at(path, settings, now_ms)
     before = journaled(broker)
     wire.send("open")
@@ -70,6 +88,67 @@ def _carry_out(broker: LocalBroker, clock: FakeClock, verb: str, arguments: list
         case _:
             raise AssertionError(verb)
     return None
+
+
+# --- work until the end -------------------------------------------------------------------------------
+
+
+def work(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, seed: str, memory: Memory) -> None:
+    """Recover, tell what is there, and work as fast as possible, telling every intent and every reply.
+
+    After `STEPS` commands it waits to be killed, or to be asked to close.
+    """
+    broker, clock = open_at(path, settings, memory.now)
+    tell_what_is_there(wire, broker, clock)
+    workload = Work(seed, memory)
+    for _ in range(STEPS):
+        command = workload.next()
+        clock.advance(workload.now - clock.now_ms())
+        reply = ask(wire, broker, clock, command)
+        if reply is not None:
+            workload.learn(command, reply)
+        if wire.poll():
+            break
+    wire.recv()
+    broker.close()
+    wire.send("closed")
+
+
+def finish(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now: int) -> None:
+    """Recover and work everything off: whatever can still be delivered is delivered and done."""
+    broker, clock = open_at(path, settings, now)
+    tell_what_is_there(wire, broker, clock)
+    idle = 0
+    while idle < IDLE_ROUNDS:
+        clock.advance(LONG_MS)
+        delivery = ask(wire, broker, clock, c.Pull(QUEUES, 1_000))
+        idle = 0 if delivery else idle + 1
+        if delivery:
+            ids = list(delivery.ids)
+            ask(wire, broker, clock, c.Ack(ids, [delivery.token] * len(ids)))
+    _, jobs = take_pictures(broker)
+    wire.send((jobs, broker.execute(TENANT, c.GetStats()).totals.pushed))
+    broker.close()
+
+
+def tell_what_is_there(wire: "Connection[Any, Any]", broker: LocalBroker, clock: FakeClock) -> None:
+    """And go on when told to."""
+    broker.advance()
+    pictures, jobs = take_pictures(broker)
+    wire.send(Recovered(clock.now_ms(), jobs, pictures))
+    if wire.recv() == "what exactly?":
+        wire.send([state_of(shard) for shard in broker.runtime.shards])
+
+
+def ask(wire: "Connection[Any, Any]", broker: LocalBroker, clock: FakeClock, command: c.Command[Any]) -> Any:
+    wire.send(Intent(clock.now_ms(), command))
+    try:
+        reply = broker.execute(TENANT, command)
+    except StokerError as error:
+        wire.send(Refused(error.code, error.message))
+        return None
+    wire.send(Reply(reply))
+    return reply
 
 
 # --- for the tests of the zygote ----------------------------------------------------------------------

@@ -169,8 +169,8 @@ class Work:
     def _some_held(self) -> tuple[list[int], list[int]] | None:
         if not self._held:
             return None
-        some = self.chance.sample(self._held, min(len(self._held), self.chance.choice([1, 1, 3, 12])))
-        return [job for job, _ in some], [token for _, token in some]
+        some = dict(self.chance.sample(self._held, min(len(self._held), self.chance.choice([1, 1, 3, 12]))))
+        return list(some), list(some.values())
 
     def ack(self) -> c.Command[Any] | None:
         some = self._some_held()

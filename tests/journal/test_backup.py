@@ -5,6 +5,8 @@ import os
 import shutil
 import stat
 import sys
+import threading
+import urllib.parse
 import urllib.request
 import warnings
 import zlib
@@ -18,6 +20,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
+from stoker.client.sync import Client
+from stoker.engine.audit import audit
 from stoker.journal import backup as backups
 from stoker.journal.backup import (
     INDEX,
@@ -34,8 +39,11 @@ from stoker.journal.backup import (
     restore,
     sealed,
 )
+from stoker.journal.doctor import verify
+from stoker.journal.sqlite import JournalSettings
 from stoker.journal.targets import Credentials, DirectoryTarget, S3Target, Target, TargetFailed, open_target
 from stoker.model.errors import InvalidRequest, StokerError
+from stoker.records.codec import encode
 from tests.journal.small_directory import ID, NOW, Frozen, make_directory, row, write_log
 
 with warnings.catch_warnings():
@@ -225,6 +233,18 @@ def test_a_file_that_cannot_be_read_is_named(snapshot: Frozen, target: Target):
     with pytest.raises(BadBackup, match=f"{gone.name} cannot be read"):
         backup(snapshot, target)
     assert not target.folders(), "what was begun is removed"
+
+
+def test_a_file_that_grows_while_it_is_read_is_not_backed_up(snapshot: Frozen, folder: DirectoryTarget):
+    grows = next(file for file in snapshot.files if file.name == "log-00000001.db")
+
+    def grow(done: int, total: int) -> None:
+        with grows.open("ab") as file:
+            file.write(b"more")
+
+    with pytest.raises(BadBackup, match="changed while"):
+        backup(snapshot, folder, progress=grow)
+    assert not folder.folders()
 
 
 def test_a_name_that_is_taken_or_malformed_is_refused(snapshot: Frozen, folder: DirectoryTarget):
@@ -548,6 +568,17 @@ def test_what_unpacks_to_more_than_it_should_is_not_unpacked(taken: Taken, tmp_p
     assert sum(told) <= first.size
 
 
+def test_what_was_cut_short_is_noticed_though_all_of_the_file_is_there(taken: Taken, tmp_path: Path):
+    folder, info = taken
+    first = info.files[0]
+    path = folder.path / info.name / first.object
+    cut = path.read_bytes()[:-4]
+    path.write_bytes(cut)
+    file = msgspec.structs.replace(first, stored_size=len(cut), stored_sha256=hashlib.sha256(cut).hexdigest())
+    rewrite(folder, info, files=[file, *info.files[1:]])
+    assert "not what was packed" in check_refused(folder, tmp_path / "new")
+
+
 def test_symbolic_links_are_not_followed(taken: Taken, tmp_path: Path):
     folder, info = taken
     path = folder.path / info.name / OBJECTS[0]
@@ -602,6 +633,102 @@ def test_a_backup_of_what_is_no_file_of_ours_is_refused(
     assert name in check_refused(folder, tmp_path / "new")
 
 
+# --- of a journal that is being written to ---------------------------------------------------------
+
+BACKUPS = 4
+WRITERS = 3
+STEPS = 120
+"""Of each writer during each backup: enough to be in the middle of something, and soon done."""
+SMALL = JournalSettings(
+    wal_bytes_max=256 << 10, checkpoint_records=400, checkpoint_process=False, disk_reserve_bytes=1 << 20
+)
+
+
+def work(broker: LocalBroker, number: int, permits: threading.Semaphore, failures: list[BaseException]) -> None:
+    """Push numbered jobs one after another, and work some of them off."""
+    client = Client(broker)
+    try:
+        for count in range(BACKUPS * STEPS):
+            permits.acquire()
+            client.push(f"q{number}", b"%d" % count)
+            if count % 3 == 0:
+                client.push_batch(f"batch{number}", [b"%d" % count] * 5)
+            if count % 4 == 0:
+                delivery = client.pull(f"q{number}", 2)
+                client.ack_batch(delivery.ids, delivery.token)
+    except BaseException as error:
+        failures.append(error)
+
+
+def records_of(broker: LocalBroker) -> list[list[bytes]]:
+    """Everything that happened, shard by shard."""
+    journal = broker.runtime.journal
+    return [
+        [encode(record) for _, record in journal.read(shard, 0, 10_000_000)]
+        for shard in range(len(broker.runtime.shards))
+    ]
+
+
+def test_backups_under_load_are_states_that_there_were(tmp_path: Path):
+    """Each restores to a directory in order, whose history is the beginning of what had happened in the end."""
+    settings = LocalSettings(shards=2, journal=SMALL)
+    broker = open_sqlite(str(tmp_path / "data"), {}, settings)
+    permits, failures = threading.Semaphore(0), list[BaseException]()
+    threads = [threading.Thread(target=work, args=(broker, n, permits, failures)) for n in range(WRITERS)]
+    target = DirectoryTarget(tmp_path / "backups")
+    assert broker.store is not None
+    pushed = []
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(BACKUPS):
+            permits.release(WRITERS * STEPS)
+            before = Client(broker).get_stats().totals.pushed
+            with broker.store.snapshot() as snapshot:
+                assert not [file for file in snapshot.files if "-wal" in file.name]
+                name = backup(snapshot, target).name
+            pushed.append((name, before, Client(broker).get_stats().totals.pushed))
+    finally:
+        permits.release(BACKUPS * WRITERS * STEPS)
+        for thread in threads:
+            thread.join()
+    assert not failures
+    history = records_of(broker)
+    broker.close()
+    reached = 0
+    for name, before, after in pushed:
+        into = tmp_path / name
+        restore(target, name, into)
+        assert {finding.status for finding in verify(str(into))} == {"ok"}
+        restored = open_sqlite(str(into), {}, LocalSettings(journal=SMALL))
+        for shard in restored.runtime.shards:
+            audit(shard)
+        told = records_of(restored)
+        for then, now in zip(told, history, strict=True):
+            assert then[:-1] == now[: len(then) - 1], "all but the record of the opening"
+        assert before <= Client(restored).get_stats().totals.pushed <= after
+        assert sum(map(len, told)) >= reached
+        reached = sum(map(len, told))
+        restored.close()
+
+
+def test_a_schedule_of_a_broker_takes_backups(tmp_path: Path):
+    """Set in the settings, taken on a thread of its own, and kept to a number."""
+    url = str(tmp_path / "backups")
+    settings = msgspec.structs.replace(SMALL, backups=BackupSettings(url=url, interval_s=3_600, keep=2))
+    broker = open_sqlite(str(tmp_path / "data"), {}, LocalSettings(shards=1, journal=settings))
+    Client(broker).push("q", b"x")
+    assert broker.store is not None
+    assert broker.store.schedule is not None
+    broker.store.schedule.run_pending(Client(broker).get_job(64).pushed_at)  # if its own thread has not done so
+    assert len(whole(open_target(url))) == 1
+    broker.close()
+    restore(open_target(url), None, tmp_path / "new")
+    again = open_sqlite(str(tmp_path / "new"), {})
+    assert Client(again).get_job(64).payload == b"x"
+    again.close()
+
+
 # --- where to --------------------------------------------------------------------------------------
 
 
@@ -616,6 +743,19 @@ def test_only_a_new_or_an_empty_directory_is_restored_into(taken: Taken, tmp_pat
     for into, why in ((occupied, "not empty"), (file, "is a file"), (link, "symbolic link")):
         assert why in check_refused(folder, into, InvalidRequest)
     assert (occupied / "mine").read_text() == file.read_text() == "keep"
+
+
+def test_what_appears_in_the_meantime_is_not_replaced(taken: Taken, tmp_path: Path):
+    folder, _ = taken
+    into = tmp_path / "new"
+
+    def come(done: int, total: int) -> None:
+        into.mkdir(exist_ok=True)
+        (into / "mine").write_text("keep")
+
+    with pytest.raises(InvalidRequest, match="not empty"):
+        restore(folder, None, into, progress=come)
+    assert contents(into) == {"mine": b"keep"}
 
 
 def test_a_mount_point_is_not_replaced(taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -639,8 +779,11 @@ def test_backups_of_two_directories_are_not_confused(snapshot: Frozen, folder: D
     assert "several data directories" in check_refused(folder, tmp_path / "new", InvalidRequest)
     restore(folder, mine.name, tmp_path / "new")
     assert contents(tmp_path / "new") == expected(snapshot)
-    assert prune(folder, 1, OTHER_ID) == []
-    assert whole(folder) == [mine.name, other.name]
+    twin = ID[:8] + OTHER_ID[8:]
+    assert prune(folder, 1, OTHER_ID) == prune(folder, 1, twin) == []
+    backup(make_directory(tmp_path / "twin", twin), folder, now_ms=NOW + 2)
+    assert prune(folder, 1, ID) == prune(folder, 1, twin) == [], "names that begin alike are told apart"
+    assert whole(folder)[:2] == [mine.name, other.name]
 
 
 # --- how many --------------------------------------------------------------------------------------
@@ -699,8 +842,10 @@ def schedule(snapshot: Frozen, target: Target, **settings: Any) -> tuple[BackupS
     @contextmanager
     def take() -> Iterator[Frozen]:
         steps.append("taken")
-        yield snapshot
-        steps.append("left")
+        try:
+            yield snapshot
+        finally:
+            steps.append("left")
 
     return BackupSchedule(BackupSettings(url=target.url, **settings), target, ID, take), steps
 
@@ -726,6 +871,8 @@ def test_a_restart_neither_delays_nor_repeats_a_backup(snapshot: Frozen, folder:
     assert again.run_pending(NOW + 30_000) is None
     assert not steps
     assert again.next_at == NOW + 60_000
+    ahead, _ = schedule(snapshot, folder, interval_s=60)
+    assert ahead.run_pending(NOW - 1) is not None, "a backup from the future says nothing about the clock of today"
     assert again.run_pending(NOW + 60_000) is not None
 
 
@@ -761,6 +908,24 @@ def test_old_backups_that_stay_do_not_make_a_backup_fail(
     assert "not allowed" in runner.error
     assert runner.next_at == NOW + 120_000
     assert len(steps) == 4
+
+
+def test_a_schedule_can_be_stopped_in_the_middle(
+    snapshot: Frozen, folder: DirectoryTarget, monkeypatch: pytest.MonkeyPatch
+):
+    runner, steps = schedule(snapshot, folder, interval_s=60)
+    put = folder.put
+
+    def stopping(name: str, thing: str, pieces: Iterable[bytes]) -> None:
+        runner.stop()
+        put(name, thing, pieces)
+
+    monkeypatch.setattr(folder, "put", stopping)
+    assert runner.run_pending(NOW) is None
+    assert not folder.folders()
+    assert (runner.error, steps) == ("", ["taken", "left"])
+    assert runner.run_pending(NOW + 60_000) is None
+    assert len(steps) == 2
 
 
 @pytest.mark.parametrize("wrong", [{"interval_s": 0}, {"keep": 0}, {"interval_s": -5}])
@@ -858,6 +1023,44 @@ def test_targets_agree_about_what_is_not_there(target: Target):
     target.delete("nothing", "x")
     with pytest.raises(FileNotFoundError):
         list(target.get("nothing", "x"))
+
+
+def test_the_first_goes_first(folder: DirectoryTarget, monkeypatch: pytest.MonkeyPatch):
+    """A backup that is being removed is none from the beginning."""
+    for name in ("a", "b", "c"):
+        folder.put("one", name, [b"x"])
+    left: list[list[str]] = []
+    unlink = os.unlink
+
+    def unlinked(*args: Any, **kwargs: Any) -> None:
+        unlink(*args, **kwargs)
+        left.append(sorted(os.listdir(folder.path / "one")))
+
+    monkeypatch.setattr(os, "unlink", unlinked)
+    folder.delete("one", "b")
+    assert left[0] == ["a", "c"]
+
+
+def test_the_first_goes_first_from_a_bucket(s3_url: str, monkeypatch: pytest.MonkeyPatch):
+    target = S3Target(*s3_parts(s3_url))
+    for name in ("a", "b", "c"):
+        target.put("one", name, [b"x"])
+    left: list[list[str]] = []
+    remove = target._remove
+
+    def removed(paths: list[str]) -> None:
+        remove(paths)
+        left.append(sorted(target.sizes("one")))
+
+    monkeypatch.setattr(target, "_remove", removed)
+    target.delete("one", "b")
+    assert left == [["a", "c"], []]
+
+
+def s3_parts(url: str) -> tuple[str, str, str, str, Credentials]:
+    parts = urllib.parse.urlsplit(url)
+    parameters = dict(urllib.parse.parse_qsl(parts.query))
+    return parts.netloc, parts.path.strip("/"), parameters["endpoint"], parameters["region"], CREDENTIALS
 
 
 def test_targets_keep_what_they_are_given(target: Target):

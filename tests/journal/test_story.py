@@ -7,11 +7,12 @@ import pytest
 
 from stoker.journal import story as stories
 from stoker.journal.memory import MemoryJournal
-from stoker.journal.story import PAGE, Story, story
+from stoker.journal.story import PAGE, story
 from stoker.model.errors import Refused
 from stoker.model.events import Event, EventKind
 from stoker.model.ids import STEP, shard_of
 from stoker.model.options import Backoff, Dependency, Options, Settings
+from stoker.model.replies import Story
 from stoker.model.states import State
 from stoker.records import records as rec
 from stoker.records.events import events_of
@@ -21,9 +22,13 @@ from tests.golden.examples import RECORDS
 STEADY = Backoff("fixed", 1_000, 1_000, "none")
 
 
-def told(world: World, job: int, tenant: str = "default") -> Story:
-    shard = shard_of(job)
-    return story(world.broker.runtime.journal.read, shard, job, tenant)
+def told(world: World, job: int, tenant: str = "default", finished_at: int = 0) -> Story:
+    journal, shard = world.broker.runtime.journal, shard_of(job)
+    return story(journal.read, shard, job, tenant, lowest=journal.lowest(shard), finished_at=finished_at)
+
+
+def told_by(journal: MemoryJournal, job: int) -> Story:
+    return story(journal.read, 0, job, "acme", lowest=journal.lowest(0))
 
 
 def kinds(found: Story) -> list[str]:
@@ -109,7 +114,7 @@ def test_a_job_is_not_looked_for_in_a_shard_where_it_cannot_be():
     with World(shards=4) as world:
         job = world.client.push("q", b"x").id
         elsewhere = (shard_of(job) + 1) % 4
-        assert not story(world.broker.runtime.journal.read, elsewhere, job, "default").events
+        assert not story(world.broker.runtime.journal.read, elsewhere, job, "default", lowest=1).events
         assert kinds(told(world, job)) == ["pushed"]
 
 
@@ -143,7 +148,7 @@ def test_reading_stops_where_the_job_is_gone():
             asked.append(after)
             return world.broker.runtime.journal.read(shard, after, limit)
 
-        assert kinds(story(read, 0, job, "default"))[-1] == "removed"
+        assert kinds(story(read, 0, job, "default", lowest=1))[-1] == "removed"
         assert asked[-1] < PAGE
 
 
@@ -185,6 +190,38 @@ def test_keys_are_noted_while_the_job_holds_them():
         assert notes(told(world, other)) == []
 
 
+def test_a_key_is_noted_by_the_job_that_holds_it_and_not_by_the_one_before():
+    with World() as world:
+        client = world.client
+        first = client.push("q", b"1", debounce_id="d", debounce_ms=500).id
+        world.advance(1_000)
+        second = client.push("q", b"2", debounce_id="d", debounce_ms=500).id
+        world.advance(1_000)
+        assert second != first
+        assert notes(told(world, first)) == notes(told(world, second)) == ["key_forgotten"]
+
+
+def test_a_revived_job_holds_its_key_again():
+    with World() as world:
+        client = world.client
+        job = client.push("q", b"1", unique_key="k", unique_ttl_ms=60_000).id
+        client.pull("q", 1)
+        client.fail(job, retry=False)
+        client.retry_dead("q", [job])
+        client.push("q", b"2", unique_key="k", unique_ttl_ms=80_000, on_conflict="extend")
+        assert notes(told(world, job)) == ["key_extended"]
+
+
+def test_jobs_of_other_shards_in_a_transaction_are_others():
+    """Ids of all shards lie between each other; only those of the own shard are in a run of it."""
+    journal = MemoryJournal(1, 1 << 20)
+    journal.append([(0, [rec.Pushed(1, "acme", "q", 2 * STEP, (b"",))])])
+    journal.append([(0, [rec.TransactionEnded(1, "acme", "t", True, 3, [(STEP + 1, 3)], 9)])])
+    assert not told_by(journal, 2 * STEP).notes
+    journal.append([(0, [rec.TransactionEnded(1, "acme", "t", True, 3, [(STEP, 3)], 9)])])
+    assert notes(told_by(journal, 2 * STEP)) == ["published"]
+
+
 def test_a_request_and_a_transaction_are_noted_by_their_jobs():
     with World() as world:
         client = world.client
@@ -202,18 +239,19 @@ def test_refused_items_of_a_request_are_nobody():
     journal = MemoryJournal(1, 1 << 20)
     journal.append([(0, [rec.Pushed(1, "acme", "q", STEP, (b"",))])])
     journal.append([(0, [rec.RequestRemembered(1, "acme", "q", "r", [(0, 50)], [], [], 9)])])
-    assert not story(journal.read, 0, STEP, "acme").notes
+    assert not told_by(journal, STEP).notes
 
 
 def test_an_obliterated_queue_takes_what_is_left_of_its_jobs():
     with World() as world:
         client = world.client
-        done, waiting = client.push("q", b"1").id, client.push("q", b"2").id
+        done, waiting = client.push("q", b"1").id, client.push("q", b"2", custom_id="c").id
         elsewhere = client.push("p", b"2").id
         client.pull("q", 1)
         client.ack(done)
         client.obliterate("q")
-        client.push("q", b"new")
+        client.push("q", b"new", unique_key="k", unique_ttl_ms=9_000)
+        client.push("q", b"new", unique_key="k", unique_ttl_ms=90_000, on_conflict="extend")
         assert notes(told(world, done)) == ["queue_obliterated"]
         assert kinds(told(world, waiting)) == ["pushed", "cancelled"]
         assert not told(world, elsewhere).notes
@@ -238,11 +276,11 @@ def test_a_story_whose_beginning_was_dropped_says_so():
     lowest = journal.lowest(0)
     assert lowest > PAGE
     cut = next(record.runs[0].first for _, record in journal.read(0, 0, 9) if type(record) is rec.Completed)
-    whole = story(journal.read, 0, 20_000 * STEP, "acme")
+    whole = told_by(journal, 20_000 * STEP)
     assert (kinds(whole), whole.complete) == (["pushed", "started", "completed"], True)
-    rest = story(journal.read, 0, cut, "acme")
+    rest = told_by(journal, cut)
     assert rest.complete == (kinds(rest)[0] == "pushed")
-    gone = story(journal.read, 0, STEP, "acme")
+    gone = told_by(journal, STEP)
     assert (gone.events, gone.complete) == ([], False)
 
 
@@ -254,13 +292,62 @@ def test_steps_that_are_left_are_told_without_the_push():
         return [item for item in kept if item[0] > after][:limit]
 
     for job, steps in [(3, []), (4, ["started", "completed"]), (5, ["pushed", "started", "completed"])]:
-        found = story(read, 0, job * STEP, "acme")
+        found = story(read, 0, job * STEP, "acme", lowest=11)
         assert (kinds(found), found.complete) == (steps, job == 5)
 
 
-def test_an_empty_log_tells_nothing():
-    found = story(MemoryJournal(1, 1 << 20).read, 0, STEP, "acme")
-    assert (found.events, found.notes, found.complete) == ([], [], False)
+def test_a_push_that_was_kept_alone_does_not_make_a_story_complete():
+    """Old files keep the pushes of live jobs for their payloads; what happened to the jobs since is gone from them."""
+    journal = filled(10, 1 << 20)
+    kept = [item for item in journal.read(0, 0, 100) if item[0] > 10 or type(item[1]) is rec.Pushed]
+
+    def read(shard: int, after: int, limit: int) -> list[tuple[int, rec.Record]]:
+        return [item for item in kept if item[0] > after][:limit]
+
+    for job, steps in [(3, ["pushed"]), (4, ["pushed", "started", "completed"])]:
+        found = story(read, 0, job * STEP, "acme", lowest=11)
+        assert (kinds(found), found.complete) == (steps, False)
+
+
+def test_an_empty_log_that_has_lost_nothing_knows_of_no_job():
+    journal = MemoryJournal(1, 1 << 20)
+    found = told_by(journal, STEP)
+    assert (found.events, found.notes, found.complete) == ([], [], True)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_reading_stops_at_an_end_that_is_known_to_be_the_last(known: bool):
+    with World() as world:
+        client = world.client
+        job = client.push("q", b"x").id
+        client.pull("q", 1)
+        client.ack(job)
+        finished_at = client.get_job(job).finished_at if known else 0
+        for _ in range(PAGE * 3):
+            client.push("q", b"")
+        asked: list[int] = []
+
+        def read(shard: int, after: int, limit: int) -> list[tuple[int, rec.Record]]:
+            asked.append(after)
+            return world.broker.runtime.journal.read(shard, after, limit)
+
+        found = story(read, 0, job, "default", lowest=1, finished_at=finished_at)
+        assert kinds(found) == ["pushed", "started", "completed"]
+        assert (asked[-1] < PAGE) == known
+
+
+def test_a_last_end_is_told_from_an_earlier_one():
+    with World() as world:
+        client = world.client
+        job = client.push("q", b"x").id
+        for _ in range(2):
+            client.pull("q", 1)
+            client.fail(job, retry=False)
+            client.retry_dead("q", [job])
+        client.pull("q", 1)
+        client.fail(job, retry=False)
+        found = told(world, job, finished_at=client.get_job(job).finished_at)
+        assert kinds(found) == ["pushed", *["started", "failed", "revived"] * 2, "started", "failed"]
 
 
 def test_a_push_is_found_by_halving():
@@ -276,14 +363,14 @@ def test_a_push_is_found_by_halving():
 
     for job in (69_900, 69_000):
         read_records = 0
-        assert kinds(story(read, 0, job * STEP, "acme")) == ["pushed", "started", "completed"]
+        assert kinds(story(read, 0, job * STEP, "acme", lowest=1)) == ["pushed", "started", "completed"]
         assert read_records < 25 * PAGE
 
 
 def test_every_job_of_a_long_log_is_found():
     journal = filled(3 * PAGE, 1 << 40)
     for job in [1, 2, PAGE // 3, PAGE // 3 + 1, PAGE, 2 * PAGE + 1, 3 * PAGE]:
-        assert kinds(story(journal.read, 0, job * STEP, "acme")) == ["pushed", "started", "completed"]
+        assert kinds(told_by(journal, job * STEP)) == ["pushed", "started", "completed"]
 
 
 def test_pushes_that_are_far_apart_are_found():
@@ -295,8 +382,8 @@ def test_pushes_that_are_far_apart_are_found():
         journal.append([(0, [rec.Started(2, "acme", "q", 1, "w", None, None, (rec.Run(number * STEP, 1, 1),))])])
     journal.append([(0, [rec.Pushed(3, "acme", "q", (jobs + 1) * STEP, (b"",))])])
     for job in (1, 2, PAGE, jobs):
-        assert kinds(story(journal.read, 0, job * STEP, "acme")) == ["pushed", "started"]
-    assert kinds(story(journal.read, 0, (jobs + 1) * STEP, "acme")) == ["pushed"]
+        assert kinds(told_by(journal, job * STEP)) == ["pushed", "started"]
+    assert kinds(told_by(journal, (jobs + 1) * STEP)) == ["pushed"]
 
 
 # --- nothing is forgotten --------------------------------------------------------------------------
@@ -317,8 +404,8 @@ def test_a_record_is_asked_rightly_whom_it_speaks_of(record: rec.Record):
         return [(1, record)] if after < 1 else []
 
     for job in range(STEP, 12 * STEP, STEP):
-        assert bool(story(read, 0, job, "acme").events) == (job in told_ids)
-        assert not story(read, 0, job, "other").events
+        assert bool(story(read, 0, job, "acme", lowest=1).events) == (job in told_ids)
+        assert not story(read, 0, job, "other", lowest=1).events
 
 
 def random_step(world: World, random: Random, jobs: list[int]) -> None:

@@ -1,5 +1,6 @@
 """From a URL to a broker. What a scheme needs is imported only when it is asked for."""
 
+import os
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -11,13 +12,17 @@ if TYPE_CHECKING:
 
 SCHEMES = ("memory", "sqlite")
 
+DEFAULT_URL = "sqlite:///stoker.db"
+"""Where neither the caller nor STOKER_URL says: a data directory beside whatever runs."""
 
-def open_broker(url: str, settings: "LocalSettings | None" = None) -> Broker:
-    """The broker behind `url`.
+
+def open_broker(url: str | None = None, settings: "LocalSettings | None" = None) -> Broker:
+    """The broker behind `url`, or behind STOKER_URL, or the one over the data directory `stoker.db`.
 
     `memory://` is a new one, `memory://name` one that this process shares; `sqlite:///path` is the one over a data
     directory, `sqlite:////path` with a path from the root.
     """
+    url = url if url is not None else os.environ.get("STOKER_URL") or DEFAULT_URL
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)

@@ -3,8 +3,8 @@
 One lock guards the runtime; a call is one turn. A call that has to wait sleeps outside the lock until it is
 answered. One of the sleepers is the timekeeper: it wakes at the next deadline of any shard and works it off for all; a
 second one looks a little later, in case the first one's event loop is busy.
-So the engine needs no thread of its own, and where nobody waits nothing has to happen before the next call. A journal on
-disk has two, for flushing and for upkeep (`journal/upkeep.py`).
+So the engine needs no thread of its own, and where nobody waits nothing has to happen before the next call. A journal
+on disk has two, for flushing and for upkeep (`journal/upkeep.py`).
 
 The lock is not reentrant: a signal handler that runs in the middle of a call must not call the broker itself. Let it
 set a flag, or hand the call to another thread.
@@ -51,7 +51,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine: Settings = Settings()
     limits: Limits = DEFAULT_LIMITS
     shards: int | None = None
-    """A power of two up to 64. `memory://` has 1 if you do not say, a new data directory 16; an old one has what it has."""
+    """A power of two up to 64. If you do not say, `memory://` has 1, a new directory 16, an old one what it has."""
     durability: Level = "commit"
     """What replies wait for where neither the push nor the queue says; `memory://` can only give `memory`."""
     events_bytes_max: int = 64 * 1024 * 1024
@@ -102,18 +102,19 @@ class LocalBroker:
         self.runtime = Runtime(journal, self._answer, shards, settings.durability, settings.memory_bytes_max)
         self._execute, self._now = self.runtime.execute, self._clock.now_ms
         if store is not None:
-            self.runtime.memory.is_stored = store.is_stored
+            self.runtime.memory.is_stored = True
             self.runtime.open(self._now())
-            store.start(self._lock, self.fail)
+            store.start(self)
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         with self._lock:
             reply = self._turn(tenant, command)
             ticket = self.runtime.ticket
+            slot = signal = None
             if type(reply) is Parked:
                 signal = threading.Event()
                 slot = self._slots[id(reply)] = Slot(reply, signal.set)
-        if type(reply) is Parked:
+        if slot is not None and signal is not None:
             try:
                 while slot.reply is NO_REPLY:
                     self._clock.wait(signal, self._next_look(slot))
@@ -134,10 +135,11 @@ class LocalBroker:
         with self._lock:
             reply = self._turn(tenant, command)
             ticket = self.runtime.ticket
+            slot = signal = None
             if type(reply) is Parked:
                 signal, loop = asyncio.Event(), asyncio.get_running_loop()
                 slot = self._slots[id(reply)] = Slot(reply, lambda: loop.call_soon_threadsafe(signal.set))
-        if type(reply) is Parked:
+        if slot is not None and signal is not None:
             try:
                 while slot.reply is NO_REPLY:
                     await self._clock.wait_async(signal, self._next_look(slot))
@@ -166,9 +168,7 @@ class LocalBroker:
             try:
                 self.runtime.advance(self._now())
             except JournalFailed as error:
-                self._close(
-                    f"the broker stopped because its journal failed: {error}; open it again to recover from disk"
-                )
+                self._close(_journal_failed(error))
             except BaseException as error:
                 self._stop_if_torn(error)
                 raise
@@ -194,13 +194,22 @@ class LocalBroker:
         if store is not None:
             store.close()
 
-    def fail(self, error: Exception) -> None:
+    @property
+    def guard(self) -> threading.Lock:
+        """For the upkeep of the journal."""
+        return self._lock
+
+    def commit(self) -> None:
+        self.runtime.commit()
+
+    def now(self) -> int:
+        return self._now()
+
+    def stop(self, error: Exception) -> None:
         """The journal can promise nothing any more: stop, and say so to everybody."""
         with self._lock:
             if not self._closed:
-                self._close(
-                    f"the broker stopped because its journal failed: {error}; open it again to recover from disk"
-                )
+                self._close(_journal_failed(error))
 
     # --- within the lock -------------------------------------------------------------------------
 
@@ -220,7 +229,7 @@ class LocalBroker:
         except StokerError:
             raise
         except JournalFailed as error:
-            self._close(f"the broker stopped because its journal failed: {error}; open it again to recover from disk")
+            self._close(_journal_failed(error))
             raise Unknown(f"it is not known whether this happened: {error}") from error
         except BaseException as error:
             self._stop_if_torn(error)
@@ -303,7 +312,7 @@ class LocalBroker:
     def _reply(self, slot: Slot) -> Any:
         with self._lock:
             self._leave(slot)
-        if isinstance(slot.reply, Closed):
+        if isinstance(slot.reply, Exception):
             raise slot.reply
         return slot.reply
 
@@ -311,6 +320,10 @@ class LocalBroker:
         """The caller was interrupted."""
         with self._lock:
             self._give_back(slot)
+
+
+def _journal_failed(error: Exception) -> str:
+    return f"the broker stopped because its journal failed: {error}; open it again to recover from disk"
 
 
 def new_shards(settings: LocalSettings) -> list[Shard]:

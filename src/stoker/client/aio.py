@@ -41,15 +41,33 @@ class AsyncClient:
         """A second handle on the same broker, for another tenant. It is closed with the first one."""
         return AsyncClient(self._broker, tenant, owner=False)
 
+    @property
+    def broker(self) -> Broker:
+        """What carries the commands out."""
+        return self._broker
+
     async def execute(self, command: c.Command[R]) -> R:
         """Carry out any command of the contract."""
         return await self._broker.execute_async(self.tenant, command)
 
     # --- producing -------------------------------------------------------------------------------
 
-    async def push(self, queue: str, payload: bytes, options: Options = DEFAULT_OPTIONS, **changes: Any) -> r.Pushed:
-        """Push one job. Options come as an `Options` value, by name, or both: `push("mail", b"...", delay_ms=5000)`."""
-        return await self.execute(c.Push(queue, payload, with_changes(options, changes)))
+    async def push(
+        self,
+        queue: str,
+        payload: bytes,
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        durability: r.Level | None = None,
+        **changes: Any,
+    ) -> r.Pushed:
+        """Push one job. Options come as an `Options` value, by name, or both: `push("mail", b"...", delay_ms=5000)`.
+
+        `durability` asks for another level than the queue's or the server's; the reply says which was reached.
+        """
+        return await self.execute(
+            c.Push(queue, payload, with_changes(options, changes) if changes else options, durability)
+        )
 
     async def push_batch(
         self,
@@ -60,12 +78,12 @@ class AsyncClient:
         each: Sequence[Options] | None = None,
         atomic: bool = False,
         request_key: str | None = None,
+        durability: r.Level | None = None,
         **changes: Any,
     ) -> r.PushedBatch:
         """Push many jobs, with the same options or with options of their own in `each`."""
-        return await self.execute(
-            c.PushBatch(queue, payloads, with_changes(options, changes), each, atomic, request_key)
-        )
+        shared = with_changes(options, changes)
+        return await self.execute(c.PushBatch(queue, payloads, shared, each, atomic, request_key, durability))
 
     async def stage(
         self,
@@ -84,9 +102,11 @@ class AsyncClient:
             c.Stage(transaction, stage, queue, payloads, with_changes(options, changes), each, part)
         )
 
-    async def publish(self, transaction: str, stages: Sequence[str]) -> r.Transaction:
+    async def publish(
+        self, transaction: str, stages: Sequence[str], *, durability: r.Level | None = None
+    ) -> r.Transaction:
         """Make exactly these stages visible, all at once."""
-        return await self.execute(c.Publish(transaction, stages))
+        return await self.execute(c.Publish(transaction, stages, durability))
 
     async def abort(self, transaction: str) -> r.Transaction:
         return await self.execute(c.Abort(transaction))
@@ -250,6 +270,10 @@ class AsyncClient:
     async def get_counts(self, queue: str | None = None) -> r.Counts:
         return (await self.get_stats(queue)).counts
 
+    async def story(self, job: int) -> r.Story:
+        """Everything that the log still tells about a job, in order."""
+        return await self.execute(c.GetStory(job))
+
     async def read_events(
         self,
         shard: int = 0,
@@ -306,8 +330,9 @@ class AsyncClient:
         *,
         group_on_retry: GroupPolicy | None = None,
         dead_letters: DeadLetterPolicy | None = None,
+        durability: r.Level | None = None,
     ) -> None:
-        await self.execute(c.SetQueuePolicy(queue, group_on_retry, dead_letters))
+        await self.execute(c.SetQueuePolicy(queue, group_on_retry, dead_letters, durability))
 
     async def cancel(self, job: int) -> r.JobView:
         return await self.execute(c.Cancel(job))

@@ -47,15 +47,31 @@ class Client:
         """A second handle on the same broker, for another tenant. It is closed with the first one."""
         return Client(self._broker, tenant, owner=False)
 
+    @property
+    def broker(self) -> Broker:
+        """What carries the commands out."""
+        return self._broker
+
     def execute(self, command: c.Command[R]) -> R:
         """Carry out any command of the contract."""
         return self._broker.execute(self.tenant, command)
 
     # --- producing -------------------------------------------------------------------------------
 
-    def push(self, queue: str, payload: bytes, options: Options = DEFAULT_OPTIONS, **changes: Any) -> r.Pushed:
-        """Push one job. Options come as an `Options` value, by name, or both: `push("mail", b"...", delay_ms=5000)`."""
-        return self.execute(c.Push(queue, payload, with_changes(options, changes)))
+    def push(
+        self,
+        queue: str,
+        payload: bytes,
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        durability: r.Level | None = None,
+        **changes: Any,
+    ) -> r.Pushed:
+        """Push one job. Options come as an `Options` value, by name, or both: `push("mail", b"...", delay_ms=5000)`.
+
+        `durability` asks for another level than the queue's or the server's; the reply says which was reached.
+        """
+        return self.execute(c.Push(queue, payload, with_changes(options, changes) if changes else options, durability))
 
     def push_batch(
         self,
@@ -66,10 +82,12 @@ class Client:
         each: Sequence[Options] | None = None,
         atomic: bool = False,
         request_key: str | None = None,
+        durability: r.Level | None = None,
         **changes: Any,
     ) -> r.PushedBatch:
         """Push many jobs, with the same options or with options of their own in `each`."""
-        return self.execute(c.PushBatch(queue, payloads, with_changes(options, changes), each, atomic, request_key))
+        shared = with_changes(options, changes)
+        return self.execute(c.PushBatch(queue, payloads, shared, each, atomic, request_key, durability))
 
     def stage(
         self,
@@ -86,9 +104,9 @@ class Client:
         """Write jobs that nobody sees until `publish` names their stage."""
         return self.execute(c.Stage(transaction, stage, queue, payloads, with_changes(options, changes), each, part))
 
-    def publish(self, transaction: str, stages: Sequence[str]) -> r.Transaction:
+    def publish(self, transaction: str, stages: Sequence[str], *, durability: r.Level | None = None) -> r.Transaction:
         """Make exactly these stages visible, all at once."""
-        return self.execute(c.Publish(transaction, stages))
+        return self.execute(c.Publish(transaction, stages, durability))
 
     def abort(self, transaction: str) -> r.Transaction:
         return self.execute(c.Abort(transaction))
@@ -248,6 +266,10 @@ class Client:
     def get_counts(self, queue: str | None = None) -> r.Counts:
         return self.get_stats(queue).counts
 
+    def story(self, job: int) -> r.Story:
+        """Everything that the log still tells about a job, in order."""
+        return self.execute(c.GetStory(job))
+
     def read_events(
         self,
         shard: int = 0,
@@ -304,8 +326,9 @@ class Client:
         *,
         group_on_retry: GroupPolicy | None = None,
         dead_letters: DeadLetterPolicy | None = None,
+        durability: r.Level | None = None,
     ) -> None:
-        self.execute(c.SetQueuePolicy(queue, group_on_retry, dead_letters))
+        self.execute(c.SetQueuePolicy(queue, group_on_retry, dead_letters, durability))
 
     def cancel(self, job: int) -> r.JobView:
         return self.execute(c.Cancel(job))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.edges import OPEN, open_edges, standing
@@ -48,10 +48,10 @@ def pushed(shard: "Shard", record: rec.Pushed) -> None:
 
 
 def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed) -> None:
-    jobs = len(record.payloads)
-    sizes = record.sizes if record.sizes is not None else sizes_of(record.payloads)
-    payloads: list[bytes | None] | StoredRun
-    payloads = record.payloads if type(record.payloads) is StoredRun else list(record.payloads)
+    given: Any = record.payloads  # a StoredRun where the journal left them on disk
+    jobs = len(given)
+    sizes = record.sizes if record.sizes is not None else sizes_of(given)
+    payloads: list[bytes | None] | StoredRun = given if type(given) is StoredRun else list(given)
     first, step = record.first, STEP
     if options.lifo:
         payloads = payloads.backwards() if type(payloads) is StoredRun else payloads[::-1]

@@ -31,7 +31,8 @@ def standing(shard: "Shard", tenant: Tenant, job_id: int) -> int:
 
 def is_known(shard: "Shard", job_id: int) -> bool:
     """Whether the id has ever been given by this shard."""
-    return job_id & SHARD_MASK == shard.number and 0 < job_id >> SHARD_BITS <= shard.sequence
+    sequence = job_id >> SHARD_BITS
+    return job_id & SHARD_MASK == shard.number and 0 < sequence <= shard.sequence and sequence not in shard.never_given
 
 
 def open_edges(shard: "Shard", tenant: Tenant, depends_on: tuple[Dependency, ...]) -> dict[int, str]:

@@ -91,7 +91,7 @@ class Index:
             self.bytes -= sum(entry.bytes_of(start, stop) for start, stop in spans)
             entry.payloads = stored
         else:
-            assert type(entry) is Job and type(stored) is Stored
+            assert type(stored) is Stored
             if type(entry.payload) is bytes:
                 self.bytes -= len(entry.payload)
                 entry.payload = stored

@@ -96,6 +96,8 @@ class _Loading:
         self.position = head.position
         shard.sequence, shard.token, shard.now, shard.epoch = head.sequence, head.token, head.now, head.epoch
         shard.sent, shard.taken = head.sent, head.taken
+        for start, stop in head.never_given:
+            shard.never_given.add(start, stop)
         _fill(shard.scope, head.counters)
         self.tenants: list[Tenant] = []
         self.queues: list[Queue] = []

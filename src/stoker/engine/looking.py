@@ -1,6 +1,6 @@
 """Answers that change nothing: jobs, logs, pages, reasons for waiting, counters."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.engine import checks
 from stoker.engine.keys import holder_of
@@ -84,12 +84,13 @@ def view(shard: "Shard", part: Part, now: int) -> r.JobView:
 def _view_job(job: Job) -> r.JobView:
     detail = job.detail
     state = STATES[job.state]
+    payload: Any = job.payload  # a stored one is read on its way out: runtime/loading.py
     if detail is None:
         return r.JobView(
             id=job.id,
             queue=job.queue.name,
             state=state,
-            payload=job.payload,
+            payload=payload,
             options=job.options,
             pushed_at=job.pushed_at,
         )
@@ -101,7 +102,7 @@ def _view_job(job: Job) -> r.JobView:
         id=job.id,
         queue=job.queue.name,
         state=state,
-        payload=job.payload,
+        payload=payload,
         options=job.options,
         pushed_at=job.pushed_at,
         attempts=detail.attempts,

@@ -60,6 +60,8 @@ def _arrived(shard: "Shard", record: rec.Arrived) -> None:
 
 
 def _opened(shard: "Shard", record: rec.Opened) -> None:
+    if record.sequence > shard.sequence:
+        shard.never_given.add(shard.sequence + 1, record.sequence + 1)
     shard.epoch, shard.sequence, shard.token = record.epoch, record.sequence, record.token
     shard.configure(record.settings, record.limits)
 

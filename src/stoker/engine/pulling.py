@@ -112,7 +112,7 @@ def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, n
         lease_until = now + (entry.options.lease_ms if command.lease_ms is None else command.lease_ms)
         if type(entry) is Job:
             part: Part = entry
-            payloads: list[Any] = [entry.payload]
+            payloads: Any = [entry.payload]  # stored ones are read on their way out: runtime/loading.py
             run = run_of(entry)
             start_job(shard, queue, record, run, entry)
         else:

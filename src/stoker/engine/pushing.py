@@ -40,13 +40,13 @@ def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
     if simple and queue.known:
         return quick.push(shard, queue, payload, options, now)
     if is_plain(options):
-        return r.Pushed(push_plain(shard, queue, (payload,), options, now))
+        return r.Pushed(push_plain(shard, queue, (payload,), options, now), True, None, shard.level)
     refused: dict[int, r.Refusal] = {}
     refuse_edges(shard, [options], refused)
     for refusal in refused.values():
         raise errors.BY_CODE[refusal.code](refusal.message)
     item = push_each(shard, queue, [payload], [options], refused, now)[0]
-    return r.Pushed(item.id, item.duplicate_by is None, item.duplicate_by)
+    return r.Pushed(item.id, item.duplicate_by is None, item.duplicate_by, shard.level)
 
 
 def push_batch(shard: "Shard", tenant: str, command: c.PushBatch, now: int) -> r.PushedBatch:

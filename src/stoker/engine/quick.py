@@ -8,7 +8,7 @@ Whoever changes a rule changes it there and looks here.
 """
 
 from heapq import heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.engine.deadlines import LEASE, SWEEP_MASK
 from stoker.engine.edges import settle
@@ -80,7 +80,8 @@ def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery 
     options = job.options
     if id(options) not in shard.simple or options.priority != -level.key[0]:
         return None
-    job_id, payload, pushed_at, worker = job.id, job.payload, job.pushed_at, command.worker
+    job_id, pushed_at, worker = job.id, job.pushed_at, command.worker
+    payload: Any = job.payload  # a stored one is read on its way out: runtime/loading.py
     lease_ms = options.lease_ms if command.lease_ms is None else command.lease_ms
     until = now + lease_ms
     token = shard.token + 1

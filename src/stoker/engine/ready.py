@@ -12,6 +12,7 @@ same, and the first one pulled makes the other invalid.
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 
 from stoker.engine.state import WAITING, Batch, Job
 from stoker.model.options import DEFAULT_OPTIONS
@@ -154,6 +155,11 @@ class Ready:
         self.size -= 1
         if self.stale:
             self.stale -= 1
+
+    def coming(self, most: int) -> Iterator[Entry]:
+        """What will probably be pulled next: good enough for whoever wants to be prepared."""
+        for key in self._heap[:1]:
+            yield from islice(self._levels[key].line, most)
 
     def entries(self) -> Iterator[Entry]:
         """Every valid entry once, in pull order."""

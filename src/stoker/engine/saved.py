@@ -60,6 +60,7 @@ class SavedShard(Saved, gc=False, tag=1):
     counters: Counters
     sent: dict[int, int]
     taken: dict[int, int]
+    never_given: list[tuple[int, int]]
 
 
 class SavedMessage(Saved, gc=False, tag=2):

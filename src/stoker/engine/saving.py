@@ -125,6 +125,7 @@ class _Saving:
             _counters(shard.scope),
             shard.sent,
             shard.taken,
+            shard.never_given.ranges(),
         )
         for to, waiting in shard.outbox.items():
             for number, (tenant, message) in waiting.items():

@@ -35,6 +35,7 @@ from stoker.engine.index import Index
 from stoker.engine.keys import OldKeys
 from stoker.engine.moves import forget, split
 from stoker.engine.parking import Parked
+from stoker.engine.ranges import RangeSet
 from stoker.engine.ready import Ready
 from stoker.engine.retained import Ended, Retained
 from stoker.engine.state import (
@@ -103,6 +104,8 @@ class Shard:
         self.claim_waiters: dict[tuple[str, str], dict[Parked, None]] = {}
         """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
         self.claims_made: list[tuple[str, str]] = []
+        self.never_given = RangeSet()
+        """Sequence numbers left out after a crash, so that none is given twice: whoever had one, his job is lost."""
         self.outbox: dict[int, dict[int, tuple[str, rec.Message]]] = {}
         """Messages that other shards have not taken yet: by shard and number, with the tenant."""
         self.sent: dict[int, int] = {}
@@ -411,12 +414,14 @@ class Shard:
 
     def delivered_run(self, part: Part) -> r.Run:
         """A delivery once more, as its pull brought it."""
+        payloads: Any  # stored ones are read on their way out: runtime/loading.py
         if type(part) is Job:
             detail = part.details()
+            payloads = (part.payload,)
             return r.Run(
                 part.queue.name,
                 (part.id,),
-                (part.payload,),
+                payloads,
                 part.options,
                 detail.attempts,
                 part.pushed_at,
@@ -424,7 +429,7 @@ class Shard:
             )
         piece = part.slice
         assert piece is not None
-        payloads: list[Any] = part.batch.payloads[part.start : part.stop]
+        payloads = part.batch.payloads[part.start : part.stop]
         return r.Run(part.queue.name, part.ids, payloads, part.options, 1, part.pushed_at, piece.lease_until)
 
     # --- for apply_*.py --------------------------------------------------------------------------

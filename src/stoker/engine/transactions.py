@@ -1,7 +1,7 @@
 """Deciding about transactions: jobs that nobody sees until their stages are published, all at once."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.engine import checks
 from stoker.engine.pushing import push_many, refuse_malformed
@@ -101,10 +101,11 @@ def check_publish(shard: "Shard", tenant: str, command: c.Publish) -> None:
 
 def _payloads(shard: "Shard", part: rec.Staged) -> Sequence[bytes]:
     """What was staged, read back if it lies in the journal only."""
-    if type(part.payloads) is not StoredRun:
+    stored: Any = part.payloads  # a StoredRun where the journal left them on disk
+    if type(stored) is not StoredRun:
         return part.payloads
     assert shard.stored_payloads is not None
-    return shard.stored_payloads(part.payloads.sequence)
+    return shard.stored_payloads(stored.sequence)
 
 
 def _add_runs(runs: list[tuple[int, int]], reply: r.PushedBatch) -> None:

@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import shutil
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -197,11 +198,7 @@ def _put_files(
 ) -> list[File]:
     total = sum(path.stat().st_size for path in paths.values()) + len(manifest)
     count = _Count(progress, total)
-    files = []
-    for file_name, path in sorted(paths.items()):
-        files.append(_put(target, name, file_name, _read(path), count))
-        if files[-1].size != path.stat().st_size:
-            raise BadBackup(f"{path} changed while it was being read: it is no part of a snapshot")
+    files = [_put(target, name, file_name, _read(path), count) for file_name, path in sorted(paths.items())]
     files.append(_put(target, name, "manifest.json", iter((manifest,)), count))
     return files
 
@@ -256,12 +253,19 @@ class _Packed:
 
 
 def _read(path: Path) -> Iterator[bytes]:
+    """All of a file that stands still."""
     try:
         with path.open("rb", buffering=0) as file:
+            left = os.fstat(file.fileno()).st_size
             while piece := file.read(PIECE_BYTES):
+                left -= len(piece)
+                if left < 0:
+                    break
                 yield piece
     except OSError as error:  # named here, because whoever takes the pieces would think that it is the target's fault
         raise BadBackup(f"{path} cannot be read: {error.strerror}") from error
+    if left:
+        raise BadBackup(f"{path} changed while it was being read: it is no part of a snapshot")
 
 
 def _check_stored(target: Target, info: BackupInfo) -> None:
@@ -566,6 +570,10 @@ RETRY_MS = 60_000
 """After a failure; doubled with each further one, up to the interval."""
 
 
+class _Stopped(Exception):
+    """Whoever wanted the backup does not any more."""
+
+
 class BackupSchedule:
     """Takes a backup whenever one is due. Has no thread: somebody calls `run_pending` now and then.
 
@@ -587,20 +595,36 @@ class BackupSchedule:
         self.failures = 0
         """Attempts that failed since the last success."""
         self.next_at = 0
+        self._stopped = False
+        self._running = threading.Lock()
+
+    def stop(self) -> None:
+        """Take no more backups, and break off the one that is being taken; from any thread."""
+        self._stopped = True
+
+    def _go_on(self, done: int, total: int) -> None:
+        if self._stopped:
+            raise _Stopped("the backup was broken off: its owner closes")
 
     def run_pending(self, now_ms: int) -> BackupInfo | None:
         """Take a backup if one is due. Never raises for what is wrong with a target or a snapshot: see `error`."""
-        if now_ms < self.next_at:
-            return None
-        try:
-            return self._run(now_ms)
-        except (StokerError, OSError) as error:
-            self.error = str(error)
-            self.failures += 1
-            wait = min(RETRY_MS << min(self.failures - 1, 20), self._settings.interval_s * 1000)
-            self.next_at = now_ms + wait
-            logger.warning("backup to %s failed, next try in %d s: %s", self._target.url, wait // 1000, error)
-            return None
+        with self._running:
+            if now_ms < self.next_at or self._stopped:
+                return None
+            try:
+                return self._run(now_ms)
+            except _Stopped:
+                return None
+            except (StokerError, OSError) as error:
+                self._failed(error, now_ms)
+                return None
+
+    def _failed(self, error: Exception, now_ms: int) -> None:
+        self.error = str(error)
+        self.failures += 1
+        wait = min(RETRY_MS << min(self.failures - 1, 20), self._settings.interval_s * 1000)
+        self.next_at = now_ms + wait
+        logger.warning("backup to %s failed, next try in %d s: %s", self._target.url, wait // 1000, error)
 
     def _run(self, now_ms: int) -> BackupInfo | None:
         interval = self._settings.interval_s * 1000
@@ -610,7 +634,7 @@ class BackupSchedule:
                 self.next_at = self.last.created_at + interval
                 return None
         with self._snapshot() as snapshot:
-            info = backup(snapshot, self._target, now_ms=now_ms)
+            info = backup(snapshot, self._target, now_ms=now_ms, progress=self._go_on)
         self.last, self.error, self.failures = info, "", 0
         self.next_at = now_ms + interval
         try:

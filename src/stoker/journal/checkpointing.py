@@ -1,7 +1,8 @@
 """Making a checkpoint, in a short-lived process of low priority: `python -m stoker.journal.checkpointing`.
 
-It does what a restart does, shard by shard: the last checkpoint, the finished log files behind it, the same `apply`; and
-saves what comes out. So the process that serves never stops to write its state down, and recovery is exercised all day.
+It does what a restart does, shard by shard: the last checkpoint, the finished log files behind it, the same `apply`;
+and saves what comes out. So the process that serves never stops to write its state down, and recovery is exercised all
+day.
 Knowing what the state still refers to, it also tells which files of the log past retention may go, and rewrites those
 that are mostly dead. It only ever writes new files; the owner of the directory puts them in force.
 """

@@ -25,6 +25,8 @@ class Journal(Protocol):
     """What a reply may promise once `append` has returned."""
     is_full: bool
     """Whether there is only room left for what makes room."""
+    room: int
+    """How many bytes may still be written, as far as is known."""
 
     def append(self, turn: Turn, *, defer: bool = False) -> None:
         """Add the records of one turn, all or none. `defer` leaves it to the next turn, or to a moment later."""
@@ -52,6 +54,10 @@ class Journal(Protocol):
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
         """The payloads that one record carries."""
+        ...
+
+    def expect(self, shard: int, coming: Sequence[int], gone: Sequence[int], now: int) -> None:
+        """The payloads of these records will be asked for next; those of the others no more."""
         ...
 
     def lowest(self, shard: int) -> int:

@@ -67,6 +67,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     logs: list[Log] = []
     lowest: list[int]
     """The first sequence number of each shard from which on all events are there."""
+    keys: bool = False
+    """Whether there is a keys.db."""
     checksum: int = 0
     """Of all the rest."""
 
@@ -114,8 +116,8 @@ class Directory:
             foreign = [found.name for found in sorted(self.path.iterdir()) if not is_ours(found.name)]
             if foreign:
                 raise InvalidRequest(
-                    f"{self.path} is no data directory and holds other files ({', '.join(foreign[:3])}): use a new or an"
-                    " empty directory"
+                    f"{self.path} is no data directory and holds other files ({', '.join(foreign[:3])}): use a new or"
+                    " an empty directory"
                 )
             return self._create(DEFAULT_SHARDS if shards is None else shards)
         manifest = read_manifest(file)
@@ -155,7 +157,7 @@ class Directory:
 
 
 OURS = re.compile(
-    r"((?:log-\d{8}\.db|checkpoint-\d{8}|manifest\.json|lock|mark|keys\.db|reserve)(?:\.new)?)(?:-wal|-shm|-journal)?"
+    r"((?:log-[0-9]{8,12}\.db|checkpoint-[0-9]{8,12}|manifest\.json|lock|mark|keys\.db|reserve)(?:\.new)?)(?:-wal|-shm|-journal)?"
 )
 """Names that we give; nothing else is ever removed."""
 
@@ -202,7 +204,8 @@ class Mark:
     """How far the log was flushed: the last sequence number of each shard.
 
     SQLite silently drops a damaged end of its log; reaching less than the mark at open tells that from a crash. Two
-    places are written in turn, so that one of them is always whole. It is itself not flushed: an older mark only knows less.
+    places are written in turn, so that one of them is always whole. It is itself not flushed: an older mark only knows
+    less.
     """
 
     def __init__(self, path: Path, shards: int, disk: Disk) -> None:
@@ -210,6 +213,8 @@ class Mark:
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._form = struct.Struct(f"<IQ{shards}Q")
+        if os.fstat(self._file).st_size < 2 * SECTOR:
+            disk.pwrite(self._file, bytes(2 * SECTOR), 0)  # its room is there before the disk is full
         self._number, self.reached = self._read()
 
     def _read(self) -> tuple[int, list[int]]:

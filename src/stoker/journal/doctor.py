@@ -191,7 +191,7 @@ def _nameless(ground: Path) -> Iterator[int]:
     """A file on that file system which nobody can see, and which is gone when it is closed."""
     try:
         descriptor = os.open(ground, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError:  # not every file system can; then it has a name for a moment, and not in a data directory
+    except (OSError, AttributeError):  # not every system can; then it has a name for a moment, outside a data directory
         place = ground.parent if (ground / "manifest.json").exists() else ground
         if place.stat().st_dev != ground.stat().st_dev:
             raise
@@ -428,7 +428,7 @@ class _Walk:
         finally:
             file.close()
         for shard, last in enumerate(log.last):
-            if log.state == "sealed" and last >= self.needed[shard] and self.reached[shard] < last:
+            if last >= self.needed[shard] and self.reached[shard] < last:
                 self.gaps.append(f"{log.name} ends at {self.reached[shard]} of shard {shard}, not at {last}")
             self.reached[shard] = max(self.reached[shard], last)
         return f"{self.rows - rows} rows, {self.records - records} records"
@@ -439,8 +439,6 @@ class _Walk:
         if first <= self.last[shard]:
             self.gaps.append(f"{name} has {first} of shard {shard} a second time")
         self.last[shard] = first + count - 1
-        if self.last[shard] < self.needed[shard]:
-            return
         if first > self.reached[shard] + 1:
             self.gaps.append(f"{name} lacks {self.reached[shard] + 1} to {first - 1} of shard {shard}")
         self.reached[shard] = max(self.reached[shard], self.last[shard])

@@ -155,6 +155,15 @@ class KeyStore:
         """Take out up to `limit` keys whose time has passed, those that expired first. Returns how many."""
         return self._delete(FORGET_EXPIRED, [(now, limit)])
 
+    def copy_to(self, path: Path) -> None:
+        """A consistent copy of the file."""
+        with self._lock:
+            other = apsw.Connection(str(path))
+            with other.backup("main", self._file, "main") as copying:
+                while not copying.done:
+                    copying.step(1000)
+            other.close()
+
     def count(self) -> int:
         """How many keys are in the file, the expired ones included. It looks at all of them."""
         with self._lock:

@@ -9,12 +9,13 @@ knows, closed, and from then on immutable.
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import apsw
 
 from stoker.journal.disk import Disk
-from stoker.model.errors import Damaged
+from stoker.model.errors import Damaged, NewerFormat
 from stoker.records.codec import NewerRecord, Row, UnreadableRecord
 
 SEQUENCE_BITS = 48
@@ -24,6 +25,9 @@ PAGE_BYTES = 4096
 
 INSERT = "INSERT INTO log VALUES (?, ?)"
 
+KEEP_WAL = apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE
+"""Closing is no time to move rows about: SQLite would do it without a flush, and remove the log that was flushed."""
+
 
 def position_of(shard: int, sequence: int) -> int:
     return shard << SEQUENCE_BITS | sequence
@@ -32,11 +36,11 @@ def position_of(shard: int, sequence: int) -> int:
 class LogFile:
     """A file of the log, for writing or for reading."""
 
-    def __init__(self, path: Path, connection: apsw.Connection) -> None:
+    def __init__(self, path: Path, connection: apsw.Connection | None, vfs: str = "") -> None:
         self.path = path
-        self._connection = connection
-        self._execute = connection.execute
-        self._cursor = connection.cursor()
+        self._vfs = vfs
+        self._opened = connection
+        self._cursor = connection.cursor() if connection is not None else None
         self._wal: int | None = None
         self.wal_bytes = 0
         """How much was added to the write-ahead log, roughly."""
@@ -45,6 +49,7 @@ class LogFile:
     def create(cls, path: Path, disk: Disk, vfs: str = "") -> "LogFile":
         """A new, empty file, on disk and ready to be written to."""
         connection = apsw.Connection(str(path), vfs=vfs or None)
+        connection.config(KEEP_WAL, True)
         connection.pragma("page_size", PAGE_BYTES)
         connection.pragma("journal_mode", "wal")
         connection.pragma("wal_autocheckpoint", 0)
@@ -62,6 +67,7 @@ class LogFile:
             raise Damaged(f"{path} is missing: restore the directory from a backup")
         try:
             connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs or None)
+            connection.config(KEEP_WAL, True)
             connection.pragma("synchronous", 2)
             connection.pragma("wal_autocheckpoint", 0)
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
@@ -74,9 +80,20 @@ class LogFile:
         """A file that is never written again."""
         if not path.exists():
             raise Damaged(f"{path} is missing: restore the directory from a backup")
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        connection = apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags, vfs=vfs or None)
-        return cls(path, connection)
+        return cls(path, None, vfs)
+
+    @property
+    def _connection(self) -> apsw.Connection:
+        """A finished file is opened when it is read for the first time: there may be hundreds of them."""
+        if self._opened is None:
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            name = f"file:{quote(str(self.path))}?immutable=1"
+            self._opened = apsw.Connection(name, flags=flags, vfs=self._vfs or None)
+        return self._opened
+
+    def _execute(self, query: str, values: tuple[int, ...]) -> Any:
+        """A cursor, whose rows have the types that the table says: apsw's annotations cannot know them."""
+        return self._connection.execute(query, values)
 
     @property
     def wal_path(self) -> Path:
@@ -92,6 +109,7 @@ class LogFile:
 
     def append(self, rows: Sequence[tuple[int, bytes]]) -> None:
         """The rows of a turn, all or none."""
+        assert self._cursor is not None
         if len(rows) == 1:
             self._cursor.execute(INSERT, rows[0])
         else:
@@ -105,6 +123,7 @@ class LogFile:
         self._connection.pragma("synchronous", 2 if sync else 0)
         self._connection.set_busy_timeout(10_000)
         self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._connection.config(KEEP_WAL, False)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -121,7 +140,7 @@ class LogFile:
                 row = self._row(position, data)
                 if row.first + len(row) > after + 1:
                     yield row
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise self._damaged(f"shard {shard} after sequence {after}", error) from error
 
     def row(self, shard: int, sequence: int) -> Row | None:
@@ -129,7 +148,7 @@ class LogFile:
         query = "SELECT position, data FROM log WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT 1"
         try:
             found = self._execute(query, (position_of(shard, 0), position_of(shard, sequence))).fetchall()
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise self._damaged(f"shard {shard} sequence {sequence}", error) from error
         if not found:
             return None
@@ -153,7 +172,7 @@ class LogFile:
         query = "SELECT position, data FROM log WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT 1"
         try:
             found = self._execute(query, (position_of(shard, 0), position_of(shard, SEQUENCE_MASK))).fetchall()
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise self._damaged(f"the end of shard {shard}", error) from error
         if not found:
             return 0
@@ -163,8 +182,8 @@ class LogFile:
     def _row(self, position: int, data: bytes) -> Row:
         try:
             return Row(data, position & SEQUENCE_MASK, position)
-        except NewerRecord:
-            raise
+        except NewerRecord as error:
+            raise NewerFormat(f"{self.path}: {error}") from error
         except UnreadableRecord as error:
             where = f"shard {position >> SEQUENCE_BITS} sequence {position & SEQUENCE_MASK}"
             raise self._damaged(where, error) from error
@@ -172,7 +191,10 @@ class LogFile:
     def _damaged(self, where: str, error: Exception) -> Damaged:
         return Damaged(f"{self.path} is damaged at {where} ({error}): restore the directory from a backup")
 
-    def close(self) -> None:
+    def close(self, finished: bool = False) -> None:
+        """`finished` says that the write-ahead log is empty, and may go."""
+        if finished:
+            self._connection.config(KEEP_WAL, False)
         self._connection.close()
         if self._wal is not None:
             os.close(self._wal)

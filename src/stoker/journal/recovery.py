@@ -20,6 +20,7 @@ from stoker.model.errors import Damaged
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
 from stoker.records import records as rec
+from stoker.records.codec import UnreadableRecord
 
 GAP = 1 << 24
 """Ids and tokens left out after a crash: more than can be given out between two flushes, and lost with the power."""
@@ -33,6 +34,8 @@ class Recovered(msgspec.Struct):
     """The last sequence number of each shard."""
     at: int
     """When the last record happened."""
+    obliterated: set[tuple[str, str]]
+    """Queues that were obliterated since the checkpoint, after the last of their keys was stored."""
 
 
 def recover(directory: Directory, segments: list[Segment], stored_from: int) -> Recovered:
@@ -43,14 +46,15 @@ def recover(directory: Directory, segments: list[Segment], stored_from: int) -> 
         manifest = directory.manifest
         loaded = load_checkpoint(directory) if manifest.checkpoint else {}
         shards, last, latest = [], [], 0
+        obliterated: set[tuple[str, str]] = set()
         for number in range(manifest.shards):
             shard, position = loaded.get(number) or (Shard(number), 0)
-            end, at = replay_tail(shard, position, segments, stored_from)
+            end, at = replay_tail(shard, position, segments, stored_from, obliterated)
             audit_counts(shard)
             shards.append(shard)
             last.append(end)
             latest = max(latest, at, shard.now)
-        return Recovered(shards, last, latest)
+        return Recovered(shards, last, latest, obliterated)
     finally:
         if enabled:
             gc.enable()
@@ -62,7 +66,13 @@ def load_checkpoint(directory: Directory) -> dict[int, tuple[Shard, int]]:
     return {number: load(chunks) for number, chunks in read_checkpoint(file)}
 
 
-def replay_tail(shard: Shard, position: int, segments: list[Segment], stored_from: int) -> tuple[int, int]:
+def replay_tail(
+    shard: Shard,
+    position: int,
+    segments: list[Segment],
+    stored_from: int,
+    obliterated: set[tuple[str, str]] | None = None,
+) -> tuple[int, int]:
     """Apply what happened after a position; answers with the position and the time reached."""
     at = shard.now
     for segment in segments:
@@ -74,12 +84,28 @@ def replay_tail(shard: Shard, position: int, segments: list[Segment], stored_fro
                     f"{segment.file.path} lacks the records {position + 1} to {row.first - 1} of shard {shard.number}:"
                     " restore the directory from a backup"
                 )
-            records = row.records(stored_from)
+            try:
+                records = row.records(stored_from)
+            except UnreadableRecord as error:
+                raise Damaged(
+                    f"{segment.file.path} is damaged at shard {shard.number} sequence {row.first} ({error}): restore"
+                    " the directory from a backup"
+                ) from error
             apply_again(shard, records)
+            if obliterated is not None:
+                _note_obliterated(records, obliterated)
             position += len(records)
             at = records[-1].at  # type: ignore[attr-defined]  # every record has its time
     shard.now = at
     return position, at
+
+
+def _note_obliterated(records: list[rec.Record], obliterated: set[tuple[str, str]]) -> None:
+    for record in records:
+        if type(record) is rec.QueueObliterated:
+            obliterated.add((record.tenant, record.queue))
+        elif type(record) is rec.KeysStored:
+            obliterated.discard((record.tenant, record.queue))
 
 
 def open_files(directory: Directory, vfs: str) -> list[Segment]:
@@ -95,12 +121,11 @@ def open_files(directory: Directory, vfs: str) -> list[Segment]:
                 segments.append(Segment(log, LogFile.sealed(path, vfs)))
         reached = [0] * len(shards)
         for segment in segments:
-            for shard in shards:
-                found = segment.file.last(shard)
-                expected = segment.log.last[shard] if segment.log.last else 0
-                reached[shard] = max(reached[shard], found, expected if segment.log.state == "sparse" else 0)
-                if reached[shard] < expected:
-                    raise _short(segment.file.path, shard, reached[shard], expected)
+            if segment.log.state != "open":
+                reached = segment.log.last
+                _check_size(segment)
+                continue
+            reached = [max(reached[shard], segment.file.last(shard)) for shard in shards]
         for shard, flushed in enumerate(directory.mark.reached):
             if reached[shard] < flushed:
                 path = segments[-1].file.path if segments else directory.path
@@ -112,10 +137,20 @@ def open_files(directory: Directory, vfs: str) -> list[Segment]:
     return segments
 
 
+def _check_size(segment: Segment) -> None:
+    """A finished file never changes: another size is the sign of damage that costs nothing to look for."""
+    size = segment.file.path.stat().st_size
+    if size != segment.log.bytes:
+        raise Damaged(
+            f"{segment.file.path} has {size} bytes, and {segment.log.bytes} when it was finished: restore the directory"
+            " from a backup"
+        )
+
+
 def _short(path: Path, shard: int, reached: int, expected: int) -> Damaged:
     return Damaged(
-        f"{path} ends at record {reached} of shard {shard}, but {expected} had been flushed to disk: its end is damaged or"
-        " was cut off; restore the directory from a backup"
+        f"{path} ends at record {reached} of shard {shard}, but {expected} had been flushed to disk: its end is damaged"
+        " or was cut off; restore the directory from a backup"
     )
 
 

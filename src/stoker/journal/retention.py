@@ -1,12 +1,14 @@
 """When the state is saved anew, and what of the log may go then.
 
-The log serves three: recovery (everything behind the last checkpoint), readers of events (a time and a number of bytes), and
-payloads that stay in it until they are due. A file that none of them needs is dropped, one that is mostly dead rewritten.
+The log serves three: recovery (everything behind the last checkpoint), readers of events (a time and a number of
+bytes), and payloads that stay in it until they are due. A file that none of them needs is dropped, one that is mostly
+dead rewritten.
 """
 
+import logging
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -17,11 +19,12 @@ from stoker.journal.directory import Log
 from stoker.journal.logfile import LogFile
 from stoker.journal.sqlite import Segment, SqliteJournal
 
+logger = logging.getLogger("stoker.journal")
+
+RETRY_S = 10.0
+"""After a checkpoint that failed."""
+
 COMMAND = (sys.executable, "-m", "stoker.journal.checkpointing")
-
-
-class CheckpointFailed(Exception):
-    """The process that should have made one has failed: the log stays as it is."""
 
 
 class Retention:
@@ -40,20 +43,22 @@ class Retention:
         self._numbers = numbers
         self._process: subprocess.Popen[bytes] | None = None
         self._request: Request | None = None
-        self._expired_before = 0
+        self._again_at = 0.0
         self.made = 0
         """How many checkpoints were made."""
         self.failed = ""
         """What the last one that failed had to say."""
-        self.pins = threading.Lock()
-        """Held by whoever needs the files that are there to stay."""
+        self.pinned = 0
+        """How many need the files that are there to stay."""
 
     def look(self) -> None:
         """Begin a checkpoint if it is time, or put one that is finished in force."""
+        if self.pinned:
+            return
         if self._process is not None:
             if self._process.poll() is not None:
                 self._finish()
-        elif self.is_due():
+        elif not self._journal.is_full and time.monotonic() >= self._again_at and self.is_due():
             self.begin()
 
     def is_due(self) -> bool:
@@ -96,7 +101,12 @@ class Retention:
             vfs=self._journal.settings.vfs,
         )
         if not self._journal.settings.checkpoint_process:
-            self._enforce(self._request, make(self._request, directory.disk))
+            try:
+                made = make(self._request, directory.disk)
+            except Exception as error:
+                self._give_up(self._request, str(error))
+                raise
+            self._enforce(self._request, made)
             self.made += 1
             return
         self._process = subprocess.Popen(
@@ -119,10 +129,19 @@ class Retention:
         self._process = None
         out, err = process.communicate()
         if process.returncode:
-            self.failed = err.decode("utf-8", "replace").strip()
+            self._give_up(request, err.decode("utf-8", "replace").strip())
             return
         self._enforce(request, msgspec.json.decode(out, type=Made))
         self.made += 1
+
+    def _give_up(self, request: Request, why: str) -> None:
+        """Remove what was begun, and try again later."""
+        directory = self._journal.directory
+        for name in (request.checkpoint, request.rewritten, f"{request.rewritten}-journal"):
+            directory.disk.remove(directory.path / name)
+        self.failed = why
+        self._again_at = time.monotonic() + RETRY_S
+        logger.warning("a checkpoint of %s failed, the log is kept: %s", directory.path, why)
 
     def _enforce(self, request: Request, made: Made) -> None:
         """The manifest first; then nobody reads the old files any more, and they go."""
@@ -146,24 +165,23 @@ class Retention:
                     kept.append(log)
             return kept
 
-        with self.pins:
-            directory.disk.sync_directory(directory.path)
-            self._update(replaced, checkpoint=request.checkpoint, position=made.position, lowest=lowest)
-            file = None if new is None else LogFile.sealed(directory.path / new.log.name, journal.settings.vfs)
-            with self._guard:
-                old = [segment for segment in journal.segments if segment.log.name in gone]
-                segments: list[Segment] = []
-                for segment in journal.segments:
-                    if new is not None and file is not None and segment.log.name == new.instead_of[0]:
-                        segments.append(Segment(new.log, file))
-                    if segment.log.name not in gone:
-                        segments.append(segment)
-                journal.segments = segments
-            for segment in old:
-                segment.file.close()
-                directory.disk.remove(segment.file.path)
-            if earlier is not None:
-                directory.disk.remove(directory.path / earlier)
+        directory.disk.sync_directory(directory.path)
+        self._update(replaced, checkpoint=request.checkpoint, position=made.position, lowest=lowest)
+        file = None if new is None else LogFile.sealed(directory.path / new.log.name, journal.settings.vfs)
+        with self._guard:
+            old = [segment for segment in journal.segments if segment.log.name in gone]
+            segments: list[Segment] = []
+            for segment in journal.segments:
+                if new is not None and file is not None and segment.log.name == new.instead_of[0]:
+                    segments.append(Segment(new.log, file))
+                if segment.log.name not in gone:
+                    segments.append(segment)
+            journal.segments = segments
+        for segment in old:
+            segment.file.close()
+            directory.disk.remove(segment.file.path)
+        if earlier is not None:
+            directory.disk.remove(directory.path / earlier)
 
     def stop(self) -> None:
         """A checkpoint in the making is given up; what it has written is removed at the next open."""

@@ -7,16 +7,19 @@ numbers that only grow.
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apsw
 import msgspec
 
+from stoker.journal.ahead import ReadAhead
+from stoker.journal.backup import BackupSettings
 from stoker.journal.contract import JournalFailed, Turn
 from stoker.journal.directory import Directory, Log
+from stoker.journal.filters import FilterSettings
 from stoker.journal.logfile import SEQUENCE_BITS, LogFile
+from stoker.model.errors import Damaged
 from stoker.model.replies import Level
 from stoker.records.codec import Row, encode_row
 from stoker.records.records import Record
@@ -46,8 +49,14 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A file of which less than this share is still needed is rewritten."""
     disk_reserve_bytes: int = 64 * MIB
     """Room kept free for acks and cancels when the disk is full."""
+    keys_in_memory: int = 10_000
+    """Keys of a shard beyond which those of ended jobs move to the file of old keys."""
+    filters: FilterSettings | None = None
+    """The Bloom filters that spare look-ups; None = codeQ's capacities, rates and rotations."""
+    backups: BackupSettings | None = None
+    """Backups at an interval, or none."""
     checkpoint_process: bool = True
-    """False makes checkpoints on the upkeep thread: for tests that must see every write, and where no process can start."""
+    """False makes them on the upkeep thread: for tests that must see every write, and where no process can start."""
     vfs: str = ""
     """The SQLite VFS to use; tests put a faulty one here."""
 
@@ -73,6 +82,8 @@ class SqliteJournal:
         self.directory = directory
         self.settings = settings
         self.is_full = False
+        self.room = 1 << 62
+        """How much may be written before the next look at the disk, with the reserve left alone."""
         self.segments = segments
         """All files in order; the last one is written to."""
         self._file = segments[-1].file
@@ -95,12 +106,13 @@ class SqliteJournal:
         self._waiting_lock = threading.Lock()
         self.flush_asked = threading.Event()
         self.upkeep_asked = threading.Event()
-        self._recent: OrderedDict[tuple[int, int], Sequence[bytes]] = OrderedDict()
-        """Payloads read lately."""
+        self.ahead = ReadAhead(self.find, self.is_settled)
 
     # --- appending -------------------------------------------------------------------------------
 
     def append(self, turn: Turn, *, defer: bool = False) -> None:
+        if self._failure is not None:  # what comes next must not stand behind a gap
+            raise JournalFailed(f"the journal has failed before: {self._failure}")
         last = self._last
         rows = []
         records: Sequence[Record] = ()
@@ -119,11 +131,10 @@ class SqliteJournal:
             rows = self._deferred + rows
             self._deferred, self._deferred_bytes = [], 0
         self._write(rows)
-        for shard, _ in turn:
-            self.written[shard] = last[shard]
+        self.written[:] = last  # what was deferred is there now, too
         self._turns += 1
         if self._file.wal_bytes > self.settings.wal_bytes_max:
-            self._go_on()
+            self.go_on()
 
     def commit_deferred(self) -> None:
         """Write what nobody waits for."""
@@ -138,6 +149,7 @@ class SqliteJournal:
         return bool(self._deferred)
 
     def _write(self, rows: list[tuple[int, bytes]]) -> None:
+        before = self._file.wal_bytes
         try:
             self._file.append(rows)
         except apsw.FullError:
@@ -145,19 +157,23 @@ class SqliteJournal:
         except apsw.Error as error:
             self._fail(error)
             raise JournalFailed(f"{self._file.path} could not be written: {error}") from error
+        self.room -= self._file.wal_bytes - before
+        if self.room < 0 and not self.is_full:
+            self.is_full = True
+            self.upkeep_asked.set()
 
     def _write_with_reserve(self, rows: list[tuple[int, bytes]]) -> None:
         """The disk is full. What was decided has happened: the room that was kept is for this."""
         self.is_full = True
         self.upkeep_asked.set()
-        self.directory.disk.remove(self.directory.path / "reserve")
         try:
+            self.directory.disk.remove(self.directory.path / "reserve")
             self._file.append(rows)
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             self._fail(error)
             raise JournalFailed(f"{self._file.path} could not be written: {error}") from error
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Go on in the next file, if it is ready; the one before is finished by the upkeep."""
         segment = self.next_file
         if segment is not None:
@@ -228,6 +244,7 @@ class SqliteJournal:
 
     def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:
         self.commit_deferred()
+        after = max(after, self.lowest(shard) - 1)  # below that only what is still needed is left
         found: list[tuple[int, Record]] = []
         for segment in self.segments:
             if segment.log.last and segment.log.last[shard] <= after:
@@ -240,14 +257,15 @@ class SqliteJournal:
         return found
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
-        recent = self._recent.get((shard, sequence))
-        if recent is not None:
-            return recent
-        found = self.find(shard, sequence).payloads(sequence)
-        self._recent[shard, sequence] = found
-        if len(self._recent) > RECENT_MAX:
-            self._recent.popitem(last=False)
-        return found
+        return self.ahead.payloads(shard, sequence)
+
+    def expect(self, shard: int, coming: Sequence[int], gone: Sequence[int], now: int) -> None:
+        self.ahead.expect(shard, coming, gone, now)
+
+    def is_settled(self, shard: int, sequence: int) -> bool:
+        """Whether a record lies in a file that is written no more."""
+        segments = self.segments
+        return len(segments) > 1 and segments[-2].log.state != "open" and sequence <= segments[-2].log.last[shard]
 
     def find(self, shard: int, sequence: int) -> Row:
         """The row that holds a record."""
@@ -256,7 +274,10 @@ class SqliteJournal:
         at = bisect_right(segments, sequence - 1, key=lambda segment: end_of(segment, shard))
         row = segments[at].file.row(shard, sequence)
         if row is None:
-            raise JournalFailed(f"record {sequence} of shard {shard} is not in {segments[at].file.path}")
+            raise Damaged(
+                f"{segments[at].file.path} lacks record {sequence} of shard {shard}: restore the directory from a"
+                " backup"
+            )
         return row
 
     def lowest(self, shard: int) -> int:
@@ -270,6 +291,7 @@ class SqliteJournal:
         if self._failure is None:
             self.commit_deferred()
             self.flush()
+        self.ahead.close()
         with self.flush_lock:
             for segment in self.segments:
                 segment.file.close()
@@ -280,9 +302,6 @@ class SqliteJournal:
 def end_of(segment: Segment, shard: int) -> int:
     """The last sequence number of a shard in a file; the file that is written to has no end."""
     return segment.log.last[shard] if segment.log.last else 1 << 62
-
-
-RECENT_MAX = 8
 
 
 def path_of(directory: Directory, log: Log) -> Path:

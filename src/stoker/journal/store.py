@@ -1,21 +1,37 @@
 """A data directory in use: its shards, its journal, and the upkeep of both."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import logging
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import apsw
+import msgspec
+
 from stoker.engine.shard import Shard
-from stoker.journal.directory import Directory
+from stoker.journal.backup import BackupInfo, BackupSchedule, Progress, backup
+from stoker.journal.contract import JournalFailed
+from stoker.journal.directory import Directory, manifest_text
 from stoker.journal.disk import Disk
-from stoker.journal.recovery import open_journal
+from stoker.journal.keeping import KeyKeeper
+from stoker.journal.recovery import Recovered, open_journal
+from stoker.journal.retention import finished
 from stoker.journal.sqlite import JournalSettings, SqliteJournal
-from stoker.journal.upkeep import Upkeep
+from stoker.journal.targets import open_target
+from stoker.journal.upkeep import Owner, Upkeep, is_no_room
+from stoker.model.errors import CannotOpen, DiskFull
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
 
 STORED_FROM = 2
 """At open the payloads of batches stay in the journal until they are due; single jobs bring theirs along."""
+
+BACKUP_LOOK_S = 1.0
+
+logger = logging.getLogger("stoker.journal")
 
 
 class StoreSettings(Protocol):
@@ -28,46 +44,128 @@ class StoreSettings(Protocol):
     @property
     def shards(self) -> int | None: ...
     @property
-    def memory_bytes_max(self) -> int: ...
-    @property
     def journal(self) -> JournalSettings | None: ...
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Files that together are a state which the directory had at one moment."""
+
+    files: list[Path]
+    manifest: bytes
 
 
 class Store:
     """What `open_store` has opened."""
 
-    def __init__(self, directory: Directory, journal: SqliteJournal, shards: list[Shard], at: int) -> None:
+    def __init__(self, directory: Directory, journal: SqliteJournal, found: Recovered) -> None:
         self.directory = directory
         self.journal = journal
-        self.shards = shards
-        self.at = at
+        self.shards: list[Shard] = found.shards
+        self.at = found.at
         """Journaled time: what happens next does not happen earlier."""
-        self.is_stored = True
+        self.keys = KeyKeeper(journal, found.shards)
+        self.keys.forget(found.obliterated)
+        journal.ahead.ghosts = self.keys.filters.ghost
         self.upkeep: Upkeep | None = None
+        self._owner: Owner | None = None
+        self.schedule: BackupSchedule | None = None
+        """Backups at an interval, if they were asked for."""
+        self._ended = threading.Event()
+        self._backups: threading.Thread | None = None
 
-    def start(self, guard: AbstractContextManager[object], stop: Callable[[Exception], None]) -> None:
-        """Begin the upkeep, for an owner with this lock, who is told when the journal fails."""
-        self.upkeep = Upkeep(self.journal, guard, stop)
+    def start(self, owner: Owner) -> None:
+        """Begin the upkeep."""
+        self._owner = owner
+        self.upkeep = Upkeep(self.journal, self.keys, owner)
         self.upkeep.start()
+        settings = self.journal.settings.backups
+        if settings is not None:
+            target = open_target(settings.url)
+            self.schedule = BackupSchedule(settings, target, self.directory.manifest.id, self.snapshot)
+            self._backups = threading.Thread(target=self._take_backups, name="stoker-backups", daemon=True)
+            self._backups.start()
+
+    def _take_backups(self) -> None:
+        assert self.schedule is not None and self._owner is not None
+        while not self._ended.wait(BACKUP_LOOK_S):
+            self.schedule.run_pending(self._owner.now())
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """The state between two turns, as files that stay until the end. Serving goes on meanwhile."""
+        upkeep, owner, journal = self.upkeep, self._owner, self.journal
+        assert upkeep is not None and owner is not None
+        with tempfile.TemporaryDirectory(prefix="stoker-snapshot-") as aside:
+            with upkeep.work_lock:
+                if journal.next_file is None:
+                    upkeep.prepare()
+                with owner.guard:
+                    journal.commit_deferred()
+                    journal.go_on()
+                upkeep.seal_all()
+                upkeep.retention.pinned += 1
+                keys = self._copy_keys(Path(aside))
+                manifest = self.directory.manifest
+            try:
+                logs = finished(manifest.logs)
+                files = [self.directory.path / log.name for log in logs] + keys
+                if manifest.checkpoint is not None:
+                    files.append(self.directory.path / manifest.checkpoint)
+                text = manifest_text(msgspec.structs.replace(manifest, logs=logs, clean=False))
+                yield Snapshot(files, text)
+            finally:
+                with upkeep.work_lock:
+                    upkeep.retention.pinned -= 1
+
+    def _copy_keys(self, aside: Path) -> list[Path]:
+        if self.keys.store is None:
+            return []
+        self.keys.store.copy_to(aside / "keys.db")
+        return [aside / "keys.db"]
+
+    def backup(self, url: str, progress: Progress | None = None) -> BackupInfo:
+        """Write all of it to a directory or to S3-compatible storage, while serving goes on."""
+        target = open_target(url)
+        with self.snapshot() as snapshot:
+            return backup(snapshot, target, progress=progress)
 
     def close(self) -> None:
+        """Flush everything and let go. What cannot be flushed any more is recovered from at the next open."""
+        self._ended.set()
+        if self._backups is not None:
+            self._backups.join()
         if self.upkeep is not None:
             self.upkeep.stop()
-        self.journal.close()
-        if self.journal.failure is None:
-            used = {segment.log.name for segment in self.journal.segments}
-            logs = [log for log in self.directory.manifest.logs if log.name in used]
-            self.directory.update(clean=True, logs=logs)
-            self.directory.remove_leftovers()
-        self.directory.close()
+        try:
+            self.journal.close()
+            self.keys.close()
+            if self.journal.failure is None:
+                used = {segment.log.name for segment in self.journal.segments}
+                logs = [log for log in self.directory.manifest.logs if log.name in used]
+                self.directory.update(clean=True, logs=logs)
+                self.directory.remove_leftovers()
+        except (JournalFailed, OSError, apsw.Error) as error:
+            logger.warning("%s was not closed in good order, the next open recovers it: %s", self.directory.path, error)
+        finally:
+            self.directory.close()
 
 
 def open_store(path: str, settings: StoreSettings, now: int, disk: Disk | None = None) -> Store:
+    """Recover a data directory, or make a new one."""
     directory = Directory(Path(path), settings.shards, disk)
     try:
         kept = settings.journal or JournalSettings()
         journal, found = open_journal(directory, kept, settings.engine, settings.limits, now, STORED_FROM)
+        try:
+            return Store(directory, journal, found)
+        except BaseException:
+            journal.close()
+            raise
+    except (OSError, apsw.Error, JournalFailed) as error:
+        directory.close()
+        if is_no_room(error):
+            raise DiskFull(f"{path} cannot be opened, because the disk is full: make room") from error
+        raise CannotOpen(f"{path} cannot be opened: {error}") from error
     except BaseException:
         directory.close()
         raise
-    return Store(directory, journal, found.shards, found.at)

@@ -8,10 +8,9 @@ records about others cost a fraction of a second. Nothing here knows which journ
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
-
 from stoker.model.events import Event, EventKind
 from stoker.model.ids import STEP, shard_of
+from stoker.model.replies import Note, Story
 from stoker.records import records as rec
 from stoker.records.events import events_of
 
@@ -22,30 +21,15 @@ PAGE = 1024
 """Records read at once: a few hundred kilobytes, and few enough calls."""
 
 
-class Note(msgspec.Struct, frozen=True):
-    """Something that concerned the job without being a step of its own: an edge, a key, its queue."""
+def story(read: Read, shard: int, job_id: int, tenant: str, *, lowest: int, finished_at: int = 0) -> Story:
+    """The story of a job as its own tenant may hear it; others hear what they would hear of a job that never was.
 
-    sequence: int
-    at: int
-    kind: str
-    text: str
-
-
-class Story(msgspec.Struct, frozen=True):
-    """The steps of one job, and what else concerned it."""
-
-    events: list[Event]
-    notes: list[Note]
-    complete: bool
-    """Whether the beginning is there. False when the push, if there was one, is older than what the log keeps."""
-
-
-def story(read: Read, shard: int, job_id: int, tenant: str) -> Story:
-    """The story of a job as its own tenant may hear it; others hear what they would hear of a job that never was."""
-    teller = _Teller(shard, job_id, tenant)
+    `lowest` is the journal's: below it there may be pushes, but not all that followed them. Who still has the job and
+    knows when it ended may say so: nothing happens to it after that, and the rest of the log need not be read.
+    """
+    teller = _Teller(shard, job_id, tenant, lowest, finished_at)
     if shard_of(job_id) != shard:
-        return teller.told(False)
-    from_the_start = any(sequence == 1 for sequence, _ in read(shard, 0, 1))
+        return teller.told()
     after = _before_push(read, shard, job_id)
     while not teller.over:
         page = read(shard, after, PAGE)
@@ -53,7 +37,7 @@ def story(read: Read, shard: int, job_id: int, tenant: str) -> Story:
             break
         after = page[-1][0]
         teller.hear(page)
-    return teller.told(from_the_start)
+    return teller.told()
 
 
 def _before_push(read: Read, shard: int, job_id: int) -> int:
@@ -87,8 +71,9 @@ def _next_push(read: Read, shard: int, after: int, up_to: int) -> tuple[int, int
 class _Teller:
     """Picks what concerns the job out of records, and remembers which keys it holds to know theirs."""
 
-    def __init__(self, shard: int, job_id: int, tenant: str) -> None:
+    def __init__(self, shard: int, job_id: int, tenant: str, lowest: int, finished_at: int) -> None:
         self.shard, self.job_id, self.tenant = shard, job_id, tenant
+        self.lowest, self.finished_at = lowest, finished_at
         self.events: list[Event] = []
         self.notes: list[Note] = []
         self.queue: str | None = None
@@ -96,10 +81,12 @@ class _Teller:
         self.options: Any = None
         self.keys: dict[str, str] = {}
         """What the job holds at this point of the story: table and key."""
-        self.pushed = self.over = False
+        self.complete = lowest <= 1
+        self.over = False
+        """Nothing more can come. A page is read to its end all the same: what is noted of an end stands behind it."""
 
-    def told(self, from_the_start: bool) -> Story:
-        return Story(self.events, self.notes, self.pushed or from_the_start)
+    def told(self) -> Story:
+        return Story(self.events, self.notes, self.complete)
 
     def hear(self, page: list[tuple[int, rec.Record]]) -> None:
         job_id = self.job_id
@@ -110,15 +97,13 @@ class _Teller:
                     self._note(sequence, record)
             elif about(record, job_id) and record.tenant == self.tenant:  # type: ignore[attr-defined]
                 self._step(sequence, record)
-            if self.over:
-                break
 
     def _step(self, sequence: int, record: Any) -> None:
         own = [event for event in events_of(self.shard, sequence, record) if event.job == self.job_id]
         self.events += own
         self.queue = record.queue
         if type(record) is rec.Pushed:
-            self.pushed = True
+            self.complete = sequence >= self.lowest
             self.options = record.options
             self._hold("unique_keys", "custom_ids", "debounces")
         elif type(record) is rec.Revived:
@@ -127,11 +112,12 @@ class _Teller:
             self._say(
                 sequence, record.at, "edge_settled", f"no longer waits for job {record.dependency}, but for others"
             )
-        if own and own[-1].kind in _ENDS:
+        kind = own[-1].kind if own else None
+        if kind in _ENDS:
             self.keys.pop("unique_keys", None)
             if self.options is not None and not self.options.custom_id_ttl_ms:
                 self.keys.pop("custom_ids", None)
-        self.over = bool(own) and own[-1].kind in _GONE
+        self.over = kind in _GONE or (kind in _ENDS and record.at == self.finished_at)
 
     def _hold(self, *tables: str) -> None:
         if self.options is not None:
@@ -157,7 +143,7 @@ class _Teller:
         """Keys are named by records without the job that holds them."""
         if type(record) is rec.QueueObliterated:
             self._say(sequence, record.at, "queue_obliterated", "whatever was left of the job went with its queue")
-            self.over = True
+            self.over, self.queue = True, None  # a queue of that name that comes later is another one
         elif type(record) is rec.KeyExtended:
             if self.keys.get("unique_keys") == record.key:
                 text = f"unique_key {record.key} is held until {record.expires_at}"

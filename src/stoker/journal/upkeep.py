@@ -1,27 +1,49 @@
 """What a journal needs besides appends, on two threads of its own: flushing, and everything that takes longer.
 
-The flusher does nothing but flush: at once when somebody waits for it, otherwise every `fsync_interval_ms`. The upkeep makes
-the next file ahead of need, seals full ones, watches the room on the disk, has checkpoints made, and lets go of what is past
-retention. It takes the owner's lock only to swap one object for another.
+The flusher does nothing but flush: at once when somebody waits for it, otherwise every `fsync_interval_ms`. The upkeep
+makes the next file ahead of need, seals full ones, watches the room on the disk, has checkpoints made, and lets go of
+what is past retention. It takes the owner's lock only to swap one object for another.
 """
 
+import errno
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import apsw
 import msgspec
 
-from stoker.journal.contract import JournalFailed
 from stoker.journal.directory import Log
+from stoker.journal.keeping import KeyKeeper
 from stoker.journal.logfile import LogFile
 from stoker.journal.recovery import log_name
 from stoker.journal.retention import Retention
 from stoker.journal.sqlite import Segment, SqliteJournal
 
 IDLE_S = 0.25
+KEYS_EVERY_MS = 5_000
 DEFERRED_S = 0.02
 """How long a turn that nobody waits for stays unwritten, at most about."""
+
+
+class Owner(Protocol):
+    """Whoever owns the runtime that writes to the journal."""
+
+    @property
+    def guard(self) -> AbstractContextManager[Any]:
+        """His lock."""
+        ...
+
+    def stop(self, error: Exception) -> None:
+        """The journal can promise nothing any more."""
+        ...
+
+    def commit(self) -> None:
+        """Journal what was emitted outside of a turn. Called within the lock."""
+        ...
+
+    def now(self) -> int: ...
 
 
 class Upkeep:
@@ -30,9 +52,15 @@ class Upkeep:
     def __init__(
         self,
         journal: SqliteJournal,
-        guard: AbstractContextManager[object],
-        stop: Callable[[Exception], None],
+        keys: KeyKeeper,
+        owner: Owner,
     ) -> None:
+        guard, stop = owner.guard, owner.stop
+        self._owner = owner
+        self._keys = keys
+        self._keys_at = 0
+        self.work_lock = threading.Lock()
+        """Held during a round of upkeep, and by whoever wants none to happen."""
         self._journal = journal
         self._guard = guard
         """The owner's lock."""
@@ -64,11 +92,12 @@ class Upkeep:
         while not self._ended.is_set():
             try:
                 work()
-            except (JournalFailed, OSError, apsw.Error) as error:
-                if isinstance(error, apsw.FullError) or getattr(error, "errno", 0) in NO_ROOM:
+            except Exception as error:
+                if is_no_room(error) and self._journal.failure is None:
                     self._journal.is_full = True
                     self._ended.wait(IDLE_S)
                     continue
+                self._ended.set()
                 self._stop_owner(error)
                 return
 
@@ -89,13 +118,26 @@ class Upkeep:
         if journal.has_deferred:
             with self._guard:
                 journal.commit_deferred()
+        with self.work_lock:
+            self.work()
+
+    def work(self) -> None:
+        """One round of everything that may be due."""
+        journal, now = self._journal, self._owner.now()
         self.watch_room()
         if journal.next_file is None and not journal.is_full:
             self.prepare()
-        for segment in journal.segments[:-1]:
-            if segment.log.state == "open":
-                self.seal(segment)
+        self.seal_all()
+        if now >= self._keys_at:
+            self._keys_at = now + KEYS_EVERY_MS
+            self._keys.keep(self._guard, self._owner.commit, self._update, now)
         self.retention.look()
+
+    def seal_all(self) -> None:
+        for segment in self._journal.segments[:-1]:
+            if segment.log.state == "open":
+                self._keys.settle(self._owner.now())
+                self.seal(segment)
 
     def watch_room(self) -> None:
         """Keep room for acks, and take pushes again when there is room for both."""
@@ -103,13 +145,12 @@ class Upkeep:
         reserve = journal.settings.disk_reserve_bytes
         file = path / "reserve"
         free = disk.free_bytes(path)
-        if not file.exists():
-            if free > 2 * reserve:
-                disk.create_empty(file, reserve)
-                journal.is_full = False
-            else:
-                journal.is_full = True
-        elif free < reserve:
+        if not file.exists() and reserve and free > 2 * reserve:
+            disk.create_empty(file, reserve)
+            free -= reserve
+        has_reserve = not reserve or file.exists()
+        journal.room = free - reserve if has_reserve else 0
+        if not has_reserve or free < reserve:
             journal.is_full = True
         elif journal.is_full and free > 2 * reserve:
             journal.is_full = False
@@ -129,15 +170,19 @@ class Upkeep:
     def seal(self, segment: Segment) -> None:
         """Finish a file that is no longer written to: flushed, and from now on immutable."""
         journal, writer = self._journal, segment.file
+        if journal.is_full and journal.room < writer.wal_bytes:
+            return  # it would take the room that is kept for acks
         helper = LogFile.reopen(writer.path, journal.settings.vfs)
-        helper.seal()
-        helper.close()
+        try:
+            helper.seal()
+        finally:
+            helper.close()
         sealed = LogFile.sealed(writer.path, journal.settings.vfs)
         log = msgspec.structs.replace(segment.log, state="sealed", bytes=writer.path.stat().st_size)
         self._update(lambda logs: [log if other.name == log.name else other for other in logs])
         with self._guard, journal.flush_lock:
             segment.log, segment.file = log, sealed
-        writer.close()
+        writer.close(finished=True)
 
     def _numbers(self, files: int) -> int:
         """The first of so many numbers for new files, which nobody else will use."""
@@ -154,5 +199,6 @@ class Upkeep:
             directory.update(logs=change(list(directory.manifest.logs)), **changes)
 
 
-NO_ROOM = (28, 122)
-"""ENOSPC and EDQUOT."""
+def is_no_room(error: BaseException) -> bool:
+    """Whether the disk, or what we may use of it, is full."""
+    return isinstance(error, apsw.FullError) or getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT)

@@ -229,6 +229,12 @@ class GetStats(Command[r.Stats], frozen=True, gc=False):
     queue: str | None = None
 
 
+class GetStory(Command[r.Story], frozen=True, gc=False):
+    """Everything that the log still tells about one job, in order; also about one that is long forgotten."""
+
+    id: int
+
+
 class ReadEvents(Command[r.Events], frozen=True, gc=False):
     """The tenant's events of one shard after a sequence number; whole records, at least one if there is one.
 

@@ -350,3 +350,21 @@ class Events(msgspec.Struct, frozen=True, gc=False):
     events: Sequence[Event]
     next_after: int
     lowest: int
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something that concerned a job without being a step of its own: an edge, a key, its queue."""
+
+    sequence: int
+    at: int
+    kind: str
+    text: str
+
+
+class Story(msgspec.Struct, frozen=True):
+    """The steps of one job, and what else concerned it."""
+
+    events: list[Event]
+    notes: list[Note]
+    complete: bool
+    """Whether the beginning is there. False when the push, if there was one, is older than what the log keeps."""

@@ -169,6 +169,8 @@ class Row:
         self._version_1 = False
         self._frames: list[tuple[int, int, int]] = []
         """Where each head begins, where it ends, where its body ends."""
+        if type(data) is not bytes:
+            raise UnreadableRecord("damaged record: it is not even bytes")
         version = data[0] if data else 0
         if version == 1:
             self._version_1 = True
@@ -176,7 +178,8 @@ class Row:
             return
         if version > VERSION:
             raise NewerRecord(
-                f"record of version {version}, and this release reads up to {VERSION}: a later release wrote it, use that"
+                f"record of version {version}, and this release reads up to {VERSION}: a later release wrote it,"
+                " use that"
             )
         if version != VERSION or len(data) < _START.size:
             raise UnreadableRecord(f"damaged record: no version {version} was ever written")
@@ -194,6 +197,10 @@ class Row:
     def __len__(self) -> int:
         return len(self._frames)
 
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
     def records(self, stored_from: int = 1) -> list[Record]:
         """Its records. Payloads stay where they are when a record has at least `stored_from` of them."""
         return [self.record(index, stored_from) for index in range(len(self._frames))]
@@ -203,7 +210,7 @@ class Row:
         view = memoryview(self._data)
         try:
             if self._version_1:
-                return _version_1.decode(view[start:stop])  # type: ignore[no-any-return]
+                return _version_1.decode(view[start:stop])
             head = _heads.decode(view[start:stop])
             if stop == end:
                 return head  # type: ignore[no-any-return]

@@ -42,7 +42,10 @@ class SystemClock:
 
 
 class AheadClock:
-    """A clock some milliseconds ahead of another: journaled time goes on where it stopped, even if the wall's was set back."""
+    """A clock some milliseconds ahead of another.
+
+    With it journaled time goes on where it stopped, even if the wall's was set back.
+    """
 
     def __init__(self, clock: Clock, ahead_ms: int) -> None:
         self._clock = clock

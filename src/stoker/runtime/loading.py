@@ -1,10 +1,11 @@
 """Payloads that lie in the journal are put into what leaves the runtime with one of them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from stoker.engine.shard import Shard
+from stoker.engine.state import Batch
 from stoker.journal.contract import Journal
 from stoker.model import replies as r
 from stoker.model.ids import shard_of
@@ -24,7 +25,7 @@ def filled(journal: Journal, reply: Any) -> Any:
     return reply
 
 
-def is_stored(payloads: Sequence[Any]) -> bool:
+def is_stored(payloads: Any) -> bool:
     return type(payloads) is StoredRun or (len(payloads) == 1 and type(payloads[0]) is Stored)
 
 
@@ -46,3 +47,23 @@ def _filled_view(journal: Journal, view: r.JobView) -> r.JobView:
         return view
     found = journal.payloads(shard_of(view.id), payload.sequence)[payload.place]
     return msgspec.structs.replace(view, payload=found)
+
+
+def look_ahead(journal: Journal, shard: Shard, tenant: str, delivery: r.Delivery, now: int) -> None:
+    """Tell the journal what a queue will need next, now that some of its stored payloads were delivered."""
+    given: dict[str, set[int]] = {}
+    for run in delivery.runs:
+        payloads: Any = run.payloads
+        if is_stored(payloads):
+            stored = payloads if type(payloads) is StoredRun else payloads[0]
+            given.setdefault(run.queue, set()).add(stored.sequence)
+    for name, sequences in given.items():
+        queue = shard.known_queue(tenant, name)
+        if queue is not None:
+            found = [entry.payloads if type(entry) is Batch else entry.payload for entry in queue.ready.coming(AHEAD)]
+            coming = [one.sequence for one in found if type(one) is StoredRun or type(one) is Stored]
+            journal.expect(shard.number, coming, [one for one in sequences if one not in coming], now)
+
+
+AHEAD = 4
+"""Batches read ahead of a pull."""

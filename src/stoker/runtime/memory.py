@@ -1,4 +1,4 @@
-"""Keeping to a memory limit: payloads of new jobs stay in the journal alone when there are many, and are read back when due.
+"""Keeping to a memory limit: when there are many, payloads of new jobs stay in the journal alone until they are due.
 
 New jobs stand at the end of the line, so theirs are the payloads that are needed last. What cannot be left out
 (jobs, batches, keys) counts too, and near the limit new jobs are refused.

@@ -1,8 +1,8 @@
 """Which shards a command concerns, and how their replies become one.
 
 Most commands name a queue or a job and go to one shard. The few that span shards are decided in each; since one
-owner runs all of them in the same turn, nobody sees them half done. The end of a transaction is decided by one shard, which
-tells the others through its outbox.
+owner runs all of them in the same turn, nobody sees them half done. The end of a transaction is decided by one shard,
+which tells the others through its outbox.
 """
 
 from collections.abc import Sequence

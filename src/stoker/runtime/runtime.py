@@ -1,8 +1,8 @@
 """Shards, journal and clock in motion.
 
 A turn is: let time pass, decide, journal the records, and only then let replies out. A turn that asks for more than
-its journal gives at once leaves a `ticket`: its replies wait until the journal has reached it. The runtime has one owner at
-a time and knows neither threads nor event loops; `brokers/local.py` gives it those.
+its journal gives at once leaves a `ticket`: its replies wait until the journal has reached it. The runtime has one
+owner at a time and knows neither threads nor event loops; `brokers/local.py` gives it those.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,18 +13,23 @@ import msgspec
 from stoker.engine import checks, looking
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
-from stoker.journal.contract import Journal
+from stoker.journal.contract import Journal, JournalFailed
+from stoker.journal.story import story
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP, shard_for
+from stoker.model.limits import INT_MAX
 from stoker.records.events import events_of
 from stoker.runtime import outbox, routing, shapes
-from stoker.runtime.loading import filled
+from stoker.runtime.loading import filled, look_ahead
 from stoker.runtime.memory import Memory
 
 TENANTS_CHECKED_MAX = 10_000
 HOMES_MAX = 100_000
+
+ROOM_WATCHED = 256 * 1024 * 1024
+"""With less room than this on the disk, the size of each push is looked at."""
 
 MAKING = frozenset((c.Push, c.PushBatch, c.Stage))
 """Commands that bring new jobs: refused when there is no room."""
@@ -75,7 +80,7 @@ class Runtime:
         if shard is None or not self._plain or (kind in ASKING and command.durability is not None):  # type: ignore[attr-defined]
             return self._execute_checked(tenant, command, now)
         if kind in MAKING:
-            self._check_room()
+            self._check_room(command)
         try:
             reply = shard.execute(tenant, command, now)
         except Exception as error:
@@ -92,7 +97,13 @@ class Runtime:
         elif self._only is not None or shard.records or shard.effects:
             self.commit()
             reply = self._told(reply)
-        return filled(self.journal, reply) if self.memory.is_stored else reply
+        return self._filled(tenant, shard, reply, now) if self.memory.is_stored else reply
+
+    def _filled(self, tenant: str, shard: Shard, reply: Any, now: int) -> Any:
+        whole = filled(self.journal, reply)
+        if whole is not reply and type(reply) is r.Delivery:
+            look_ahead(self.journal, shard, tenant, reply, now)
+        return whole
 
     def _home(self, tenant: str, command: Any) -> Shard | None:
         """The one shard that a quick command concerns, if it is one and the command is not malformed."""
@@ -131,7 +142,7 @@ class Runtime:
             if type(command) not in shapes.QUICK or asked is not None:
                 shapes.check(command)
             if type(command) in MAKING:
-                self._check_room()
+                self._check_room(command)
             reply = self._execute_any(tenant, command, now)
         except Exception as error:
             self._after_error(command, error)
@@ -140,15 +151,17 @@ class Runtime:
         reply = self._told(reply)
         return filled(self.journal, reply) if self.memory.is_stored else reply
 
-    def _check_room(self) -> None:
-        if self.journal.is_full:
+    def _check_room(self, command: Any) -> None:
+        journal = self.journal
+        if journal.is_full or (journal.room < ROOM_WATCHED and not has_room(journal.room, command)):
             raise errors.DiskFull(
                 "the disk is full: new jobs are refused, those that are there can be worked off; make room, and pushes"
                 " are taken again by themselves"
             )
         if self.memory.is_full:
             raise errors.MemoryFull(
-                f"the memory limit of {self.memory.bytes_max} bytes is reached: work jobs off, or raise memory_bytes_max"
+                f"the memory limit of {self.memory.bytes_max} bytes is reached: work jobs off,"
+                " or raise memory_bytes_max"
             )
 
     def _told(self, reply: Any) -> Any:
@@ -171,6 +184,8 @@ class Runtime:
     def _execute_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         if type(command) is c.ReadEvents:
             return self._read_events(tenant, command, now)
+        if type(command) is c.GetStory:
+            return self._story(tenant, command, now)
         if self._only is not None:
             return self._only.execute(tenant, command, now)
         return routing.execute(self.shards, tenant, command, now)
@@ -196,29 +211,44 @@ class Runtime:
             if level == "fsync":
                 self.ticket = self.journal.ticket()
             self._reached = level
+            woken: list[tuple[int, str]] = []
             for shard in changed:
                 if self.memory.is_watched:
                     self.memory.after(shard)
-                tenants = {record.tenant for record in shard.records} if self._readers else ()  # type: ignore[attr-defined]
+                if self._readers:
+                    woken += {(shard.number, record.tenant) for record in shard.records}  # type: ignore[attr-defined]
+            for shard in changed:
                 shard.records.clear()
-                for tenant in tenants:
-                    self._wake_readers((shard.number, tenant))
+            for place in sorted(woken):
+                self._wake_readers(place)
         for shard in self.shards:
             if shard.effects:
                 for parked, reply in shard.take_effects():
-                    self._answer(parked, filled(self.journal, reply) if self.memory.is_stored else reply)
+                    self._answer(parked, self._or_error(self._whole, reply))
+
+    def _whole(self, reply: Any) -> Any:
+        return filled(self.journal, reply) if self.memory.is_stored else reply
+
+    @staticmethod
+    def _or_error(make: Callable[..., Any], *given: Any) -> Any:
+        """A reply for somebody who waits; what goes wrong on the way is his to hear, and nobody else's."""
+        try:
+            return make(*given)
+        except (errors.StokerError, JournalFailed) as error:
+            return error
 
     def _level_of(self, changed: Sequence[Shard], asked: r.Level | None) -> r.Level:
         """What this turn has to reach: what was asked for, or else the most that any of its queues wants."""
-        if asked is None:
-            wanted = {
-                shard.queue_levels.get((record.tenant, getattr(record, "queue", "")), self.level)  # type: ignore[attr-defined]
-                for shard in changed
-                if shard.queue_levels
-                for record in shard.records
-            }
-            asked = max(wanted or {self.level}, key=r.LEVELS.index)
-        return weaker(asked, strongest(self.journal))
+        most = strongest(self.journal)
+        if asked is not None:
+            return weaker(asked, most)
+        wanted = {
+            shard.queue_levels.get((record.tenant, getattr(record, "queue", "")), self.level)  # type: ignore[attr-defined]
+            for shard in changed
+            if shard.queue_levels
+            for record in shard.records
+        }
+        return weaker(max(wanted or {self.level}, key=r.LEVELS.index), most)
 
     def open(self, now: int) -> None:
         """The first turn over a journal that was there before: bring about what was decided and not done."""
@@ -266,6 +296,12 @@ class Runtime:
         self._readers.setdefault((command.shard, tenant), {})[parked] = page.next_after
         return parked
 
+    def _story(self, tenant: str, command: c.GetStory, now: int) -> r.Story:
+        checks.number(command.id, "id", 0, INT_MAX)
+        self.advance(now)
+        number = routing.by_id(self.shards, command.id).number
+        return story(self.journal.read, number, command.id, tenant, lowest=self.journal.lowest(number))
+
     def _page(self, tenant: str, command: c.ReadEvents, after: int) -> r.Events:
         """The tenant's events after a position: whole records, until the limit is reached."""
         number = command.shard
@@ -290,8 +326,8 @@ class Runtime:
             if parked.done:
                 self._leave(place, parked)
                 continue
-            page = self._page(parked.tenant, parked.command, after)
-            if page.events:
+            page = self._or_error(self._page, parked.tenant, parked.command, after)
+            if not isinstance(page, r.Events) or page.events:
                 self._leave(place, parked)
                 self._answer_reader(parked, page)
             else:
@@ -302,9 +338,22 @@ class Runtime:
         if not self._readers[place]:
             del self._readers[place]
 
-    def _answer_reader(self, parked: Parked, page: r.Events) -> None:
+    def _answer_reader(self, parked: Parked, page: Any) -> None:
         parked.done = True
         self._answer(parked, page)
+
+
+def has_room(room: int, command: Any) -> bool:
+    """Whether what a push brings fits on the disk."""
+    payloads = (command.payload,) if type(command) is c.Push else command.payloads
+    try:
+        return sum(map(len, payloads)) * 2 + ROOM_EACH <= room
+    except TypeError:
+        return True  # malformed: whoever decides about it will say how
+
+
+ROOM_EACH = 64 * 1024
+"""What a turn takes on disk besides payloads, generously."""
 
 
 def weaker(one: r.Level, other: r.Level) -> r.Level:

@@ -1,0 +1,389 @@
+"""How fast the log on disk is: each figure beside a floor that only encodes and commits the same bytes.
+
+Wall time, because the disk counts. Every part checks that the work was really done; those about restarts open the data
+directory in a new process.
+"""
+
+import asyncio
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from zlib import crc32
+
+import apsw
+import msgspec
+
+import stoker
+from benchmarks.measure import PAYLOAD, Row, resident_bytes
+from stoker.aio import connect as connect_async
+from stoker.brokers.local import LocalBroker, LocalSettings
+from stoker.journal.sqlite import JournalSettings
+
+MIB = 1024 * 1024
+
+
+@contextmanager
+def place() -> Iterator[str]:
+    """A directory on the disk under test (TMPDIR says which), removed afterwards."""
+    path = tempfile.mkdtemp(prefix="stoker-bench-")
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@contextmanager
+def client(path: str, settings: LocalSettings | None = None) -> Iterator[stoker.Client]:
+    opened = stoker.connect(f"sqlite:///{path}/data", settings=settings)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def best(run: Callable[[], int], rounds: int = 3) -> float:
+    rates = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        jobs = run()
+        rates.append(jobs / (time.perf_counter() - started))
+    return max(rates)
+
+
+class Bare:
+    """The floor: one table, the same pragmas, one insert and commit a turn."""
+
+    def __init__(self, path: str) -> None:
+        self.connection = apsw.Connection(f"{path}/bare.db")
+        self.connection.pragma("journal_mode", "wal")
+        self.connection.pragma("wal_autocheckpoint", 0)
+        self.connection.pragma("synchronous", 0)
+        self.connection.execute("CREATE TABLE log (position INTEGER PRIMARY KEY, data BLOB)")
+        self.cursor = self.connection.cursor()
+        self.encode = msgspec.msgpack.Encoder().encode
+        self.number = 0
+
+    def commit(self, value: object) -> None:
+        self.number += 1
+        self.cursor.execute("INSERT INTO log VALUES (?, ?)", (self.number, self.encode(value)))
+
+
+# --- throughput --------------------------------------------------------------------------------------
+
+
+def pushes() -> list[Row]:
+    rows = []
+    for size, rounds in ((10_000, 60), (1_000, 400), (100, 1_500), (10, 4_000)):
+        payloads = [PAYLOAD] * size
+        with place() as path:
+            with client(path) as queue:
+
+                def push(queue: stoker.Client = queue, payloads: list[bytes] = payloads, rounds: int = rounds) -> int:
+                    for _ in range(rounds):
+                        queue.push_batch("q", payloads)
+                    return rounds * len(payloads)
+
+                rate = best(push)
+                waiting = queue.get_counts("q").waiting
+                assert waiting == 3 * rounds * size, waiting
+            bare = Bare(path)
+
+            def commit(bare: Bare = bare, payloads: list[bytes] = payloads, rounds: int = rounds) -> int:
+                for _ in range(rounds):
+                    bare.commit(payloads)
+                return rounds * len(payloads)
+
+            rows.append(Row(f"push, uniform batches of {size:,}", rate, best(commit)))
+    return rows
+
+
+def cycles() -> list[Row]:
+    rows = []
+    for size, rounds in ((10_000, 40), (1_000, 300), (100, 1_000)):
+        payloads = [PAYLOAD] * size
+        with place() as path, client(path) as queue:
+
+            def cycle(queue: stoker.Client = queue, payloads: list[bytes] = payloads, rounds: int = rounds) -> int:
+                for _ in range(rounds):
+                    queue.push_batch("q", payloads)
+                    delivery = queue.pull("q", len(payloads))
+                    queue.ack_batch(delivery.ids, delivery.token)
+                return rounds * len(payloads)
+
+            rate = best(cycle)
+            totals = queue.get_stats("q").totals
+            assert totals.pushed == totals.started == totals.completed == 3 * rounds * size, totals
+            bare = Bare(path)
+
+            def commits(bare: Bare = bare, payloads: list[bytes] = payloads, rounds: int = rounds) -> int:
+                for _ in range(rounds):
+                    bare.commit(payloads)
+                    bare.commit(range(3))
+                    bare.commit(range(3))
+                return rounds * len(payloads)
+
+            rows.append(Row(f"push + pull + ack, uniform batches of {size:,}", rate, best(commits)))
+    return rows
+
+
+def latencies() -> list[Row]:
+    """One push at a time: the times that half of them, and all but a hundredth, stay below."""
+    pushes = 20_000
+    with place() as path, client(path) as queue:
+        queue.push("q", PAYLOAD)
+        ours = timed(lambda: queue.push("q", PAYLOAD), pushes)
+        assert queue.get_counts("q").waiting == pushes + 1
+        bare = Bare(path)
+        record = ["pushed", 1, "default", "q", 64, 100, PAYLOAD]
+        floor = timed(lambda: bare.commit(record), pushes)
+    rows = []
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        at = int(pushes * share)
+        note = f"{ours[at] / floor[at]:.1f} times a bare insert + commit of {floor[at] * 1e6:.1f} us"
+        rows.append(Row(f"one push, {name}", ours[at] * 1e6, unit="us", note=note))
+    return rows
+
+
+def timed(run: Callable[[], object], times: int) -> list[float]:
+    found = []
+    for _ in range(times):
+        started = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - started)
+    return sorted(found)
+
+
+def flushed() -> list[Row]:
+    """Pushes that wait for the disk, 64 at a time: one flush serves all that came in meanwhile."""
+    callers, each = 64, 400
+    with place() as path:
+        with client(path) as queue:
+            started = time.perf_counter()
+            threads = [threading.Thread(target=push_flushed, args=(queue, each)) for _ in range(callers)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            by_threads = callers * each / (time.perf_counter() - started)
+            assert queue.get_counts("q").waiting == callers * each
+        by_tasks = asyncio.run(push_flushed_async(path, callers, each))
+        floor = flushes_a_second(path)
+    note = f"the disk makes {floor:,.0f} flushes/s"
+    return [
+        Row(f"push with fsync, {callers} threads", by_threads, unit="pushes/s", note=note),
+        Row(f"push with fsync, {callers} tasks on one event loop", by_tasks, unit="pushes/s", note=note),
+    ]
+
+
+def push_flushed(queue: stoker.Client, times: int) -> None:
+    for _ in range(times):
+        assert queue.push("q", PAYLOAD, durability="fsync").level == "fsync"
+
+
+async def push_flushed_async(path: str, callers: int, each: int) -> float:
+    queue = await connect_async(f"sqlite:///{path}/async")
+
+    async def push() -> None:
+        for _ in range(each):
+            assert (await queue.push("q", PAYLOAD, durability="fsync")).level == "fsync"
+
+    started = time.perf_counter()
+    await asyncio.gather(*(push() for _ in range(callers)))
+    rate = callers * each / (time.perf_counter() - started)
+    assert (await queue.get_counts("q")).waiting == callers * each
+    await queue.close()
+    return rate
+
+
+def flushes_a_second(path: str) -> float:
+    with open(f"{path}/flushes", "wb") as file:
+        started = time.perf_counter()
+        for _ in range(200):
+            os.pwrite(file.fileno(), PAYLOAD * 40, 0)
+            os.fdatasync(file.fileno())
+        return 200 / (time.perf_counter() - started)
+
+
+# --- restarts ----------------------------------------------------------------------------------------
+
+OPEN = """
+import sys, time
+started = time.perf_counter()
+import stoker
+queue = stoker.connect(sys.argv[1])
+opened = time.perf_counter() - started
+assert queue.get_stats().counts.waiting == int(sys.argv[2]), queue.get_stats()
+delivery = queue.pull(sys.argv[3])
+assert len(delivery) == 1
+print(opened, time.perf_counter() - started)
+queue.close()
+"""
+
+
+def restarts() -> list[Row]:
+    """A new process opens what another one has left, and serves its first job."""
+    rows = []
+    with place() as path:
+        with client(path) as queue:
+            for _ in range(1_000):
+                queue.push_batch("q", [PAYLOAD] * 1_000)
+        rows.append(restart("1,000,000 waiting in batches of 1,000", path, 1_000_000))
+    with place() as path:
+        with client(path) as queue:
+            for number in range(200_000):
+                queue.push("q", b"%0100d" % number, priority=number % 10, unique_key=str(number))
+        rows.append(restart("200,000 that all differ", path, 200_000))
+    return rows
+
+
+def restart(what: str, path: str, waiting: int) -> Row:
+    command = [sys.executable, "-c", OPEN, f"sqlite:///{path}/data", str(waiting), "q"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    _, serving = map(float, done.stdout.split())
+    note = "from import to the first delivery, level commit"
+    return Row(f"restart with {what}", serving * 1000, unit="ms", note=note)
+
+
+# --- larger than memory ------------------------------------------------------------------------------
+
+
+def backlog() -> list[Row]:
+    """More jobs than fit: pushed, a hundredth of them changed, drained with every payload verified."""
+    jobs, limit = int(os.environ.get("STOKER_BENCH_BACKLOG", "10_000_000")), 512 * MIB
+    generator = random.Random(7)
+    with place() as path, client(path, LocalSettings(memory_bytes_max=limit)) as queue, Watch(path) as watch:
+        started = time.perf_counter()
+        changed: list[int] = []
+        for first in range(0, jobs, 1_000):
+            ids = queue.push_batch("q", [payload_of(number) for number in range(first, first + 1_000)]).ids
+            changed += [ids[place] for place in generator.sample(range(1_000), 10)]
+            watch.look()
+        pushed = time.perf_counter() - started
+        cancelled = change(queue, changed)
+        watch.look()
+        drained, seconds, checksum = drain(queue, watch)
+        assert drained == jobs - cancelled, (drained, jobs, cancelled)
+        limit_kept = watch.most < limit and watch.most_child < limit
+        told = f"peak RSS {watch.most // MIB} MiB, of the checkpoint process {watch.most_child // MIB} MiB"
+        return [
+            Row(f"push of {jobs:,}, limit {limit // MIB} MiB, making the payloads included", jobs / pushed, note=told),
+            Row(
+                "drain with 1 % cancelled, reprioritised or delayed",
+                drained / seconds,
+                note=f"checksums verified apart ({checksum:.1f} s); the limit was {'kept' if limit_kept else 'BROKEN'}",
+            ),
+        ]
+
+
+def payload_of(number: int) -> bytes:
+    body = b"%092d" % number
+    return body + b"%08x" % crc32(body)
+
+
+def change(queue: stoker.Client, ids: list[int]) -> int:
+    """A third each is cancelled, reprioritised and delayed; how many were cancelled."""
+    for number, job in enumerate(ids):
+        if number % 3 == 0:
+            queue.cancel(job)
+        elif number % 3 == 1:
+            queue.change_priority(job, 1)
+        else:
+            queue.move_to_delayed(job, 1_000)
+    return len(ids[::3])
+
+
+def drain(queue: stoker.Client, watch: "Watch") -> tuple[int, float, float]:
+    """How many jobs came, in what time, and the time it took to verify them."""
+    drained, busy, checking = 0, 0.0, 0.0
+    while True:
+        started = time.perf_counter()
+        delivery = queue.pull("q", 1_000, wait_ms=2_000)
+        if not delivery:
+            return drained, busy, checking
+        queue.ack_batch(delivery.ids, delivery.token)
+        busy += time.perf_counter() - started
+        started = time.perf_counter()
+        for payload in delivery.payloads:
+            assert crc32(payload[:92]) == int(payload[92:], 16), payload
+        checking += time.perf_counter() - started
+        drained += len(delivery)
+        watch.look()
+
+
+class Watch:
+    """The most memory that this process and the checkpoint process have held."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.most = 0
+        self.most_child = 0
+
+    def __enter__(self) -> "Watch":
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch_child, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        self.most = max(self.most, resident_bytes())
+
+    def _watch_child(self) -> None:
+        while not self._ended.wait(0.05):
+            for child in children_of(os.getpid()):
+                self.most_child = max(self.most_child, child)
+
+
+def children_of(pid: int) -> Iterator[int]:
+    """What each child process holds in memory."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            for child in (task / "children").read_text().split():
+                pages = int(Path(f"/proc/{child}/statm").read_text().split()[1])
+                yield pages * os.sysconf("SC_PAGE_SIZE")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+
+
+# --- stalls ------------------------------------------------------------------------------------------
+
+
+def stalls() -> list[Row]:
+    """The longest that a call took under full load, while files are sealed and checkpoints are made all the time."""
+    kept = JournalSettings(
+        wal_bytes_max=16 * MIB, checkpoint_records=2_000, checkpoint_bytes=32 * MIB, events_bytes_max=64 * MIB
+    )
+    payloads = [PAYLOAD] * 1_000
+    with place() as path, client(path, LocalSettings(journal=kept)) as queue:
+        for _ in range(200):
+            queue.push_batch("kept", payloads)
+        times: list[float] = []
+        until = time.perf_counter() + 20
+        while time.perf_counter() < until:
+            started = time.perf_counter()
+            queue.push_batch("q", payloads)
+            between = time.perf_counter()
+            delivery = queue.pull("q", 1_000)
+            after = time.perf_counter()
+            queue.ack_batch(delivery.ids, delivery.token)
+            times += (between - started, after - between, time.perf_counter() - after)
+        broker = queue.broker
+        assert isinstance(broker, LocalBroker)
+        assert broker.store is not None
+        assert broker.store.upkeep is not None
+        made = broker.store.upkeep.retention.made
+        assert made > 1, "no checkpoints were made: this would show nothing"
+    times.sort()
+    note = f"{len(times):,} calls of 1,000 jobs, {made} checkpoints; p99 {times[int(len(times) * 0.99)] * 1000:.1f} ms"
+    return [Row("longest call while checkpointing", times[-1] * 1000, unit="ms", note=note)]

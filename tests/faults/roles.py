@@ -1,0 +1,404 @@
+"""What forked processes do in the tests of faults: work until something breaks, or look at what is left.
+
+Each is a process of its own (`tests/crash/zygote.py`), so it may put faults over the classes of the journal, and it forgets
+whatever it has not written.
+"""
+
+import errno
+import fcntl
+import functools
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from hashlib import sha256
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
+from stoker.engine.audit import audit
+from stoker.engine.snapshot import dump
+from stoker.journal import upkeep
+from stoker.journal.sqlite import JournalSettings
+from stoker.journal.upkeep import Upkeep
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import StokerError
+from stoker.records.records import Staged
+from stoker.records.stored import StoredRun
+from stoker.runtime.runtime import Runtime
+from stoker.testing import FakeClock
+from tests.faults.injecting import VFS, Fault, Injector
+from tests.faults.script import SHARDS, START_MS, TENANT, Keep, Listen, Pass, Script, Step
+
+Wire = Connection  # of whatever can be pickled
+
+RESERVE_BYTES = 64 * 1024
+MEMORY_BYTES = 400_000
+"""So little that payloads are left in the journal."""
+LONG_S = 3600
+PATIENCE_S = 20
+"""Longer than anything takes here: who waits so long waits for ever."""
+
+BUSY = JournalSettings(
+    wal_bytes_max=60_000,
+    checkpoint_records=40,
+    checkpoint_files=2,
+    events_age_ms_max=400,
+    rewrite_below=0.9,
+    disk_reserve_bytes=RESERVE_BYTES,
+    checkpoint_process=False,
+    fsync_interval_ms=LONG_S * 1000,
+    keys_in_memory=2,
+)
+"""Files are finished, checkpoints made and files rewritten within a hundred commands; flushed when somebody waits."""
+
+QUIET = JournalSettings(
+    disk_reserve_bytes=RESERVE_BYTES, checkpoint_process=False, fsync_interval_ms=LONG_S * 1000, wal_bytes_max=1 << 30
+)
+"""Nothing happens by itself."""
+
+
+# --- what a broker holds, as one string --------------------------------------------------------------
+
+
+in_order = msgspec.msgpack.Encoder(order="deterministic")
+"""The same bytes for equal values, whatever order their dicts have."""
+
+
+def state_of(runtime: Runtime) -> str:
+    """Everything but the next id and token: a crash leaves some out."""
+    shards = []
+    for shard in runtime.shards:
+        found = dump(shard)
+        del found["sequence"], found["token"]
+        for tenant in found["tenants"].values():
+            for stages, _, _ in tenant["transactions"].values():
+                stages |= {name: (staged(runtime, shard.number, parts), *rest) for name, (parts, *rest) in stages.items()}
+        shards.append(found)
+    data = in_order.encode(shards)
+    return data.hex() if "STOKER_FAULTS_FULL" in os.environ else sha256(data).hexdigest()
+
+
+def staged(runtime: Runtime, shard: int, parts: list[Staged]) -> list[Staged]:
+    """With the payloads that lie in the journal."""
+    return [
+        msgspec.structs.replace(part, payloads=runtime.journal.payloads(shard, part.payloads.sequence))
+        if isinstance(part.payloads, StoredRun)
+        else part
+        for part in parts
+    ]
+
+
+# --- working -----------------------------------------------------------------------------------------
+
+
+class StillClock(FakeClock):
+    """Moves only when told to: whoever waits really waits."""
+
+    def wait(self, signal: threading.Event, until_ms: int) -> None:
+        if self.now_ms() < until_ms:
+            signal.wait()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How one step went: the level of its reply, or the code of its refusal."""
+
+    step: str
+    ok: bool
+    word: str
+    message: str
+    state: str | None
+    """Afterwards; None when the broker has stopped."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """How the work went, as the process itself knows it."""
+
+    calls: dict[str, int]
+    """Of every place where a fault can be."""
+    fired: int
+    bad: list[str]
+    """What must never happen."""
+    made: int
+    """Checkpoints."""
+    stopped: str
+    """Why the broker has stopped, if it has."""
+
+
+class Worker:
+    """Carries a script out, and tells the tests of every step."""
+
+    def __init__(self, wire: "Connection[Any, Any]", path: str, fault: Fault) -> None:
+        self._wire = wire
+        self._wire_lock = threading.Lock()
+        self._path = path
+        self.bad: list[str] = []
+        self.injector = Injector(fault)
+        self._rounds = self._wanted = 0
+        self._round_over = threading.Condition()
+        self._listeners: list[threading.Thread] = []
+        self._state_at, self._state = -1, ""
+        self.clock = StillClock(START_MS)
+
+    def open(self, settings: JournalSettings) -> LocalBroker | None:
+        threading.excepthook = self._thread_died
+        self._watch_rounds()
+        self._is_paced = self.injector.fault.error not in ("ENOSPC", "FULL")
+        """A round of upkeep when one is asked for here, and never else. When there is no room, it must try again."""
+        if self._is_paced:
+            upkeep.IDLE_S = LONG_S
+        upkeep.DEFERRED_S = LONG_S
+        upkeep.KEYS_EVERY_MS = 100
+        self.injector.install()
+        if self.injector.fault.needs_vfs:
+            settings = msgspec.structs.replace(settings, vfs=VFS)
+        shards = None if os.path.exists(os.path.join(self._path, "manifest.json")) else SHARDS
+        try:
+            local = LocalSettings(shards=shards, journal=settings, memory_bytes_max=MEMORY_BYTES)
+            broker = open_sqlite(self._path, {}, local, self.clock)
+        except StokerError as error:
+            self.send(("refused", error.code, str(error)))
+            return None
+        assert broker.store is not None
+        self._upkeep = broker.store.upkeep
+        self.broker = broker
+        self._tell_of_the_last_state()
+        self.injector.arm()
+        return broker
+
+    def send(self, message: object) -> None:
+        with self._wire_lock:
+            self._wire.send(message)
+
+    def carry_out(self, script: Script) -> None:
+        refused = 0
+        self.send(Outcome("Open", True, "commit", "", self.state()))
+        for step in script:
+            outcome = self._carry_out(script, step)
+            self.send(outcome)
+            refused += outcome.word == "closed"
+            if refused > 3:
+                return
+
+    def _carry_out(self, script: Script, step: Step) -> Outcome:
+        reply: Any = None
+        name = type(step).__name__
+        try:
+            match step:
+                case Keep():
+                    self.keep()
+                case Pass():
+                    self.clock.advance(step.ms)
+                    self.broker.advance()
+                case Listen():
+                    self._listen(step.command)
+                case _:
+                    reply = self.broker.execute(TENANT, step)
+                    script.learn(reply)
+        except StokerError as error:
+            return Outcome(name, False, error.code, str(error), self.state())
+        except Exception as error:
+            self.bad.append(f"{name} raised {''.join(traceback.format_exception(error))}")
+            return Outcome(name, False, "bad", repr(error), self.state())
+        return Outcome(name, True, getattr(reply, "level", ""), "", self.state())
+
+    def state(self) -> str | None:
+        with self.injector.aside(), self.broker._lock:
+            if self.broker._closed:
+                return None
+            written = sum(self.broker.runtime.journal.last(shard) for shard in range(SHARDS))
+            if written != self._state_at:  # otherwise nothing has happened
+                self._state_at, self._state = written, state_of(self.broker.runtime)
+            return self._state
+
+    def keep(self) -> None:
+        """Two rounds of upkeep: the second one has begun after we asked."""
+        assert self._upkeep is not None
+        thread = self._upkeep._threads[1]
+        for _ in range(2):
+            with self._round_over:
+                before = self._rounds
+                self._wanted += 1
+                self._round_over.notify_all()
+                self._upkeep._journal.upkeep_asked.set()
+                while self._rounds == before and thread.is_alive():
+                    self._round_over.wait(0.05)
+
+    def _watch_rounds(self) -> None:
+        original = Upkeep._keep
+
+        @functools.wraps(original)
+        def watched(upkeep: Upkeep) -> None:
+            with self._round_over:
+                while self._is_paced and not self._wanted and not upkeep._ended.is_set():
+                    self._round_over.wait(0.02)
+                self._wanted = max(0, self._wanted - 1)
+            try:
+                original(upkeep)
+            finally:
+                with self._round_over:
+                    self._rounds += 1
+                    self._round_over.notify_all()
+
+        Upkeep._keep = watched  # type: ignore[method-assign]
+
+    def _thread_died(self, how: threading.ExceptHookArgs) -> None:
+        self.bad.append(f"a thread died of {''.join(traceback.format_exception(how.exc_value))}")  # type: ignore[arg-type]
+
+    def _tell_of_the_last_state(self) -> None:
+        """When the broker stops, half a turn may have been written: this is what it had come to."""
+        runtime, close = self.broker.runtime, self.broker.runtime.close
+
+        def closing() -> None:
+            with self.injector.aside():
+                try:
+                    self.send(("last", state_of(runtime)))
+                except Exception:  # half a turn
+                    self.send(("last", ""))
+            close()
+
+        runtime.close = closing  # type: ignore[method-assign]
+
+    def _listen(self, command: c.Command[Any]) -> None:
+        waiting = len(self.broker._slots)
+
+        def listen() -> None:
+            try:
+                self.broker.execute(TENANT, command)
+            except StokerError:
+                pass
+
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        self._listeners.append(thread)
+        until(lambda: len(self.broker._slots) > waiting or bool(self.broker._closed) or not thread.is_alive())
+
+    def finish(self, closing: bool) -> None:
+        stopped = self.broker._closed
+        made = self._upkeep.retention.made if self._upkeep is not None else 0
+        if closing:
+            self._close()
+        if closing or stopped:
+            for thread in self._listeners:
+                thread.join(PATIENCE_S)
+                if thread.is_alive():
+                    self.bad.append("somebody waits for ever")
+        self.send(Report(dict(self.injector.calls), self.injector.fired, self.bad, made, stopped))
+
+    def _close(self) -> None:
+        try:
+            self.broker.close()
+        except StokerError:
+            pass
+        except Exception as error:
+            self.bad.append(f"close raised {''.join(traceback.format_exception(error))}")
+        if is_locked(self._path):
+            self.bad.append("it was closed and is still locked")
+
+
+def until(come: Callable[[], bool]) -> None:
+    """There is nothing to be told by: look again and again."""
+    pause = threading.Event()
+    for _ in range(100_000):
+        if come():
+            return
+        pause.wait(0.0005)
+    raise AssertionError("it never came")
+
+
+def is_locked(path: str) -> bool:
+    lock = os.open(os.path.join(path, "lock"), os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        assert error.errno in (errno.EAGAIN, errno.EACCES)
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def work(
+    wire: "Connection[Any, Any]", path: str, fault: Fault, seed: int, steps: int, closing: bool, settings: JournalSettings
+) -> None:
+    """The whole script, then the report; then wait to be killed."""
+    worker = Worker(wire, path, fault)
+    if worker.open(settings) is not None:
+        worker.carry_out(Script(seed, steps))
+        worker.finish(closing)
+    else:
+        worker.send(Report(dict(worker.injector.calls), worker.injector.fired, worker.bad, 0, ""))
+    wire.recv()
+
+
+# --- looking -----------------------------------------------------------------------------------------
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A directory that could be opened."""
+
+    state: str
+    jobs: list[tuple[int, str, str, bytes]]
+    """Every job: id, queue, state and the beginning of its payload."""
+    records: int
+    now: int
+
+
+class Unopened(msgspec.Struct, frozen=True):
+    """One that could not."""
+
+    code: str
+    message: str
+
+
+def look(wire: "Connection[Any, Any]", path: str, now_ms: int = START_MS) -> None:
+    """Open it as anybody would, hold it against its own rules, and read everything."""
+    settings = LocalSettings(journal=QUIET)
+    try:
+        broker = open_sqlite(path, {}, settings, FakeClock(now_ms))
+    except StokerError as error:
+        wire.send(Unopened(error.code, str(error)))
+        return
+    try:
+        found = looked_at(broker)
+    except StokerError as error:
+        wire.send(Unopened(error.code, str(error)))
+    else:
+        wire.send(found)
+    broker.close()
+
+
+def looked_at(broker: LocalBroker) -> Found:
+    with broker._lock:
+        for shard in broker.runtime.shards:
+            audit(shard)
+        state = state_of(broker.runtime)
+    records = 0
+    for number in range(len(broker.runtime.shards)):
+        journal = broker.runtime.journal
+        after = journal.lowest(number) - 1
+        while page := journal.read(number, after, 500):
+            assert [sequence for sequence, _ in page] == list(range(after + 1, after + 1 + len(page)))
+            records += len(page)
+            after = page[-1][0]
+        assert after == journal.last(number)
+    return Found(state, list(all_jobs(broker)), records, broker.now())
+
+
+def all_jobs(broker: LocalBroker) -> list[tuple[int, str, str, bytes]]:
+    jobs: list[tuple[int, str, str, bytes]] = []
+    after = None
+    while True:
+        page: r.Page = broker.execute(TENANT, c.Browse(limit=500, after=after, ascending=True))
+        jobs += [(job.id, job.queue, str(job.state), job.payload[:64]) for job in page.jobs]
+        after = page.next_after
+        if after is None:
+            return jobs
+
+
+def sizes(path: str) -> dict[str, int]:
+    return {file.name: file.stat().st_size for file in Path(path).iterdir()}
