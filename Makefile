@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 SOURCES := $(wildcard src tests benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test soak lint bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,9 @@ demo: $(READY) ## see a queue at work
 
 test: $(READY) ## the whole test suite
 	$(PY) -m pytest $(ARGS)
+
+soak: $(READY) ## the long versions: crash loops, power cuts, damage, random histories (about an hour)
+	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/model tests/mutants $(ARGS)
 
 lint: $(READY) ## style, types and the direction of imports
 	$(PY) -m ruff check $(SOURCES)

@@ -1,8 +1,10 @@
 """A queue at work in one process: priorities, a delay, retries, a dead letter, a group, a chain and a rate limit.
 
-Run it with `make demo`. Nothing else has to run; everything here is the embedded broker, `memory://`.
+Run it with `make demo`. Nothing else has to run: this is the embedded broker over a data directory, which is opened once
+more at the end, to see what is left in it.
 """
 
+import tempfile
 import threading
 from collections import Counter
 
@@ -51,7 +53,12 @@ def work(queue: stoker.Client, name: str, done: Counter[str]) -> None:
 
 
 def main() -> None:
-    with stoker.connect("memory://") as queue:
+    with tempfile.TemporaryDirectory() as place:
+        run(f"sqlite:///{place}/jobs.db")
+
+
+def run(url: str) -> None:
+    with stoker.connect(url) as queue:
         pushed = push_work(queue)
         done: Counter[str] = Counter()
         workers = [threading.Thread(target=work, args=(queue, f"worker {n}", done)) for n in range(4)]

@@ -13,7 +13,6 @@ from typing import Any
 import apsw
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
-from stoker.journal import recovery
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.testing import FakeClock
@@ -53,11 +52,7 @@ def journaled(broker: LocalBroker) -> int:
 
 
 def serve_broker(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now_ms: int) -> None:
-    """Carry out what is asked, until told to close. Answers say what time it is and whether anything was written.
-
-    Ids go on without a gap: tests of the contract count them. That a gap is kept is shown by `test_power_loss.py`.
-    """
-    recovery.GAP = 0
+    """Carry out what is asked, until told to close. Answers say what time it is and whether anything was written."""
     broker, clock = open_at(path, settings, now_ms)
     before = journaled(broker)
     wire.send("open")

@@ -345,7 +345,8 @@ class Found(msgspec.Struct, frozen=True):
     jobs: list[tuple[int, str, str, bytes]]
     """Every job: id, queue, state and the beginning of its payload."""
     records: int
-    now: int
+    keys: list[str]
+    """In the file of old keys."""
 
 
 class Unopened(msgspec.Struct, frozen=True):
@@ -353,6 +354,8 @@ class Unopened(msgspec.Struct, frozen=True):
 
     code: str
     message: str
+    at_open: bool = True
+    """Otherwise it was found when everything was read."""
 
 
 def look(wire: "Connection[Any, Any]", path: str, now_ms: int = START_MS) -> None:
@@ -366,7 +369,7 @@ def look(wire: "Connection[Any, Any]", path: str, now_ms: int = START_MS) -> Non
     try:
         found = looked_at(broker)
     except StokerError as error:
-        wire.send(Unopened(error.code, str(error)))
+        wire.send(Unopened(error.code, str(error), at_open=False))
     else:
         wire.send(found)
     broker.close()
@@ -386,7 +389,17 @@ def looked_at(broker: LocalBroker) -> Found:
             records += len(page)
             after = page[-1][0]
         assert after == journal.last(number)
-    return Found(state, list(all_jobs(broker)), records, broker.now())
+    return Found(state, all_jobs(broker), records, all_keys(broker))
+
+
+def all_keys(broker: LocalBroker) -> list[str]:
+    """Every key in the file of old keys, as a shard would find it."""
+    assert broker.store is not None
+    store = broker.store.keys.store
+    if store is None:
+        return []
+    places: list[Any] = [key for key in store._file.execute("SELECT tenant, queue, kind, key FROM keys")]
+    return sorted(repr(store.find(*place, now=START_MS)) for place in places)
 
 
 def all_jobs(broker: LocalBroker) -> list[tuple[int, str, str, bytes]]:

@@ -55,15 +55,15 @@ class Worked(msgspec.Struct, frozen=True):
     """Code and message, when it could not even open the directory."""
 
     @property
-    def possible(self) -> set[str | None]:
+    def possible(self) -> set[str]:
         """The states that may be found afterwards: from the last one that was promised to the last one there was."""
-        found: list[str | None] = []
+        found: list[str] = []
         for outcome in self.outcomes:
-            if outcome.ok and outcome.word != "memory" and outcome.state is not None:
-                if outcome.step != "Keep":  # which may find nothing to write
-                    found.clear()
-            if outcome.state is not None:
-                found.append(outcome.state)
+            if outcome.state is None or (found and outcome.state == found[-1]):
+                continue
+            if outcome.ok and outcome.word != "memory":
+                found.clear()
+            found.append(outcome.state)
         return {*found, *self.last}
 
 

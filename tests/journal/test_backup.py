@@ -1025,20 +1025,22 @@ def test_targets_agree_about_what_is_not_there(target: Target):
         list(target.get("nothing", "x"))
 
 
-def test_the_first_goes_first(folder: DirectoryTarget, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("first", ["a", "b", "c"])
+def test_the_first_goes_first(folder: DirectoryTarget, first: str, monkeypatch: pytest.MonkeyPatch):
     """A backup that is being removed is none from the beginning."""
     for name in ("a", "b", "c"):
         folder.put("one", name, [b"x"])
-    left: list[list[str]] = []
+    gone: list[str] = []
     unlink = os.unlink
 
-    def unlinked(*args: Any, **kwargs: Any) -> None:
-        unlink(*args, **kwargs)
-        left.append(sorted(os.listdir(folder.path / "one")))
+    def unlinked(name: str, **kwargs: Any) -> None:
+        unlink(name, **kwargs)
+        gone.append(name)
 
     monkeypatch.setattr(os, "unlink", unlinked)
-    folder.delete("one", "b")
-    assert left[0] == ["a", "c"]
+    folder.delete("one", first)
+    assert gone[0] == first
+    assert sorted(gone) == ["a", "b", "c"]
 
 
 def test_the_first_goes_first_from_a_bucket(s3_url: str, monkeypatch: pytest.MonkeyPatch):

@@ -7,6 +7,7 @@ from stoker.engine.shard import Shard
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
+from stoker.model.ids import shard_for
 from stoker.model.limits import Limits
 from stoker.model.options import Dependency, Options, RateLimit
 from stoker.model.states import State
@@ -166,3 +167,13 @@ def test_a_cleaned_lane_keeps_no_jobs():
         shard = world.broker.runtime.shards[0]
         lanes = shard.queue("default", "q").retained.lanes.values()
         assert sum(map(len, lanes)) < 300
+
+
+def test_a_token_is_never_given_twice_though_a_pull_names_an_empty_queue_last():
+    with World(shards=4) as world:
+        names = [f"q{number}" for number in range(40)]
+        first = names[0]
+        same = next(name for name in names[1:] if shard_for("default", name, 4) == shard_for("default", first, 4))
+        world.client.push_batch(first, [b"", b""])
+        tokens = [world.client.pull([first, same]).token, world.client.pull([first]).token]
+        assert len(set(tokens)) == 2

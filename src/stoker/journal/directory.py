@@ -183,7 +183,7 @@ def read_manifest(file: Path) -> Manifest:
                 " that wrote it"
             )
         manifest = msgspec.json.decode(text, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged(f"{file} cannot be read ({error}): restore it, or the directory, from a backup") from error
     names = [log.name for log in manifest.logs] + ([manifest.checkpoint] if manifest.checkpoint else [])
     lists = [manifest.lowest, *([manifest.position] if manifest.position else []), *(log.last for log in manifest.logs)]

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 
 from stoker.engine.keys import keys_to_store, store_keys
 from stoker.engine.shard import Shard
+from stoker.journal.directory import Directory
 from stoker.journal.filters import Filters, FilterSettings
 from stoker.journal.keys import KeyStore
 from stoker.journal.sqlite import SqliteJournal
@@ -17,6 +18,13 @@ from stoker.model.errors import Damaged
 KEYS_AT_ONCE = 10_000
 SOON_MS = 60_000
 """A key that expires so soon is not worth the way."""
+
+
+def check_file(directory: Directory) -> None:
+    """Refuse a directory that has lost its keys, before anything in it is changed."""
+    file = directory.path / "keys.db"
+    if directory.manifest.keys and not (file.exists() and file.stat().st_size):
+        raise Damaged(f"{file} is missing or empty: restore the directory from a backup")
 
 
 class KeyKeeper:
@@ -29,8 +37,6 @@ class KeyKeeper:
         self.store: KeyStore | None = None
         directory = journal.directory
         if directory.manifest.keys:
-            if not (directory.path / "keys.db").exists():
-                raise Damaged(f"{directory.path / 'keys.db'} is missing: restore the directory from a backup")
             self._open()
 
     def _open(self) -> KeyStore:

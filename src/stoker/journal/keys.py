@@ -10,6 +10,7 @@ time, because they wait for the disk; a `find` that needs the file waits for the
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from zlib import crc32
 
 import apsw
 import msgspec
@@ -102,7 +103,10 @@ class KeyStore:
         """What the file says."""
         with self._lock:
             self.lookups += 1
-            row = self._file.execute(GET, (tenant, queue, kind, key)).fetchone()
+            try:
+                row = self._file.execute(GET, (tenant, queue, kind, key)).fetchone()
+            except (apsw.Error, UnicodeDecodeError) as error:
+                raise Damaged(f"the file of old keys is damaged ({error}): restore the directory from a backup") from error
         if row is None or row[1] <= now:
             return None
         self.hits += 1
@@ -232,7 +236,7 @@ def open_file(path: Path | str, vfs: str) -> apsw.Connection:
 
 def set_up(file: apsw.Connection, path: Path | str) -> None:
     file.pragma("locking_mode", "exclusive")
-    file.pragma("journal_mode", "wal")
+    file.pragma("journal_mode", "truncate")  # not a write-ahead log: a damaged end of one is dropped without a word
     file.pragma("synchronous", "full")
     found = file.pragma("user_version")
     if found > FORMAT:
@@ -253,10 +257,18 @@ def place_of(key: OldKey) -> Place:
 
 
 def value_of(key: OldKey) -> bytes:
-    return encode(key.job if key.kind == "custom_ids" else (key.runs, key.refused, key.duplicates))
+    value = encode(key.job if key.kind == "custom_ids" else (key.runs, key.refused, key.duplicates))
+    return checksum(place_of(key), value, key.expires_at) + value
+
+
+def checksum(place: Place, value: bytes, expires_at: int) -> bytes:
+    return crc32(value, crc32(f"{name_of(place)}\0{expires_at}".encode())).to_bytes(4, "little")
 
 
 def decoded(place: tuple[str, str, Kind, str], value: bytes, expires_at: int) -> OldKey:
+    found, value = value[:4], value[4:]
+    if checksum(place, value, expires_at) != found:
+        raise Damaged(f"the stored key {place[3]!r} of queue {place[1]!r} is damaged: restore the directory from a backup")
     if place[2] == "custom_ids":
         return OldKey(*place, expires_at, decode_custom_id(value))
     return OldKey(*place, expires_at, 0, *decode_request(value))

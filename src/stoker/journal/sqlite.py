@@ -155,7 +155,7 @@ class SqliteJournal:
         except apsw.FullError:
             self._write_with_reserve(rows)
         except apsw.Error as error:
-            self._fail(error)
+            self.fail(error)
             raise JournalFailed(f"{self._file.path} could not be written: {error}") from error
         self.room -= self._file.wal_bytes - before
         if self.room < 0 and not self.is_full:
@@ -170,7 +170,7 @@ class SqliteJournal:
             self.directory.disk.remove(self.directory.path / "reserve")
             self._file.append(rows)
         except (apsw.Error, OSError) as error:
-            self._fail(error)
+            self.fail(error)
             raise JournalFailed(f"{self._file.path} could not be written: {error}") from error
 
     def go_on(self) -> None:
@@ -199,7 +199,7 @@ class SqliteJournal:
                     self.directory.disk.fsync(file.wal, file.wal_path)
                 self.directory.mark.set(reached)
             except OSError as error:
-                self._fail(error)
+                self.fail(error)
                 raise JournalFailed(f"the log could not be flushed to disk: {error}") from error
             self._flushed = turns
         self._tell()
@@ -236,8 +236,10 @@ class SqliteJournal:
         """Why nothing can be promised any more."""
         return self._failure
 
-    def _fail(self, error: Exception) -> None:
-        self._failure = error
+    def fail(self, error: Exception) -> None:
+        """From now on nothing is promised; those who wait for a flush are told."""
+        if self._failure is None:
+            self._failure = error
         self._tell()
 
     # --- reading ---------------------------------------------------------------------------------
@@ -249,11 +251,17 @@ class SqliteJournal:
         for segment in self.segments:
             if segment.log.last and segment.log.last[shard] <= after:
                 continue
+            coming = found[-1][0] + 1 if found else after + 1
             for row in segment.file.rows(shard, after, limit - len(found)):
+                if row.first > coming:
+                    raise lacking(segment, shard, coming)
                 for sequence in range(max(row.first, after + 1), row.first + len(row)):
                     found.append((sequence, row.record(sequence - row.first)))
                     if len(found) >= limit:
                         return found
+                coming = row.first + len(row)
+            if segment.log.last and coming <= segment.log.last[shard]:
+                raise lacking(segment, shard, coming)
         return found
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
@@ -274,10 +282,7 @@ class SqliteJournal:
         at = bisect_right(segments, sequence - 1, key=lambda segment: end_of(segment, shard))
         row = segments[at].file.row(shard, sequence)
         if row is None:
-            raise Damaged(
-                f"{segments[at].file.path} lacks record {sequence} of shard {shard}: restore the directory from a"
-                " backup"
-            )
+            raise lacking(segments[at], shard, sequence)
         return row
 
     def lowest(self, shard: int) -> int:
@@ -297,6 +302,12 @@ class SqliteJournal:
                 segment.file.close()
             if self.next_file is not None:
                 self.next_file.file.close()
+
+
+def lacking(segment: Segment, shard: int, sequence: int) -> Damaged:
+    return Damaged(
+        f"{segment.file.path} lacks record {sequence} of shard {shard}: restore the directory from a backup"
+    )
 
 
 def end_of(segment: Segment, shard: int) -> int:

@@ -16,7 +16,7 @@ from stoker.journal.backup import BackupInfo, BackupSchedule, Progress, backup
 from stoker.journal.contract import JournalFailed
 from stoker.journal.directory import Directory, manifest_text
 from stoker.journal.disk import Disk
-from stoker.journal.keeping import KeyKeeper
+from stoker.journal.keeping import KeyKeeper, check_file
 from stoker.journal.recovery import Recovered, open_journal
 from stoker.journal.retention import finished
 from stoker.journal.sqlite import JournalSettings, SqliteJournal
@@ -95,7 +95,8 @@ class Store:
         """The state between two turns, as files that stay until the end. Serving goes on meanwhile."""
         upkeep, owner, journal = self.upkeep, self._owner, self.journal
         assert upkeep is not None and owner is not None
-        with tempfile.TemporaryDirectory(prefix="stoker-snapshot-") as aside:
+        path = self.directory.path.absolute()
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-snapshot-", dir=path.parent) as aside:
             with upkeep.work_lock:
                 if journal.next_file is None:
                     upkeep.prepare()
@@ -132,7 +133,8 @@ class Store:
     def close(self) -> None:
         """Flush everything and let go. What cannot be flushed any more is recovered from at the next open."""
         self._ended.set()
-        if self._backups is not None:
+        if self.schedule is not None and self._backups is not None:
+            self.schedule.stop()
             self._backups.join()
         if self.upkeep is not None:
             self.upkeep.stop()
@@ -140,8 +142,9 @@ class Store:
             self.journal.close()
             self.keys.close()
             if self.journal.failure is None:
-                used = {segment.log.name for segment in self.journal.segments}
-                logs = [log for log in self.directory.manifest.logs if log.name in used]
+                ahead = self.journal.next_file  # made ahead of need, and empty
+                unused = None if ahead is None else ahead.log.name
+                logs = [log for log in self.directory.manifest.logs if log.name != unused]
                 self.directory.update(clean=True, logs=logs)
                 self.directory.remove_leftovers()
         except (JournalFailed, OSError, apsw.Error) as error:
@@ -152,8 +155,10 @@ class Store:
 
 def open_store(path: str, settings: StoreSettings, now: int, disk: Disk | None = None) -> Store:
     """Recover a data directory, or make a new one."""
-    directory = Directory(Path(path), settings.shards, disk)
+    directory: Directory | None = None
     try:
+        directory = Directory(Path(path), settings.shards, disk)
+        check_file(directory)
         kept = settings.journal or JournalSettings()
         journal, found = open_journal(directory, kept, settings.engine, settings.limits, now, STORED_FROM)
         try:
@@ -162,10 +167,12 @@ def open_store(path: str, settings: StoreSettings, now: int, disk: Disk | None =
             journal.close()
             raise
     except (OSError, apsw.Error, JournalFailed) as error:
-        directory.close()
+        if directory is not None:
+            directory.close()
         if is_no_room(error):
             raise DiskFull(f"{path} cannot be opened, because the disk is full: make room") from error
         raise CannotOpen(f"{path} cannot be opened: {error}") from error
     except BaseException:
-        directory.close()
+        if directory is not None:
+            directory.close()
         raise

@@ -98,6 +98,7 @@ class Upkeep:
                     self._ended.wait(IDLE_S)
                     continue
                 self._ended.set()
+                self._journal.fail(error)
                 self._stop_owner(error)
                 return
 

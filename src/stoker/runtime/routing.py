@@ -114,6 +114,8 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
             runs += delivery.runs
             left -= len(delivery)
     if runs:
+        for shard in dict.fromkeys(homes):
+            shard.token = token + 1  # none of them ever gives it out again, also those that had nothing to give
         if command.claim is not None:
             answer_claim_waiters(shards, tenant, command.claim)
         return r.Delivery(token + 1, runs)

@@ -234,7 +234,7 @@ class Runtime:
         """A reply for somebody who waits; what goes wrong on the way is his to hear, and nobody else's."""
         try:
             return make(*given)
-        except (errors.StokerError, JournalFailed) as error:
+        except errors.StokerError as error:
             return error
 
     def _level_of(self, changed: Sequence[Shard], asked: r.Level | None) -> r.Level:
@@ -299,8 +299,11 @@ class Runtime:
     def _story(self, tenant: str, command: c.GetStory, now: int) -> r.Story:
         checks.number(command.id, "id", 0, INT_MAX)
         self.advance(now)
-        number = routing.by_id(self.shards, command.id).number
-        return story(self.journal.read, number, command.id, tenant, lowest=self.journal.lowest(number))
+        shard = routing.by_id(self.shards, command.id)
+        part = shard.find(command.id)
+        ended = looking.view(shard, part, now).finished_at if part is not None else 0
+        lowest = self.journal.lowest(shard.number)
+        return story(self.journal.read, shard.number, command.id, tenant, lowest=lowest, finished_at=ended)
 
     def _page(self, tenant: str, command: c.ReadEvents, after: int) -> r.Events:
         """The tenant's events after a position: whole records, until the limit is reached."""
