@@ -54,7 +54,11 @@ def work(queue: stoker.Client, name: str, done: Counter[str]) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as place:
-        run(f"sqlite:///{place}/jobs.db")
+        url = f"sqlite:///{place}/jobs.db?shards=1"  # one shard: jobs of different queues may depend on each other
+        run(url)
+        with stoker.connect(url) as again:
+            left = [job.payload.decode() for job in again.list_dead("mail").jobs]
+            print(f"opened again, the data directory still has the dead letter: {left}")
 
 
 def run(url: str) -> None:

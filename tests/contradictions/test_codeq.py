@@ -1,11 +1,94 @@
 """codeQ: where its queueing model contradicts itself or its code."""
 
+import math
+import sqlite3
+from pathlib import Path
+
 import pytest
 
-from stoker.model.errors import LostLease, NotFound
+import stoker
+from stoker.engine.keys import OldKey
+from stoker.journal.ahead import ReadAhead
+from stoker.journal.filters import FilterSettings, RotatingFilter
+from stoker.journal.keys import KeyStore
+from stoker.model.errors import Damaged, LostLease, NotFound
 from stoker.model.states import State
 from stoker.testing import World
 from tests.contradictions.support import STEADY, pulled, push, start
+
+
+class Always:
+    """A filter that gives one answer, whatever it was told."""
+
+    def __init__(self, answer: bool) -> None:
+        self._answer = answer
+
+    def add(self, key: str, now: int) -> None:
+        pass
+
+    def might_have(self, key: str, now: int) -> bool:
+        return self._answer
+
+    def mark(self, now: int) -> int:
+        return 0
+
+    def remembers(self, mark: int) -> bool:
+        return False  # it has not seen every key, and does not say so
+
+    def make_room(self, keys: int) -> None:
+        pass
+
+
+KEY = OldKey("t", "q", "custom_ids", "order-7", 10**12, 64)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_c1_a_filter_that_is_wrong_changes_no_answer(tmp_path: Path, answer: bool):
+    """A filter that rotates earlier than keys expire says no to keys that are there; it was believed."""
+    store = KeyStore(tmp_path / "keys.db", hint=Always(answer), cleanup=Always(answer))
+    store.put_many([KEY], 0)
+    store.fill(0, 10)
+    assert store.find("t", "q", "custom_ids", "order-7", 0) == KEY
+    assert store.find("t", "q", "custom_ids", "order-8", 0) is None
+    store.close()
+
+
+def test_c2_what_the_ghost_filter_says_loses_nothing():
+    """A false positive dropped a live task instead of reading it."""
+
+    class Row:
+        size = 1
+
+        def payloads(self, sequence: int) -> list[bytes]:
+            return [b"alive"]
+
+    ahead = ReadAhead(lambda shard, sequence: Row(), lambda shard, sequence: True)  # type: ignore[arg-type,return-value]
+    ahead.ghosts = Always(True)  # type: ignore[assignment]
+    ahead.expect(0, [5], [], 0)
+    assert ahead.payloads(0, 5) == [b"alive"]
+    ahead.close()
+
+
+def test_c3_a_filter_takes_the_memory_that_its_error_rate_asks_for():
+    """Two million keys at 1e-12 were said to fit into 8.6 MB; both buffers need 28.8 MB."""
+    settings = FilterSettings()
+    bits = math.log2(1 / settings.ghost_error_rate) / math.log(2)
+    assert 57 < bits < 58
+    small = RotatingFilter(20_000, settings.ghost_error_rate, 1_000)
+    for number in range(20_000):
+        small.add(str(number), 0)
+    assert all(small.might_have(str(number), 0) for number in range(0, 20_000, 97))
+    assert not any(small.might_have(f"new {number}", 0) for number in range(20_000))
+
+
+def test_c4_what_the_cleanup_filter_misses_goes_with_the_full_pass(tmp_path: Path):
+    """One in a hundred expired tasks was left for hours, because a filter said that it had been removed."""
+    store = KeyStore(tmp_path / "keys.db", cleanup=Always(False))
+    store.put_many([OldKey("t", "q", "custom_ids", str(number), 100, 64) for number in range(50)], 0)
+    assert store.forget([OldKey("t", "q", "custom_ids", "1", 100, 64)], 50) == 0, "the hint says that it is not there"
+    assert store.forget_expired(100, 1_000) == 50
+    assert store.count() == 0
+    store.close()
 
 
 def test_c5_a_job_that_becomes_due_is_delivered_to_one_claimer(world: World):
@@ -145,3 +228,28 @@ def test_c16_a_job_claimed_the_moment_it_is_due_stays_with_its_worker(world: Wor
     assert (view.state, view.worker, view.attempts) == (State.ACTIVE, "w", 1)
     world.client.ack(job, delivered.token)
     assert world.client.get_state(job) is State.COMPLETED
+
+
+def test_c15_a_job_that_cannot_be_read_is_told_and_kept(tmp_path: Path):
+    """An entry that could not be read was taken out of its queue and put nowhere."""
+    url = f"sqlite:///{tmp_path}/data?shards=1"
+    with stoker.connect(url) as queue:
+        ids = queue.push_batch("q", [b"a" * 50, b"b" * 50]).ids
+    with stoker.connect(url):
+        pass  # the first file is finished by the second owner
+    file = tmp_path / "data" / "log-00000001.db"
+
+    def write(data: bytes) -> None:
+        with sqlite3.connect(file) as connection:
+            connection.execute("UPDATE log SET data = ? WHERE position = 2", (data,))
+        connection.close()
+
+    with sqlite3.connect(file) as connection:
+        (good,) = connection.execute("SELECT data FROM log WHERE position = 2").fetchone()
+    connection.close()
+    write(good[:-1] + b"!")
+    with pytest.raises(Damaged, match=r"log-00000001\.db is damaged at shard 0 sequence 2"):
+        stoker.connect(url)
+    write(good)
+    with stoker.connect(url) as queue:
+        assert queue.pull("q", 2).ids == ids

@@ -1,8 +1,13 @@
 """flashQ: where its paper, its blog and its code contradict themselves or each other."""
 
 import itertools
+import json
 import random
+import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -375,3 +380,108 @@ def test_f30_what_happened_to_a_job_is_one_ordered_story(world: World):
         assert after in TRANSITIONS[before], f"{before} -> {after}"
         states[event.job] = after
     assert set(states.values()) == {"completed", "failed"}
+
+
+LIVES = """
+import json, os, signal, sys, time
+import stoker
+queue = stoker.connect(sys.argv[1])
+"""
+
+FIRST_LIFE = (
+    LIVES
+    + """
+queue.push("poison", b"", max_attempts=2, lease_ms=50)
+queue.pull("poison")
+held = queue.pull("work") if queue.push("work", b"held", lease_ms=600_000) else None
+queue.push("keys", b"", unique_key="u", custom_id="c", debounce_id="d", debounce_ms=600_000)
+queue.push("grouped", b"one", group_id="g")
+queue.push("grouped", b"two", group_id="g")
+queue.pull("grouped")
+queue.push("later", b"", delay_ms=600_000)
+first = queue.push("chain", b"")
+queue.push("chain", b"", depends_on=(stoker.Dependency(first.id),))
+done = queue.push("done", b"")
+queue.ack(done.id, queue.pull("done").token, b"the result")
+queue.pause("paused")
+queue.set_rate_limit("limited", 1, per_ms=600_000)
+queue.push_batch("limited", [b"", b""])
+queue.pull("limited")
+gone = queue.push("gone", b"", remove_on_complete=True)
+queue.ack(gone.id, queue.pull("gone").token)
+print(json.dumps({"held": held.ids[0], "token": held.token, "done": done.id, "gone": gone.id}), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+)
+
+SECOND_LIFE = (
+    LIVES
+    + """
+told = json.loads(sys.argv[2])
+from stoker.model.errors import StokerError
+queue.ack(told["held"], told["token"])
+duplicates = [
+    queue.push("keys", b"", **key).duplicate_by
+    for key in ({"unique_key": "u"}, {"custom_id": "c"}, {"debounce_id": "d", "debounce_ms": 600_000})
+]
+time.sleep(0.06)
+while queue.get_counts("poison").failed == 0:
+    for job in queue.pull("poison", wait_ms=2_000):
+        queue.fail(job.id, job.token)
+print(json.dumps({
+    "duplicates": duplicates,
+    "group": len(queue.pull("grouped")),
+    "later": queue.get_counts("later").delayed,
+    "blocked": queue.get_counts("chain").blocked,
+    "result": queue.get_job(told["done"]).result.decode(),
+    "paused": queue.get_queue("paused").paused,
+    "limited": len(queue.pull("limited")),
+    "attempts": queue.list_dead("poison").jobs[0].attempts,
+    "next": queue.push("gone", b"").id > told["gone"],
+}))
+queue.close()
+"""
+)
+
+
+def live(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One life of a process: whatever another one left is all it knows."""
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_f14_a_restart_restores_everything_that_decides_behaviour(tmp_path: Path):
+    """Keys, groups, limits, pauses and results were not restored, active jobs cost no attempt, ids were given again."""
+    url = f"sqlite:///{tmp_path}/data?shards=1"
+    first = live(FIRST_LIFE, url)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    second = live(SECOND_LIFE, url, first.stdout)
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout) == {
+        "duplicates": ["unique_key", "custom_id", "debounce_id"],
+        "group": 0,
+        "later": 1,
+        "blocked": 1,
+        "result": "the result",
+        "paused": True,
+        "limited": 0,
+        "attempts": 2,
+        "next": True,
+    }
+
+
+@pytest.mark.parametrize("level", ["commit", "fsync"])
+def test_f15_what_was_answered_at_a_level_is_there_after_a_crash_that_it_covers(tmp_path: Path, level: str):
+    """A push was answered before anything was written: with the process it could vanish."""
+    url = f"sqlite:///{tmp_path}/data"
+    code = f"""
+for number in range(1_000):
+    reply = queue.push("q", b"%d" % number, durability="{level}")
+    assert reply.level == "{level}", reply
+    print(reply.id, flush=True)
+    if number == 50:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    first = live(LIVES + code, url)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    second = live(LIVES + "print(json.dumps(list(queue.pull('q', 1_000).ids))); queue.close()", url)
+    assert json.loads(second.stdout) == [int(line) for line in first.stdout.split()]

@@ -5,10 +5,12 @@ Everything is put over the classes of this process, which is a child that soon e
 
 import errno
 import functools
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import apsw
@@ -197,3 +199,84 @@ class FaultyFile(apsw.VFSFile):
     def xSync(self, flags: int) -> None:
         sync = super().xSync
         self._injector.through("vfs.sync", lambda: sync(flags))
+
+
+# --- a small disk, where none can be mounted ---------------------------------------------------------
+
+
+class Quota:
+    """Lets a directory grow to so many bytes and no further, as a file system of that size would."""
+
+    def __init__(self, path: str, room: int) -> None:
+        self._path = path
+        self._room = room
+        self._lock = threading.Lock()
+
+    def install(self) -> None:
+        quota, disk = self, Disk
+        pwrite, create_empty = disk.pwrite, disk.create_empty
+
+        def watched_pwrite(disk: Disk, descriptor: int, data: bytes, offset: int) -> int:
+            with quota._lock:
+                quota.take(os.fstat(descriptor), offset + len(data), OSError(errno.ENOSPC, "no room"))
+                return pwrite(disk, descriptor, data, offset)
+
+        def watched_create_empty(disk: Disk, path: Path, size: int) -> None:
+            with quota._lock:
+                if quota.free() < size:
+                    raise OSError(errno.ENOSPC, "no room")
+                create_empty(disk, path, size)
+
+        disk.pwrite = watched_pwrite  # type: ignore[method-assign]
+        disk.create_empty = watched_create_empty  # type: ignore[method-assign]
+        disk.free_bytes = lambda disk, path: max(0, quota.free())  # type: ignore[method-assign]
+        self._vfs = QuotaVFS(self)
+
+    def free(self) -> int:
+        used = 0
+        for entry in os.scandir(self._path):
+            try:
+                used += entry.stat().st_blocks * 512
+            except FileNotFoundError:  # it went a moment ago
+                continue
+        return self._room - used
+
+    def take(self, before: os.stat_result, end: int, error: Exception) -> None:
+        """Room for a write up to `end`, or the error. Files have no holes here."""
+        if end > before.st_size and (end + PAGE - 1) // PAGE * PAGE - before.st_blocks * 512 > max(0, self.free()):
+            raise error
+
+    def write(self, name: str, end: int, do: Callable[[], None]) -> None:
+        with self._lock:
+            self.take(os.stat(name), end, apsw.FullError("no room"))
+            do()
+
+
+PAGE = 4096
+
+
+class QuotaVFS(apsw.VFS):
+    """SQLite under a quota."""
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+        super().__init__(VFS, "")
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        return QuotaFile(name, flags, self._quota)
+
+
+class QuotaFile(apsw.VFSFile):
+    """A file of SQLite's under a quota."""
+
+    def __init__(self, name: str | apsw.URIFilename | None, flags: list[int], quota: Quota) -> None:
+        self._quota = quota
+        self._name = name.filename() if isinstance(name, apsw.URIFilename) else name
+        super().__init__("", name, flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        write = super().xWrite
+        if self._name is None:
+            write(data, offset)
+        else:
+            self._quota.write(self._name, offset + len(data), lambda: write(data, offset))

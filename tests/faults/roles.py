@@ -31,8 +31,8 @@ from stoker.records.records import Staged
 from stoker.records.stored import StoredRun
 from stoker.runtime.runtime import Runtime
 from stoker.testing import FakeClock
-from tests.faults.injecting import VFS, Fault, Injector
-from tests.faults.script import SHARDS, START_MS, TENANT, Keep, Listen, Pass, Script, Step
+from tests.faults.injecting import VFS, Fault, Injector, Quota
+from tests.faults.script import QUEUES, SHARDS, START_MS, TENANT, Keep, Listen, Pass, Script, Step
 
 Wire = Connection  # of whatever can be pickled
 
@@ -132,8 +132,9 @@ class Report(msgspec.Struct, frozen=True):
 class Worker:
     """Carries a script out, and tells the tests of every step."""
 
-    def __init__(self, wire: "Connection[Any, Any]", path: str, fault: Fault) -> None:
+    def __init__(self, wire: "Connection[Any, Any]", path: str, fault: Fault, room: int = 0) -> None:
         self._wire = wire
+        self._room = room
         self._wire_lock = threading.Lock()
         self._path = path
         self.bad: list[str] = []
@@ -144,7 +145,7 @@ class Worker:
         self._state_at, self._state = -1, ""
         self.clock = StillClock(START_MS)
 
-    def open(self, settings: JournalSettings) -> LocalBroker | None:
+    def open(self, settings: JournalSettings, memory_bytes: int = MEMORY_BYTES) -> LocalBroker | None:
         threading.excepthook = self._thread_died
         self._watch_rounds()
         self._is_paced = self.injector.fault.error not in ("ENOSPC", "FULL")
@@ -154,11 +155,13 @@ class Worker:
         upkeep.DEFERRED_S = LONG_S
         upkeep.KEYS_EVERY_MS = 100
         self.injector.install()
-        if self.injector.fault.needs_vfs:
+        if self._room:
+            Quota(self._path, self._room).install()
+        if self.injector.fault.needs_vfs or self._room:
             settings = msgspec.structs.replace(settings, vfs=VFS)
         shards = None if os.path.exists(os.path.join(self._path, "manifest.json")) else SHARDS
         try:
-            local = LocalSettings(shards=shards, journal=settings, memory_bytes_max=MEMORY_BYTES)
+            local = LocalSettings(shards=shards, journal=settings, memory_bytes_max=memory_bytes)
             broker = open_sqlite(self._path, {}, local, self.clock)
         except StokerError as error:
             self.send(("refused", error.code, str(error)))
@@ -323,10 +326,17 @@ def is_locked(path: str) -> bool:
 
 
 def work(
-    wire: "Connection[Any, Any]", path: str, fault: Fault, seed: int, steps: int, closing: bool, settings: JournalSettings
+    wire: "Connection[Any, Any]",
+    path: str,
+    fault: Fault,
+    seed: int,
+    steps: int,
+    closing: bool,
+    settings: JournalSettings,
+    room: int,
 ) -> None:
     """The whole script, then the report; then wait to be killed."""
-    worker = Worker(wire, path, fault)
+    worker = Worker(wire, path, fault, room)
     if worker.open(settings) is not None:
         worker.carry_out(Script(seed, steps))
         worker.finish(closing)
@@ -415,3 +425,82 @@ def all_jobs(broker: LocalBroker) -> list[tuple[int, str, str, bytes]]:
 
 def sizes(path: str) -> dict[str, int]:
     return {file.name: file.stat().st_size for file in Path(path).iterdir()}
+
+
+# --- serving -----------------------------------------------------------------------------------------
+
+
+def serve(wire: "Connection[Any, Any]", path: str, settings: JournalSettings, room: int) -> None:
+    """Do what is asked for, one thing after another."""
+    worker = Worker(wire, path, Fault(error="ENOSPC"), room)
+    broker = worker.open(settings, memory_bytes=0)
+    assert broker is not None, "it could not be opened"
+    server = Server(worker, broker)
+    wire.send("open")
+    while True:
+        match wire.recv():
+            case ("push until refused",):
+                wire.send(server.push_until_refused())
+            case ("push",):
+                wire.send(server.push() or "ok")
+            case ("work off", turns):
+                wire.send(server.work_off(turns))
+            case ("keep",):
+                worker.keep()
+                wire.send("kept")
+            case ("state",):
+                wire.send(worker.state())
+            case ("close",):
+                broker.close()
+                assert not is_locked(path)
+                wire.send("closed")
+                return
+
+
+class Server:
+    """A broker that is asked for simple things."""
+
+    def __init__(self, worker: Worker, broker: LocalBroker) -> None:
+        self._worker, self._broker = worker, broker
+        self._pushed: list[int] = []
+        self._numbers = 0
+
+    def push(self) -> str:
+        """Why not; empty if it was taken."""
+        self._numbers += 1
+        payloads = [bytes(500) for _ in range(self._numbers % 3 + 1)]
+        queue = QUEUES[self._numbers % len(QUEUES)]
+        try:
+            reply = self._broker.execute(TENANT, c.PushBatch(queue, payloads))
+        except StokerError as error:
+            return error.code
+        self._pushed += reply.ids
+        return ""
+
+    def push_until_refused(self) -> tuple[list[int], str]:
+        for _ in range(100_000):
+            code = self.push()
+            if code:
+                return self._pushed, code
+        return self._pushed, "never"
+
+    def work_off(self, turns: int) -> dict[str, int]:
+        """How often each of these was done; the first refusal ends it."""
+        done: dict[str, int] = {}
+        execute = self._broker.execute
+        for turn in range(turns):
+            delivery = execute(TENANT, c.Pull(QUEUES, 3, worker="w"))
+            if not delivery.ids:
+                break
+            one, *others = delivery.ids
+            other = others[0] if others else one
+            commands: list[c.Command[Any]] = [
+                [c.Ack([one], delivery.token), c.Fail([one], delivery.token), c.Release([one], delivery.token)][turn % 3],
+                [c.Extend([other], delivery.token), c.Cancel(other)][turn % 2],
+                c.Ack(delivery.ids, delivery.token),
+            ]
+            for command in commands:
+                execute(TENANT, command)
+            for name in ["Pull", *(type(command).__name__ for command in commands)]:
+                done[name] = done.get(name, 0) + 1
+        return done

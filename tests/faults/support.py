@@ -74,12 +74,13 @@ def worked(
     steps: int = 40,
     closing: bool = False,
     settings: JournalSettings = BUSY,
+    room: int = 0,
 ) -> Worked:
-    """Let a new process work, and kill it."""
+    """Let a new process work, and kill it. With `room` it works on a disk of so many bytes."""
     outcomes: list[Outcome] = []
     last: list[str] = []
     refused = None
-    with the_zygote().fork(work, str(path), fault, seed, steps, closing, settings) as child:
+    with the_zygote().fork(work, str(path), fault, seed, steps, closing, settings, room) as child:
         while True:
             message = child.receive()
             match message:

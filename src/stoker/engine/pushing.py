@@ -17,7 +17,7 @@ from stoker.engine.state import BLOCKED, CANCELLED, Queue
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import STEP, make_id
+from stoker.model.ids import STEP, make_id, shard_of
 from stoker.model.options import Options
 from stoker.model.states import Reason
 from stoker.records import records as rec
@@ -203,7 +203,7 @@ def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, 
             continue
         for edge in option.depends_on:
             if edge.item is None and not is_known(shard, edge.id):
-                refused[number] = r.Refusal("unknown_dependency", f"dependency {edge.id}: no job has ever had this id")
+                refused[number] = r.Refusal("unknown_dependency", f"dependency {edge.id}: {why_unknown(shard, edge.id)}")
                 break
             if edge.item is not None and (edge.item >= len(options) or edge.item == number):
                 told = f"dependency on item {edge.item}: this push has no other item of that number"
@@ -213,6 +213,12 @@ def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, 
             waiting_for[number] = [edge.item for edge in option.depends_on if edge.item is not None]
     refuse_behind(waiting_for, refused)
     refuse_cycles(waiting_for, refused)
+
+
+def why_unknown(shard: "Shard", job_id: int) -> str:
+    if shard_of(job_id) != shard.number:
+        return "it lives in another shard, and jobs depend only on jobs of their own; use one shard (?shards=1)"
+    return "no job has ever had this id"
 
 
 # --- emitting --------------------------------------------------------------------------------------

@@ -1,0 +1,201 @@
+"""F6: the disk is full. New jobs are refused, old ones can be worked off, and with room everything goes on by itself.
+
+On a file system of a few megabytes; and, where none may be mounted, under a quota that refuses writes as one would. The
+quota is always tried, so that nothing goes untested there.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stoker.journal.sqlite import JournalSettings
+from tests.crash.zygote import Child, the_zygote
+from tests.faults.injecting import Fault
+from tests.faults.roles import BUSY, Found, serve
+from tests.faults.support import SEED, SOAK, fresh_directory, opened, sampled, seen, worked
+
+MIB = 1024 * 1024
+PAGE = 4096
+SIZE = 6 * MIB
+RESERVE = MIB
+
+SMALL = msgspec.structs.replace(BUSY, wal_bytes_max=400_000, checkpoint_records=200, disk_reserve_bytes=RESERVE)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where there is only so much room."""
+
+    path: Path
+    room: int
+    """The quota; 0 on a disk that is small itself."""
+    filler: Path
+
+    def fill(self, size: int) -> None:
+        """Take so much of it away."""
+        with self.filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+
+    def set_free(self, size: int) -> None:
+        """Leave so much."""
+        self.filler.unlink(missing_ok=True)
+        found = os.statvfs(self.filler.parent)
+        if found.f_bavail * found.f_frsize > size:
+            self.fill(found.f_bavail * found.f_frsize - size)
+
+
+@contextmanager
+def mounted(size: int) -> Iterator[Place]:
+    home = Path(tempfile.mkdtemp(prefix="stoker-disk-"))
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(home)]
+    done = subprocess.run(mount, capture_output=True, check=False)
+    if done.returncode:
+        home.rmdir()
+        pytest.skip(f"no file system can be mounted here ({done.stderr.decode().strip()}): the quota has to do")
+    try:
+        yield Place(home / "data", 0, home / "filler")
+    finally:
+        subprocess.run(["umount", str(home)], check=True)
+        home.rmdir()
+
+
+@contextmanager
+def limited(size: int) -> Iterator[Place]:
+    with fresh_directory() as path:
+        yield Place(path, size, path / "filler")
+
+
+Small = Callable[[int], Any]
+
+each_kind = pytest.mark.parametrize("small", [mounted, limited], ids=["file system", "quota"])
+
+
+@contextmanager
+def served(place: Place, settings: JournalSettings = SMALL) -> Iterator[Child]:
+    with the_zygote().fork(serve, str(place.path), settings, place.room) as child:
+        assert child.receive() == "open"
+        yield child
+
+
+def ask(child: Child, *request: object) -> Any:
+    child.send(request)
+    while True:
+        answer = child.receive()
+        match answer:
+            case "last", _:  # it tells when it stops
+                continue
+        return answer
+
+
+@each_kind
+def test_jobs_can_be_worked_off_when_the_disk_is_full(small: Small):
+    with small(SIZE) as place:
+        with served(place) as child:
+            pushed, code = ask(child, "push until refused")
+            assert code == "disk_full"
+            assert len(pushed) > 100
+            done = ask(child, "work off", 120)
+            assert set(done) == {"Pull", "Ack", "Fail", "Extend", "Cancel", "Release"}, done
+            assert ask(child, "push") == "disk_full", "there is still no room for new ones"
+            state = ask(child, "state")
+            child.kill()
+        found = opened(place.path)
+        assert found.state == state
+        assert {job for job, *_ in found.jobs} >= set(pushed)
+
+
+@each_kind
+def test_with_room_again_jobs_are_taken_again(small: Small):
+    with small(SIZE) as place, fresh_directory() as aside:
+        with served(place) as child:
+            place.fill(2 * MIB)
+            _, code = ask(child, "push until refused")
+            assert code == "disk_full"
+            place.filler.unlink()
+            ask(child, "keep")
+            assert ask(child, "push") == "ok"
+            pushed, code = ask(child, "push until refused")
+            assert code == "disk_full"
+            assert len(pushed) > 100
+            state = ask(child, "state")
+            child.kill()
+        shutil.copytree(place.path, aside)
+        assert opened(aside).state == state, "elsewhere, where there is room"
+
+
+@each_kind
+def test_it_is_closed_and_opened_on_a_full_disk(small: Small):
+    with small(SIZE) as place:
+        with served(place) as child:
+            ask(child, "push until refused")
+            ask(child, "work off", 30)
+            state = ask(child, "state")
+            assert ask(child, "close") == "closed"
+        with served(place) as child:
+            assert ask(child, "state") == state
+            assert set(ask(child, "work off", 30)) >= {"Pull", "Ack"}
+            assert ask(child, "push") == "disk_full"
+
+
+@each_kind
+def test_a_new_directory_on_a_full_disk_is_refused(small: Small):
+    with small(MIB) as place:
+        if place.room:
+            place = msgspec.structs.replace(place, room=PAGE)
+        else:
+            place.set_free(0)
+        done = worked(place.path, Fault(error="ENOSPC"), steps=0, room=place.room)
+        assert done.refused is not None
+        assert done.refused[0] == "disk_full", done.refused
+        assert not done.report.bad
+        place.filler.unlink(missing_ok=True)
+        if not place.room:
+            assert opened(place.path).jobs == []
+
+
+def test_every_kind_of_write_meets_the_end_of_the_disk():
+    """So many pages are left when the work begins, and one more, and one more: opening, appending, sealing, the next
+    file, the manifest, checkpoints, all of them are the one that finds no room."""
+    settings = msgspec.structs.replace(BUSY, disk_reserve_bytes=4 * PAGE)
+    rooms = sampled(list(range(0, 700 * PAGE, PAGE)), 700 if SOAK else 28, SEED)
+    refused: list[str] = []
+    with mounted(16 * MIB) as place:
+        past = worked(place.path, seed=5, steps=30)
+        assert not past.report.bad
+        before = opened(place.path).state
+        with fresh_directory() as aside:
+            shutil.copytree(place.path, aside)
+            for room in rooms:
+                shutil.rmtree(place.path)
+                shutil.copytree(aside, place.path)
+                place.set_free(room)
+                refused += wrong_at(place, settings, room, before)
+    assert not refused, "\n".join(refused)
+
+
+def wrong_at(place: Place, settings: JournalSettings, room: int, before: str) -> list[str]:
+    done = worked(place.path, Fault(error="ENOSPC"), 6, 40, closing=room % (2 * PAGE) == 0, settings=settings)
+    wrong = list(done.report.bad)
+    if done.refused is not None and done.refused[0] != "disk_full":
+        wrong.append(f"it could not be opened: {done.refused}")
+    possible = done.possible or {before}
+    found = seen(place.path)  # the disk is still full
+    if isinstance(found, Found):
+        if found.state not in possible:
+            wrong.append("on the full disk something else is found")
+    elif found.code != "disk_full":
+        wrong.append(f"on the full disk it cannot be opened: {found}")
+    place.filler.unlink(missing_ok=True)
+    found = seen(place.path)
+    if not isinstance(found, Found):
+        wrong.append(f"with room it cannot be opened: {found}")
+    elif found.state not in possible:
+        wrong.append("with room something else is found")
+    return [f"{room // PAGE} pages: {what}" for what in wrong]
