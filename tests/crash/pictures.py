@@ -31,7 +31,9 @@ class Picture(msgspec.Struct, frozen=True):
     sequence: int
     token: int
     state: str
-    """A hash of everything else."""
+    """A hash of everything else, without the keys."""
+    keys: str
+    """A hash of the idempotency keys in memory. Old ones may have left it."""
 
 
 def state_of(shard: Shard) -> dict[str, Any]:
@@ -52,6 +54,10 @@ def _with_payloads(shard: Shard, part: Staged) -> Staged:
     return msgspec.structs.replace(part, payloads=tuple(payloads))
 
 
+def hash_of(value: object) -> str:
+    return hashlib.sha256(repr(plain(value)).encode()).hexdigest()
+
+
 def plain(value: object) -> object:
     """Equal values in the same words: a list for any sequence, the bare word for that of an enum, dicts in order."""
     kind = type(value)
@@ -70,9 +76,13 @@ def take_pictures(broker: LocalBroker) -> tuple[list[Picture], list[Seen]]:
     for shard in broker.runtime.shards:
         audit(shard)
         state = state_of(shard)
-        digest = hashlib.sha256(repr(plain(state)).encode()).hexdigest()
         last = broker.runtime.journal.last(shard.number)
-        pictures.append(Picture(last, shard.sequence, shard.token, digest))
+        keys = [
+            (name, queue.pop("keys"), queue.pop("requests"))
+            for tenant in state["tenants"].values()
+            for name, queue in tenant["queues"].items()
+        ]
+        pictures.append(Picture(last, shard.sequence, shard.token, hash_of(state), hash_of(keys)))
         jobs += [
             Seen(job["id"], key_of(job["payload"]), State(job["state"]), job["token"], job["lease_until"])
             for job in state["jobs"]

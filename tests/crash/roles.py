@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
+from stoker.journal.sqlite import SqliteJournal
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.testing import FakeClock
@@ -102,11 +103,20 @@ def work(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, seed:
         reply = ask(wire, broker, clock, command)
         if reply is not None:
             workload.learn(command, reply)
+        if workload.chance.random() < 0.1:
+            wake_upkeep(broker)
         if wire.poll():
             break
     wire.recv()
     broker.close()
     wire.send("closed")
+
+
+def wake_upkeep(broker: LocalBroker) -> None:
+    """Let it look now what there is to do: a process that lives for milliseconds would never see it at work."""
+    journal = broker.runtime.journal
+    assert isinstance(journal, SqliteJournal)
+    journal.upkeep_asked.set()
 
 
 def finish(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now: int) -> None:

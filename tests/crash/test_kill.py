@@ -34,18 +34,27 @@ ROUNDS = 12
 CYCLES = 45
 """Twelve rounds of forty-five: more than five hundred deaths."""
 
-SETTINGS = LocalSettings(
-    engine=Settings(retention=Retention(completed_count=20)),
-    shards=SHARDS,
-    journal=JournalSettings(
-        fsync_interval_ms=5,
-        wal_bytes_max=200_000,
-        checkpoint_bytes=400_000,
-        checkpoint_files=8,
-        disk_reserve_bytes=4096,
-    ),
+SMALL = JournalSettings(
+    fsync_interval_ms=5,
+    wal_bytes_max=60_000,
+    checkpoint_records=100,
+    events_bytes_max=100_000,
+    disk_reserve_bytes=4096,
+    checkpoint_process=False,
 )
-"""Small, so that files are finished, saved and let go within a round."""
+"""So that files are finished, saved, rewritten and let go all the time."""
+
+WAYS = [
+    SMALL,
+    msgspec.structs.replace(SMALL, keys_in_memory=2),
+    msgspec.structs.replace(SMALL, checkpoint_process=True, checkpoint_records=2_000),
+]
+"""Rounds take turns: all in one process; with keys that move out of memory; with checkpoints by another process."""
+
+
+def settings_for(seed: int) -> LocalSettings:
+    kept = Retention(completed_count=20)
+    return LocalSettings(engine=Settings(retention=kept), shards=SHARDS, journal=WAYS[seed % len(WAYS)])
 
 
 class Round:
@@ -53,10 +62,11 @@ class Round:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        self.settings = settings_for(seed)
         self.chance = random.Random(seed)
         self.path = str(fresh_directory())
         self.checker = Checker()
-        self.oracle = Oracle(SETTINGS, FakeClock().now_ms())
+        self.oracle = Oracle(self.settings, FakeClock().now_ms())
         self.memory = self.checker.memory()
         self.memory.now = self.oracle.clock.now_ms()
         self._asked: Intent | None = None
@@ -65,14 +75,14 @@ class Round:
         self._work_off()
 
     def _live_and_die(self, cycle: int) -> None:
-        with the_zygote().fork(work, self.path, SETTINGS, f"{self.seed}.{cycle}", self.memory) as child:
+        with the_zygote().fork(work, self.path, self.settings, f"{self.seed}.{cycle}", self.memory) as child:
             for entry in killed_some_time(child, self.chance):
                 self._read(entry, child)
         if self.checker.counts["crashes"]:
             self.memory = self.checker.memory()
 
     def _work_off(self) -> None:
-        with the_zygote().fork(finish, self.path, SETTINGS, self.memory.now) as child:
+        with the_zygote().fork(finish, self.path, self.settings, self.memory.now) as child:
             while isinstance(entry := child.receive(), Entry):
                 self._read(entry, child)
         self.checker.check_drained(*entry)
@@ -120,7 +130,7 @@ def killed_some_time(child: Child, chance: random.Random) -> Iterator[Entry]:
     if way == "opening":
         child.has_spoken(chance.uniform(0, 0.02))
     else:
-        for _ in range(chance.choice([1, 2, 10, 40, 100])):
+        for _ in range(chance.choice([1, 2, 10, 40, 100, 300])):
             yield child.receive()
         if way == "closing":
             child.send("close")

@@ -7,7 +7,8 @@ everything down (`Trace`): what a power cut would leave of that is the matter of
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -82,9 +83,15 @@ class WatchedDisk(Disk):
         self._witness = witness
         self._home = home
 
-    def create(self, path: Path, data: bytes) -> None:
+    @contextmanager
+    def new_file(self, path: Path) -> Iterator[Callable[[bytes], None]]:
         self._witness.happens(Call("create", path.name), lambda call: path.open("wb").close())
-        super().create(path, data)
+        with super().new_file(path) as write:
+            yield write
+
+    def create_empty(self, path: Path, size: int) -> None:
+        create_empty = super().create_empty
+        self._witness.happens(Call("create", path.name), lambda call: create_empty(path, size))
 
     def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
         pwrite = super().pwrite

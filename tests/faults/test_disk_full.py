@@ -25,9 +25,12 @@ from tests.faults.support import SEED, SOAK, fresh_directory, opened, sampled, s
 MIB = 1024 * 1024
 PAGE = 4096
 SIZE = 6 * MIB
-RESERVE = MIB
+RESERVE = MIB // 2
 
-SMALL = msgspec.structs.replace(BUSY, wal_bytes_max=400_000, checkpoint_records=200, disk_reserve_bytes=RESERVE)
+SMALL = msgspec.structs.replace(BUSY, wal_bytes_max=200_000, checkpoint_records=200, disk_reserve_bytes=RESERVE)
+"""Files are finished and checkpoints made all the time."""
+ONE_FILE = msgspec.structs.replace(BUSY, wal_bytes_max=1 << 30, disk_reserve_bytes=RESERVE)
+"""Nothing makes room but whoever removes something."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -96,17 +99,18 @@ def ask(child: Child, *request: object) -> Any:
 
 @each_kind
 def test_jobs_can_be_worked_off_when_the_disk_is_full(small: Small):
-    with small(SIZE) as place:
-        with served(place) as child:
+    with small(SIZE) as place, fresh_directory() as aside:
+        with served(place, ONE_FILE) as child:
             pushed, code = ask(child, "push until refused")
             assert code == "disk_full"
             assert len(pushed) > 100
-            done = ask(child, "work off", 120)
+            done = ask(child, "work off", 30)
             assert set(done) == {"Pull", "Ack", "Fail", "Extend", "Cancel", "Release"}, done
             assert ask(child, "push") == "disk_full", "there is still no room for new ones"
             state = ask(child, "state")
             child.kill()
-        found = opened(place.path)
+        shutil.copytree(place.path, aside)
+        found = opened(aside)
         assert found.state == state
         assert {job for job, *_ in found.jobs} >= set(pushed)
 
@@ -115,15 +119,15 @@ def test_jobs_can_be_worked_off_when_the_disk_is_full(small: Small):
 def test_with_room_again_jobs_are_taken_again(small: Small):
     with small(SIZE) as place, fresh_directory() as aside:
         with served(place) as child:
-            place.fill(2 * MIB)
-            _, code = ask(child, "push until refused")
+            place.fill(3 * MIB)
+            before, code = ask(child, "push until refused")
             assert code == "disk_full"
             place.filler.unlink()
             ask(child, "keep")
             assert ask(child, "push") == "ok"
             pushed, code = ask(child, "push until refused")
             assert code == "disk_full"
-            assert len(pushed) > 100
+            assert len(pushed) > len(before) + 100
             state = ask(child, "state")
             child.kill()
         shutil.copytree(place.path, aside)
@@ -132,16 +136,36 @@ def test_with_room_again_jobs_are_taken_again(small: Small):
 
 @each_kind
 def test_it_is_closed_and_opened_on_a_full_disk(small: Small):
+    """The reserve has room for a file of the log: a restart needs no more."""
     with small(SIZE) as place:
         with served(place) as child:
             ask(child, "push until refused")
-            ask(child, "work off", 30)
+            ask(child, "work off", 10)
             state = ask(child, "state")
             assert ask(child, "close") == "closed"
-        with served(place) as child:
-            assert ask(child, "state") == state
-            assert set(ask(child, "work off", 30)) >= {"Pull", "Ack"}
-            assert ask(child, "push") == "disk_full"
+        for _ in range(3):
+            with served(place) as child:
+                assert ask(child, "state") == state
+                assert set(ask(child, "work off", 10)) >= {"Pull", "Ack"}
+                state = ask(child, "state")
+                child.kill()
+
+
+@each_kind
+def test_a_restart_that_finds_no_room_says_so_and_harms_nothing(small: Small):
+    with small(SIZE) as place, fresh_directory() as aside:
+        with served(place, ONE_FILE) as child:
+            ask(child, "push until refused")
+            ask(child, "work off", 25)
+            state = ask(child, "state")
+            child.kill()
+        for _ in range(2):
+            done = worked(place.path, Fault(error="ENOSPC"), steps=0, room=place.room, settings=ONE_FILE)
+            assert not done.report.bad
+            assert done.refused is None or done.refused[0] == "disk_full"
+            assert done.refused is not None or done.outcomes[0].state == state
+        shutil.copytree(place.path, aside)
+        assert opened(aside).state == state
 
 
 @each_kind

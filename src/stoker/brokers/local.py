@@ -11,6 +11,7 @@ set a flag, or hand the call to another thread.
 """
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import Callable
@@ -205,6 +206,14 @@ class LocalBroker:
     def now(self) -> int:
         return self._now()
 
+    def leave_to_parent(self) -> None:
+        """In a process forked off the owner's: the data directory stays the parent's, and this copy does nothing more."""
+        self._lock = threading.Lock()  # whoever held the old one does not exist here
+        self._closed = "this broker was opened before the process forked: connect again in the child"
+        store, self.store = self.store, None
+        if store is not None:
+            store.directory.forget_lock()
+
     def stop(self, error: Exception) -> None:
         """The journal can promise nothing any more: stop, and say so to everybody."""
         with self._lock:
@@ -335,6 +344,26 @@ def new_shards(settings: LocalSettings) -> list[Shard]:
 
 _shared: dict[str, LocalBroker] = {}
 _shared_lock = threading.Lock()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Whoever forgot to close a broker gets a data directory that was closed in good order all the same."""
+    for broker in list(_shared.values()):
+        while broker.open_again():  # however many users it has
+            broker.close()
+            broker.close()
+
+
+def _forget_all() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for broker in _shared.values():
+        broker.leave_to_parent()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def open_memory(name: str, parameters: dict[str, str], settings: LocalSettings | None) -> LocalBroker:

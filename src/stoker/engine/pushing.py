@@ -203,7 +203,9 @@ def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, 
             continue
         for edge in option.depends_on:
             if edge.item is None and not is_known(shard, edge.id):
-                refused[number] = r.Refusal("unknown_dependency", f"dependency {edge.id}: {why_unknown(shard, edge.id)}")
+                refused[number] = r.Refusal(
+                    "unknown_dependency", f"dependency {edge.id}: {why_unknown(shard, edge.id)}"
+                )
                 break
             if edge.item is not None and (edge.item >= len(options) or edge.item == number):
                 told = f"dependency on item {edge.item}: this push has no other item of that number"

@@ -153,6 +153,9 @@ class Directory:
 
     def close(self) -> None:
         self.mark.close()
+        self.forget_lock()
+
+    def forget_lock(self) -> None:
         os.close(self._lock)
 
 

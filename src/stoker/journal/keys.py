@@ -106,7 +106,9 @@ class KeyStore:
             try:
                 row = self._file.execute(GET, (tenant, queue, kind, key)).fetchone()
             except (apsw.Error, UnicodeDecodeError) as error:
-                raise Damaged(f"the file of old keys is damaged ({error}): restore the directory from a backup") from error
+                raise Damaged(
+                    f"the file of old keys is damaged ({error}): restore the directory from a backup"
+                ) from error
         if row is None or row[1] <= now:
             return None
         self.hits += 1
@@ -268,7 +270,9 @@ def checksum(place: Place, value: bytes, expires_at: int) -> bytes:
 def decoded(place: tuple[str, str, Kind, str], value: bytes, expires_at: int) -> OldKey:
     found, value = value[:4], value[4:]
     if checksum(place, value, expires_at) != found:
-        raise Damaged(f"the stored key {place[3]!r} of queue {place[1]!r} is damaged: restore the directory from a backup")
+        raise Damaged(
+            f"the stored key {place[3]!r} of queue {place[1]!r} is damaged: restore the directory from a backup"
+        )
     if place[2] == "custom_ids":
         return OldKey(*place, expires_at, decode_custom_id(value))
     return OldKey(*place, expires_at, 0, *decode_request(value))

@@ -305,9 +305,7 @@ class SqliteJournal:
 
 
 def lacking(segment: Segment, shard: int, sequence: int) -> Damaged:
-    return Damaged(
-        f"{segment.file.path} lacks record {sequence} of shard {shard}: restore the directory from a backup"
-    )
+    return Damaged(f"{segment.file.path} lacks record {sequence} of shard {shard}: restore the directory from a backup")
 
 
 def end_of(segment: Segment, shard: int) -> int:

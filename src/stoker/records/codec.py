@@ -144,7 +144,7 @@ def _joined(head: Any, payloads: Any) -> Record:
 
 def encode_row(records: Sequence[Record], position: int = 0) -> bytes:
     """All records of one shard in one turn, for the place with this number."""
-    parts: list[bytes] = [b""]
+    parts: list[bytes] = [b""]  # the start goes there when all is known: large parts are copied only once
     for record in records:
         if type(record) in _WITH_BODY:
             split, body = _split(record)
@@ -153,8 +153,11 @@ def encode_row(records: Sequence[Record], position: int = 0) -> bytes:
         else:
             head = _encode(record)
             parts += (_LENGTHS.pack(len(head), 0), head)
-    rest = b"".join(parts)
-    return _START.pack(VERSION, crc32(rest, crc32(position.to_bytes(8, "little")))) + rest
+    checksum = crc32(position.to_bytes(8, "little"))
+    for part in parts:
+        checksum = crc32(part, checksum)
+    parts[0] = _START.pack(VERSION, checksum)
+    return b"".join(parts)
 
 
 class Row:

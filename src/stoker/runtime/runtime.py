@@ -13,7 +13,7 @@ import msgspec
 from stoker.engine import checks, looking
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
-from stoker.journal.contract import Journal, JournalFailed
+from stoker.journal.contract import Journal
 from stoker.journal.story import story
 from stoker.model import commands as c
 from stoker.model import errors

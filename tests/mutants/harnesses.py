@@ -1,0 +1,144 @@
+"""The harnesses that have to notice: each is run as the suite runs it, only shorter.
+
+A harness raises what its tests raise when something is wrong. Those that restart things put the bug into the processes
+that they start, and keep their own truth (an oracle, a list of promises) in this one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from stoker.brokers.local import LocalSettings
+from stoker.engine import messages
+from stoker.engine.shard import Shard
+from stoker.engine.snapshot import dump
+from stoker.journal.sqlite import JournalSettings
+from stoker.model import commands as c
+from stoker.model.options import Options
+from stoker.model.states import State
+from stoker.records import records as rec
+from tests.crash import test_kill
+from tests.crash.restarted import fresh_directory
+from tests.crash.roles import serve_broker
+from tests.crash.zygote import ChildFailed, the_zygote
+from tests.faults import support
+from tests.faults.injecting import Fault
+from tests.faults.test_nth_fault import PAST_SEED, STEPS, WORK_SEED, wrong_with
+from tests.model.test_against_reference import drive
+from tests.mutants import power_loss
+from tests.unit import test_replay, test_saving
+
+Noticed = (AssertionError, pytest.fail.Exception, ChildFailed)
+"""What a harness raises when something is wrong."""
+
+
+class Harness(msgspec.Struct, frozen=True):
+    """A part of the suite that notices bugs."""
+
+    run: Callable[[], object]
+    in_children: bool = False
+    """Whether the bug belongs into the processes that it starts."""
+
+
+def reference() -> None:
+    """The engine beside the naive one, by `drive` of tests/model/test_against_reference.py."""
+    drive(3, 260)
+
+
+def saving() -> None:
+    """A shard that was saved and loaded beside the one that was not: tests/unit/test_saving.py."""
+    test_saving.test_a_loaded_shard_goes_on_as_if_nothing_had_been(1, batching=True)
+
+
+def checkpoints() -> None:
+    """A checkpoint with the records behind it: tests/unit/test_saving.py."""
+    test_saving.test_a_checkpoint_and_the_records_after_it_are_the_live_shard(11)
+
+
+def replay() -> None:
+    """The records alone: tests/unit/test_replay.py."""
+    test_replay.test_a_replay_is_the_live_shard_after_every_step(test_replay.Live())
+
+
+def found_again() -> None:
+    """The script of tests/faults, killed at its end twice; a new process finds what was promised, and finds it again."""
+    with support.fresh_directory() as path:
+        past = support.worked(path, seed=PAST_SEED, steps=STEPS)
+        assert not past.report.bad, past.report.bad
+        done = support.worked(path, seed=WORK_SEED, steps=STEPS)
+        assert not wrong_with(done, path)
+
+
+def nth_fault() -> None:
+    """The sweep of tests/faults/test_nth_fault.py over some writes of SQLite that fail."""
+    wrong = []
+    for number in range(60, 100, 2):
+        with support.fresh_directory() as path:
+            done = support.worked(path, Fault("vfs.write", "IOERR", number), WORK_SEED, STEPS)
+            wrong += wrong_with(done, path)
+    assert not wrong
+
+
+def killed(cycles: int = 8) -> None:
+    """Rounds of tests/crash/test_kill.py: a checker that knows what clients were told, and an oracle in memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_kill, "CYCLES", cycles)
+        found = test_kill.Round(1).checker.found
+    assert not found, dict(found)
+
+
+def power() -> None:
+    """Images of a traced directory after a power cut: tests/crash/images.py."""
+    wrong = power_loss.wrong()
+    assert not wrong, "\n".join(wrong[:20])
+
+
+def set_back() -> None:
+    """The clock on the wall is set back by an hour while nobody runs: tests/crash/roles.py serves both times."""
+    settings = LocalSettings(shards=1, journal=JournalSettings(disk_reserve_bytes=4096))
+    path, now = str(fresh_directory()), 1_700_000_000_000
+    with the_zygote().fork(serve_broker, path, settings, now) as child:
+        job = asked(child, "execute", "t", c.Push("q", b"", Options(lease_ms=1_000))).id
+        asked(child, "execute", "t", c.Pull(["q"]), first=False)
+    with the_zygote().fork(serve_broker, path, settings, now - 3_600_000) as child:
+        assert child.receive() == "open"
+        asked(child, "advance", 1_000, first=False)
+        view = asked(child, "execute", "t", c.GetJob(job), first=False)
+    assert view.state is not State.ACTIVE, "the restart has prolonged a lease by what the clock was set back"
+
+
+def asked(child: Any, verb: str, *arguments: object, first: bool = True) -> Any:
+    if first:
+        assert child.receive() == "open"
+    child.send((verb, *arguments))
+    answer, *_ = child.receive()
+    return answer
+
+
+def redelivered() -> None:
+    """A message is sent again by a shard that died before it noted the arrival, as runtime/outbox.py may do."""
+    shard = Shard(1)
+    shard.execute("t", c.Stage("tx", "s", "q", [b"1", b"2"]), 1)
+    for now in (2, 3):
+        messages.take(shard, 0, 1, "t", rec.PublishStages("tx", ["s"]), now)
+        if now == 2:
+            shard.take_records()
+            before = dump(shard)
+    assert shard.take_records() == [], "a message that had been taken left a trace"
+    assert dump(shard) == before
+
+
+HARNESSES: dict[str, Harness] = {
+    "reference": Harness(reference),
+    "saving": Harness(saving),
+    "checkpoints": Harness(checkpoints),
+    "replay": Harness(replay),
+    "redelivered": Harness(redelivered),
+    "found again": Harness(found_again, in_children=True),
+    "nth fault": Harness(nth_fault, in_children=True),
+    "killed": Harness(killed, in_children=True),
+    "power loss": Harness(power, in_children=True),
+    "set back": Harness(set_back, in_children=True),
+}

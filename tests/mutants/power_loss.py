@@ -1,0 +1,179 @@
+"""A short life of a data directory under a trace, and what power cuts at its weak moments may leave of it.
+
+The moments are those just before each flush, where most hangs in the air, and those of the replies. Every image is
+opened: it must open, hold what was promised at the level fsync, hold a prefix of what was done with no command torn,
+and give out no id that a client was told before.
+"""
+
+import random
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
+from stoker.journal import upkeep
+from stoker.journal.sqlite import JournalSettings
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import StokerError
+from stoker.model.ids import shard_for
+from stoker.testing import FakeClock
+from tests.crash.images import after_power_cut
+from tests.crash.pictures import take_pictures
+from tests.crash.restarted import SHARED_MEMORY
+from tests.crash.watching import Call, Trace, WatchedDisk, WatchedVFS
+from tests.crash.zygote import the_zygote
+from tests.faults.script import QUEUES, SHARDS, TENANT
+
+IMAGES = 3
+"""Of each moment."""
+
+LONG_S = 3600
+VFS = "traced"
+
+SETTINGS = JournalSettings(
+    disk_reserve_bytes=4096,
+    checkpoint_process=False,
+    fsync_interval_ms=LONG_S * 1000,
+    vfs=VFS,
+)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a client was told, and when in the trace."""
+
+    at: int
+    keys: tuple[bytes, ...]
+    """Of the jobs that one command has made."""
+    id: int
+    level: str
+
+
+class Life(msgspec.Struct, frozen=True):
+    calls: list[Call]
+    told: list[Told]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What came of one image."""
+
+    refused: str = ""
+    keys: frozenset[bytes] = frozenset()
+    ids: tuple[int, ...] = ()
+    """Given out now."""
+
+
+def late_transaction(number: int) -> str:
+    """A name that the last shard decides about: the rows of all others stand before its own."""
+    names = (f"t{number}-{attempt}" for attempt in range(1_000))
+    return next(name for name in names if shard_for(TENANT, name, SHARDS) == SHARDS - 1)
+
+
+# --- in children -------------------------------------------------------------------------------------
+
+
+def live(wire: "Connection[Any, Any]") -> None:
+    """Work, and close."""
+    upkeep.IDLE_S = upkeep.DEFERRED_S = LONG_S  # nothing happens by itself
+    trace = Trace()
+    vfs = WatchedVFS(VFS, trace)
+    told: list[Told] = []
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as home:
+        path = Path(home) / "data"
+        settings = LocalSettings(shards=SHARDS, journal=SETTINGS)
+        broker = open_sqlite(str(path), {}, settings, FakeClock(), WatchedDisk(trace, path))
+        for number in range(5):
+            told += round_of_work(broker, trace, number)
+        broker.close()
+        told.append(Told(len(trace), (), 0, "closed"))
+    del vfs
+    wire.send(Life(trace.calls, told))
+
+
+def round_of_work(broker: LocalBroker, trace: Trace, number: int) -> list[Told]:
+    told: list[Told] = []
+
+    def push(place: int, level: r.Level) -> None:
+        key = b"%d.%d" % (number, len(told))
+        reply = broker.execute(TENANT, c.Push(QUEUES[place], key + b";" + bytes(300), durability=level))
+        told.append(Told(len(trace), (key,), reply.id, level))
+
+    push(number % 8, "commit")
+    name, keys = late_transaction(number), []
+    for shard in range(SHARDS):
+        keys.append(b"%d.t%d" % (number, shard))
+        broker.execute(TENANT, c.Stage(name, f"s{shard}", QUEUES[shard * 2], [keys[-1] + b";"]))
+    broker.execute(TENANT, c.Publish(name, [f"s{shard}" for shard in range(SHARDS)]))
+    told.append(Told(len(trace), tuple(keys), 0, "commit"))
+    push((number + 3) % 8, "fsync")
+    push((number + 3) % 8, "commit")
+    return told
+
+
+def examine(wire: "Connection[Any, Any]") -> None:
+    """Open image after image; they have nothing in common."""
+    upkeep.IDLE_S = upkeep.DEFERRED_S = LONG_S
+    while (image := wire.recv()) is not None:
+        wire.send(examined(image))
+
+
+def examined(image: dict[str, bytes]) -> Found:
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as home:
+        path = Path(home) / "data"
+        path.mkdir()
+        for name, data in image.items():
+            (path / name).write_bytes(data)
+        settings = LocalSettings(shards=SHARDS, journal=msgspec.structs.replace(SETTINGS, vfs=""))
+        try:
+            broker = open_sqlite(str(path), {}, settings, FakeClock())
+        except StokerError as error:
+            return Found(refused=str(error))
+        _, jobs = take_pictures(broker)
+        ids = [broker.execute(TENANT, c.Push(queue, b"new;")).id for queue in QUEUES]
+        broker.close()
+        return Found(keys=frozenset(job.key for job in jobs), ids=tuple(ids))
+
+
+# --- here --------------------------------------------------------------------------------------------
+
+
+def moments(life: Life) -> list[int]:
+    """Lengths of the trace at which the power fails: before flushes, and when somebody was told something."""
+    flushes = [place for place, call in enumerate(life.calls) if call.verb in ("sync", "sync_directory", "delete")]
+    return sorted({*flushes, *(told.at for told in life.told)})
+
+
+def wrong() -> list[str]:
+    """Everything that must not be so, in all images of one life."""
+    with the_zygote().fork(live) as child:
+        life: Life = child.receive()
+    first = next(place for place, call in enumerate(life.calls) if call.to == "manifest.json") + 2
+    found: list[str] = []
+    with the_zygote().fork(examine) as child:
+        for at in [at for at in moments(life) if at > first]:
+            for number in range(IMAGES):
+                child.send(after_power_cut(life.calls[:at], random.Random(f"{at}.{number}")))
+                found += [f"at {at}, image {number}: {what}" for what in judged(life, at, child.receive())]
+    return found
+
+
+def judged(life: Life, at: int, found: Found) -> list[str]:
+    if found.refused:
+        return [f"refused: {found.refused}"]
+    wrong: list[str] = []
+    before = [told for told in life.told if told.at <= at]
+    safe = max((place for place, told in enumerate(before) if told.level in ("fsync", "closed")), default=-1)
+    there = [all(key in found.keys for key in told.keys) for told in before]
+    for place, told in enumerate(before):
+        if place <= safe and not there[place]:
+            wrong.append(f"lost: {told}")
+        if not there[place] and any(key in found.keys for key in told.keys):
+            wrong.append(f"torn: {told}")
+        if told.id and told.id in found.ids:
+            wrong.append(f"reused: {told}")
+    if sorted(there, reverse=True) != there:
+        wrong.append(f"no prefix: {there}")
+    return wrong
