@@ -76,8 +76,8 @@ class Child:
             raise TimeoutError(f"process {self.pid} says nothing")
         try:
             message = self._connection.recv()
-        except ConnectionResetError:  # it died with something of ours unread
-            raise EOFError from None
+        except (EOFError, ConnectionResetError):  # reset: it died with something of ours unread
+            raise EOFError(f"process {self.pid} has ended with {self.join()}") from None
         if isinstance(message, Failure):
             raise ChildFailed(message.text)
         return message

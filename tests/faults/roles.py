@@ -4,6 +4,7 @@ Each is a process of its own (`tests/crash/zygote.py`), so it may put faults ove
 whatever it has not written.
 """
 
+import asyncio
 import errno
 import fcntl
 import functools
@@ -22,7 +23,8 @@ from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.engine.audit import audit
 from stoker.engine.snapshot import dump
 from stoker.journal import upkeep
-from stoker.journal.sqlite import JournalSettings
+from stoker.journal.disk import Disk
+from stoker.journal.sqlite import JournalSettings, SqliteJournal
 from stoker.journal.upkeep import Upkeep
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -504,3 +506,104 @@ class Server:
             for name in ["Pull", *(type(command).__name__ for command in commands)]:
                 done[name] = done.get(name, 0) + 1
         return done
+
+
+# --- flushing ----------------------------------------------------------------------------------------
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """One push: what came of it, and at which level."""
+
+    id: int
+    level: str
+    code: str = ""
+    message: str = ""
+
+
+class Flushed(msgspec.Struct, frozen=True):
+    """A file has been flushed, when it was so long."""
+
+    name: str
+    size: int
+
+
+def push_and_flush(
+    wire: "Connection[Any, Any]", path: str, fault: Fault, pushes: int, settings: JournalSettings
+) -> None:
+    """Push at all levels, and tell what was flushed how far; rounds of upkeep in between."""
+    worker = Worker(wire, path, fault)
+    tell_flushes(worker)
+    if worker.open(settings) is None:
+        worker.send(Report(dict(worker.injector.calls), worker.injector.fired, worker.bad, 0, ""))
+        wire.recv()
+    levels: tuple[r.Level, ...] = ("memory", "commit", "fsync")
+    for number in range(pushes):
+        push_one(worker, number, levels[number % 3])
+        if number % 5 == 4:
+            worker.keep()
+    for number in (pushes, pushes + 1):  # the first of them may be the one that fails
+        push_one(worker, number, "commit")
+    worker.finish(closing=False)
+    wire.recv()
+
+
+def push_one(worker: Worker, number: int, level: r.Level) -> None:
+    push = c.Push(QUEUES[number % len(QUEUES)], b"%d;" % number + bytes(3_000), durability=level)
+    try:
+        reply = worker.broker.execute(TENANT, push)
+        worker.send(Pushed(reply.id, reply.level))
+    except StokerError as error:
+        worker.send(Pushed(0, "", error.code, str(error)))
+    except Exception as error:
+        worker.bad.append(f"a push raised {error!r}")
+
+
+def wait_together(wire: "Connection[Any, Any]", path: str, fault: Fault) -> None:
+    """Three threads and an event loop wait for the same flush, and it fails."""
+    worker = Worker(wire, path, fault)
+    broker = worker.open(QUIET)
+    assert broker is not None
+    journal, let_go, fsync = broker.runtime.journal, threading.Event(), Disk.fsync
+    assert isinstance(journal, SqliteJournal)
+
+    def held_back(disk: Disk, descriptor: int, path: Path) -> None:
+        let_go.wait(PATIENCE_S)
+        fsync(disk, descriptor, path)
+
+    Disk.fsync = held_back  # type: ignore[method-assign]
+    threads = [threading.Thread(target=push_one, args=(worker, number, "fsync")) for number in range(3)]
+    for thread in threads:
+        thread.start()
+
+    async def push_too() -> None:
+        try:
+            reply = await broker.execute_async(TENANT, c.Push("q", b"", durability="fsync"))
+            worker.send(Pushed(reply.id, reply.level))
+        except StokerError as error:
+            worker.send(Pushed(0, "", error.code, str(error)))
+
+    async def push_then_let_go() -> None:
+        pushing = asyncio.create_task(push_too())
+        while len(journal._waiting) < 4:
+            await asyncio.sleep(0.001)
+        let_go.set()
+        await pushing
+
+    asyncio.run(push_then_let_go())
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    push_one(worker, 9, "fsync")
+    worker.finish(closing=True)
+    wire.recv()
+
+
+def tell_flushes(worker: Worker) -> None:
+    """Beneath the faults: what has been flushed is flushed."""
+    fsync = Disk.fsync
+
+    def telling(disk: Disk, descriptor: int, path: Path) -> None:
+        size = os.fstat(descriptor).st_size
+        fsync(disk, descriptor, path)
+        worker.send(Flushed(path.name, size))
+
+    Disk.fsync = telling  # type: ignore[method-assign]

@@ -118,7 +118,7 @@ def test_jobs_can_be_worked_off_when_the_disk_is_full(small: Small):
 @each_kind
 def test_with_room_again_jobs_are_taken_again(small: Small):
     with small(SIZE) as place, fresh_directory() as aside:
-        with served(place) as child:
+        with served(place, ONE_FILE) as child:
             place.fill(3 * MIB)
             before, code = ask(child, "push until refused")
             assert code == "disk_full"

@@ -16,9 +16,13 @@ from stoker.engine.shard import Shard
 from stoker.engine.snapshot import dump
 from stoker.journal.sqlite import JournalSettings
 from stoker.model import commands as c
+from stoker.model.limits import DEFAULT_LIMITS
 from stoker.model.options import Options
 from stoker.model.states import State
 from stoker.records import records as rec
+from tests import test_invariants
+from tests.conformance import test_groups, test_keys
+from tests.conformance.brokers import DEFAULT_SETTINGS, ContractWorld, Coverage, sqlite_restarted
 from tests.crash import test_kill
 from tests.crash.restarted import fresh_directory
 from tests.crash.roles import serve_broker
@@ -44,7 +48,7 @@ class Harness(msgspec.Struct, frozen=True):
 
 def reference() -> None:
     """The engine beside the naive one, by `drive` of tests/model/test_against_reference.py."""
-    drive(3, 260)
+    drive(5, 260)
 
 
 def saving() -> None:
@@ -57,6 +61,25 @@ def checkpoints() -> None:
     test_saving.test_a_checkpoint_and_the_records_after_it_are_the_live_shard(11)
 
 
+def invariants() -> None:
+    """Random work, and a checker that reads nothing but the events: tests/test_invariants.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_invariants, "STEPS", 400)
+        histories = test_invariants.Run(0).histories.values()
+    broken = [f"{name}: {message}" for history in histories for name, found in history.broken.items() for message in found]
+    assert not broken, broken
+
+
+def restarted() -> None:
+    """Tests of tests/conformance over a broker that forgets whatever it has not written: tests/crash/restarted.py."""
+    for test, case in ((test_groups.test_with_skip_the_group_goes_on, "lease"), (test_keys.test_every_end_frees_the_key, "dead")):
+        world = ContractWorld(sqlite_restarted(DEFAULT_SETTINGS, DEFAULT_LIMITS, 1), Coverage())
+        try:
+            test(world, case)
+        finally:
+            world.close()
+
+
 def replay() -> None:
     """The records alone: tests/unit/test_replay.py."""
     test_replay.test_a_replay_is_the_live_shard_after_every_step(test_replay.Live())
@@ -67,18 +90,16 @@ def found_again() -> None:
     with support.fresh_directory() as path:
         past = support.worked(path, seed=PAST_SEED, steps=STEPS)
         assert not past.report.bad, past.report.bad
-        done = support.worked(path, seed=WORK_SEED, steps=STEPS)
-        assert not wrong_with(done, path)
+        wrong = wrong_with(support.worked(path, seed=WORK_SEED, steps=2 * STEPS), path)
+        assert not wrong, wrong
 
 
 def nth_fault() -> None:
-    """The sweep of tests/faults/test_nth_fault.py over some writes of SQLite that fail."""
-    wrong = []
-    for number in range(60, 100, 2):
+    """A few cases of the sweep of tests/faults/test_nth_fault.py: a turn cannot be written, a flush fails."""
+    for fault in (Fault("log.append", "IOERR", 9), Fault("disk.fsync", "EIO", 12)):
         with support.fresh_directory() as path:
-            done = support.worked(path, Fault("vfs.write", "IOERR", number), WORK_SEED, STEPS)
-            wrong += wrong_with(done, path)
-    assert not wrong
+            wrong = wrong_with(support.worked(path, fault, WORK_SEED, STEPS), path)
+            assert not wrong, wrong
 
 
 def killed(cycles: int = 8) -> None:
@@ -135,7 +156,9 @@ HARNESSES: dict[str, Harness] = {
     "saving": Harness(saving),
     "checkpoints": Harness(checkpoints),
     "replay": Harness(replay),
+    "invariants": Harness(invariants),
     "redelivered": Harness(redelivered),
+    "restarted": Harness(restarted, in_children=True),
     "found again": Harness(found_again, in_children=True),
     "nth fault": Harness(nth_fault, in_children=True),
     "killed": Harness(killed, in_children=True),

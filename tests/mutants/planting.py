@@ -44,8 +44,9 @@ def function_at(where: str) -> FunctionType:
 
 
 def unwrapped(found: Any) -> Any:
-    """The function behind a class method, a static method or a property."""
-    return found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+    """The function behind a class method, a property or a context manager."""
+    found = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+    return getattr(found, "__wrapped__", found)
 
 
 def changed(edit: Edit) -> CodeType:

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
-from stoker.journal import upkeep
 from stoker.journal.sqlite import JournalSettings
+from stoker.journal.upkeep import Upkeep
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import StokerError
 from stoker.model.ids import shard_for
 from stoker.testing import FakeClock
-from tests.crash.images import after_power_cut
+from tests.crash.images import FATES, after_power_cut
 from tests.crash.pictures import take_pictures
 from tests.crash.restarted import SHARED_MEMORY
 from tests.crash.watching import Call, Trace, WatchedDisk, WatchedVFS
@@ -50,6 +50,8 @@ class Told(msgspec.Struct, frozen=True):
     """Of the jobs that one command has made."""
     id: int
     level: str
+    began: int = 0
+    """When it was asked for."""
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -72,12 +74,16 @@ def late_transaction(number: int) -> str:
     return next(name for name in names if shard_for(TENANT, name, SHARDS) == SHARDS - 1)
 
 
+def idle(upkeep: Upkeep) -> None:
+    upkeep._ended.wait()
+
+
 # --- in children -------------------------------------------------------------------------------------
 
 
 def live(wire: "Connection[Any, Any]") -> None:
     """Work, and close."""
-    upkeep.IDLE_S = upkeep.DEFERRED_S = LONG_S  # nothing happens by itself
+    Upkeep._keep = idle  # type: ignore[method-assign]  # nothing happens by itself
     trace = Trace()
     vfs = WatchedVFS(VFS, trace)
     told: list[Told] = []
@@ -106,8 +112,9 @@ def round_of_work(broker: LocalBroker, trace: Trace, number: int) -> list[Told]:
     for shard in range(SHARDS):
         keys.append(b"%d.t%d" % (number, shard))
         broker.execute(TENANT, c.Stage(name, f"s{shard}", QUEUES[shard * 2], [keys[-1] + b";"]))
+    began = len(trace)
     broker.execute(TENANT, c.Publish(name, [f"s{shard}" for shard in range(SHARDS)]))
-    told.append(Told(len(trace), tuple(keys), 0, "commit"))
+    told.append(Told(len(trace), tuple(keys), 0, "commit", began))
     push((number + 3) % 8, "fsync")
     push((number + 3) % 8, "commit")
     return told
@@ -115,7 +122,7 @@ def round_of_work(broker: LocalBroker, trace: Trace, number: int) -> list[Told]:
 
 def examine(wire: "Connection[Any, Any]") -> None:
     """Open image after image; they have nothing in common."""
-    upkeep.IDLE_S = upkeep.DEFERRED_S = LONG_S
+    Upkeep._keep = idle  # type: ignore[method-assign]
     while (image := wire.recv()) is not None:
         wire.send(examined(image))
 
@@ -146,6 +153,18 @@ def moments(life: Life) -> list[int]:
     return sorted({*flushes, *(told.at for told in life.told)})
 
 
+def turns(life: Life) -> list[int]:
+    """Every moment within the commands that made several jobs."""
+    return [at for told in life.told if len(told.keys) > 1 for at in range(told.began, told.at)]
+
+
+class Kind(random.Random):
+    """Nothing that was written is lost: only the process has died."""
+
+    def choice(self, seq: Any) -> Any:
+        return "everything" if seq is FATES else super().choice(seq)
+
+
 def wrong() -> list[str]:
     """Everything that must not be so, in all images of one life."""
     with the_zygote().fork(live) as child:
@@ -153,10 +172,10 @@ def wrong() -> list[str]:
     first = next(place for place, call in enumerate(life.calls) if call.to == "manifest.json") + 2
     found: list[str] = []
     with the_zygote().fork(examine) as child:
-        for at in [at for at in moments(life) if at > first]:
-            for number in range(IMAGES):
-                child.send(after_power_cut(life.calls[:at], random.Random(f"{at}.{number}")))
-                found += [f"at {at}, image {number}: {what}" for what in judged(life, at, child.receive())]
+        cuts = [(at, random.Random(f"{at}.{number}")) for at in moments(life) if at > first for number in range(IMAGES)]
+        for at, chance in [*cuts, *((at, Kind(at)) for at in turns(life))]:
+            child.send(after_power_cut(life.calls[:at], chance))
+            found += [f"cut at {at}: {what}" for what in judged(life, at, child.receive())]
     return found
 
 
@@ -170,10 +189,11 @@ def judged(life: Life, at: int, found: Found) -> list[str]:
     for place, told in enumerate(before):
         if place <= safe and not there[place]:
             wrong.append(f"lost: {told}")
-        if not there[place] and any(key in found.keys for key in told.keys):
-            wrong.append(f"torn: {told}")
         if told.id and told.id in found.ids:
             wrong.append(f"reused: {told}")
+    for told in life.told:
+        if 0 < sum(key in found.keys for key in told.keys) < len(told.keys):
+            wrong.append(f"torn: {told}")
     if sorted(there, reverse=True) != there:
         wrong.append(f"no prefix: {there}")
     return wrong

@@ -23,6 +23,9 @@ SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 PAGE_BYTES = 4096
 
+BEGIN = -1
+"""The position of the row that says what a file follows."""
+
 INSERT = "INSERT INTO log VALUES (?, ?)"
 
 KEEP_WAL = apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE
@@ -42,6 +45,8 @@ class LogFile:
         self._opened = connection
         self._cursor = connection.cursor() if connection is not None else None
         self._wal: int | None = None
+        self._begin: tuple[int, bytes] | None = None
+        """The row that goes in with the first turn."""
         self.wal_bytes = 0
         """How much was added to the write-ahead log, roughly."""
 
@@ -58,6 +63,7 @@ class LogFile:
         file = cls(path, connection)
         file._wal = os.open(file.wal_path, os.O_RDONLY | os.O_CLOEXEC)
         disk.fsync(file._wal, file.wal_path)
+        disk.sync_directory(path.parent)
         return file
 
     @classmethod
@@ -112,13 +118,35 @@ class LogFile:
     def append(self, rows: Sequence[tuple[int, bytes]]) -> None:
         """The rows of a turn, all or none."""
         assert self._cursor is not None
+        if self._begin is not None:
+            rows = [self._begin, *rows]
         if len(rows) == 1:
             self._cursor.execute(INSERT, rows[0])
         else:
             with self._connection:
                 self._cursor.executemany(INSERT, rows)
+        self._begin = None
         for _, data in rows:
             self.wal_bytes += len(data) + PAGE_BYTES + PAGE_BYTES // 2
+
+    def begin(self, last: Sequence[int]) -> None:
+        """Its first turn follows these sequence numbers, one for each shard: with it, that is written down.
+
+        Files are flushed one by one. Should the power fail in between, the end of the one before may be lost and this
+        one not; whoever reads it then must be able to tell.
+        """
+        self._begin = (BEGIN, b"".join(sequence.to_bytes(8, "little") for sequence in last))
+
+    def began_at(self) -> list[int] | None:
+        """What its first turn followed; None if it has none."""
+        try:
+            found = self._execute("SELECT data FROM log WHERE position = ?", (BEGIN,)).fetchall()
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise self._damaged("its beginning", error) from error
+        if not found:
+            return None
+        data = found[0][0]
+        return [int.from_bytes(data[place : place + 8], "little") for place in range(0, len(data), 8)]
 
     def seal(self, sync: bool = True) -> None:
         """Move everything out of the write-ahead log, with every flush on the way. May be repeated."""

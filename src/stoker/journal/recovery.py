@@ -120,16 +120,24 @@ def open_files(directory: Directory, vfs: str) -> list[Segment]:
             else:
                 segments.append(Segment(log, LogFile.sealed(path, vfs)))
         reached = [0] * len(shards)
+        lost: list[Segment] = []
         for segment in segments:
             if segment.log.state != "open":
                 reached = segment.log.last
                 _check_size(segment)
                 continue
+            begin = segment.file.began_at()
+            if begin is not None and any(end < start for end, start in zip(reached, begin, strict=True)):
+                lost = segments[segments.index(segment) :]
+                break
             reached = [max(reached[shard], segment.file.last(shard)) for shard in shards]
         for shard, flushed in enumerate(directory.mark.reached):
             if reached[shard] < flushed:
                 path = segments[-1].file.path if segments else directory.path
                 raise _short(path, shard, reached[shard], flushed)
+        for segment in lost:  # the power failed before the end of the file before was flushed: nobody was promised these
+            segment.file.close()
+            segments.remove(segment)
     except BaseException:
         for segment in segments:
             segment.file.close()
@@ -173,6 +181,7 @@ def open_journal(
             epoch=directory.manifest.epoch + 1, clean=False, number=number, logs=[segment.log for segment in segments]
         )
         directory.remove_leftovers()
+        segments[-1].file.begin(found.last)
         journal = SqliteJournal(directory, segments, list(found.last), settings)
         at = max(now, found.at)
         journal.append(

@@ -27,6 +27,9 @@ from stoker.records.records import Record
 MIB = 1024 * 1024
 DAY_MS = 86_400_000
 
+NEAR_BYTES = 128 * MIB
+"""With less room than this, it is looked at after each turn."""
+
 
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a data directory is kept."""
@@ -158,9 +161,18 @@ class SqliteJournal:
             self.fail(error)
             raise JournalFailed(f"{self._file.path} could not be written: {error}") from error
         self.room -= self._file.wal_bytes - before
+        if self.room < NEAR_BYTES and not self.is_full:
+            self._look_at_room()
         if self.room < 0 and not self.is_full:
             self.is_full = True
             self.upkeep_asked.set()
+
+    def _look_at_room(self) -> None:
+        """Near the end of the disk an estimate will not do: a page that is split takes more than its row."""
+        try:
+            self.room = self.directory.disk.free_bytes(self.directory.path) - self.settings.disk_reserve_bytes
+        except OSError:
+            self.upkeep_asked.set()  # which will say more
 
     def _write_with_reserve(self, rows: list[tuple[int, bytes]]) -> None:
         """The disk is full. What was decided has happened: the room that was kept is for this."""
@@ -181,6 +193,7 @@ class SqliteJournal:
             full.log = msgspec.structs.replace(full.log, last=list(self.written), ended_at=self.written_at)
             self.segments = [*self.segments, segment]
             self._file, self.next_file = segment.file, None
+            self._file.begin(self.written)
         self.upkeep_asked.set()
 
     # --- flushing --------------------------------------------------------------------------------

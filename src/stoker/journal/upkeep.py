@@ -75,6 +75,10 @@ class Upkeep:
         ]
 
     def start(self) -> None:
+        try:
+            self.watch_room()  # before anybody asks for any
+        except OSError:
+            self._journal.is_full = True  # the first round will say more
         for thread in self._threads:
             thread.start()
 

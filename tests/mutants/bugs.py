@@ -1,0 +1,270 @@
+"""The bugs, each with the harness that has to notice it and the words in which it does."""
+
+import msgspec
+
+from tests.mutants.planting import Edit
+
+
+class Bug(msgspec.Struct, frozen=True):
+    """A small change that must not go unnoticed."""
+
+    name: str
+    harness: str
+    edits: tuple[Edit, ...]
+    words: str
+    """A pattern that the complaint must match: noticed for another reason is not noticed."""
+
+
+BUGS = [
+    # --- durability ----------------------------------------------------------------------------------
+    Bug(
+        "reply before commit",
+        "killed",
+        (Edit("journal.sqlite:SqliteJournal.append", "if defer:", "if True:"),),
+        "lost|nothing and not|after",
+    ),
+    Bug(
+        "fsync reply without flush",
+        "power loss",
+        (Edit("journal.sqlite:SqliteJournal.when_flushed", "if self._flushed >= ticket and", "if"),),
+        "lost: ",
+    ),
+    Bug(
+        "durable mark before the flush",
+        "power loss",
+        (
+            Edit(
+                "journal.sqlite:SqliteJournal.flush",
+                """for file in unsealed:
+                self.directory.disk.fsync(file.wal, file.wal_path)
+            self.directory.mark.set(reached)""",
+                """self.directory.mark.set(reached)
+            for file in unsealed:
+                self.directory.disk.fsync(file.wal, file.wal_path)""",
+            ),
+        ),
+        "refused: .*had been flushed to disk",
+    ),
+    Bug(
+        "turn torn across shards",
+        "power loss",
+        (
+            Edit(
+                "journal.logfile:LogFile.append",
+                """with self._connection:
+            self._cursor.executemany(INSERT, rows)""",
+                """for row in rows:
+            self._cursor.execute(INSERT, row)""",
+            ),
+        ),
+        "torn: ",
+    ),
+    Bug(
+        "ids given again after a power cut",
+        "power loss",
+        (Edit("journal.recovery:_opened", "gap = 0 if clean else GAP", "gap = 0"),),
+        "reused: ",
+    ),
+    Bug(
+        "closing moves the log unflushed",
+        "power loss",
+        (Edit("journal.logfile:LogFile.create", "connection.config(KEEP_WAL, True)", "pass"),),
+        "lost: .*|refused: ",
+    ),
+    Bug(
+        "manifest moved into place unflushed",
+        "power loss",
+        (Edit("journal.disk:Disk.new_file", "self.fsync(descriptor, path)", "pass"),),
+        "refused: .*manifest",
+    ),
+    # --- recovery ------------------------------------------------------------------------------------
+    Bug(
+        "checkpoint without position",
+        "found again",
+        (Edit("engine.loading:_Loading.__init__", "self.position = head.position", "self.position = 0"),),
+        "",
+    ),
+    Bug(
+        "row applied twice",
+        "found again",
+        (Edit("journal.recovery:replay_tail", "apply_again(shard, records)", "apply_again(shard, records * 2)"),),
+        "",
+    ),
+    Bug(
+        "file dropped that something live refers to",
+        "found again",
+        (Edit("engine.saving:references", "yield from _records_of(batch.payloads)", "pass"),),
+        "",
+    ),
+    Bug(
+        "deferred rows forgotten when they are written",
+        "found again",
+        (Edit("journal.sqlite:SqliteJournal.append", "rows = self._deferred + rows", "pass"),),
+        "",
+    ),
+    Bug(
+        "deferred rows forgotten at rotation",
+        "found again",
+        (
+            Edit(
+                "journal.sqlite:SqliteJournal.append",
+                "self.written[:] = last",
+                "self.written[:] = [last[n] if n in dict(turn) else self.written[n] for n in range(len(last))]",
+            ),
+        ),
+        "",
+    ),
+    Bug(
+        "lease by the clock on the wall",
+        "found again",
+        (
+            Edit(
+                "engine.apply_delivery:_start_job",
+                "at, lease_ms = record.at,",
+                "at, lease_ms = __import__('time').time_ns() // 1_000_000,",
+            ),
+        ),
+        "",
+    ),
+    Bug(
+        "wall time instead of journaled time after a restart",
+        "set back",
+        (Edit("brokers.local:open_sqlite", "if behind > 0:", "if False:"),),
+        "prolonged a lease",
+    ),
+    Bug(
+        "stored batch read from the wrong place",
+        "killed",
+        (
+            Edit(
+                "runtime.loading:_filled_run",
+                "journal.payloads(shard, payloads.sequence)[payloads.places()]",
+                "journal.payloads(shard, payloads.sequence)[: payloads.count]",
+            ),
+        ),
+        "",
+    ),
+    Bug(
+        "timer not armed again after load",
+        "saving",
+        (Edit("engine.loading:_Loading.place", "self.arm(detail.fires_at, kinds.LEASE, job)", "pass"),),
+        "",
+    ),
+    # --- transactions --------------------------------------------------------------------------------
+    Bug(
+        "message taken twice",
+        "redelivered",
+        (Edit("engine.messages:take", "if number <= shard.taken.get(sender, 0):", "if False:"),),
+        "left a trace",
+    ),
+    Bug(
+        "stage published twice after a restart",
+        "found again",
+        (
+            Edit(
+                "engine.shard:apply_again",
+                "APPLY[type(record)](shard, record)",
+                "type(record) is rec.TransactionEnded or APPLY[type(record)](shard, record)",
+            ),
+        ),
+        "",
+    ),
+    # --- rules of the engine -------------------------------------------------------------------------
+    Bug(
+        "token not compared",
+        "reference",
+        (Edit("engine.finishing:_held_one", "if token is not None and token != lease.token:", "if False:"),),
+        "",
+    ),
+    Bug(
+        "retry keeps the old token",
+        "reference",
+        (
+            Edit("engine.moves:leave_active", "detail.token = 0", "pass"),
+            Edit(
+                "engine.apply_delivery:_start_job",
+                "detail.token = record.token",
+                "detail.token = detail.token or record.token",
+            ),
+        ),
+        "",
+    ),
+    Bug(
+        "attempts not counted at delivery",
+        "reference",
+        (Edit("engine.apply_delivery:_start_job", "detail.attempts += 1", "pass"),),
+        "",
+    ),
+    Bug(
+        "counter missed on cancel",
+        "reference",
+        (Edit("engine.apply_pending:ended", "queue.count(old, -1)", "pass"),),
+        "",
+    ),
+    Bug(
+        "group not freed when a lease ends",
+        "restarted",
+        (
+            Edit(
+                "engine.apply_delivery:retrying",
+                'hold=queue.group_on_retry == "hold"',
+                'hold=queue.group_on_retry == "hold" or record.reason == Reason.STALLED',
+            ),
+        ),
+        "",
+    ),
+    Bug(
+        "unique key released at the start",
+        "invariants",
+        (
+            Edit(
+                "engine.apply_delivery:_start_job",
+                "job.state = ACTIVE",
+                "job.state = ACTIVE; job.queue.unique_keys.pop(options.unique_key, None)",
+            ),
+        ),
+        "",
+    ),
+    Bug(
+        "tenant not compared",
+        "reference",
+        (
+            Edit(
+                "engine.finishing:_held_one",
+                "if part is None or part.queue.tenant.name != tenant:",
+                "if part is None:",
+            ),
+        ),
+        "",
+    ),
+    Bug(
+        "rate limit off by one",
+        "reference",
+        (Edit("engine.bucket:Bucket.available", "// self.limit.per_ms", "// self.limit.per_ms + 1"),),
+        "",
+    ),
+    Bug(
+        "lease ends a millisecond late",
+        "reference",
+        (Edit("engine.apply_delivery:_start_job", "fires = at + lease_ms if", "fires = at + lease_ms + 1 if"),),
+        "",
+    ),
+    Bug(
+        "quick way forgets a counter",
+        "replay",
+        (Edit("engine.quick:pull", "queue.totals[T_STARTED] += 1", "pass"),),
+        "",
+    ),
+    Bug(
+        "pause forgotten by a checkpoint",
+        "checkpoints",
+        (Edit("engine.loading:_Loading.queue", "saved.known, saved.paused, saved", "saved.known, False, saved"),),
+        "",
+    ),
+    Bug(
+        "going on after a write that failed",
+        "nth fault",
+        (Edit("journal.sqlite:SqliteJournal._write", "self.fail(error)", "return"),),
+        "",
+    ),
+]
