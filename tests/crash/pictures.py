@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -15,6 +16,7 @@ from stoker.brokers.local import LocalBroker
 from stoker.engine.audit import audit
 from stoker.engine.shard import Shard
 from stoker.engine.snapshot import dump
+from stoker.model.options import DeadLetterPolicy, Options
 from stoker.model.states import State
 from stoker.records.records import Staged
 from stoker.records.stored import StoredRun
@@ -58,16 +60,29 @@ def hash_of(value: object) -> str:
     return hashlib.sha256(repr(plain(value)).encode()).hexdigest()
 
 
-def plain(value: object) -> object:
+def plain(value: Any) -> object:
     """Equal values in the same words: a list for any sequence, the bare word for that of an enum, dicts in order."""
     kind = type(value)
-    if isinstance(value, Mapping):
-        return sorted((name, plain(content)) for name, content in value.items())
+    if kind in SIMPLE:
+        return value
+    if kind is bytes:
+        return value if len(value) < BYTES_SHOWN else (len(value), crc32(value))
+    if kind in FROZEN:
+        return repr(value)
     if kind is list or kind is tuple or kind is range:
-        return [plain(content) for content in value]  # type: ignore[attr-defined]
+        return list(map(plain, value))
+    if isinstance(value, Mapping):
+        return [(name, plain(value[name])) for name in sorted(value)]
     if isinstance(value, msgspec.Struct):
         return [plain(getattr(value, name)) for name in value.__struct_fields__]
-    return value.value if isinstance(value, Enum) else value
+    assert isinstance(value, Enum)
+    return value.value
+
+
+SIMPLE = frozenset((int, str, bool, float, type(None)))
+FROZEN = frozenset((Options, DeadLetterPolicy))
+"""These have one way to be written."""
+BYTES_SHOWN = 64
 
 
 def take_pictures(broker: LocalBroker) -> tuple[list[Picture], list[Seen]]:

@@ -6,19 +6,24 @@ Each role gets its end of the connection first; what else it gets is small and p
 import asyncio
 import copyreg
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import apsw
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
+from stoker.journal import upkeep
 from stoker.journal.sqlite import SqliteJournal
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.testing import FakeClock
 from tests.crash.history import Intent, Recovered, Refused, Reply
 from tests.crash.pictures import state_of, take_pictures
+from tests.crash.watching import WatchedDisk, WatchedVFS, Witness
 from tests.crash.workload import QUEUES, TENANT, Memory, Work
 
 STEPS = 400
@@ -26,6 +31,12 @@ STEPS = 400
 
 LONG_MS = 3_600_000
 """Longer than any lease, delay and backoff of the workload."""
+
+WATCHED = "watched"
+"""The name of the VFS in processes that are watched."""
+
+STEPS_WATCHED = 24
+UPKEEP_EVERY = 8
 
 IDLE_ROUNDS = 3
 """So often nothing was delivered, an hour apart, and nothing ever will be."""
@@ -117,6 +128,69 @@ def wake_upkeep(broker: LocalBroker) -> None:
     journal = broker.runtime.journal
     assert isinstance(journal, SqliteJournal)
     journal.upkeep_asked.set()
+
+
+MakeWitness = Callable[[], Witness]
+
+
+def work_watched(
+    wire: "Connection[Any, Any]",
+    path: str,
+    settings: LocalSettings,
+    seed: str,
+    memory: Memory,
+    make_witness: MakeWitness,
+) -> None:
+    """A short piece of work with everything that a journal does, under somebody's eyes; then close, and say so."""
+    witness = make_witness()
+    with watching(path, settings, memory.now, witness) as (broker, clock):
+        tell_what_is_there(wire, broker, clock)
+        workload = Work(seed, memory)
+        for number in range(STEPS_WATCHED):
+            command = workload.next()
+            clock.advance(workload.now - clock.now_ms())
+            reply = ask(wire, broker, clock, command)
+            if reply is not None:
+                workload.learn(command, reply)
+            if number % UPKEEP_EVERY == UPKEEP_EVERY - 1:
+                work_upkeep(broker)
+        broker.close()
+    wire.send("closed")
+
+
+def recover_watched(
+    wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now: int, make_witness: MakeWitness
+) -> None:
+    """Open and close under somebody's eyes."""
+    with watching(path, settings, now, make_witness()) as (broker, _):
+        broker.advance()
+        broker.close()
+    wire.send("closed")
+
+
+@contextmanager
+def watching(path: str, settings: LocalSettings, now: int, witness: Witness) -> Iterator[tuple[LocalBroker, FakeClock]]:
+    """A broker that changes no file unseen."""
+    upkeep.KEYS_EVERY_MS = 1  # old keys move at every round
+    vfs = WatchedVFS(WATCHED, witness)
+    clock = FakeClock(now)
+    yield open_sqlite(path, {}, settings, clock, WatchedDisk(witness, Path(path))), clock
+    vfs.unregister()
+
+
+def recover(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now: int) -> None:
+    """Open, tell what is there, and close."""
+    broker, clock = open_at(path, settings, now)
+    tell_what_is_there(wire, broker, clock)
+    broker.close()
+
+
+def work_upkeep(broker: LocalBroker) -> None:
+    """A round of it, here and now: the file is finished, and everything that is due is done."""
+    assert broker.store is not None
+    assert broker.store.upkeep is not None
+    with broker.store.upkeep.work_lock:
+        broker.store.upkeep.work()
 
 
 def finish(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now: int) -> None:

@@ -7,12 +7,11 @@ answered.
 """
 
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from itertools import islice
-from typing import Any
 
 import msgspec
 import pytest
@@ -21,10 +20,8 @@ from stoker.brokers.local import LocalSettings
 from stoker.journal.sqlite import JournalSettings
 from stoker.model.options import Retention, Settings
 from stoker.testing import FakeClock
-from tests.crash.checker import Checker
-from tests.crash.history import Entry, Intent, Recovered, Reply
-from tests.crash.oracle import Oracle
-from tests.crash.pictures import differences, plain
+from tests.crash.following import Following
+from tests.crash.history import Entry
 from tests.crash.restarted import fresh_directory
 from tests.crash.roles import finish, work
 from tests.crash.workload import SHARDS
@@ -61,67 +58,30 @@ class Round:
     """One data directory, through many deaths."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
         self.settings = settings_for(seed)
         self.chance = random.Random(seed)
-        self.path = str(fresh_directory())
-        self.checker = Checker()
-        self.oracle = Oracle(self.settings, FakeClock().now_ms())
-        self.memory = self.checker.memory()
-        self.memory.now = self.oracle.clock.now_ms()
-        self._asked: Intent | None = None
+        self.path = fresh_directory()
+        self.following = Following(self.settings, f"seed {seed}")
+        self.checker = self.following.checker
+        self.now = FakeClock().now_ms()
         for cycle in range(CYCLES):
-            self._live_and_die(cycle)
+            self._live_and_die(f"{seed}.{cycle}")
         self._work_off()
+        shutil.rmtree(self.path)
 
-    def _live_and_die(self, cycle: int) -> None:
-        with the_zygote().fork(work, self.path, self.settings, f"{self.seed}.{cycle}", self.memory) as child:
+    def _live_and_die(self, name: str) -> None:
+        memory = self.checker.memory()
+        self.now = memory.now = max(self.now, memory.now)
+        with the_zygote().fork(work, str(self.path), self.settings, name, memory) as child:
             for entry in killed_some_time(child, self.chance):
-                self._read(entry, child)
-        if self.checker.counts["crashes"]:
-            self.memory = self.checker.memory()
+                self.following.read(entry, child)
 
     def _work_off(self) -> None:
-        with the_zygote().fork(finish, self.path, self.settings, self.memory.now) as child:
+        now = max(self.now, self.checker.memory().now)
+        with the_zygote().fork(finish, str(self.path), self.settings, now) as child:
             while isinstance(entry := child.receive(), Entry):
-                self._read(entry, child)
+                self.following.read(entry, child)
         self.checker.check_drained(*entry)
-
-    def _read(self, entry: Entry, child: Child) -> None:
-        if isinstance(entry, Recovered):
-            self._compare(entry, child)
-            child.send("go on")
-        elif isinstance(entry, Intent):
-            self._asked = entry
-        elif self._asked is not None:
-            expected = self.oracle.carry_out(self._asked.at, self._asked.command)
-            said = entry.reply if isinstance(entry, Reply) else entry.code
-            assert without_level(said) == without_level(expected), f"seed {self.seed}: {self._asked}"
-            self._asked = None
-        self.checker.read(entry)
-
-    def _compare(self, entry: Recovered, child: Child) -> None:
-        """Nothing was lost, with or without the command that was never answered."""
-        oracle, asked, self._asked = self.oracle, self._asked, None
-        oracle.advance(entry.at)
-        if not oracle.agrees(entry.pictures):
-            states = [oracle.states()]
-            if asked is not None:
-                oracle.carry_out(asked.at, asked.command)
-                states.append(oracle.states())
-            if not oracle.agrees(entry.pictures):
-                child.send("what exactly?")
-                found = child.receive()
-                what = "\nor\n".join("\n".join(islice(differences(found, own), 20)) for own in states)
-                pytest.fail(f"seed {self.seed}, crash {self.checker.counts['crashes']}: after {asked}\n{what}")
-        oracle.follow(entry.pictures)
-
-
-def without_level(reply: Any) -> object:
-    """Memory promises less than a disk, and nothing else is different."""
-    if "level" in getattr(reply, "__struct_fields__", ()):
-        reply = msgspec.structs.replace(reply, level="memory")
-    return plain(reply)
 
 
 def killed_some_time(child: Child, chance: random.Random) -> Iterator[Entry]:

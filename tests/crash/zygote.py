@@ -76,7 +76,7 @@ class Child:
             raise TimeoutError(f"process {self.pid} says nothing")
         try:
             message = self._connection.recv()
-        except (EOFError, ConnectionResetError):  # reset: it died with something of ours unread
+        except (EOFError, OSError):  # it died with something of ours unread, or in the middle of a message
             raise EOFError(f"process {self.pid} has ended with {self.join()}") from None
         if isinstance(message, Failure):
             raise ChildFailed(message.text)

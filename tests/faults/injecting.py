@@ -227,9 +227,12 @@ class Quota:
                     raise OSError(errno.ENOSPC, "no room")
                 create_empty(disk, path, size)
 
-        disk.pwrite = watched_pwrite  # type: ignore[method-assign]
-        disk.create_empty = watched_create_empty  # type: ignore[method-assign]
-        disk.free_bytes = lambda disk, path: max(0, quota.free())  # type: ignore[method-assign]
+        for name, method in (
+            ("pwrite", watched_pwrite),
+            ("create_empty", watched_create_empty),
+            ("free_bytes", lambda disk, path: max(0, quota.free())),
+        ):
+            setattr(disk, name, method)
         self._vfs = QuotaVFS(self)
 
     def free(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stoker.journal.sqlite import JournalSettings
-from tests.crash.zygote import ChildFailed, the_zygote
+from tests.crash.zygote import the_zygote
 from tests.faults.injecting import Fault
 from tests.faults.roles import BUSY, Found, Outcome, Report, Unopened, look, work
 from tests.faults.script import START_MS
@@ -24,6 +24,8 @@ SEED = int(os.environ.get("STOKER_SEED", "20"))
 """Of whatever is chosen by chance; printed where something fails."""
 
 SHARED_MEMORY = Path("/dev/shm")
+
+NO_FAULT = Fault()
 
 
 @contextmanager
@@ -69,7 +71,7 @@ class Worked(msgspec.Struct, frozen=True):
 
 def worked(
     path: Path,
-    fault: Fault = Fault(),
+    fault: Fault = NO_FAULT,
     seed: int = 1,
     steps: int = 40,
     closing: bool = False,
@@ -106,16 +108,3 @@ def opened(path: Path, now_ms: int = START_MS) -> Found:
     found = seen(path, now_ms)
     assert isinstance(found, Found), found
     return found
-
-
-__all__ = [
-    "SEED",
-    "SOAK",
-    "ChildFailed",
-    "Worked",
-    "fresh_directory",
-    "opened",
-    "sampled",
-    "seen",
-    "worked",
-]

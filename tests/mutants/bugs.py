@@ -21,7 +21,7 @@ BUGS = [
         "reply before commit",
         "killed",
         (Edit("journal.sqlite:SqliteJournal.append", "if defer:", "if True:"),),
-        "lost|nothing and not|after",
+        "seed 1, crash [0-9]+: after|'lost': ",
     ),
     Bug(
         "fsync reply without flush",
@@ -77,30 +77,54 @@ BUGS = [
         (Edit("journal.disk:Disk.new_file", "self.fsync(descriptor, path)", "pass"),),
         "refused: .*manifest",
     ),
+    Bug(
+        "new log file not flushed",
+        "power loss",
+        (Edit("journal.logfile:LogFile.create", "disk.fsync(file._wal, file.wal_path)", "pass"),),
+        "refused: ",
+    ),
+    Bug(
+        "name of a new log file not flushed",
+        "power loss",
+        (Edit("journal.logfile:LogFile.create", "disk.sync_directory(path.parent)", "pass"),),
+        "refused: ",
+    ),
+    Bug(
+        "log file does not say what it follows",
+        "power loss",
+        (Edit("journal.sqlite:SqliteJournal.go_on", "self._file.begin(self.written)", "pass"),),
+        "refused: .*lacks the records",
+    ),
+    Bug(
+        "log file sealed without a flush",
+        "power loss",
+        (Edit("journal.logfile:LogFile.seal", "2 if sync else 0", "0"),),
+        "refused: ",
+    ),
     # --- recovery ------------------------------------------------------------------------------------
     Bug(
         "checkpoint without position",
         "found again",
         (Edit("engine.loading:_Loading.__init__", "self.position = head.position", "self.position = 0"),),
-        "",
+        "lacks the records 1 to",
     ),
     Bug(
         "row applied twice",
         "found again",
         (Edit("journal.recovery:replay_tail", "apply_again(shard, records)", "apply_again(shard, records * 2)"),),
-        "",
+        "counts .*, and there are",
     ),
     Bug(
         "file dropped that something live refers to",
         "found again",
         (Edit("engine.saving:references", "yield from _records_of(batch.payloads)", "pass"),),
-        "",
+        "lacks record",
     ),
     Bug(
         "deferred rows forgotten when they are written",
         "found again",
         (Edit("journal.sqlite:SqliteJournal.append", "rows = self._deferred + rows", "pass"),),
-        "",
+        "lacks the records",
     ),
     Bug(
         "deferred rows forgotten at rotation",
@@ -112,7 +136,7 @@ BUGS = [
                 "self.written[:] = [last[n] if n in dict(turn) else self.written[n] for n in range(len(last))]",
             ),
         ),
-        "",
+        "lacks record",
     ),
     Bug(
         "lease by the clock on the wall",
@@ -120,11 +144,11 @@ BUGS = [
         (
             Edit(
                 "engine.apply_delivery:_start_job",
-                "at, lease_ms = record.at,",
-                "at, lease_ms = __import__('time').time_ns() // 1_000_000,",
+                "fires = at + lease_ms if",
+                "fires = __import__('time').time_ns() // 1_000_000 + lease_ms if",
             ),
         ),
-        "",
+        "none that may be found",
     ),
     Bug(
         "wall time instead of journaled time after a restart",
@@ -142,13 +166,13 @@ BUGS = [
                 "journal.payloads(shard, payloads.sequence)[: payloads.count]",
             ),
         ),
-        "",
+        "seed 1: Intent.*Pull",
     ),
     Bug(
         "timer not armed again after load",
         "saving",
         (Edit("engine.loading:_Loading.place", "self.arm(detail.fires_at, kinds.LEASE, job)", "pass"),),
-        "",
+        "would never expire",
     ),
     # --- transactions --------------------------------------------------------------------------------
     Bug(
@@ -167,14 +191,14 @@ BUGS = [
                 "type(record) is rec.TransactionEnded or APPLY[type(record)](shard, record)",
             ),
         ),
-        "",
+        "none that may be found",
     ),
     # --- rules of the engine -------------------------------------------------------------------------
     Bug(
         "token not compared",
         "reference",
         (Edit("engine.finishing:_held_one", "if token is not None and token != lease.token:", "if False:"),),
-        "",
+        "the reference says 'lost_lease', the engine 'nothing'",
     ),
     Bug(
         "retry keeps the old token",
@@ -187,19 +211,19 @@ BUGS = [
                 "detail.token = detail.token or record.token",
             ),
         ),
-        "",
+        "is not active but has a token",
     ),
     Bug(
         "attempts not counted at delivery",
         "reference",
         (Edit("engine.apply_delivery:_start_job", "detail.attempts += 1", "pass"),),
-        "",
+        "is active without a delivery",
     ),
     Bug(
         "counter missed on cancel",
         "reference",
         (Edit("engine.apply_pending:ended", "queue.count(old, -1)", "pass"),),
-        "",
+        "counters say .*, jobs say",
     ),
     Bug(
         "group not freed when a lease ends",
@@ -211,7 +235,7 @@ BUGS = [
                 'hold=queue.group_on_retry == "hold" or record.reason == Reason.STALLED',
             ),
         ),
-        "",
+        r"assert pulled\(client\) == \[behind\]",
     ),
     Bug(
         "unique key released at the start",
@@ -223,7 +247,7 @@ BUGS = [
                 "job.state = ACTIVE; job.queue.unique_keys.pop(options.unique_key, None)",
             ),
         ),
-        "",
+        "I12: .* hold",
     ),
     Bug(
         "tenant not compared",
@@ -235,36 +259,36 @@ BUGS = [
                 "if part is None:",
             ),
         ),
-        "",
+        "the reference says 'not_found', the engine 'nothing'",
     ),
     Bug(
         "rate limit off by one",
         "reference",
         (Edit("engine.bucket:Bucket.available", "// self.limit.per_ms", "// self.limit.per_ms + 1"),),
-        "",
+        "rate_limited_until",
     ),
     Bug(
         "lease ends a millisecond late",
         "reference",
         (Edit("engine.apply_delivery:_start_job", "fires = at + lease_ms if", "fires = at + lease_ms + 1 if"),),
-        "",
+        "the reference says",
     ),
     Bug(
         "quick way forgets a counter",
         "replay",
         (Edit("engine.quick:pull", "queue.totals[T_STARTED] += 1", "pass"),),
-        "",
+        r"assert dump\(again\) == state",
     ),
     Bug(
         "pause forgotten by a checkpoint",
         "checkpoints",
         (Edit("engine.loading:_Loading.queue", "saved.known, saved.paused, saved", "saved.known, False, saved"),),
-        "",
+        r"assert dump\(made\) == dump\(live\)",
     ),
     Bug(
         "going on after a write that failed",
         "nth fault",
         (Edit("journal.sqlite:SqliteJournal._write", "self.fail(error)", "return"),),
-        "",
+        "lacks the records",
     ),
 ]

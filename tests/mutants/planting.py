@@ -56,7 +56,9 @@ def changed(edit: Edit) -> CodeType:
     times = source.count(edit.old)
     assert times == 1, f"{edit.where} has {edit.old!r} {times} times: the bug cannot be planted any more, plant it anew"
     names = dict(function.__globals__)
-    code = compile(source.replace(edit.old, edit.new), f"<bug in {edit.where}>", "exec", __future__.annotations.compiler_flag)
+    code = compile(
+        source.replace(edit.old, edit.new), f"<bug in {edit.where}>", "exec", __future__.annotations.compiler_flag
+    )
     exec(code, names)
     made = unwrapped(names[function.__name__])
     assert made.__code__.co_freevars == function.__code__.co_freevars, f"{edit.where} uses names around it"
@@ -83,7 +85,7 @@ def planted_here(edits: Edits) -> Iterator[None]:
 
 @contextmanager
 def planted_in_children(edits: Edits) -> Iterator[None]:
-    """In every process that the zygote forks for a while, and not in this one: it holds what they say against the truth."""
+    """In every process that the zygote forks for a while, and not in this one, which knows the truth."""
     fork = Zygote.fork
 
     def fork_with_bug(self: Zygote, role: Role, *arguments: object) -> Child:

@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -76,6 +77,47 @@ class Slot:
         """What the reply has to wait for."""
 
 
+class FlushLine:
+    """Those of one event loop who wait for the disk: one wake-up serves all of them."""
+
+    def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
+        self._journal = journal
+        self._loop = loop
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._asked = False
+
+    async def wait(self, ticket: int) -> None:
+        """Until so many turns are on disk, or never will be."""
+        future = self._loop.create_future()
+        self._waiting.append((ticket, future))
+        if not self._asked:
+            self._ask(ticket)
+        await future
+
+    def _ask(self, ticket: int) -> None:
+        self._asked = True
+        if not self._journal.when_flushed(ticket, self._wake):
+            self._loop.call_soon(self._release)
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._release)
+        except RuntimeError:
+            pass  # the loop was closed: nobody waits any more
+
+    def _release(self) -> None:
+        self._asked = False
+        still: list[tuple[int, asyncio.Future[None]]] = []
+        for ticket, future in self._waiting:
+            if not (self._journal.reached(ticket) or self._journal.has_failed):
+                still.append((ticket, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiting = still
+        if still:
+            self._ask(still[0][0])
+
+
 class LocalBroker:
     """A broker without a network in between."""
 
@@ -94,6 +136,8 @@ class LocalBroker:
         self._keepers: list[Slot] = []
         """The timekeeper and its deputy."""
         self._keeper_until = 0
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, FlushLine] = WeakKeyDictionary()
+        """Who waits for the disk, by event loop."""
         self._users = 1
         if store is None:
             shards = new_shards(settings)
@@ -150,11 +194,13 @@ class LocalBroker:
                 self._abandon(slot)
                 raise
             reply, ticket = self._reply(slot), slot.ticket
-        if ticket:
-            flushed, loop = asyncio.Event(), asyncio.get_running_loop()
-            if self.runtime.journal.when_flushed(ticket, lambda: loop.call_soon_threadsafe(flushed.set)):
-                await flushed.wait()
-                self._check_flushed(ticket)
+        if ticket and not self.runtime.journal.reached(ticket):
+            loop = asyncio.get_running_loop()
+            line = self._lines.get(loop)
+            if line is None:
+                line = self._lines[loop] = FlushLine(self.runtime.journal, loop)
+            await line.wait(ticket)
+            self._check_flushed(ticket)
         return reply  # type: ignore[no-any-return]
 
     def _check_flushed(self, ticket: int) -> None:
@@ -207,7 +253,7 @@ class LocalBroker:
         return self._now()
 
     def leave_to_parent(self) -> None:
-        """In a process forked off the owner's: the data directory stays the parent's, and this copy does nothing more."""
+        """In a process forked off the owner's: the directory stays the parent's, and this copy does nothing more."""
         self._lock = threading.Lock()  # whoever held the old one does not exist here
         self._closed = "this broker was opened before the process forked: connect again in the child"
         store, self.store = self.store, None

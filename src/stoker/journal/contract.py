@@ -44,6 +44,11 @@ class Journal(Protocol):
         """Call `tell` once so many turns are on disk, or once they never will be; false if they are there already."""
         ...
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing more will ever be on disk."""
+        ...
+
     def reached(self, ticket: int) -> bool:
         """Whether so many turns are safely on disk."""
         ...

@@ -11,7 +11,7 @@ from stoker.engine.keys import keys_to_store, store_keys
 from stoker.engine.shard import Shard
 from stoker.journal.directory import Directory
 from stoker.journal.filters import Filters, FilterSettings
-from stoker.journal.keys import KeyStore
+from stoker.journal.keys import KeyStore, verify_file
 from stoker.journal.sqlite import SqliteJournal
 from stoker.model.errors import Damaged
 
@@ -23,8 +23,10 @@ SOON_MS = 60_000
 def check_file(directory: Directory) -> None:
     """Refuse a directory that has lost its keys, before anything in it is changed."""
     file = directory.path / "keys.db"
-    if directory.manifest.keys and not (file.exists() and file.stat().st_size):
-        raise Damaged(f"{file} is missing or empty: restore the directory from a backup")
+    if directory.manifest.keys:
+        if not (file.exists() and file.stat().st_size):
+            raise Damaged(f"{file} is missing or empty: restore the directory from a backup")
+        verify_file(file)
 
 
 class KeyKeeper:

@@ -77,6 +77,7 @@ class KeyStore:
         """When the filling began that gave the filter every key of the file; None before that."""
         self._filling: tuple[int, Place] | None = None
         """When the filling began that is under way, and how far it is."""
+        self._path = path
         self._file = open_file(path, vfs)
         self._keys = self.count()
         """How many there are, or a few more: one that is put again is counted again."""
@@ -106,13 +107,14 @@ class KeyStore:
             try:
                 row = self._file.execute(GET, (tenant, queue, kind, key)).fetchone()
             except (apsw.Error, UnicodeDecodeError) as error:
-                raise Damaged(
-                    f"the file of old keys is damaged ({error}): restore the directory from a backup"
-                ) from error
+                raise Damaged(f"{self._path} is damaged ({error}): restore the directory from a backup") from error
         if row is None or row[1] <= now:
             return None
         self.hits += 1
-        return decoded((tenant, queue, kind, key), *row)
+        try:
+            return decoded((tenant, queue, kind, key), *row)
+        except Damaged as error:
+            raise Damaged(f"{self._path}: {error}") from None
 
     def put_many(self, keys: Iterable[OldKey], now: int) -> list[OldKey]:
         """Store the keys, all or none, and return those that are on disk now.
@@ -234,6 +236,23 @@ def open_file(path: Path | str, vfs: str) -> apsw.Connection:
     except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError) as error:
         raise Damaged(f"{path} cannot be opened ({error}): restore the directory from a backup") from error
     return file
+
+
+def verify_file(path: Path) -> None:
+    """Refuse a file that is not as it was left, without changing it."""
+    try:
+        file = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            found = file.pragma("user_version")
+            fault = "ok" if found > FORMAT else file.pragma("quick_check", 1)
+            if path.stat().st_size % file.pragma("page_size"):
+                fault = "its end is cut off"
+        finally:
+            file.close()
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise Damaged(f"{path} cannot be opened ({error}): restore the directory from a backup") from error
+    if not found or fault != "ok":
+        raise Damaged(f"{path} is damaged ({fault}): restore the directory from a backup")
 
 
 def set_up(file: apsw.Connection, path: Path | str) -> None:

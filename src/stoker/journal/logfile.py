@@ -71,8 +71,8 @@ class LogFile:
         """A file that was written to by a process that is gone: SQLite takes what was committed."""
         if not path.exists():
             raise Damaged(f"{path} is missing: restore the directory from a backup")
-        if not path.stat().st_size:  # SQLite would take it for new, and remove the write-ahead log beside it
-            raise Damaged(f"{path} is empty: restore the directory from a backup")
+        if path.stat().st_size < PAGE_BYTES:  # SQLite would take it for new, and remove the write-ahead log beside it
+            raise Damaged(f"{path} is cut off: restore the directory from a backup")
         try:
             connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs or None)
             connection.config(KEEP_WAL, True)

@@ -53,6 +53,10 @@ class MemoryJournal:
     def when_flushed(self, ticket: int, tell: Callable[[], object]) -> bool:
         return False
 
+    @property
+    def has_failed(self) -> bool:
+        return False
+
     def reached(self, ticket: int) -> bool:
         return True
 

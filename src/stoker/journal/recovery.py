@@ -135,7 +135,9 @@ def open_files(directory: Directory, vfs: str) -> list[Segment]:
             if reached[shard] < flushed:
                 path = segments[-1].file.path if segments else directory.path
                 raise _short(path, shard, reached[shard], flushed)
-        for segment in lost:  # the power failed before the end of the file before was flushed: nobody was promised these
+        for (
+            segment
+        ) in lost:  # the power failed before the end of the file before was flushed: nobody was promised these
             segment.file.close()
             segments.remove(segment)
     except BaseException:

@@ -245,6 +245,10 @@ class SqliteJournal:
             tell()
 
     @property
+    def has_failed(self) -> bool:
+        return self._failure is not None
+
+    @property
     def failure(self) -> Exception | None:
         """Why nothing can be promised any more."""
         return self._failure

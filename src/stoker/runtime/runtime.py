@@ -59,7 +59,8 @@ class Runtime:
             shard.level = self.level
             shard.stored_payloads = self._reader_of(shard.number)
         self.memory = Memory(self.shards, journal, memory_bytes_max)
-        self._plain = self.level == journal.level
+        self._at_once = ("memory",) if journal.level == "memory" else ("commit", "fsync")
+        """Levels of turns that are journaled right away."""
         self._only = self.shards[0] if len(self.shards) == 1 else None
         self._homes: dict[tuple[str, str], Shard] = {}
         """Where queues live, for those asked for lately."""
@@ -77,7 +78,8 @@ class Runtime:
         if kind not in shapes.QUICK or type(tenant) is not str or tenant not in self._tenants:
             return self._execute_checked(tenant, command, now)
         shard = self._only or self._home(tenant, command)
-        if shard is None or not self._plain or (kind in ASKING and command.durability is not None):  # type: ignore[attr-defined]
+        level = (command.durability or self.level) if kind in ASKING else self.level  # type: ignore[attr-defined]
+        if shard is None or level not in self._at_once:
             return self._execute_checked(tenant, command, now)
         if kind in MAKING:
             self._check_room(command)
@@ -91,11 +93,12 @@ class Runtime:
             if self.memory.is_watched:
                 self.memory.after(shard)
             shard.records.clear()
-            if kind is not c.Push and kind is not c.Pull:
-                self._reached = self.level
-                reply = self._told(reply)
+            if level == "fsync":
+                self.ticket = self.journal.ticket()
+            if kind is not c.Pull and kind is not c.Extend and reply.level != level:
+                reply = msgspec.structs.replace(reply, level=level)
         elif self._only is not None or shard.records or shard.effects:
-            self.commit()
+            self.commit(level if kind in ASKING and command.durability else None)  # type: ignore[attr-defined]
             reply = self._told(reply)
         return self._filled(tenant, shard, reply, now) if self.memory.is_stored else reply
 

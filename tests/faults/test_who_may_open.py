@@ -1,0 +1,149 @@
+"""F23, F26: one owner at a time, a later release's directory is left alone, an earlier one's is read."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from stoker.brokers.local import LocalSettings
+from stoker.journal.directory import Directory, Log, manifest_text, read_manifest
+from stoker.journal.disk import Disk
+from stoker.journal.logfile import LogFile, position_of
+from stoker.records.codec import Row
+from stoker.records.records import VERSION
+from tests.crash.roles import serve_broker
+from tests.crash.zygote import the_zygote
+from tests.faults.roles import QUIET, Unopened
+from tests.faults.script import SHARDS, START_MS
+from tests.faults.support import fresh_directory, opened, seen, worked
+from tests.golden.regenerate import FILE
+
+
+def test_a_second_process_is_refused_and_told_who_has_it():
+    with fresh_directory() as path:
+        with the_zygote().fork(serve_broker, str(path), LocalSettings(shards=4, journal=QUIET), START_MS) as owner:
+            assert owner.receive() == "open"
+            before = content(path)
+            for _ in range(3):
+                found = seen(path)
+                assert isinstance(found, Unopened)
+                assert found.code == "in_use"
+                assert f"pid {owner.pid}" in found.message
+            assert content(path) == before, "it has changed nothing"
+            owner.kill()
+        assert opened(path).jobs == [], "nobody has it any more"
+
+
+def content(path: Path) -> dict[str, bytes]:
+    """What holds anything; the lock tells only who asked last."""
+    files = [file for file in sorted(path.iterdir()) if not file.name.endswith("-shm") and file.name != "lock"]
+    return {file.name: data for file in files if (data := file.read_bytes())}
+
+
+def past_of(path: Path) -> str:
+    done = worked(path, seed=4, steps=30)
+    assert not done.report.bad
+    state = done.outcomes[-1].state
+    assert state is not None
+    return state
+
+
+def test_a_directory_of_a_later_format_is_left_as_it_is():
+    with fresh_directory() as path:
+        state = past_of(path)
+        file = path / "manifest.json"
+        text = file.read_bytes()
+        later = json.loads(text) | {"format": 2, "what": "nobody knows yet"}
+        file.write_text(json.dumps(later))
+        before = content(path)
+        found = seen(path)
+        assert isinstance(found, Unopened)
+        assert found.code == "newer_format"
+        assert "later release" in found.message
+        assert content(path) == before
+        file.write_bytes(text)
+        assert opened(path).state == state
+
+
+def test_a_record_of_a_later_version_is_left_as_it_is():
+    with fresh_directory() as path:
+        past_of_one_file(path)
+        log = next(log for log in read_manifest(path / "manifest.json").logs if log.state == "sealed")
+        replace_rows(path / log.name, lambda position, data: bytes([VERSION + 1]) + data[1:])
+        before = content(path)
+        found = seen(path)
+        assert isinstance(found, Unopened)
+        assert found.code == "newer_format", found
+        assert log.name in found.message
+        assert content(path) == before
+
+
+def replace_rows(file: Path, change: Callable[[int, bytes], bytes]) -> None:
+    """The same file with other rows, as long as the one before."""
+    connection = apsw.Connection(str(file))
+    for position, data in list(connection.execute("SELECT position, data FROM log WHERE position >= 0")):
+        connection.execute("UPDATE log SET data = ? WHERE position = ?", (change(position, data), position))
+    connection.close()
+
+
+def test_rows_of_version_1_are_read():
+    """The whole history of a directory, written anew as the first release did it: one record a row, payloads inside."""
+    with fresh_directory() as path, fresh_directory() as older:
+        state = past_of_one_file(path)
+        rows = all_rows(path)
+        directory = Directory(older, SHARDS)
+        name = "log-00000001.db"
+        file = LogFile.create(older / name, Disk())
+        last = [0] * SHARDS
+        for row, shard in rows:
+            for index in range(len(row)):
+                data = b"\x01" + msgspec.msgpack.encode(row.record(index, 1 << 62))
+                file.append([(position_of(shard, row.first + index), data)])
+                last[shard] = row.first + index
+        file.seal()
+        file.close()
+        size = (older / name).stat().st_size
+        sealed = Log(name=name, state="sealed", last=last, ended_at=START_MS, bytes=size)
+        directory.update(number=1, logs=[sealed])
+        directory.close()
+        assert opened(older).state == state
+
+
+def past_of_one_file(path: Path) -> str:
+    """Nothing sealed, saved or moved: the log has everything."""
+    done = worked(path, seed=4, steps=30, settings=msgspec.structs.replace(QUIET, keys_in_memory=10_000))
+    assert not done.report.bad
+    found = opened(path)
+    return found.state
+
+
+def all_rows(path: Path) -> list[tuple[Row, int]]:
+    manifest = read_manifest(path / "manifest.json")
+    rows = []
+    for log in manifest.logs:
+        if log.state == "sealed":
+            file = LogFile.sealed(path / log.name)
+        else:
+            file = LogFile.reopen(path / log.name)
+        for shard in range(SHARDS):
+            rows += [(row, shard) for row in file.rows(shard, 0)]
+        file.close()
+    return rows
+
+
+@pytest.mark.parametrize("name", json.loads(FILE.with_name("records-1.json").read_text())["records"])
+def test_a_row_of_version_1_is_one_record(name: str):
+    data = bytes.fromhex(json.loads(FILE.with_name("records-1.json").read_text())["records"][name]["hex"])
+    row = Row(data, 7)
+    assert len(row) == 1
+    assert type(row.record(0)).__name__ == name
+
+
+def test_the_text_of_the_manifest_is_what_was_read():
+    with fresh_directory() as path:
+        past_of(path)
+        file = path / "manifest.json"
+        assert manifest_text(read_manifest(file)) == file.read_bytes()

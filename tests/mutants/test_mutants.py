@@ -1,0 +1,97 @@
+"""The suite has teeth: bugs are planted into it, and the harness whose business they are must notice each of them.
+
+bug -> harness that notices it
+
+    reply before commit                                 -> killed
+    fsync reply without flush                           -> power loss
+    durable mark before the flush                       -> power loss
+    turn torn across shards                             -> power loss
+    ids given again after a power cut                   -> power loss
+    closing moves the log unflushed                     -> power loss
+    manifest moved into place unflushed                 -> power loss
+    new log file not flushed                            -> power loss
+    name of a new log file not flushed                  -> power loss
+    log file does not say what it follows               -> power loss
+    log file sealed without a flush                     -> power loss
+    checkpoint without position                         -> found again
+    row applied twice                                   -> found again
+    file dropped that something live refers to          -> found again
+    deferred rows forgotten when they are written       -> found again
+    deferred rows forgotten at rotation                 -> found again
+    lease by the clock on the wall                      -> found again
+    wall time instead of journaled time after a restart -> set back
+    stored batch read from the wrong place              -> killed
+    timer not armed again after load                    -> saving
+    message taken twice                                 -> redelivered
+    stage published twice after a restart               -> found again
+    token not compared                                  -> reference
+    retry keeps the old token                           -> reference
+    attempts not counted at delivery                    -> reference
+    counter missed on cancel                            -> reference
+    group not freed when a lease ends                   -> restarted
+    unique key released at the start                    -> invariants
+    tenant not compared                                 -> reference
+    rate limit off by one                               -> reference
+    lease ends a millisecond late                       -> reference
+    quick way forgets a counter                         -> replay
+    pause forgotten by a checkpoint                     -> checkpoints
+    going on after a write that failed                  -> nth fault
+"""
+
+import re
+import traceback
+
+import pytest
+
+from tests.mutants.bugs import BUGS, Bug
+from tests.mutants.harnesses import HARNESSES, Noticed
+from tests.mutants.planting import Edit, function_at, planted_here, planted_in_children
+
+
+def complaint(bug: Bug) -> str:
+    """What its harness says of a bug; nothing if it does not notice."""
+    harness = HARNESSES[bug.harness]
+    planted = planted_in_children if harness.in_children else planted_here
+    try:
+        with planted(bug.edits):
+            harness.run()
+    except Noticed as error:
+        return "".join(traceback.format_exception(error))
+    return ""
+
+
+@pytest.mark.parametrize("name", HARNESSES)
+def test_without_a_bug_a_harness_is_content(name: str):
+    """Otherwise it proves nothing that it complains."""
+    HARNESSES[name].run()
+
+
+@pytest.mark.parametrize("bug", [pytest.param(bug, id=bug.name) for bug in BUGS])
+def test_a_bug_is_noticed(bug: Bug):
+    said = complaint(bug)
+    assert said, f"the bug {bug.name!r} survived the harness {bug.harness!r}"
+    assert re.search(bug.words, said), f"{bug.harness!r} complains of something else than {bug.name!r}:\n{said}"
+
+
+def test_every_harness_has_a_bug_to_notice():
+    assert {bug.harness for bug in BUGS} == HARNESSES.keys()
+
+
+def test_the_table_is_complete():
+    assert __doc__ is not None
+    rows = [line.split(" -> ") for line in __doc__.splitlines() if line.startswith("    ")]
+    assert [[cell.strip() for cell in row] for row in rows] == [[bug.name, bug.harness] for bug in BUGS]
+
+
+def test_a_bug_whose_place_is_gone_cannot_be_planted():
+    edit = Edit("engine.shard:Shard.emit", "no such text", "")
+    with pytest.raises(AssertionError, match="cannot be planted any more"), planted_here([edit]):
+        pass
+
+
+def test_a_bug_is_taken_back():
+    edit = Edit("engine.shard:Shard.emit", "self.records.append(record)", "pass")
+    before = function_at(edit.where).__code__
+    with planted_here([edit]):
+        assert function_at(edit.where).__code__ is not before
+    assert function_at(edit.where).__code__ is before
