@@ -22,8 +22,8 @@ class Content(msgspec.Struct):
     """A file, whatever its name is."""
 
     flushed: bytearray
-    loose: list[tuple[int, Call]] = []
-    """Writes and truncations since then, with their places in the trace."""
+    loose: list[Call] = []
+    """Writes and truncations since then."""
 
 
 class Names(msgspec.Struct):
@@ -31,49 +31,44 @@ class Names(msgspec.Struct):
 
     now: dict[str, Content] = {}
     flushed: dict[str, Content] = {}
-    loose: list[tuple[int, Call, Content]] = []
+    loose: list[tuple[Call, Content]] = []
+    """Names made, moved and removed since then."""
 
 
 def replay(calls: Sequence[Call]) -> Names:
     """The directory after these calls, with all that is not flushed kept apart."""
     names = Names()
-    for place, call in enumerate(calls):
+    for call in calls:
         if call.verb == "sync_directory":
-            names.flushed, names.loose = settle(names, call.covers)
-            continue
-        content = names.now.get(call.name)
-        if content is None or call.verb == "create":
-            if call.verb in ("delete", "sync"):
-                continue
-            content = content or Content(bytearray())
-            if call.name in names.now:  # an old file is cut to nothing
-                content.loose.append((place, Call("truncate", call.name)))
-                continue
-            names.now[call.name] = content
-            names.loose.append((place, Call("create", call.name), content))
-        match call.verb:
-            case "write" | "truncate":
-                content.loose.append((place, call))
-            case "sync":
-                for _, change in [each for each in content.loose if each[0] < call.covers]:
-                    carry_out(content.flushed, change)
-                content.loose = [each for each in content.loose if each[0] >= call.covers]
-            case "delete":
-                del names.now[call.name]
-                names.loose.append((place, call, content))
-            case "rename":
-                del names.now[call.name]
-                names.now[call.to] = content
-                names.loose.append((place, call, content))
+            for loose, content in names.loose:
+                rename(names.flushed, loose, content)
+            names.loose = []
+        elif call.verb in ("delete", "rename"):
+            moved = names.now.get(call.name)
+            if moved is not None:
+                rename(names.now, call, moved)
+                names.loose.append((call, moved))
+        else:
+            change(content_of(names, call), call)
     return names
 
 
-def settle(names: Names, covers: int) -> tuple[dict[str, Content], list[tuple[int, Call, Content]]]:
-    flushed = dict(names.flushed)
-    for place, call, content in names.loose:
-        if place < covers:
-            rename(flushed, call, content)
-    return flushed, [each for each in names.loose if each[0] >= covers]
+def content_of(names: Names, call: Call) -> Content:
+    """The file that a call is about. What is written to and was never made was made out of sight."""
+    content = names.now.get(call.name)
+    if content is None:
+        content = names.now[call.name] = Content(bytearray())
+        names.loose.append((Call("create", call.name), content))
+    return content
+
+
+def change(content: Content, call: Call) -> None:
+    if call.verb == "sync":
+        for loose in content.loose:
+            carry_out(content.flushed, loose)
+        content.loose = []
+    else:
+        content.loose.append(Call("truncate", call.name) if call.verb == "create" else call)
 
 
 def rename(names: dict[str, Content], call: Call, content: Content) -> None:
@@ -105,7 +100,7 @@ def after_power_cut(calls: Sequence[Call], chance: random.Random) -> dict[str, b
     names = replay(calls)
     fate = chance.choice(FATES)
     found = dict(names.flushed)
-    for call, content in kept([(call, content) for _, call, content in names.loose], chance.choice(FATES), chance):
+    for call, content in kept(names.loose, chance.choice(FATES), chance):
         rename(found, call, content)
     contents: dict[int, bytes] = {}
     for content in found.values():
@@ -126,7 +121,7 @@ def kept(changes: list[tuple[Call, Content]], fate: str, chance: random.Random) 
 
 def torn(content: Content, fate: str, chance: random.Random) -> bytes:
     data = bytearray(content.flushed)
-    loose = [call for _, call in content.loose]
+    loose = content.loose
     if fate == "a prefix":
         loose = loose[: chance.randint(0, len(loose))]
     share = chance.choice([0.1, 0.5, 0.9])

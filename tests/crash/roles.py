@@ -14,16 +14,17 @@ from types import MappingProxyType
 from typing import Any
 
 import apsw
+import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
-from stoker.journal import upkeep
+from stoker.journal import recovery, upkeep
 from stoker.journal.sqlite import SqliteJournal
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.testing import FakeClock
 from tests.crash.history import Intent, Recovered, Refused, Reply
 from tests.crash.pictures import state_of, take_pictures
-from tests.crash.watching import WatchedDisk, WatchedVFS, Witness
+from tests.crash.watching import LyingDisk, Trace, WatchedDisk, WatchedVFS, Witness
 from tests.crash.workload import QUEUES, TENANT, Memory, Work
 
 STEPS = 400
@@ -36,6 +37,7 @@ WATCHED = "watched"
 """The name of the VFS in processes that are watched."""
 
 STEPS_WATCHED = 24
+STEPS_TRACED = 60
 UPKEEP_EVERY = 8
 
 IDLE_ROUNDS = 3
@@ -158,6 +160,41 @@ def work_watched(
     wire.send("closed")
 
 
+def work_traced(
+    wire: "Connection[Any, Any]",
+    path: str,
+    settings: LocalSettings,
+    seed: str,
+    memory: Memory,
+    closes: bool,
+    lies: bool = False,
+) -> None:
+    """Work while time stands still, and tell at the end every change that was made to any file.
+
+    Some pushes ask to be on disk before they are answered. Every reply comes with the number of changes before it.
+    """
+    trace = Trace()
+    with watching(path, settings, memory.now, trace, LyingDisk if lies else WatchedDisk) as (broker, clock):
+        tell_what_is_there(wire, broker, clock)
+        workload = Work(seed, memory)
+        for number in range(STEPS_TRACED):
+            command = workload.next()
+            if isinstance(command, (c.Push, c.PushBatch, c.Publish)) and workload.chance.random() < 0.2:
+                command = msgspec.structs.replace(command, durability="fsync")
+            reply = ask(wire, broker, clock, command)
+            wire.send(len(trace.calls))
+            if reply is not None:
+                workload.learn(command, reply)
+            if number % UPKEEP_EVERY == UPKEEP_EVERY - 1:
+                work_upkeep(broker)
+            elif workload.chance.random() < 0.1:
+                broker.runtime.journal.flush()
+        if closes:
+            broker.close()
+        wire.send(trace.freeze())
+        wire.recv()
+
+
 def recover_watched(
     wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now: int, make_witness: MakeWitness
 ) -> None:
@@ -169,12 +206,14 @@ def recover_watched(
 
 
 @contextmanager
-def watching(path: str, settings: LocalSettings, now: int, witness: Witness) -> Iterator[tuple[LocalBroker, FakeClock]]:
+def watching(
+    path: str, settings: LocalSettings, now: int, witness: Witness, disk: type[WatchedDisk] = WatchedDisk
+) -> Iterator[tuple[LocalBroker, FakeClock]]:
     """A broker that changes no file unseen."""
     upkeep.KEYS_EVERY_MS = 1  # old keys move at every round
     vfs = WatchedVFS(WATCHED, witness)
     clock = FakeClock(now)
-    yield open_sqlite(path, {}, settings, clock, WatchedDisk(witness, Path(path))), clock
+    yield open_sqlite(path, {}, settings, clock, disk(witness, Path(path))), clock
     vfs.unregister()
 
 
@@ -183,6 +222,17 @@ def recover(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, no
     broker, clock = open_at(path, settings, now)
     tell_what_is_there(wire, broker, clock)
     broker.close()
+
+
+def recover_and_repeat(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, gap: int) -> None:
+    """Open at the time of the last record, tell what is there, and carry out what is asked then."""
+    recovery.GAP = gap
+    broker, clock = open_at(path, settings, 0)
+    tell_what_is_there(wire, broker, clock)
+    for command in wire.recv():
+        wire.send(broker.execute(TENANT, command))
+    broker.close()
+    wire.send("closed")
 
 
 def work_upkeep(broker: LocalBroker) -> None:

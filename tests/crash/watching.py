@@ -31,8 +31,6 @@ class Call(msgspec.Struct, frozen=True):
     """Of a write; the new size of a truncation."""
     to: str = ""
     """The new name."""
-    covers: int = 0
-    """A flush makes permanent what was in the trace when it began: so many calls."""
 
 
 class Witness:
@@ -72,20 +70,21 @@ class KillPoint(Witness):
 
 
 class Trace(Witness):
-    """Writes everything down, each call after it has returned: what is noted has happened."""
+    """Writes everything down, one call at a time: what is noted has happened, and nothing else has."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self.calls)
-
     def happens(self, call: Call, do: Callable[[Call], object]) -> None:
-        covers = len(self.calls)
-        do(call)
         with self._lock:
-            self.calls.append(msgspec.structs.replace(call, covers=covers))
+            do(call)
+            self.calls.append(call)
+
+    def freeze(self) -> list[Call]:
+        """All calls; whoever makes another one waits for ever."""
+        self._lock.acquire()
+        return self.calls
 
 
 class WatchedDisk(Disk):

@@ -52,7 +52,6 @@ PLACES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "log.reopen": (LogFile, "reopen", ("damaged",)),
     "log.sealed": (LogFile, "sealed", ("damaged", "CANTOPEN")),
     "log.seal": (LogFile, "seal", ("IOERR", "FULL")),
-    "log.row": (LogFile, "row", ("damaged",)),
     "log.rows": (LogFile, "rows", ("damaged",)),
     "mark.set": (Mark, "set", ("EIO", "ENOSPC")),
     "manifest.update": (Directory, "update", ("EIO", "ENOSPC")),

@@ -20,14 +20,14 @@ from stoker.journal.sqlite import JournalSettings
 from tests.crash.zygote import Child, the_zygote
 from tests.faults.injecting import Fault
 from tests.faults.roles import BUSY, Found, serve
-from tests.faults.support import SEED, SOAK, fresh_directory, opened, sampled, seen, worked
+from tests.faults.support import SEED, fresh_directory, opened, sampled, seen, worked
 
 MIB = 1024 * 1024
 PAGE = 4096
 SIZE = 6 * MIB
 RESERVE = MIB // 2
 
-SMALL = msgspec.structs.replace(BUSY, wal_bytes_max=200_000, checkpoint_records=200, disk_reserve_bytes=RESERVE)
+SMALL = msgspec.structs.replace(BUSY, wal_bytes_max=400_000, checkpoint_records=400, disk_reserve_bytes=RESERVE)
 """Files are finished and checkpoints made all the time."""
 ONE_FILE = msgspec.structs.replace(BUSY, wal_bytes_max=1 << 30, disk_reserve_bytes=RESERVE)
 """Nothing makes room but whoever removes something."""
@@ -143,7 +143,7 @@ def test_it_is_closed_and_opened_on_a_full_disk(small: Small):
             ask(child, "work off", 10)
             state = ask(child, "state")
             assert ask(child, "close") == "closed"
-        for _ in range(3):
+        for _ in range(2):
             with served(place) as child:
                 assert ask(child, "state") == state
                 assert set(ask(child, "work off", 10)) >= {"Pull", "Ack"}
@@ -188,7 +188,7 @@ def test_every_kind_of_write_meets_the_end_of_the_disk():
     """So many pages are left when the work begins, and one more, and one more: opening, appending, sealing, the next
     file, the manifest, checkpoints, all of them are the one that finds no room."""
     settings = msgspec.structs.replace(BUSY, disk_reserve_bytes=4 * PAGE)
-    rooms = sampled(list(range(0, 700 * PAGE, PAGE)), 700 if SOAK else 28, SEED)
+    rooms = sampled(list(range(0, 700 * PAGE, PAGE)), 16, SEED)
     refused: list[str] = []
     with mounted(16 * MIB) as place:
         past = worked(place.path, seed=5, steps=30)

@@ -32,6 +32,11 @@ KEEP_WAL = apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE
 """Closing is no time to move rows about: SQLite would do it without a flush, and remove the log that was flushed."""
 
 
+def is_no_room_for_index(error: apsw.Error) -> bool:
+    """SQLite found no room for the index of a write-ahead log, and calls that an I/O error."""
+    return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+
+
 def position_of(shard: int, sequence: int) -> int:
     return shard << SEQUENCE_BITS | sequence
 
@@ -80,6 +85,8 @@ class LogFile:
             connection.pragma("wal_autocheckpoint", 0)
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         except apsw.Error as error:
+            if is_no_room_for_index(error):
+                raise
             raise Damaged(f"{path} cannot be opened ({error}): restore the directory from a backup") from error
         return cls(path, connection)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from stoker.journal.directory import Log
 from stoker.journal.keeping import KeyKeeper
-from stoker.journal.logfile import LogFile
+from stoker.journal.logfile import LogFile, is_no_room_for_index
 from stoker.journal.recovery import log_name
 from stoker.journal.retention import Retention
 from stoker.journal.sqlite import Segment, SqliteJournal
@@ -206,4 +206,6 @@ class Upkeep:
 
 def is_no_room(error: BaseException) -> bool:
     """Whether the disk, or what we may use of it, is full."""
-    return isinstance(error, apsw.FullError) or getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, apsw.Error):
+        return isinstance(error, apsw.FullError) or is_no_room_for_index(error)
+    return getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT)

@@ -78,7 +78,8 @@ class Runtime:
         if kind not in shapes.QUICK or type(tenant) is not str or tenant not in self._tenants:
             return self._execute_checked(tenant, command, now)
         shard = self._only or self._home(tenant, command)
-        level = (command.durability or self.level) if kind in ASKING else self.level  # type: ignore[attr-defined]
+        asked = command.durability if kind in ASKING else None  # type: ignore[attr-defined]
+        level = self.level if asked is None else asked
         if shard is None or level not in self._at_once:
             return self._execute_checked(tenant, command, now)
         if kind in MAKING:
@@ -98,7 +99,7 @@ class Runtime:
             if kind is not c.Pull and kind is not c.Extend and reply.level != level:
                 reply = msgspec.structs.replace(reply, level=level)
         elif self._only is not None or shard.records or shard.effects:
-            self.commit(level if kind in ASKING and command.durability else None)  # type: ignore[attr-defined]
+            self.commit(asked)
             reply = self._told(reply)
         return self._filled(tenant, shard, reply, now) if self.memory.is_stored else reply
 
