@@ -330,5 +330,6 @@ def can_be_repeated(command: c.Command[Any] | None) -> bool:
     if isinstance(command, c.PushBatch) and command.request_key is not None:
         return True
     if isinstance(command, (c.Push, c.PushBatch)):
-        return all(options.custom_id is not None for options in options_of(command).values())
+        each = options_of(command).values()
+        return all(options.custom_id is not None and options.unique_key is None for options in each)
     return False

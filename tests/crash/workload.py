@@ -72,7 +72,7 @@ class Work:
     def next(self) -> c.Command[Any]:
         """Time goes on, and this is to be done."""
         self.now += self.chance.choice([0, 0, 0, 1, 1, 3, 10, 80])
-        if self._unanswered is not None and self.chance.random() < 0.5:
+        if self._unanswered is not None:
             again, self._unanswered = self._unanswered, None
             return again
         if self._plan and self.chance.random() < 0.6:
@@ -127,7 +127,7 @@ class Work:
         }
         if not batch:
             plain |= {
-                "custom_id": key_of(payload).decode() if chance.random() < 0.5 else None,
+                "custom_id": key_of(payload).decode() if chance.random() < 0.7 else None,
                 "unique_key": chance.choice(["a", "b"]) if chance.random() < 0.05 else None,
                 "group_id": chance.choice(["g", "h"]) if chance.random() < 0.2 else None,
             }

@@ -184,9 +184,10 @@ def _fork(control: socket.socket, descriptor: int, role: Role, arguments: Sequen
 def _play(connection: "Connection[Any, Any]", role: Role, arguments: Sequence[object]) -> int:
     try:
         role(connection, *arguments)
-    except (EOFError, BrokenPipeError, ConnectionResetError):  # nobody listens any more
-        return 1
     except BaseException as error:
-        connection.send(Failure(error))
+        try:
+            connection.send(Failure(error))
+        except OSError:  # nobody listens any more
+            pass
         return 1
     return 0

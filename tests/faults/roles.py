@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
@@ -410,7 +411,7 @@ def all_keys(broker: LocalBroker) -> list[str]:
         return []
     try:
         places: list[Any] = list(store._file.execute("SELECT tenant, queue, kind, key FROM keys"))
-    except UnicodeDecodeError:  # nobody will ever ask for that one
+    except (UnicodeDecodeError, apsw.CorruptError):  # whoever asks for that one is told
         return []
     return sorted(repr(store.find(tenant, queue, kind, key, START_MS)) for tenant, queue, kind, key in places)
 

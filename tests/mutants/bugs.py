@@ -25,13 +25,13 @@ BUGS = [
     ),
     Bug(
         "fsync reply without flush",
-        "power loss",
+        "weak moments",
         (Edit("journal.sqlite:SqliteJournal.when_flushed", "if self._flushed >= ticket and", "if"),),
         "lost: ",
     ),
     Bug(
         "durable mark before the flush",
-        "power loss",
+        "weak moments",
         (
             Edit(
                 "journal.sqlite:SqliteJournal.flush",
@@ -47,7 +47,7 @@ BUGS = [
     ),
     Bug(
         "turn torn across shards",
-        "power loss",
+        "weak moments",
         (
             Edit(
                 "journal.logfile:LogFile.append",
@@ -61,45 +61,45 @@ BUGS = [
     ),
     Bug(
         "ids given again after a power cut",
-        "power loss",
+        "weak moments",
         (Edit("journal.recovery:_opened", "gap = 0 if clean else GAP", "gap = 0"),),
         "reused: ",
     ),
     Bug(
         "closing moves the log unflushed",
-        "power loss",
+        "weak moments",
         (Edit("journal.logfile:LogFile.create", "connection.config(KEEP_WAL, True)", "pass"),),
         "lost: .*|refused: ",
     ),
     Bug(
         "manifest moved into place unflushed",
-        "power loss",
+        "weak moments",
         (Edit("journal.disk:Disk.new_file", "self.fsync(descriptor, path)", "pass"),),
         "refused: .*manifest",
     ),
     Bug(
         "new log file not flushed",
-        "power loss",
+        "power cuts",
         (Edit("journal.logfile:LogFile.create", "disk.fsync(file._wal, file.wal_path)", "pass"),),
-        "refused: ",
+        "it does not open: .*no such table",
     ),
     Bug(
         "name of a new log file not flushed",
-        "power loss",
+        "weak moments",
         (Edit("journal.logfile:LogFile.create", "disk.sync_directory(path.parent)", "pass"),),
         "refused: ",
     ),
     Bug(
         "log file does not say what it follows",
-        "power loss",
+        "weak moments",
         (Edit("journal.sqlite:SqliteJournal.go_on", "self._file.begin(self.written)", "pass"),),
         "refused: .*lacks the records",
     ),
     Bug(
         "log file sealed without a flush",
-        "power loss",
+        "weak moments",
         (Edit("journal.logfile:LogFile.seal", "2 if sync else 0", "0"),),
-        "refused: ",
+        "refused: .*(when it was finished|damaged)",
     ),
     # --- recovery ------------------------------------------------------------------------------------
     Bug(

@@ -4,6 +4,7 @@ A harness raises what its tests raise when something is wrong. Those that restar
 that they start, and keep their own truth (an oracle, a list of promises) in this one.
 """
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from stoker.records import records as rec
 from tests import test_invariants
 from tests.conformance import test_groups, test_keys
 from tests.conformance.brokers import DEFAULT_SETTINGS, ContractWorld, Coverage, sqlite_restarted
-from tests.crash import test_kill
+from tests.crash import test_kill, test_power_loss
 from tests.crash.restarted import fresh_directory
 from tests.crash.roles import serve_broker
 from tests.crash.zygote import ChildFailed, the_zygote
@@ -116,10 +117,19 @@ def killed(cycles: int = 8) -> None:
     assert not found, dict(found)
 
 
-def power() -> None:
-    """Images of a traced directory after a power cut: tests/crash/images.py."""
+def power_cuts() -> None:
+    """A story of tests/crash/test_power_loss.py, and power cuts at any of its moments."""
+    story, chance = test_power_loss.Story(0), random.Random(0)
+    for number in range(12):
+        cut = chance.randint(0, len(story.calls))
+        wrong = test_power_loss.check_cut(story, cut, random.Random(f"0.{number}"))
+        assert not wrong, wrong
+
+
+def weak_moments() -> None:
+    """The same images (tests/crash/images.py) of a shorter life, cut where most hangs in the air: power_loss.py."""
     wrong = power_loss.wrong()
-    assert not wrong, "\n".join(wrong[:20])
+    assert not wrong, "\n".join(wrong)
 
 
 def set_back() -> None:
@@ -168,6 +178,7 @@ HARNESSES: dict[str, Harness] = {
     "found again": Harness(found_again, in_children=True),
     "nth fault": Harness(nth_fault, in_children=True),
     "killed": Harness(killed, in_children=True),
-    "power loss": Harness(power, in_children=True),
+    "power cuts": Harness(power_cuts, in_children=True),
+    "weak moments": Harness(weak_moments, in_children=True),
     "set back": Harness(set_back, in_children=True),
 }

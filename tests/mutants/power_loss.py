@@ -99,7 +99,7 @@ def live(wire: "Connection[Any, Any]") -> None:
         for number in range(4):
             told += round_of_work(broker, trace, number)
         broker.close()
-        told.append(Told(len(trace), (), 0, "closed"))
+        told.append(Told(len(trace.calls), (), 0, "closed"))
     del vfs
     wire.send(Life(trace.calls, told))
 
@@ -110,16 +110,16 @@ def round_of_work(broker: LocalBroker, trace: Trace, number: int) -> list[Told]:
     def push(place: int, level: r.Level) -> None:
         key = b"%d.%d" % (number, len(told))
         reply = broker.execute(TENANT, c.Push(QUEUES[place], key + b";" + bytes(300), durability=level))
-        told.append(Told(len(trace), (key,), reply.id, level))
+        told.append(Told(len(trace.calls), (key,), reply.id, level))
 
     push(number % 8, "commit")
     name, keys = late_transaction(number), []
     for shard in range(SHARDS):
         keys.append(b"%d.t%d" % (number, shard))
         broker.execute(TENANT, c.Stage(name, f"s{shard}", QUEUES[shard * 2], [keys[-1] + b";"]))
-    began = len(trace)
+    began = len(trace.calls)
     broker.execute(TENANT, c.Publish(name, [f"s{shard}" for shard in range(SHARDS)]))
-    told.append(Told(len(trace), tuple(keys), 0, "commit", began))
+    told.append(Told(len(trace.calls), tuple(keys), 0, "commit", began))
     push((number + 3) % 8, "fsync")
     push((number + 3) % 8, "commit")
     store = broker.store

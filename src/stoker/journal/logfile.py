@@ -190,12 +190,15 @@ class LogFile:
         if not found:
             return None
         row = self._row(*found[0])
-        return row if sequence < row.first + len(row) else None
+        return row if row.first <= sequence < row.first + len(row) else None  # a damaged tree may lead astray
 
     def place_of(self, shard: int, sequence: int) -> tuple[int, int]:
         """The position of the row that holds this record, and its size."""
         query = "SELECT position, length(data) FROM log WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT 1"
-        position, size = self._execute(query, (position_of(shard, 0), position_of(shard, sequence))).fetchall()[0]
+        found = self._execute(query, (position_of(shard, 0), position_of(shard, sequence))).fetchall()
+        if not found or found[0][0] > position_of(shard, sequence):
+            raise Damaged(f"{self.path} lacks record {sequence} of shard {shard}: restore the directory from a backup")
+        position, size = found[0]
         return position, size
 
     def data_at(self, position: int) -> bytes:

@@ -80,10 +80,7 @@ def replay_tail(
             continue
         for row in segment.file.rows(shard.number, position):
             if row.first != position + 1:
-                raise Damaged(
-                    f"{segment.file.path} lacks the records {position + 1} to {row.first - 1} of shard {shard.number}:"
-                    " restore the directory from a backup"
-                )
+                raise _lacking(segment, shard, position + 1, row.first - 1)
             try:
                 records = row.records(stored_from)
             except UnreadableRecord as error:
@@ -96,8 +93,17 @@ def replay_tail(
                 _note_obliterated(records, obliterated)
             position += len(records)
             at = records[-1].at  # type: ignore[attr-defined]  # every record has its time
+        if segment.log.last and position < segment.log.last[shard.number]:
+            raise _lacking(segment, shard, position + 1, segment.log.last[shard.number])
     shard.now = at
     return position, at
+
+
+def _lacking(segment: Segment, shard: Shard, first: int, last: int) -> Damaged:
+    return Damaged(
+        f"{segment.file.path} lacks the records {first} to {last} of shard {shard.number}: restore the directory from a"
+        " backup"
+    )
 
 
 def _note_obliterated(records: list[rec.Record], obliterated: set[tuple[str, str]]) -> None:
