@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stoker.brokers.local import LocalSettings
+from stoker.journal.recovery import GAP
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.testing import FakeClock
@@ -53,8 +54,9 @@ def fresh_directory() -> Path:
 class RestartedBroker:
     """Seen from the process of the test. One call at a time: whoever waits moves the clock and is back at once."""
 
-    def __init__(self, settings: LocalSettings) -> None:
+    def __init__(self, settings: LocalSettings, gap: int = GAP) -> None:
         self.now = FakeClock().now_ms()
+        self._gap = gap
         self.restarts = 0
         self._calls = 0
         self._settings = settings
@@ -107,7 +109,7 @@ class RestartedBroker:
         return answer
 
     def _start(self) -> Child:
-        child = the_zygote().fork(serve_broker, str(self._directory), self._settings, self.now)
+        child = the_zygote().fork(serve_broker, str(self._directory), self._settings, self.now, self._gap)
         assert child.receive() == "open"
         self._is_recovered = True
         return child
@@ -125,8 +127,8 @@ class RestartedBroker:
 class Restarted:
     """The backing of a world in which nothing lives on but what was written."""
 
-    def __init__(self, settings: LocalSettings) -> None:
-        self.broker = RestartedBroker(settings)
+    def __init__(self, settings: LocalSettings, gap: int = GAP) -> None:
+        self.broker = RestartedBroker(settings, gap)
 
     @property
     def now(self) -> int:

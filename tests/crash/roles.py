@@ -65,8 +65,9 @@ def journaled(broker: LocalBroker) -> int:
 # --- a broker at the other end of a socket ------------------------------------------------------------
 
 
-def serve_broker(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now_ms: int) -> None:
+def serve_broker(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now_ms: int, gap: int) -> None:
     """Carry out what is asked, until told to close. Answers say what time it is and whether anything was written."""
+    recovery.GAP = gap
     broker, clock = open_at(path, settings, now_ms)
     before = journaled(broker)
     wire.send("open")

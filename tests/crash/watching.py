@@ -7,7 +7,6 @@ everything down (`Trace`): what a power cut would leave of that is the matter of
 import os
 import signal
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,17 +37,6 @@ class Witness:
 
     def happens(self, call: Call, do: Callable[[Call], object]) -> None:
         do(call)
-
-
-class Counting(Witness):
-    """How many calls there are."""
-
-    def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
-
-    def happens(self, call: Call, do: Callable[[Call], object]) -> None:
-        do(call)
-        self.calls[call.verb + " " + call.name] += 1
 
 
 class KillPoint(Witness):

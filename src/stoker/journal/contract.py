@@ -29,7 +29,11 @@ class Journal(Protocol):
     """How many bytes may still be written, as far as is known."""
 
     def append(self, turn: Turn, *, defer: bool = False) -> None:
-        """Add the records of one turn, all or none. `defer` leaves it to the next turn, or to a moment later."""
+        """Add the records of one turn, all or none.
+
+        `defer` leaves it to the next turn, to the next flush, or to a moment later: for those who do not wait, and for
+        those who wait for the disk, so that one commit and one flush serve all of them.
+        """
         ...
 
     def flush(self) -> int:
@@ -37,7 +41,7 @@ class Journal(Protocol):
         ...
 
     def ticket(self) -> int:
-        """How many turns were appended so far: what `when_flushed` is asked for."""
+        """What `when_flushed` is asked for, to hear when everything appended so far is on disk."""
         ...
 
     def when_flushed(self, ticket: int, tell: Callable[[], object]) -> bool:

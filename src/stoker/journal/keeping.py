@@ -61,6 +61,7 @@ class KeyKeeper:
         for shard in self._shards:
             with guard:
                 keys = keys_to_store(shard, KEYS_AT_ONCE, now + SOON_MS) if self._are_many(shard) else []
+                self._journal.commit_deferred()
             if not keys:
                 continue
             self._journal.flush()  # the jobs that they speak of are on disk before they are

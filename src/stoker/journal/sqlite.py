@@ -199,7 +199,7 @@ class SqliteJournal:
     # --- flushing --------------------------------------------------------------------------------
 
     def ticket(self) -> int:
-        return self._turns
+        return self._turns + 1 if self._deferred else self._turns
 
     def flush(self) -> int:
         with self.flush_lock:

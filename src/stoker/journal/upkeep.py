@@ -112,6 +112,9 @@ class Upkeep:
         journal = self._journal
         journal.flush_asked.wait(journal.settings.fsync_interval_ms / 1000)
         journal.flush_asked.clear()
+        if journal.has_deferred:
+            with self._guard:
+                journal.commit_deferred()
         journal.flush()
 
     # --- the rest --------------------------------------------------------------------------------
@@ -185,7 +188,7 @@ class Upkeep:
         sealed = LogFile.sealed(writer.path, journal.settings.vfs)
         log = msgspec.structs.replace(segment.log, state="sealed", bytes=writer.path.stat().st_size)
         self._update(lambda logs: [log if other.name == log.name else other for other in logs])
-        with self._guard, journal.flush_lock:
+        with journal.flush_lock, self._guard:  # in this order: nobody serves while the guard waits for a flush
             segment.log, segment.file = log, sealed
         writer.close(finished=True)
 

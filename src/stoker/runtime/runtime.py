@@ -90,7 +90,8 @@ class Runtime:
             self._after_error(command, error)
             raise
         if shard.records and not (shard.effects or self._readers or shard.queue_levels):
-            self.journal.append(((shard.number, shard.records),))  # what `commit` does when nobody waits for anything
+            # what `commit` does when nobody waits for anything
+            self.journal.append(((shard.number, shard.records),), defer=level == "fsync")
             if self.memory.is_watched:
                 self.memory.after(shard)
             shard.records.clear()
@@ -211,7 +212,7 @@ class Runtime:
         self._reached = self.level
         if changed:
             level = self._level_of(changed, asked)
-            self.journal.append([(shard.number, shard.records) for shard in changed], defer=level == "memory")
+            self.journal.append([(shard.number, shard.records) for shard in changed], defer=level != "commit")
             if level == "fsync":
                 self.ticket = self.journal.ticket()
             self._reached = level
