@@ -37,8 +37,8 @@ LOOKS = (
     c.GetDeadStats,
 )
 
-RESTARTS_MAX = 30
-RARELY = 20
+RESTARTS_MAX = 12
+RARELY = 10
 """A test that does a thing a thousand times sees a restart before each of the first, and then now and then."""
 
 SHARED_MEMORY = Path("/dev/shm")

@@ -68,7 +68,11 @@ class Child:
         self.kill()
 
     def send(self, message: object) -> None:
-        self._connection.send(message)
+        """To a process that is gone nothing is said: `receive` will tell."""
+        try:
+            self._connection.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
 
     def receive(self) -> Any:
         """Its next message; EOFError when it is gone."""

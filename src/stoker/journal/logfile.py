@@ -233,9 +233,10 @@ class LogFile:
 
     def close(self, finished: bool = False) -> None:
         """`finished` says that the write-ahead log is empty, and may go."""
-        if finished:
-            self._connection.config(KEEP_WAL, False)
-        self._connection.close()
+        if self._opened is not None:
+            if finished:
+                self._opened.config(KEEP_WAL, False)
+            self._opened.close()
         if self._wal is not None:
             os.close(self._wal)
             self._wal = None

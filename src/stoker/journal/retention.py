@@ -177,8 +177,7 @@ class Retention:
                 if segment.log.name not in gone:
                     segments.append(segment)
             journal.segments = segments
-        for segment in old:
-            segment.file.close()
+        for segment in old:  # not closed here: somebody may be reading, and the last who lets go closes it
             directory.disk.remove(segment.file.path)
         if earlier is not None:
             directory.disk.remove(directory.path / earlier)
