@@ -87,21 +87,23 @@ BYTES_SHOWN = 64
 
 def take_pictures(broker: LocalBroker) -> tuple[list[Picture], list[Seen]]:
     """All shards, audited, and all jobs in them."""
-    pictures, jobs = [], []
-    for shard in broker.runtime.shards:
-        audit(shard)
-        state = state_of(shard)
-        last = broker.runtime.journal.last(shard.number)
-        keys = [
-            (name, queue.pop("keys"), queue.pop("requests"))
-            for tenant in state["tenants"].values()
-            for name, queue in tenant["queues"].items()
-        ]
-        pictures.append(Picture(last, shard.sequence, shard.token, hash_of(state), hash_of(keys)))
-        jobs += [
-            Seen(job["id"], key_of(job["payload"]), State(job["state"]), job["token"], job["lease_until"])
-            for job in state["jobs"]
-        ]
+    pictures: list[Picture] = []
+    jobs: list[Seen] = []
+    with broker.guard:  # or the upkeep would remove files whose payloads are being read
+        for shard in broker.runtime.shards:
+            audit(shard)
+            state = state_of(shard)
+            last = broker.runtime.journal.last(shard.number)
+            keys = [
+                (name, queue.pop("keys"), queue.pop("requests"))
+                for tenant in state["tenants"].values()
+                for name, queue in tenant["queues"].items()
+            ]
+            pictures.append(Picture(last, shard.sequence, shard.token, hash_of(state), hash_of(keys)))
+            jobs += [
+                Seen(job["id"], key_of(job["payload"]), State(job["state"]), job["token"], job["lease_until"])
+                for job in state["jobs"]
+            ]
     return pictures, jobs
 
 

@@ -267,7 +267,8 @@ def tell_what_is_there(wire: "Connection[Any, Any]", broker: LocalBroker, clock:
     pictures, jobs = take_pictures(broker)
     wire.send(Recovered(clock.now_ms(), jobs, pictures))
     if wire.recv() == "what exactly?":
-        wire.send([state_of(shard) for shard in broker.runtime.shards])
+        with broker.guard:
+            wire.send([state_of(shard) for shard in broker.runtime.shards])
 
 
 def ask(wire: "Connection[Any, Any]", broker: LocalBroker, clock: FakeClock, command: c.Command[Any]) -> Any:

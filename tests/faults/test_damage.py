@@ -278,7 +278,7 @@ def test_the_end_of_the_log_that_was_never_flushed_is_cut(past: Past):
             states.append(found.state)
     else:
         raise AssertionError("nothing was flushed")
-    assert len(set(states)) > 3
+    assert len(set(states)) >= 2
     assert set(states) <= past.tails
 
 

@@ -8,15 +8,13 @@ import apsw
 import msgspec
 import pytest
 
-from stoker.brokers.local import LocalSettings
 from stoker.journal.directory import Directory, Log, manifest_text, read_manifest
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import LogFile, position_of
 from stoker.records.codec import Row
 from stoker.records.records import VERSION
-from tests.crash.roles import serve_broker
 from tests.crash.zygote import the_zygote
-from tests.faults.roles import QUIET, Unopened
+from tests.faults.roles import QUIET, Unopened, serve
 from tests.faults.script import SHARDS, START_MS
 from tests.faults.support import fresh_directory, opened, seen, worked
 from tests.golden.regenerate import FILE
@@ -24,8 +22,10 @@ from tests.golden.regenerate import FILE
 
 def test_a_second_process_is_refused_and_told_who_has_it():
     with fresh_directory() as path:
-        with the_zygote().fork(serve_broker, str(path), LocalSettings(shards=4, journal=QUIET), START_MS) as owner:
+        with the_zygote().fork(serve, str(path), QUIET, 0) as owner:
             assert owner.receive() == "open"
+            owner.send(("keep",))
+            assert owner.receive() == "kept", "nothing is left for it to do"
             before = content(path)
             for _ in range(3):
                 found = seen(path)
