@@ -45,7 +45,7 @@ class KillPoint(Witness):
     def __init__(self, number: int, torn: bool = False) -> None:
         self._left = number
         self._torn = torn
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def happens(self, call: Call, do: Callable[[Call], object]) -> None:
         with self._lock:
@@ -58,11 +58,14 @@ class KillPoint(Witness):
 
 
 class Trace(Witness):
-    """Writes everything down, one call at a time: what is noted has happened, and nothing else has."""
+    """Writes everything down, one call at a time: what is noted has happened, and nothing else has.
+
+    The lock can be taken again: a forgotten connection may be closed in the middle of another call.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def happens(self, call: Call, do: Callable[[Call], object]) -> None:
         with self._lock:

@@ -40,6 +40,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """So many files of the log, from the first, are past retention: no reader of events needs them."""
     rewrite_below: float
     vfs: str = ""
+    owner: int = 0
+    """The process that asks; nobody would use what is made when it is gone."""
 
 
 class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,8 +162,9 @@ def stop_if_orphaned() -> None:
 
 def main() -> None:
     os.nice(19)
-    PARENT.append(os.getppid())
-    made = make(msgspec.json.decode(sys.stdin.buffer.read(), type=Request), Disk())
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    PARENT.append(request.owner or os.getppid())
+    made = make(request, Disk())
     sys.stdout.buffer.write(msgspec.json.encode(made))
 
 

@@ -6,6 +6,7 @@ dead rewritten.
 """
 
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -99,6 +100,7 @@ class Retention:
             expired=self.expired(),
             rewrite_below=self._journal.settings.rewrite_below,
             vfs=self._journal.settings.vfs,
+            owner=os.getpid(),
         )
         if not self._journal.settings.checkpoint_process:
             try:

@@ -112,9 +112,8 @@ class Upkeep:
         journal = self._journal
         journal.flush_asked.wait(journal.settings.fsync_interval_ms / 1000)
         journal.flush_asked.clear()
-        if journal.has_deferred:
-            with self._guard:
-                journal.commit_deferred()
+        with self._guard:  # also when nothing seems deferred: somebody may be about to write it
+            journal.commit_deferred()
         journal.flush()
 
     # --- the rest --------------------------------------------------------------------------------
