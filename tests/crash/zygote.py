@@ -122,8 +122,10 @@ class Zygote:
     def fork(self, role: Role, *arguments: object) -> Child:
         ours, theirs = socket.socketpair()
         with theirs:
-            pid = self._ask(("fork", role, arguments), [theirs.fileno()])
-        return Child(self, pid, Connection(ours.detach()))
+            pid = self._ask(("fork", role), [theirs.fileno()])
+        child = Child(self, pid, Connection(ours.detach()))
+        child.send(arguments)  # to the child itself: they may be larger than a packet
+        return child
 
     def collect(self, pid: int) -> int:
         return self._ask(("collect", pid))
@@ -161,14 +163,14 @@ def serve(control_number: int) -> None:
             if not data:
                 return
             match pickle.loads(data):
-                case "fork", role, arguments:
-                    control.send(b"%d" % _fork(control, descriptors[0], role, arguments))
+                case "fork", role:
+                    control.send(b"%d" % _fork(control, descriptors[0], role))
                 case "collect", pid:
                     _, status = os.waitpid(pid, 0)
                     control.send(b"%d" % os.waitstatus_to_exitcode(status))
 
 
-def _fork(control: socket.socket, descriptor: int, role: Role, arguments: Sequence[object]) -> int:
+def _fork(control: socket.socket, descriptor: int, role: Role) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -179,15 +181,15 @@ def _fork(control: socket.socket, descriptor: int, role: Role, arguments: Sequen
         control.close()
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:  # it has not died in between
-            code = _play(Connection(descriptor), role, arguments)
+            code = _play(Connection(descriptor), role)
     finally:
         os._exit(code)
     raise AssertionError("unreachable")
 
 
-def _play(connection: "Connection[Any, Any]", role: Role, arguments: Sequence[object]) -> int:
+def _play(connection: "Connection[Any, Any]", role: Role) -> int:
     try:
-        role(connection, *arguments)
+        role(connection, *connection.recv())
     except BaseException as error:
         try:
             connection.send(Failure(error))
