@@ -74,6 +74,8 @@ class Round:
         self.now = memory.now = max(self.now, memory.now)
         with the_zygote().fork(work, str(self.path), self.settings, name, memory) as child:
             for entry in killed_some_time(child, self.chance):
+                if entry == "closed":
+                    break  # it was through before it could be killed: that is one way to end, too
                 self.following.read(entry, child)
 
     def _work_off(self) -> None:

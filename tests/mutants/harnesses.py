@@ -15,6 +15,7 @@ from stoker.brokers.local import LocalSettings
 from stoker.engine import messages
 from stoker.engine.shard import Shard
 from stoker.engine.snapshot import dump
+from stoker.journal.recovery import GAP
 from stoker.journal.sqlite import JournalSettings
 from stoker.model import commands as c
 from stoker.model.limits import DEFAULT_LIMITS
@@ -136,10 +137,10 @@ def set_back() -> None:
     """The clock on the wall is set back by an hour while nobody runs: tests/crash/roles.py serves both times."""
     settings = LocalSettings(shards=1, journal=JournalSettings(disk_reserve_bytes=4096))
     path, now = str(fresh_directory()), 1_700_000_000_000
-    with the_zygote().fork(serve_broker, path, settings, now) as child:
+    with the_zygote().fork(serve_broker, path, settings, now, GAP) as child:
         job = asked(child, "execute", "t", c.Push("q", b"", Options(lease_ms=1_000))).id
         asked(child, "execute", "t", c.Pull(["q"]), first=False)
-    with the_zygote().fork(serve_broker, path, settings, now - 3_600_000) as child:
+    with the_zygote().fork(serve_broker, path, settings, now - 3_600_000, GAP) as child:
         assert child.receive() == "open"
         asked(child, "advance", 1_000, first=False)
         view = asked(child, "execute", "t", c.GetJob(job), first=False)
