@@ -74,7 +74,7 @@ class Round:
         self.now = memory.now = max(self.now, memory.now)
         with the_zygote().fork(work, str(self.path), self.settings, name, memory) as child:
             for entry in killed_some_time(child, self.chance):
-                if entry == "closed":
+                if not isinstance(entry, Entry):
                     break  # it was through before it could be killed: that is one way to end, too
                 self.following.read(entry, child)
 
@@ -86,7 +86,7 @@ class Round:
         self.checker.check_drained(*entry)
 
 
-def killed_some_time(child: Child, chance: random.Random) -> Iterator[Entry]:
+def killed_some_time(child: Child, chance: random.Random) -> Iterator[Entry | str]:
     """Everything it says until it is killed: while it opens, works, or closes."""
     way = chance.choices(["opening", "working", "closing"], [1, 8, 1])[0]
     if way == "opening":
