@@ -383,7 +383,7 @@ def test_f30_what_happened_to_a_job_is_one_ordered_story(world: World):
 
 
 LIVES = """
-import json, os, signal, sys, time
+import json, os, signal, sys
 import stoker
 queue = stoker.connect(sys.argv[1])
 """
@@ -418,13 +418,11 @@ SECOND_LIFE = (
     LIVES
     + """
 told = json.loads(sys.argv[2])
-from stoker.model.errors import StokerError
 queue.ack(told["held"], told["token"])
 duplicates = [
     queue.push("keys", b"", **key).duplicate_by
     for key in ({"unique_key": "u"}, {"custom_id": "c"}, {"debounce_id": "d", "debounce_ms": 600_000})
 ]
-time.sleep(0.06)
 while queue.get_counts("poison").failed == 0:
     for job in queue.pull("poison", wait_ms=2_000):
         queue.fail(job.id, job.token)
