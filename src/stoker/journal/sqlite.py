@@ -218,10 +218,6 @@ class SqliteJournal:
         self._tell()
         return turns
 
-    @property
-    def is_flushed(self) -> bool:
-        return self._flushed == self._turns
-
     def when_flushed(self, ticket: int, tell: Callable[[], object]) -> bool:
         with self._waiting_lock:
             if self._flushed >= ticket and self._failure is None:

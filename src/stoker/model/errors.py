@@ -11,10 +11,15 @@
     |   |-- DependencyCycle     dependency_cycle     jobs of one batch wait for each other
     |   |-- UnknownStage        unknown_stage        the stage expired or was never written
     |   |-- TransactionOver     transaction_over     it was published or aborted before
-    |   `-- QueueActive         queue_active         obliterate found running jobs and no `force`
+    |   |-- QueueActive         queue_active         obliterate found running jobs and no `force`
+    |   |-- Unauthenticated     unauthenticated      no token, or one that is not valid (any more)
+    |   |-- Forbidden           forbidden            a valid token without the right to do this
+    |   `-- QuotaExceeded       quota_exceeded       over what this tenant may use
     |-- Unavailable           the server's condition; retrying later may succeed
     |   |-- DiskFull            disk_full            no room for new jobs; what is there can still be worked off
     |   |-- MemoryFull          memory_full          the same for memory
+    |   |-- Busy                busy                 too many requests or connections at once
+    |   |-- Unreachable         unreachable          no server answers
     |   `-- Closed              closed               this broker was closed
     |-- Unknown               unknown              it may have happened or not: ask, or repeat with a key
     `-- CannotOpen            a data directory stays closed
@@ -83,6 +88,18 @@ class QueueActive(Refused):
     code = "queue_active"
 
 
+class Unauthenticated(Refused):
+    code = "unauthenticated"
+
+
+class Forbidden(Refused):
+    code = "forbidden"
+
+
+class QuotaExceeded(Refused):
+    code = "quota_exceeded"
+
+
 class Unavailable(StokerError):
     code = "unavailable"
     retryable = True
@@ -94,6 +111,14 @@ class DiskFull(Unavailable):
 
 class MemoryFull(Unavailable):
     code = "memory_full"
+
+
+class Busy(Unavailable):
+    code = "busy"
+
+
+class Unreachable(Unavailable):
+    code = "unreachable"
 
 
 class Closed(Unavailable):
