@@ -21,6 +21,7 @@ from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
 from stoker.testing import FakeClock, World
 from tests.crash.restarted import Restarted, fresh_directory
+from tests.served import backing as served
 
 R = TypeVar("R")
 
@@ -102,6 +103,9 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "memory-unbatched": memory_unbatched,
     "sqlite": sqlite,
     "sqlite-restarted": sqlite_restarted,
+    "tcp-msgpack": served.tcp_msgpack,
+    "tcp-json": served.tcp_json,
+    "unix": served.unix,
 }
 
 

@@ -27,9 +27,9 @@ from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
 from stoker.model.errors import Closed, InvalidRequest, StokerError, Unknown
 from stoker.model.ids import SHARDS_MAX
-from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.limits import DEFAULT_LIMITS, INT_MAX, Limits
 from stoker.model.options import Settings
-from stoker.model.replies import LEVELS, Delivery, Level
+from stoker.model.replies import LEVELS, Delivery, Level, Stats
 from stoker.runtime.clock import AheadClock, Clock, SystemClock
 from stoker.runtime.runtime import Runtime
 
@@ -153,7 +153,7 @@ class LocalBroker:
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         with self._lock:
-            reply = self._turn(tenant, command)
+            reply = self._turn(tenant, command, self._execute)
             ticket = self.runtime.ticket
             slot = signal = None
             if type(reply) is Parked:
@@ -173,12 +173,12 @@ class LocalBroker:
             flushed = threading.Event()
             if self.runtime.journal.when_flushed(ticket, flushed.set):
                 flushed.wait()
-                self._check_flushed(ticket)
+                self.check_flushed(ticket)
         return reply  # type: ignore[no-any-return]
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         with self._lock:
-            reply = self._turn(tenant, command)
+            reply = self._turn(tenant, command, self._execute)
             ticket = self.runtime.ticket
             slot = signal = None
             if type(reply) is Parked:
@@ -195,15 +195,86 @@ class LocalBroker:
                 raise
             reply, ticket = self._reply(slot), slot.ticket
         if ticket and not self.runtime.journal.reached(ticket):
-            loop = asyncio.get_running_loop()
-            line = self._lines.get(loop)
-            if line is None:
-                line = self._lines[loop] = FlushLine(self.runtime.journal, loop)
-            await line.wait(ticket)
-            self._check_flushed(ticket)
+            await self.line(asyncio.get_running_loop()).wait(ticket)
+            self.check_flushed(ticket)
         return reply  # type: ignore[no-any-return]
 
-    def _check_flushed(self, ticket: int) -> None:
+    # --- for a server: many commands in one turn, on one event loop ------------------------------
+
+    def begin(self, tenant: str, command: c.Command[Any]) -> Any:
+        """One command of a turn: its reply, which must not leave before `end`, or a `Parked` for `hold`."""
+        with self._lock:
+            return self._turn(tenant, command, self.runtime.begin)
+
+    def end(self) -> tuple[Level, int]:
+        """Journal the turn: the level that its replies reach, and the ticket that they wait for (0 = nothing).
+
+        Raises `Unknown` if nobody can say whether it happened.
+        """
+        with self._lock:
+            try:
+                if not self._closed:
+                    return self.runtime.end(), self.runtime.ticket
+            except JournalFailed as error:
+                self._close(_journal_failed(error))
+            finally:
+                self._wake_sleepers()
+            raise Unknown(f"it is not known whether this happened: {self._closed}")
+
+    def hold(self, parked: Parked, wake: Callable[[], object]) -> Slot:
+        """Wait for the reply of a command: `wake` is called, from any thread, when the slot has it."""
+        with self._lock:
+            slot = self._slots[id(parked)] = Slot(parked, wake)
+            if self._closed:
+                slot.reply = Closed(self._closed)
+                wake()
+        return slot
+
+    def take(self, slot: Slot) -> Any:
+        """The reply that a slot was woken for; an error is returned, not raised."""
+        with self._lock:
+            self._leave(slot)
+        return slot.reply
+
+    def abandon(self, slot: Slot) -> None:
+        """Nobody waits for this reply any more: what it would have brought goes back, as if never pulled."""
+        with self._lock:
+            self._give_back(slot)
+
+    def line(self, loop: asyncio.AbstractEventLoop) -> FlushLine:
+        """Where those of an event loop wait for the disk."""
+        line = self._lines.get(loop)
+        if line is None:
+            line = self._lines[loop] = FlushLine(self.runtime.journal, loop)
+        return line
+
+    async def keep_time(self) -> None:
+        """Work off deadlines when they come, until cancelled: the timekeeper of a server."""
+        signal, loop = asyncio.Event(), asyncio.get_running_loop()
+        for_ever = Parked("", c.ListQueues(), INT_MAX)
+        slot = self.hold(for_ever, lambda: loop.call_soon_threadsafe(signal.set))
+        try:
+            while slot.reply is NO_REPLY:
+                await self._clock.wait_async(signal, self._next_look(slot))
+                signal.clear()
+                self.advance()
+        finally:
+            self.take(slot)
+
+    def shard_stats(self) -> list[Stats]:
+        """The counters of each shard over all tenants: for operators, never for a tenant."""
+        with self._lock:
+            return self.runtime.shard_stats(self._now())
+
+    def hand_back_all(self) -> int:
+        """Return every running job to its queue as if it had never been pulled; how many there were."""
+        with self._lock:
+            if self._closed:
+                return 0
+            return self.runtime.hand_back_all(self._now())
+
+    def check_flushed(self, ticket: int) -> None:
+        """Raise `Unknown` if the disk has not got what the ticket stands for."""
         if not self.runtime.journal.reached(ticket):
             raise Unknown(f"it is not known whether this happened: {self._closed or 'the journal failed'}")
 
@@ -276,11 +347,11 @@ class LocalBroker:
             self._wake(slot)
         self.runtime.close()
 
-    def _turn(self, tenant: str, command: c.Command[Any]) -> Any:
+    def _turn(self, tenant: str, command: c.Command[Any], execute: Callable[[str, Any, int], Any]) -> Any:
         if self._closed:
             raise Closed(self._closed)
         try:
-            return self._execute(tenant, command, self._now())
+            return execute(tenant, command, self._now())
         except StokerError:
             raise
         except JournalFailed as error:
@@ -345,7 +416,7 @@ class LocalBroker:
         self._leave(slot)
         claimed = type(slot.parked.command) is c.Pull and slot.parked.command.claim is not None
         if isinstance(slot.reply, Delivery) and slot.reply.runs and not claimed and not self._closed:
-            self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token))
+            self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token), self._execute)
 
     # --- waiting ---------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP, shard_for
 from stoker.model.limits import INT_MAX
+from stoker.model.states import State
 from stoker.records.events import events_of
 from stoker.runtime import outbox, routing, shapes
 from stoker.runtime.loading import filled, look_ahead
@@ -68,12 +69,19 @@ class Runtime:
         """Names that have been checked."""
         self._answer = answer
         self._reached: r.Level = self.level
+        self._asks: set[r.Level | None] = set()
+        """The levels that the commands of a turn begun and not ended yet have asked for."""
+        self._turn_level: r.Level | None = None
+        """What those of them that are journaled already have reached."""
+        self._broken = False
         self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
         """Commands that wait for events of a shard and a tenant, with the position up to which there was nothing."""
 
     def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """One turn with one command: its reply, or a `Parked` that will be answered later."""
         kind = type(command)
+        if self._asks:
+            self.commit()
         self.ticket = 0
         if kind not in shapes.QUICK or type(tenant) is not str or tenant not in self._tenants:
             return self._execute_checked(tenant, command, now)
@@ -138,23 +146,67 @@ class Runtime:
 
     def _execute_checked(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """The same for commands and tenants that must be looked at first."""
+        try:
+            reply = self._decide(tenant, command, now)
+        except Exception as error:
+            self._after_error(command, error)
+            raise
+        self.commit(asked_by(command))
+        reply = self._told(reply)
+        return filled(self.journal, reply) if self.memory.is_stored else reply
+
+    def _decide(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """A command with everything looked at, before anything of it is journaled."""
         checks.name(tenant, "tenant")
         if len(self._tenants) >= TENANTS_CHECKED_MAX:
             self._tenants.clear()
         self._tenants.add(tenant)
-        asked = getattr(command, "durability", None) if type(command) in ASKING else None
+        if type(command) not in shapes.QUICK or asked_by(command) is not None:
+            shapes.check(command)
+        if type(command) in MAKING:
+            self._check_room(command)
+        return self._execute_any(tenant, command, now)
+
+    # --- turns with several commands -------------------------------------------------------------
+
+    def begin(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """One command of a turn that `end` journals. Its reply must not leave before.
+
+        Whoever gets in between with a turn of his own journals what was begun together with his.
+        """
+        kind = type(command)
+        asked = asked_by(command)
+        self._asks.add(asked if asked in r.LEVELS else None)
+        shard = None
+        if kind in shapes.QUICK and tenant in self._tenants and (asked is None or asked in r.LEVELS):
+            shard = self._only or self._home(tenant, command)
+        touched = self.shards if shard is None else (shard,)
+        before = sum([len(one.records) for one in touched])
         try:
-            if type(command) not in shapes.QUICK or asked is not None:
-                shapes.check(command)
-            if type(command) in MAKING:
-                self._check_room(command)
-            reply = self._execute_any(tenant, command, now)
-        except Exception as error:
-            self._after_error(command, error)
+            if shard is None:
+                reply = self._decide(tenant, command, now)
+            else:
+                if kind in MAKING:
+                    self._check_room(command)
+                reply = shard.execute(tenant, command, now)
+        except errors.StokerError:
             raise
-        self.commit(asked)
-        reply = self._told(reply)
-        return filled(self.journal, reply) if self.memory.is_stored else reply
+        except Exception:
+            self._broken = sum([len(one.records) for one in touched]) > before
+            if not self._broken:
+                shapes.check(command)
+            raise
+        if not self.memory.is_stored:
+            return reply
+        return self._filled(tenant, shard, reply, now) if shard is not None else filled(self.journal, reply)
+
+    def end(self) -> r.Level:
+        """Journal the turn that was begun; the level that its replies have reached once `ticket` is."""
+        if self._asks:
+            self.commit()
+        level, self._turn_level = self._turn_level or self.level, None
+        self.ticket = self.journal.ticket() if level == "fsync" else 0
+        return level
 
     def _check_room(self, command: Any) -> None:
         journal = self.journal
@@ -210,8 +262,11 @@ class Runtime:
         """Journal what happened in this turn, then let the answers to waiting commands out."""
         changed = [shard for shard in self.shards if shard.records]
         self._reached = self.level
+        asks = self._asks
+        if asks:
+            self._asks = set()
         if changed:
-            level = self._level_of(changed, asked)
+            level = self._level_of_turn(changed, asks) if asks else self._level_of(changed, asked)
             self.journal.append([(shard.number, shard.records) for shard in changed], defer=level != "commit")
             if level == "fsync":
                 self.ticket = self.journal.ticket()
@@ -222,6 +277,8 @@ class Runtime:
                     self.memory.after(shard)
                 if self._readers:
                     woken += {(shard.number, record.tenant) for record in shard.records}  # type: ignore[attr-defined]
+            if asks:
+                self._turn_level = max(self._turn_level or level, level, key=r.LEVELS.index)
             for shard in changed:
                 shard.records.clear()
             for place in sorted(woken):
@@ -255,6 +312,11 @@ class Runtime:
         }
         return weaker(max(wanted or {self.level}, key=r.LEVELS.index), most)
 
+    def _level_of_turn(self, changed: Sequence[Shard], asks: "set[r.Level | None]") -> r.Level:
+        """The strongest level that any command of the turn asks for, or is given where it asks for none."""
+        wanted = [self._level_of(changed, ask) for ask in asks]
+        return max(wanted, key=r.LEVELS.index)
+
     def open(self, now: int) -> None:
         """The first turn over a journal that was there before: bring about what was decided and not done."""
         outbox.deliver(self.shards, now)
@@ -266,7 +328,7 @@ class Runtime:
 
         Nothing changes before it is recorded, so an exception that leaves no record behind has done no harm.
         """
-        return any(shard.records for shard in self.shards)
+        return self._broken or (not self._asks and any(shard.records for shard in self.shards))
 
     @property
     def next_at(self) -> int | None:
@@ -278,6 +340,21 @@ class Runtime:
     def shard_stats(self, now: int) -> list[r.Stats]:
         """The counters of each shard over all tenants: for operators and metrics, never for a tenant."""
         return [looking.stats_of(shard.scope, now) for shard in self.shards]
+
+    def hand_back_all(self, now: int) -> int:
+        """Return every running job to its queue as if it had never been pulled; how many there were."""
+        count = 0
+        for shard in self.shards:
+            for tenant in list(shard.tenants):
+                while True:
+                    page = shard.execute(tenant, c.Browse(state=State.ACTIVE, limit=self.limits.browse_jobs_max), now)
+                    running = [view.id for view in page.jobs if not view.cancel_requested]
+                    done = shard.execute(tenant, c.Release(running), now).count if running else 0
+                    count += done
+                    if not done:
+                        break
+        self.commit()
+        return count
 
     def close(self) -> None:
         for shard in self.shards:
@@ -362,6 +439,11 @@ def has_room(room: int, command: Any) -> bool:
 
 ROOM_EACH = 64 * 1024
 """What a turn takes on disk besides payloads, generously."""
+
+
+def asked_by(command: Any) -> r.Level | None:
+    """The level that a command asks for, if it does."""
+    return command.durability if type(command) in ASKING else None
 
 
 def weaker(one: r.Level, other: r.Level) -> r.Level:
