@@ -19,19 +19,19 @@ class Served:
         on_disk: bool = False,
     ) -> None:
         self._process: ServerProcess = the_process()
-        where = self._process.call("open", transport, settings, limits, shards, on_disk)
+        self._world, where = self._process.call("open", transport, settings, limits, shards, on_disk)
         self.broker = open_broker(f"{transport}://{where}{parameters}")
 
     @property
     def now(self) -> int:
-        return int(self._process.call("now"))
+        return int(self._process.call("now", self._world))
 
     def advance(self, ms: int) -> None:
-        self._process.call("advance", ms)
+        self._process.call("advance", self._world, ms)
 
     def close(self) -> None:
         self.broker.close()
-        self._process.call("close")
+        self._process.call("close", self._world)
 
 
 def tcp_msgpack(settings: Settings, limits: Limits, shards: int) -> Served:

@@ -81,18 +81,15 @@ def config_for(transport: str, directory: Path, limits: Limits) -> ServerConfig:
 
 async def serve(pipe: Connection) -> None:
     loop = asyncio.get_running_loop()
-    world: World | None = None
+    worlds: list[World] = []
     while True:
         verb, arguments = await loop.run_in_executor(None, pipe.recv)
         try:
             if verb == "open":
-                world = World(*arguments)
-                answer: Any = await world.start()
-            elif verb == "end":
-                return
+                worlds.append(World(*arguments))
+                answer: Any = len(worlds) - 1, await worlds[-1].start()
             else:
-                assert world is not None
-                answer = await act(world, verb, arguments)
+                answer = await act(worlds[arguments[0]], verb, arguments[1:])
             pipe.send((True, answer))
         except Exception:
             pipe.send((False, traceback.format_exc()))

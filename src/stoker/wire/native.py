@@ -14,6 +14,7 @@ import msgspec
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import BY_CODE, InvalidRequest, StokerError, Unknown
+from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.wire.frames import Codec
 
 NOT_SAID: Final = msgspec.Raw(b"")
@@ -104,6 +105,18 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError(f"cannot send a {type(value).__name__}")
 
 
+class LooseBatch(msgspec.Struct, gc=False):
+    """A batch in which some items may have options that are none."""
+
+    queue: str
+    payloads: list[bytes]
+    each: list[msgspec.Raw]
+    options: Options = DEFAULT_OPTIONS
+    atomic: bool = False
+    request_key: str | None = None
+    durability: r.Level | None = None
+
+
 class Format:
     """One codec: how requests and replies are written and read."""
 
@@ -115,6 +128,9 @@ class Format:
         self.head: Any = module.Decoder(Head).decode
         self.given_up: Any = module.Decoder(GivenUp).decode
         self.greeting: Any = module.Decoder(Greeting).decode
+        self.loose: Any = module.Decoder(LooseBatch).decode
+        self.options: Any = module.Decoder(Options).decode
+        self.anything: Any = module.Decoder().decode
         self.bodies: dict[str, Any] = {name: module.Decoder(kind).decode for name, kind in COMMANDS.items()}
         self.replies: dict[type, Any] = {kind: module.Decoder(reply_of(kind)).decode for kind in COMMANDS.values()}
 
@@ -146,11 +162,41 @@ def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
         body = EMPTY[codec]
     try:
         command: c.Command[Any] = decode(body)
+    except msgspec.ValidationError as error:
+        command = item_by_item(envelope.cmd, body, codec, error)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"invalid {envelope.cmd}: {told(error)}") from None
     if type(command) in WITH_IDS:
         widen(command)
     return command
+
+
+def item_by_item(name: str, body: msgspec.Raw, codec: Codec, error: Exception) -> c.Command[Any]:
+    """A batch that did not fit its types, with the misfits left to be refused one by one."""
+    if name == NAMES[c.PushBatch]:
+        try:
+            loose = FORMATS[codec].loose(body)
+            each = [options_of(raw, codec) for raw in loose.each]
+            fields = {field: getattr(loose, field) for field in loose.__struct_fields__}
+            return c.PushBatch(**{**fields, "each": each})
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError):
+            pass
+    raise InvalidRequest(f"invalid {name}: {told(error)}") from None
+
+
+OPTIONS_BYTES_MAX = 64 * 1024
+"""Larger ones are not looked into: an untyped value takes many times its bytes."""
+
+
+def options_of(raw: msgspec.Raw, codec: Codec) -> Options:
+    """The options of one item; what does not fit is kept as it is, for the queue to refuse it by name."""
+    decode = FORMATS[codec].options
+    try:
+        return decode(raw)  # type: ignore[no-any-return]
+    except msgspec.ValidationError:
+        if len(bytes(raw)) > OPTIONS_BYTES_MAX:
+            raise
+        return Options(**FORMATS[codec].anything(raw))
 
 
 def greeting(envelope: Envelope, frame: bytes, codec: Codec) -> Greeting:
