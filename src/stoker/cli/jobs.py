@@ -221,17 +221,19 @@ def data_of(job: "DeliveredJob") -> Any:
 
     codec = codec_of(job)
     if codec == "json":
-        return msgspec.Raw(job.payload)
+        return msgspec.Raw(msgspec.json.format(job.payload, indent=-1))  # one line a job, and no number rounded
     if codec == "msgpack":
         return msgspec.msgpack.decode(job.payload)
     return {"$bytes": base64.b64encode(job.payload).decode()}
 
 
 def as_text(job: "DeliveredJob") -> bytes:
-    """The data for people: as they are, unless they are MessagePack."""
+    """The data for people: as they are, unless they are MessagePack, or JSON of several lines."""
     import msgspec
 
-    return msgspec.json.encode(data_of(job)) if codec_of(job) == "msgpack" else job.payload
+    codec = codec_of(job)
+    as_it_is = codec == "bytes" or (codec == "json" and b"\n" not in job.payload)
+    return job.payload if as_it_is else msgspec.json.encode(data_of(job))
 
 
 def codec_of(job: "DeliveredJob") -> str:
