@@ -244,9 +244,27 @@ def request(command: c.Command[Any], request_id: int | None, tenant: str | None,
     return encoded(Request(name, command, request_id, tenant), codec)
 
 
+def without_false_text(request: Request) -> Any:
+    """JSON writes bytes as text: bytes where text belongs, and text where bytes belong, must not pass for the other."""
+    raw = msgspec.Raw(FORMATS["msgpack"].encode(request.body))
+    command = command_of(Envelope(request.cmd, body=raw), "msgpack")
+    if type(command) is c.PushBatch and command.each is not None:
+        for options in command.each:
+            for field in options.__struct_fields__:
+                if type(getattr(options, field)) is bytes:
+                    msgspec.structs.force_setattr(options, field, NO_TEXT)
+    return command
+
+
+NO_TEXT: Final = 0
+"""Stands for bytes in a place of text, and is refused like them."""
+
+
 def encoded(request: Request, codec: Codec) -> bytes:
     """Raises `InvalidRequest` for what no wire can carry."""
     try:
+        if codec == "json" and request.cmd in COMMANDS:
+            request.body = without_false_text(request)
         return FORMATS[codec].encode(request)  # type: ignore[no-any-return]
     except (NotImplementedError, TypeError, OverflowError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"invalid {request.cmd}: {error}") from None
