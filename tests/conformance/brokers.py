@@ -106,6 +106,7 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "tcp-msgpack": served.tcp_msgpack,
     "tcp-json": served.tcp_json,
     "unix": served.unix,
+    "http": served.http,
 }
 
 

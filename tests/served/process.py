@@ -59,7 +59,7 @@ class World:
 
     async def start(self) -> str:
         (line,) = await self.server.start()
-        return line.split()[1]
+        return line.split()[1].rpartition("://")[2]
 
     async def close(self) -> None:
         await self.server.close()

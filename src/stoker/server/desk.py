@@ -7,6 +7,7 @@ on the same event loop; replies of one turn come in the order in which the comma
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from stoker.engine.parking import Parked
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import ShuttingDown, StokerError, Unknown
+from stoker.server.meter import Meter
 
 R = TypeVar("R")
 Done = Callable[[Any], None]
@@ -44,6 +46,9 @@ class Desk:
 
     def __init__(self, broker: LocalBroker) -> None:
         self.broker = broker
+        self.meter = Meter()
+        self._opened_at = 0.0
+        """When the turn's first command came."""
         self._begin = broker.begin
         self._loop = asyncio.get_running_loop()
         self._turn: list[tuple[Done, Any]] = []
@@ -57,12 +62,14 @@ class Desk:
 
     def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
         """Carry the command out; `done` is called later. A `Held` if it waits for something to happen."""
+        self.meter.commands[type(command)] += 1
         if self._stopping and type(command) is c.Pull:
             self._answer(done, ShuttingDown(STOPPING))
             return None
         try:
             reply = self._begin(tenant, command)
         except StokerError as error:
+            self.meter.refused[type(command), error.code] += 1
             reply = error
         except Exception as error:
             log.exception("%s failed in a way that nobody expected", type(command).__name__)
@@ -142,17 +149,20 @@ class Desk:
     def _open(self) -> None:
         if not self._is_open:
             self._is_open = True
+            self._opened_at = time.perf_counter()
             self._loop.call_soon(self._end_turn)
 
     def _answer(self, done: Done, reply: Any) -> None:
         self._turn.append((done, reply))
         if not self._is_open:
             self._is_open = True
+            self._opened_at = time.perf_counter()
             self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         """Journal what was executed, then let the replies out."""
         self._is_open = False
+        opened_at = self._opened_at
         turn, self._turn = self._turn, []
         try:
             level, ticket = self.broker.end()
@@ -165,6 +175,8 @@ class Desk:
             task.add_done_callback(self._flushing.discard)
         else:
             self._let_out(turn, level)
+        if turn:
+            self.meter.turn(len(turn), time.perf_counter() - opened_at)
 
     def _let_out(self, turn: list[tuple[Done, Any]], level: r.Level) -> None:
         for done, reply in turn:

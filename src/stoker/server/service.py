@@ -18,6 +18,8 @@ from stoker.wire.table import Permission
 
 PUSHING = frozenset((c.Push, c.PushBatch, c.Stage))
 SETTLING = frozenset((c.Ack, c.Fail, c.Release, c.Extend))
+WORKER_CHARS_MAX = 256
+"""Of a worker's name that is remembered."""
 MARKING = frozenset((c.SetProgress, c.AppendLog, c.AppendPartial, c.MoveToDelayed))
 
 
@@ -26,6 +28,7 @@ class Service:
 
     def __init__(self, desk: Desk, gate: Gate, config: ServerConfig) -> None:
         self.desk = desk
+        self.meter = desk.meter
         self.gate = gate
         self.config = config
         self.quotas = QuotaKeeper()
@@ -45,6 +48,8 @@ class Service:
         return tenant
 
     def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+        if type(command) is c.Pull and 0 < len(command.worker) <= WORKER_CHARS_MAX:
+            self.meter.seen(tenant, command.worker, command.queues)
         return self.desk.submit(tenant, command, done)
 
 
@@ -70,6 +75,4 @@ def check_tokens(command: Any) -> None:
     """Peers that have said HELLO know about tokens: they must prove which delivery they mean."""
     kind = type(command)
     if (kind in SETTLING and command.tokens is None) or (kind in MARKING and command.token is None):
-        raise InvalidRequest(
-            f"{kind.__name__} without a token: after HELLO say which delivery is meant, by its token"
-        )
+        raise InvalidRequest(f"{kind.__name__} without a token: after HELLO say which delivery is meant, by its token")

@@ -75,6 +75,8 @@ class HttpListener(TcpListener, frozen=True, kw_only=True, forbid_unknown_fields
     listen: str = "127.0.0.1:6790"
     """`HOST:PORT`, or `off`."""
     tls: Tls = Tls()
+    origins: tuple[str, ...] = ()
+    """Sites (`https://dash.example`) whose pages may use this API from a browser. Others may change nothing here."""
 
 
 class GrpcListener(TcpListener, frozen=True, kw_only=True, forbid_unknown_fields=True):
