@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from stoker.model.options import Codec
+
 
 class EventKind(StrEnum):
     PUSHED = "pushed"
@@ -68,6 +70,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str | None = None
     trace: str | None = None
     parent_id: int | None = None
+    codec: Codec = "bytes"
+    """How `data` is written."""
 
     @property
     def wait_ms(self) -> int:
