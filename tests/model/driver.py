@@ -15,7 +15,16 @@ from typing import Any
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, DependencyPolicy, Options, RateLimit, Settings
+from stoker.model.options import (
+    CODECS,
+    Backoff,
+    DeadLetterPolicy,
+    Dependency,
+    DependencyPolicy,
+    Options,
+    RateLimit,
+    Settings,
+)
 from stoker.model.states import State
 
 TENANTS = ("acme", "zeta")
@@ -133,6 +142,8 @@ class Driver:
         }
         if self.chance(0.3):
             fields["priority"] = rng.randrange(-1, 3)
+        if self.chance(0.1):
+            fields["codec"] = rng.choice(CODECS)
         if self.chance(0.25):
             fields["delay_ms"] = rng.choice((0, 5, 100, 4_000, 60_000))
         if self.chance(0.1):
@@ -233,7 +244,7 @@ class Driver:
         roll = rng.random()
         if roll < 0.4:
             results = [rng.choice((None, b"", b"fine")) for _ in ids] if self.chance(0.5) else None
-            return tenant, c.Ack(ids, tokens, results)
+            return tenant, c.Ack(ids, tokens, results, rng.choice(CODECS))
         if roll < 0.75:
             return tenant, c.Fail(
                 ids, tokens, "boom", "E", "line 1", self.chance(0.85), rng.choice((None, None, 0, 30, 3_000))
@@ -264,7 +275,7 @@ class Driver:
         if roll < 0.4:
             return tenant, c.Pull(rng.sample(QUEUES, 2), 3, rng.choice((0, 500)), claim=claim)
         if roll < 0.6:
-            return tenant, c.AckClaim(claim, {job_id: b"r" for _, job_id, _ in self.held[-3:]})
+            return tenant, c.AckClaim(claim, {job_id: b"r" for _, job_id, _ in self.held[-3:]}, rng.choice(CODECS))
         if roll < 0.8:
             return tenant, c.ReleaseClaim(claim)
         return tenant, c.ExtendClaim(claim, rng.choice((None, 100, 5_000)))
@@ -281,7 +292,9 @@ class Driver:
             return tenant, c.SetProgress(job_id, rng.randrange(101), "half", given)
         if roll < 0.7:
             return tenant, c.AppendLog(job_id, "hello", rng.choice(("info", "warn")), given)
-        return tenant, c.AppendPartial(job_id, self.payload()[:8], rng.choice((None, None, 3)), given)
+        return tenant, c.AppendPartial(
+            job_id, self.payload()[:8], rng.choice((None, None, 3)), given, rng.choice(CODECS)
+        )
 
     # --- control -------------------------------------------------------------------------------------
 
@@ -295,7 +308,7 @@ class Driver:
             lambda: c.Promote(job_id),
             lambda: c.ChangePriority(job_id, rng.randrange(-1, 3)),
             lambda: c.MoveToDelayed(job_id, rng.choice((0, 20, 2_000, 60_000))),
-            lambda: c.UpdatePayload(job_id, self.payload()),
+            lambda: c.UpdatePayload(job_id, self.payload(), rng.choice((None, *CODECS))),
             lambda: c.Discard(job_id),
         )
         return tenant, rng.choice(make)()
@@ -409,6 +422,8 @@ class Driver:
                 c.Pull([queue], wait_ms=20_001),
                 c.Ack([job_id], tokens=[1, 2]),
                 c.Ack([job_id], results=[]),
+                c.Ack([job_id], codec="xml"),  # type: ignore[arg-type]
+                c.UpdatePayload(job_id, b"", "xml"),  # type: ignore[arg-type]
                 c.SetProgress(job_id, 101),
                 c.Clean(queue, State.ACTIVE),
                 c.SetConcurrency(queue, -1),

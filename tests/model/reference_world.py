@@ -13,7 +13,7 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.ids import make_id, sequence_of
 from stoker.model.limits import Limits
-from stoker.model.options import DeadLetterPolicy, Options, RateLimit, Settings
+from stoker.model.options import Codec, DeadLetterPolicy, Options, RateLimit, Settings
 from stoker.model.states import LIVE, PENDING, State
 
 OWN_WORDS = "(in the broker's own words)"
@@ -68,6 +68,7 @@ class Job:
     finished_at: int = 0
     end_number: int = 0
     result: bytes | None = None
+    result_codec: Codec = "bytes"
     reason: str = ""
     error: str = ""
     stack: str = ""

@@ -14,6 +14,7 @@ from stoker.model.options import (
     DEFAULT_OPTIONS,
     Backoff,
     BackoffKind,
+    Codec,
     DeadLetterPolicy,
     Dependency,
     DependencyPolicy,
@@ -150,6 +151,10 @@ def dead_letter_policy(value: DeadLetterPolicy) -> None:
         flag(getattr(value, field), f"dead letter {field}")
 
 
+def codec(value: object) -> None:
+    choice(value, "codec", Codec)
+
+
 def group_policy(value: GroupPolicy) -> None:
     choice(value, "group_on_retry", GroupPolicy)
 
@@ -253,6 +258,7 @@ _CHECKS: dict[str, Check] = {
     "keep_completed_count": _optional(_counter),
     "trace": _optional(_trace),
     "parent_id": _optional(_whole(1, INT_MAX)),
+    "codec": _one_of(Codec),
 }
 """How each option is checked; one that is missing here fails at import."""
 

@@ -7,6 +7,7 @@ deadline is armed from what it belongs to. Heaps are put in order once, at the e
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heapify
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -39,7 +40,7 @@ from stoker.engine.state import (
     Tenant,
 )
 from stoker.model.errors import Damaged, NewerFormat
-from stoker.model.options import Options
+from stoker.model.options import Codec, Options
 from stoker.model.replies import Attempt, Chunk, LogLine
 from stoker.records import records as rec
 
@@ -208,7 +209,7 @@ class _Loading:
 
     def detail(self, saved: s.SavedDetail) -> Detail:
         same = self.same
-        detail = Detail(*astuple(saved))
+        detail = Detail(*astuple(saved)[:-1])  # without `partial_codecs`
         if saved.started_at:
             detail.worker = same(saved.worker, saved.worker)
             detail.started_at = same(saved.started_at, saved.started_at)
@@ -226,7 +227,8 @@ class _Loading:
             detail.logs = deque((LogLine(*line) for line in lines), most)
         if saved.partials is not None:
             most, indexes, data = saved.partials
-            detail.partials = deque(map(Chunk, indexes, self.values(data)), most)
+            codecs: Iterable[Codec] = saved.partial_codecs or repeat("bytes", len(indexes))
+            detail.partials = deque(map(Chunk, indexes, self.values(data), codecs), most)
         return detail
 
     def batch(self, saved: s.SavedBatch) -> None:
@@ -296,6 +298,7 @@ class _Loading:
             self.same(saved.worker, saved.worker),
             saved.reason,
             self.values(saved.results) if saved.results is not None else None,
+            saved.codec,
         )
         batch.ended.add(run)
 

@@ -203,6 +203,8 @@ class _Saving:
                 assert detail.partials.maxlen is not None
                 data = yield from self.apart([chunk.data for chunk in detail.partials])
                 saved.partials = (detail.partials.maxlen, [chunk.index for chunk in detail.partials], data)
+                codecs = [chunk.codec for chunk in detail.partials]
+                saved.partial_codecs = codecs if set(codecs) != {"bytes"} else None
         group = queue.groups.get(job.options.group_id) if job.options.group_id is not None else None
         yield s.SavedJob(
             job.id,
@@ -386,6 +388,7 @@ def _run(run: EndedRun, results: s.Values | None) -> s.SavedRun:
         run.worker,
         run.reason,
         results,
+        run.codec,
     )
 
 

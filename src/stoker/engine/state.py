@@ -18,7 +18,7 @@ from stoker.engine.bucket import Bucket
 from stoker.engine.ranges import RangeSet
 from stoker.engine.spans import Pieces, Span
 from stoker.model.ids import SHARD_BITS
-from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options
+from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options
 from stoker.model.replies import Attempt, Chunk, Level, LogLine
 from stoker.records.records import Record
 from stoker.records.stored import Stored, StoredRun
@@ -71,6 +71,7 @@ class Detail(msgspec.Struct, gc=False, eq=False):
     next_retry_at: int = 0
     revived: bool = False
     """Once back from the dead letters, its ttl no longer counts."""
+    result_codec: Codec = "bytes"
 
 
 @final
@@ -205,6 +206,8 @@ class EndedRun(msgspec.Struct, gc=False, eq=False):
     worker: str = ""
     reason: str = ""
     results: list[bytes | None] | None = None
+    codec: Codec = "bytes"
+    """Of the results."""
 
     def covers(self, position: int) -> bool:
         return self.start <= position < self.stop

@@ -40,7 +40,10 @@ class EventKind(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of one job (or of a queue, with `job` 0). Fields that do not apply keep their defaults."""
+    """One step of one job (or of a queue, with `job` 0). Fields that do not apply keep their defaults.
+
+    `codec` says how `data` is written.
+    """
 
     shard: int
     sequence: int
@@ -71,7 +74,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
     parent_id: int | None = None
     codec: Codec = "bytes"
-    """How `data` is written."""
 
     @property
     def wait_ms(self) -> int:

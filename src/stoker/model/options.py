@@ -16,7 +16,7 @@ UniquePolicy = Literal["keep", "extend", "replace"]
 GroupPolicy = Literal["hold", "skip"]
 Codec = Literal["bytes", "json", "msgpack"]
 CODECS: tuple[Codec, ...] = ("bytes", "json", "msgpack")
-"""How a payload or a result is written. Nobody but its readers looks into it."""
+"""How a payload or a result is written; only its readers look into it. Records number them in this order."""
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

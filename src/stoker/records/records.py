@@ -119,6 +119,8 @@ class Completed(Record, frozen=True, gc=False, tag=5):
     queue: str
     runs: tuple[Run, ...]
     results: list[bytes | None] | None = None
+    codec: int = 0
+    """How all of the results are written: a place in `CODECS`."""
 
 
 class Retrying(Record, frozen=True, gc=False, tag=6):
@@ -211,6 +213,7 @@ class PartialAdded(Record, frozen=True, gc=False, tag=14):
     job: int
     index: int
     data: bytes
+    codec: int = 0
 
 
 class Unblocked(Record, frozen=True, gc=False, tag=15):
@@ -259,6 +262,8 @@ class PayloadUpdated(Record, frozen=True, gc=False, tag=19):
     queue: str
     job: int
     payload: bytes
+    codec: int | None = None
+    """None = as the payload before."""
 
 
 class QueueConfigured(Record, frozen=True, gc=False, tag=20):
