@@ -100,6 +100,9 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.Taken(AT, T, 2, 9),
     rec.Arrived(AT, T, 3, 9),
     rec.KeysStored(AT, T, Q, [("custom_ids", "mine"), ("requests", "send-1")]),
+    rec.KvWritten(AT, T, [("cursor", b"7", 1, 0), ("grün", b"\x00\xff", 2, AT + 60_000)]),
+    rec.KvRemoved(AT, T, ["cursor", "grün"], True),
+    rec.KvTimed(AT, T, "cursor", AT + 60_000),
 )
 
 OPTIONS: dict[str, Options] = {"everything set": EVERYTHING_SET, "nothing set": NOTHING_SET}

@@ -56,7 +56,7 @@ def test_the_version_is_the_one_of_the_golden_bytes():
 
 @pytest.mark.parametrize(("file", "name"), [(file, name) for file, rows in OLDER.items() for name in rows])
 def test_older_records_are_still_read(file: str, name: str):
-    """In version 1 payloads stand inside and nothing is checksummed; in all of them later fields have their defaults."""
+    """In version 1 payloads stand inside and nothing is checksummed; later fields have their defaults."""
     found = decode(bytes.fromhex(OLDER[file][name]["hex"]))
     now = next(record for record in RECORDS if type(record).__name__ == name)
     assert type(found) is type(now)

@@ -18,6 +18,7 @@ from stoker.model import replies as r
 from stoker.model.options import (
     CODECS,
     Backoff,
+    Codec,
     DeadLetterPolicy,
     Dependency,
     DependencyPolicy,
@@ -30,6 +31,8 @@ from stoker.model.states import State
 TENANTS = ("acme", "zeta")
 QUEUES = ("mail", "thumbs", "sync")
 WORDS = ("k1", "k2", "k3")
+KV_KEYS = ("a", "ab", "abc", "b", "b.c", "ä")
+PATTERNS = ("*", "a*", "?", "*b*", "a?c", "*c", "b.c", "*?b*", "**a", "")
 SPANS_MS = (0, 1, 5, 20, 100, 400, 2_000)
 PLAIN = Options(backoff=Backoff(base_ms=200, jitter="none"))
 """Jitter is left out: a reference could only repeat the engine's arithmetic."""
@@ -63,6 +66,7 @@ class Driver:
             (3, self.sweep),
             (4, self.dead_letters),
             (4, self.transaction),
+            (5, self.key_value),
             (7, self.look),
             (2, self.nonsense),
         ):
@@ -375,6 +379,34 @@ class Driver:
             return tenant, c.ListDead(queue, reason, limit=rng.choice((1, 20)))
         return tenant, c.GetDeadStats(queue)
 
+    # --- key-value entries -----------------------------------------------------------------------------
+
+    def key_value(self) -> tuple[str, c.Command[Any]]:
+        rng = self.random
+        key, some = rng.choice(KV_KEYS), rng.sample(KV_KEYS, 2)
+        make: tuple[Callable[[], c.Command[Any]], ...] = (
+            lambda: c.KvSet(*self.entry(key)),
+            lambda: c.KvSet(*self.entry(key)),
+            lambda: c.KvSetMany([c.KvEntry(*self.entry(one)) for one in some]),
+            lambda: c.KvDelete(some),
+            lambda: c.KvExpire(key, self.span()),
+            lambda: c.KvIncrement(key, rng.choice((1, 1, -5, 2**63 - 1))),
+            lambda: c.KvIncrement(key, 1),
+            lambda: c.KvGet(key),
+            lambda: c.KvGetMany(some),
+            lambda: c.KvExists(some),
+            lambda: c.KvTtl(key),
+            lambda: c.KvKeys(rng.choice(PATTERNS), rng.choice((None, "", key)), rng.choice((1, 2, 9))),
+        )
+        return self.tenant(), rng.choice(make)()
+
+    def entry(self, key: str) -> tuple[str, bytes, int, Codec]:
+        rng = self.random
+        value = rng.choice(
+            (b"5", b"-5", b"9223372036854775807", b"007", b"", b"\x05", b"true", b"\xc1", self.payload())
+        )
+        return key, value, rng.choice(SPANS_MS) if self.chance(0.4) else 0, rng.choice(CODECS)
+
     # --- looking, and asking for what cannot be --------------------------------------------------------
 
     def look(self) -> tuple[str, c.Command[Any]]:
@@ -430,6 +462,19 @@ class Driver:
                 c.SetRateLimit(queue, RateLimit(0)),
                 c.Browse(limit=21),
                 c.Publish("k1", ["never"]),
+                c.KvSet("", b"x"),
+                c.KvSet("far too long", b"x"),
+                c.KvSet("a", b"x" * 33),
+                c.KvSet("a", b"x", -1),
+                c.KvSetMany([]),
+                c.KvSetMany([c.KvEntry("a", b"1"), c.KvEntry("", b"1")]),
+                c.KvSetMany([c.KvEntry(f"a{n}", b"1") for n in range(4)]),
+                c.KvGetMany(["a"] * 4),
+                c.KvDelete([]),
+                c.KvExpire("a", -1),
+                c.KvIncrement("a", 2**63),
+                c.KvKeys("a*b?c*d"),
+                c.KvKeys(limit=10),
             )
         )
 

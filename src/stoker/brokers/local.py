@@ -26,7 +26,7 @@ from stoker.journal.contract import Journal, JournalFailed
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
 from stoker.model.errors import Closed, InvalidRequest, StokerError, Unknown
-from stoker.model.ids import SHARDS_MAX
+from stoker.model.ids import SHARDS_MAX, SYSTEM_TENANT
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
 from stoker.model.replies import LEVELS, Delivery, Level
@@ -151,9 +151,9 @@ class LocalBroker:
             self.runtime.open(self._now())
             store.start(self)
 
-    def execute(self, tenant: str, command: c.Command[R]) -> R:
+    def execute(self, tenant: str, command: c.Command[R], *, system: bool = False) -> R:
         with self._lock:
-            reply = self._turn(tenant, command)
+            reply = self._turn(tenant, command, system)
             ticket = self.runtime.ticket
             slot = signal = None
             if type(reply) is Parked:
@@ -176,9 +176,9 @@ class LocalBroker:
                 self._check_flushed(ticket)
         return reply  # type: ignore[no-any-return]
 
-    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+    async def execute_async(self, tenant: str, command: c.Command[R], *, system: bool = False) -> R:
         with self._lock:
-            reply = self._turn(tenant, command)
+            reply = self._turn(tenant, command, system)
             ticket = self.runtime.ticket
             slot = signal = None
             if type(reply) is Parked:
@@ -202,6 +202,13 @@ class LocalBroker:
             await line.wait(ticket)
             self._check_flushed(ticket)
         return reply  # type: ignore[no-any-return]
+
+    def execute_as_system(self, command: c.Command[R]) -> R:
+        """For what the process keeps for itself, in a tenant that no caller can name."""
+        return self.execute(SYSTEM_TENANT, command, system=True)
+
+    async def execute_as_system_async(self, command: c.Command[R]) -> R:
+        return await self.execute_async(SYSTEM_TENANT, command, system=True)
 
     def _check_flushed(self, ticket: int) -> None:
         if not self.runtime.journal.reached(ticket):
@@ -276,10 +283,12 @@ class LocalBroker:
             self._wake(slot)
         self.runtime.close()
 
-    def _turn(self, tenant: str, command: c.Command[Any]) -> Any:
+    def _turn(self, tenant: str, command: c.Command[Any], system: bool = False) -> Any:
         if self._closed:
             raise Closed(self._closed)
         try:
+            if system:
+                return self.runtime.execute_as_system(command, self._now())
             return self._execute(tenant, command, self._now())
         except StokerError:
             raise
@@ -345,7 +354,8 @@ class LocalBroker:
         self._leave(slot)
         claimed = type(slot.parked.command) is c.Pull and slot.parked.command.claim is not None
         if isinstance(slot.reply, Delivery) and slot.reply.runs and not claimed and not self._closed:
-            self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token))
+            tenant = slot.parked.tenant
+            self._turn(tenant, c.Release(slot.reply.ids, slot.reply.token), tenant == SYSTEM_TENANT)
 
     # --- waiting ---------------------------------------------------------------------------------
 

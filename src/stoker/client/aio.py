@@ -409,3 +409,41 @@ class AsyncClient:
 
     async def purge_dead(self, queue: str, ids: Sequence[int] | None = None, *, reason: str | None = None) -> int:
         return (await self.execute(c.PurgeDead(queue, ids, reason))).count
+
+    # --- key-value entries -----------------------------------------------------------------------
+
+    async def kv_set(self, key: str, value: bytes, ttl_ms: int = 0, *, codec: Codec = "bytes") -> None:
+        """Keep a value under a key, for a time or until it is deleted."""
+        await self.execute(c.KvSet(key, value, ttl_ms, codec))
+
+    async def kv_set_many(self, entries: Sequence[c.KvEntry]) -> int:
+        """All of them or none."""
+        return (await self.execute(c.KvSetMany(entries))).count
+
+    async def kv_get(self, key: str) -> r.KvValue:
+        """The value, and whether there is one."""
+        return await self.execute(c.KvGet(key))
+
+    async def kv_get_many(self, keys: Sequence[str]) -> Sequence[r.KvValue]:
+        return (await self.execute(c.KvGetMany(keys))).values
+
+    async def kv_exists(self, keys: Sequence[str]) -> Sequence[bool]:
+        return (await self.execute(c.KvExists(keys))).exists
+
+    async def kv_delete(self, keys: str | Sequence[str]) -> int:
+        """How many of them were there."""
+        return (await self.execute(c.KvDelete((keys,) if isinstance(keys, str) else keys))).count
+
+    async def kv_expire(self, key: str, ttl_ms: int) -> r.KvExpiry:
+        """Let an entry leave after `ttl_ms`; 0 lets it stay."""
+        return await self.execute(c.KvExpire(key, ttl_ms))
+
+    async def kv_ttl(self, key: str) -> r.KvExpiry:
+        return await self.execute(c.KvTtl(key))
+
+    async def kv_keys(self, pattern: str = "*", after: str | None = None, limit: int = 1_000) -> r.KvKeyPage:
+        return await self.execute(c.KvKeys(pattern, after, limit))
+
+    async def kv_increment(self, key: str, by: int = 1) -> int:
+        """Count up, or down, and get the sum."""
+        return (await self.execute(c.KvIncrement(key, by))).value

@@ -402,6 +402,44 @@ class Client:
     def purge_dead(self, queue: str, ids: Sequence[int] | None = None, *, reason: str | None = None) -> int:
         return self.execute(c.PurgeDead(queue, ids, reason)).count
 
+    # --- key-value entries -----------------------------------------------------------------------
+
+    def kv_set(self, key: str, value: bytes, ttl_ms: int = 0, *, codec: Codec = "bytes") -> None:
+        """Keep a value under a key, for a time or until it is deleted."""
+        self.execute(c.KvSet(key, value, ttl_ms, codec))
+
+    def kv_set_many(self, entries: Sequence[c.KvEntry]) -> int:
+        """All of them or none."""
+        return self.execute(c.KvSetMany(entries)).count
+
+    def kv_get(self, key: str) -> r.KvValue:
+        """The value, and whether there is one."""
+        return self.execute(c.KvGet(key))
+
+    def kv_get_many(self, keys: Sequence[str]) -> Sequence[r.KvValue]:
+        return self.execute(c.KvGetMany(keys)).values
+
+    def kv_exists(self, keys: Sequence[str]) -> Sequence[bool]:
+        return self.execute(c.KvExists(keys)).exists
+
+    def kv_delete(self, keys: str | Sequence[str]) -> int:
+        """How many of them were there."""
+        return self.execute(c.KvDelete((keys,) if isinstance(keys, str) else keys)).count
+
+    def kv_expire(self, key: str, ttl_ms: int) -> r.KvExpiry:
+        """Let an entry leave after `ttl_ms`; 0 lets it stay."""
+        return self.execute(c.KvExpire(key, ttl_ms))
+
+    def kv_ttl(self, key: str) -> r.KvExpiry:
+        return self.execute(c.KvTtl(key))
+
+    def kv_keys(self, pattern: str = "*", after: str | None = None, limit: int = 1_000) -> r.KvKeyPage:
+        return self.execute(c.KvKeys(pattern, after, limit))
+
+    def kv_increment(self, key: str, by: int = 1) -> int:
+        """Count up, or down, and get the sum."""
+        return self.execute(c.KvIncrement(key, by)).value
+
 
 def with_changes(options: Options, changes: dict[str, Any]) -> Options:
     """Options given by name, on top of those given as a value. Unknown names are refused, not ignored."""

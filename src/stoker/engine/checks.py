@@ -151,6 +151,21 @@ def dead_letter_policy(value: DeadLetterPolicy) -> None:
         flag(getattr(value, field), f"dead letter {field}")
 
 
+def kv_key(value: object, limits: Limits) -> None:
+    text(value, "key", limits.kv_key_chars_max, 1)
+
+
+def kv_batch(values: object, what: str, limits: Limits) -> None:
+    """What a command about several entries names: keys, or entries."""
+    if not is_list(values) or type(values) is range:
+        raise errors.InvalidRequest(f"invalid {what} {short(values)}: expected a list")
+    if not values:
+        raise errors.InvalidRequest(f"no {what}: name at least one")
+    if len(values) > limits.kv_batch_max:  # type: ignore[arg-type]
+        count = len(values)  # type: ignore[arg-type]
+        raise errors.LimitExceeded(f"{count} {what} are over the limit of {limits.kv_batch_max}: split the call")
+
+
 def codec(value: object) -> None:
     choice(value, "codec", Codec)
 

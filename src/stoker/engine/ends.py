@@ -18,7 +18,7 @@ def labels_of(options: Options) -> rec.Labels | None:
         return None
     priority, tags, group_id = options.priority, options.tags, options.group_id
     trace, parent_id = options.trace, options.parent_id
-    if not (priority or tags) and group_id is trace is parent_id is None:
+    if not (priority or tags) and group_id is None and trace is None and parent_id is None:
         return None
     return rec.Labels(priority, tags, group_id, trace, parent_id)
 

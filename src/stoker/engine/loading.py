@@ -15,9 +15,11 @@ from msgspec.structs import astuple
 
 from stoker.engine import deadlines as kinds
 from stoker.engine import saved as s
+from stoker.engine.apply_kv import put
 from stoker.engine.apply_push import request_remembered
 from stoker.engine.apply_transactions import staged, transaction_ended
 from stoker.engine.bucket import Bucket
+from stoker.engine.entries import Entry
 from stoker.engine.moves import join_lane, offer
 from stoker.engine.shard import Shard
 from stoker.engine.spans import Pieces, Span
@@ -364,6 +366,12 @@ class _Loading:
         published, created, runs, expires_at = saved.published, saved.created, saved.runs, saved.expires_at
         transaction_ended(self.shard, rec.TransactionEnded(0, tenant, name, published, created, runs, expires_at))
 
+    def kv(self, saved: s.SavedKv) -> None:
+        tenant = self.tenants[saved.tenant]
+        put(self.shard, tenant, saved.key, Entry(saved.value, saved.codec, saved.expires_at))
+        if saved.expires_at:
+            self.arm(saved.expires_at, kinds.KV, (tenant, saved.key))
+
 
 READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedMessage: _Loading.message,
@@ -380,6 +388,7 @@ READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedClaim: _Loading.claim,
     s.SavedPart: _Loading.part,
     s.SavedOutcome: _Loading.outcome,
+    s.SavedKv: _Loading.kv,
     s.SavedEnd: _Loading.end,
 }
 """What each entry becomes."""

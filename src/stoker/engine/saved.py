@@ -295,6 +295,14 @@ class SavedOutcome(Saved, gc=False, tag=15):
     expires_at: int
 
 
+class SavedKv(Saved, gc=False, tag=17):
+    tenant: int
+    key: str
+    value: bytes
+    codec: Codec
+    expires_at: int
+
+
 class SavedEnd(Saved, gc=False, tag=16):
     """The last entry."""
 
@@ -315,6 +323,7 @@ Entry = (
     | SavedClaim
     | SavedPart
     | SavedOutcome
+    | SavedKv
     | SavedEnd
 )
 

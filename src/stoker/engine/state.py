@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from stoker.engine.bucket import Bucket
+from stoker.engine.entries import Entries
 from stoker.engine.ranges import RangeSet
 from stoker.engine.spans import Pieces, Span
 from stoker.model.ids import SHARD_BITS
@@ -497,9 +498,9 @@ class Queue:
 
 
 class Tenant:
-    """The owner of queues, claims and transactions."""
+    """The owner of queues, claims, transactions and key-value entries."""
 
-    __slots__ = ("claims", "ended_badly", "name", "queues", "scope", "shard_touched", "transactions")
+    __slots__ = ("claims", "ended_badly", "kv", "name", "queues", "scope", "shard_touched", "transactions")
 
     def __init__(self, name: str, touched: list[Queue]) -> None:
         self.name = name
@@ -510,3 +511,10 @@ class Tenant:
         self.scope = Scope()
         self.ended_badly = RangeSet()
         """Sequence numbers of its jobs that failed, were cancelled or expired."""
+        self.kv = Entries()
+        """Its key-value entries, if this shard is their home."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything has happened to it beside its queues."""
+        return bool(self.claims or self.transactions or self.kv) or any(self.scope.totals)

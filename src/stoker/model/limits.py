@@ -76,9 +76,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     kv_entries_per_tenant_max: int = 1_000_000
     """They are all in memory, and one shard holds them all."""
     kv_wildcards_max: int = 32
-    """Of one pattern; each may make the comparison with a key start over once a character."""
+    """`*` and `?` in one pattern; people write three, and each makes the comparison with a key longer."""
     kv_keys_max: int = 10_000
-    """One page of keys; a page looks at ten times as many at most, and may be short."""
+    """One page of keys; one turn of the loop looks at about twice as many."""
 
 
 DEFAULT_LIMITS = Limits()

@@ -445,4 +445,30 @@ class KeysStored(Record, frozen=True, gc=False, tag=37):
     keys: list[tuple[str, str]]
 
 
+class KvWritten(Record, frozen=True, gc=False, tag=38):
+    """Entries were set, as (key, value, place in `CODECS`, when it expires or 0), each instead of what was there."""
+
+    at: int
+    tenant: str
+    entries: list[tuple[str, bytes, int, int]]
+
+
+class KvRemoved(Record, frozen=True, gc=False, tag=39):
+    """Entries were deleted, or have `expired`."""
+
+    at: int
+    tenant: str
+    keys: list[str]
+    expired: bool = False
+
+
+class KvTimed(Record, frozen=True, gc=False, tag=40):
+    """An entry expires at another time from now on; 0 = never."""
+
+    at: int
+    tenant: str
+    key: str
+    expires_at: int
+
+
 ALL: tuple[type[Record], ...] = tuple(Record.__subclasses__())

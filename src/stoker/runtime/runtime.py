@@ -18,7 +18,7 @@ from stoker.journal.story import story
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import STEP, shard_for
+from stoker.model.ids import STEP, SYSTEM_TENANT, shard_for
 from stoker.model.limits import INT_MAX
 from stoker.records.events import events_of
 from stoker.runtime import outbox, routing, shapes
@@ -31,8 +31,8 @@ HOMES_MAX = 100_000
 ROOM_WATCHED = 256 * 1024 * 1024
 """With less room than this on the disk, the size of each push is looked at."""
 
-MAKING = frozenset((c.Push, c.PushBatch, c.Stage))
-"""Commands that bring new jobs: refused when there is no room."""
+MAKING = frozenset((c.Push, c.PushBatch, c.Stage, c.KvSet, c.KvSetMany, c.KvIncrement))
+"""Commands that bring something new: refused when there is no room."""
 ASKING = frozenset((c.Push, c.PushBatch, c.Publish))
 """Commands that may ask for a level of their own."""
 
@@ -142,6 +142,14 @@ class Runtime:
         if len(self._tenants) >= TENANTS_CHECKED_MAX:
             self._tenants.clear()
         self._tenants.add(tenant)
+        return self._execute_for(tenant, command, now)
+
+    def execute_as_system(self, command: c.Command[Any], now: int) -> Any:
+        """One turn for the process itself, in a tenant that nobody else can name."""
+        self.ticket = 0
+        return self._execute_for(SYSTEM_TENANT, command, now)
+
+    def _execute_for(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         asked = getattr(command, "durability", None) if type(command) in ASKING else None
         try:
             if type(command) not in shapes.QUICK or asked is not None:
@@ -160,7 +168,7 @@ class Runtime:
         journal = self.journal
         if journal.is_full or (journal.room < ROOM_WATCHED and not has_room(journal.room, command)):
             raise errors.DiskFull(
-                "the disk is full: new jobs are refused, those that are there can be worked off; make room, and pushes"
+                "the disk is full: nothing new is taken, jobs that are there can be worked off; make room, and pushes"
                 " are taken again by themselves"
             )
         if self.memory.is_full:
@@ -352,12 +360,22 @@ class Runtime:
 
 
 def has_room(room: int, command: Any) -> bool:
-    """Whether what a push brings fits on the disk."""
-    payloads = (command.payload,) if type(command) is c.Push else command.payloads
+    """Whether what a command brings fits on the disk."""
     try:
-        return sum(map(len, payloads)) * 2 + ROOM_EACH <= room
-    except TypeError:
+        return sum(map(len, brought_by(command))) * 2 + ROOM_EACH <= room
+    except (TypeError, AttributeError):
         return True  # malformed: whoever decides about it will say how
+
+
+def brought_by(command: Any) -> Sequence[bytes]:
+    kind = type(command)
+    if kind is c.Push:
+        return (command.payload,)
+    if kind is c.KvSet:
+        return (command.value,)
+    if kind is c.KvSetMany:
+        return [entry.value for entry in command.entries]
+    return () if kind is c.KvIncrement else command.payloads
 
 
 ROOM_EACH = 64 * 1024
