@@ -36,6 +36,7 @@ EVERYTHING_SET = Options(
     keep_completed_count=12,
     trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     parent_id=192,
+    codec="msgpack",
 )
 
 POLICY = DeadLetterPolicy(
@@ -66,7 +67,7 @@ RECORDS: tuple[rec.Record, ...] = (
     ),
     rec.KeyExtended(AT, T, Q, "order-7", AT + 3_000),
     rec.Started(AT, T, Q, 41, "worker-1", 20_000, "claim-1", (ONE, DOWN)),
-    rec.Completed(AT, T, Q, (ONE, UP, DOWN), [b"done", None, b"", None, b"x", None]),
+    rec.Completed(AT, T, Q, (ONE, UP, DOWN), [b"done", None, b"", None, b"x", None], 1),
     rec.Retrying(AT, T, Q, ONE, "failed", AT + 2_000, "broken", "OSError", "line 1"),
     rec.Failed(AT, T, Q, ONE, "max_attempts_exceeded", "broken", "OSError", "line 1", "failed"),
     rec.Ended(AT, T, Q, 6, "drained", [UP, DOWN]),
@@ -75,12 +76,12 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.CancelRequested(AT, T, Q, 64),
     rec.Progressed(AT, T, Q, 64, 42, "half way"),
     rec.Logged(AT, T, Q, 64, "warning", "slow"),
-    rec.PartialAdded(AT, T, Q, 64, 3, b"chunk"),
+    rec.PartialAdded(AT, T, Q, 64, 3, b"chunk", 2),
     rec.Unblocked(AT, T, Q, 128, 64, True, AT + 5),
     rec.BecameDue(AT, T, Q, [(64, 3)], True),
     rec.Delayed(AT, T, Q, 64, AT + 700),
     rec.Reprioritised(AT, T, Q, 64, -3),
-    rec.PayloadUpdated(AT, T, Q, 64, b"new"),
+    rec.PayloadUpdated(AT, T, Q, 64, b"new", 1),
     rec.QueueConfigured(AT, T, Q, True, RateLimit(5, 250, 7), 3, "skip", POLICY, True, "fsync"),
     rec.QueueObliterated(AT, T, Q),
     rec.Revived(AT, T, Q, 64, True),
@@ -99,6 +100,9 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.Taken(AT, T, 2, 9),
     rec.Arrived(AT, T, 3, 9),
     rec.KeysStored(AT, T, Q, [("custom_ids", "mine"), ("requests", "send-1")]),
+    rec.KvWritten(AT, T, [("cursor", b"7", 1, 0), ("grün", b"\x00\xff", 2, AT + 60_000)]),
+    rec.KvRemoved(AT, T, ["cursor", "grün"], True),
+    rec.KvTimed(AT, T, "cursor", AT + 60_000),
 )
 
 OPTIONS: dict[str, Options] = {"everything set": EVERYTHING_SET, "nothing set": NOTHING_SET}

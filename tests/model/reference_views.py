@@ -46,6 +46,7 @@ def view(world: World, job: Job) -> r.JobView:
         progress=job.progress,
         history=tuple(job.history),
         dead=dead,
+        result_codec=job.result_codec,
     )
 
 

@@ -26,7 +26,7 @@ from stoker.journal.contract import Journal, JournalFailed
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
 from stoker.model.errors import Closed, InvalidRequest, StokerError, Unknown
-from stoker.model.ids import SHARDS_MAX
+from stoker.model.ids import SHARDS_MAX, SYSTEM_TENANT
 from stoker.model.limits import DEFAULT_LIMITS, INT_MAX, Limits
 from stoker.model.options import Settings
 from stoker.model.replies import LEVELS, Delivery, Level, Stats
@@ -151,9 +151,9 @@ class LocalBroker:
             self.runtime.open(self._now())
             store.start(self)
 
-    def execute(self, tenant: str, command: c.Command[R]) -> R:
+    def execute(self, tenant: str, command: c.Command[R], *, system: bool = False) -> R:
         with self._lock:
-            reply = self._turn(tenant, command, self._execute)
+            reply = self._turn(tenant, command, self.runtime.execute_as_system if system else self._execute)
             ticket = self.runtime.ticket
             slot = signal = None
             if type(reply) is Parked:
@@ -176,9 +176,9 @@ class LocalBroker:
                 self.check_flushed(ticket)
         return reply  # type: ignore[no-any-return]
 
-    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+    async def execute_async(self, tenant: str, command: c.Command[R], *, system: bool = False) -> R:
         with self._lock:
-            reply = self._turn(tenant, command, self._execute)
+            reply = self._turn(tenant, command, self.runtime.execute_as_system if system else self._execute)
             ticket = self.runtime.ticket
             slot = signal = None
             if type(reply) is Parked:
@@ -198,6 +198,13 @@ class LocalBroker:
             await self.line(asyncio.get_running_loop()).wait(ticket)
             self.check_flushed(ticket)
         return reply  # type: ignore[no-any-return]
+
+    def execute_as_system(self, command: c.Command[R]) -> R:
+        """For what the process keeps for itself, in a tenant that no caller can name."""
+        return self.execute(SYSTEM_TENANT, command, system=True)
+
+    async def execute_as_system_async(self, command: c.Command[R]) -> R:
+        return await self.execute_async(SYSTEM_TENANT, command, system=True)
 
     # --- for a server: many commands in one turn, on one event loop ------------------------------
 
@@ -416,7 +423,9 @@ class LocalBroker:
         self._leave(slot)
         claimed = type(slot.parked.command) is c.Pull and slot.parked.command.claim is not None
         if isinstance(slot.reply, Delivery) and slot.reply.runs and not claimed and not self._closed:
-            self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token), self._execute)
+            tenant = slot.parked.tenant
+            execute = self.runtime.execute_as_system if tenant == SYSTEM_TENANT else self._execute
+            self._turn(tenant, c.Release(slot.reply.ids, slot.reply.token), execute)
 
     # --- waiting ---------------------------------------------------------------------------------
 

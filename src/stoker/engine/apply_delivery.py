@@ -42,6 +42,7 @@ from stoker.engine.state import (
     Queue,
     Slice,
 )
+from stoker.model.options import CODECS
 from stoker.model.replies import Attempt, Chunk, LogLine
 from stoker.model.states import Reason
 from stoker.records import records as rec
@@ -150,7 +151,7 @@ def _start_slice(shard: "Shard", batch: Batch, start: int, stop: int, record: re
 
 def completed(shard: "Shard", record: rec.Completed) -> None:
     queue = shard.queue(record.tenant, record.queue)
-    at, results, offset = record.at, record.results, 0
+    at, results, offset, codec = record.at, record.results, 0, CODECS[record.codec]
     for run in record.runs:
         jobs = abs(run.count)
         job = shard.index.get(run.first)
@@ -166,14 +167,14 @@ def completed(shard: "Shard", record: rec.Completed) -> None:
                 piece = batch.slices.find(position)
                 assert piece is not None
                 leave_active_run(shard, piece, position, position + jobs, at)
-                end_run(shard, batch, position, position + jobs, COMPLETED, at, piece=piece, results=part)
+                end_run(shard, batch, position, position + jobs, COMPLETED, at, piece=piece, results=part, codec=codec)
                 continue
             job = split(shard, batch, position)
         leave_active(shard, job, at)
         detail = job.details()
         detail.error = detail.stack = ""
-        if part is not None:
-            detail.result = part[0]
+        if part is not None and part[0] is not None:
+            detail.result, detail.result_codec = part[0], codec
         end_job(shard, job, COMPLETED, at)
 
 
@@ -317,7 +318,7 @@ def partial_added(shard: "Shard", record: rec.PartialAdded) -> None:
     detail = shard.own_job(record.job).details()
     if detail.partials is None:
         detail.partials = deque(maxlen=shard.limits.partials_max)
-    detail.partials.append(Chunk(record.index, record.data))
+    detail.partials.append(Chunk(record.index, record.data, CODECS[record.codec]))
     detail.next_chunk = max(detail.next_chunk, record.index + 1)
 
 

@@ -21,6 +21,7 @@ from stoker.engine.moves import (
     total_of,
 )
 from stoker.engine.state import ACTIVE, BLOCKED, DELAYED, GONE, WAITING, Appliers, Batch, Job
+from stoker.model.options import CODECS
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ def payload_updated(shard: "Shard", record: rec.PayloadUpdated) -> None:
     if type(record.payload) is bytes:
         shard.index.bytes += len(record.payload)
     job.payload = record.payload
+    if record.codec is not None and CODECS[record.codec] != job.options.codec:
+        job.options = shard.intern(msgspec.structs.replace(job.options, codec=CODECS[record.codec]))
 
 
 APPLY: Appliers = {

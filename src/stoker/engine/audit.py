@@ -39,6 +39,7 @@ def audit(shard: "Shard") -> None:
         _job(shard, part, armed)
     for tenant in shard.tenants.values():
         _claims(shard, tenant, parts)
+        _kv(shard, tenant)
         for queue in tenant.queues.values():
             own = [part for part in parts if part.queue is queue]
             _queue(shard, queue, own)
@@ -170,6 +171,16 @@ def _claims(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
     for name, claim in tenant.claims.items():
         assert claim.held == held.pop(name, 0), f"claim {name} counts {claim.held}"
     assert not held, f"claims without a record: {held}"
+
+
+def _kv(shard: "Shard", tenant: Tenant) -> None:
+    listed = list(tenant.kv.keys_from(""))
+    assert listed == sorted(set(listed)), f"the keys of {tenant.name} are out of order"
+    assert len(listed) == len(tenant.kv) and all(key in tenant.kv for key in listed), "a key is listed and not there"
+    armed = {(at, place[1]) for at, kind, _, place in shard.deadlines.heap if kind == kinds.KV and place[0] is tenant}
+    for key in listed:
+        expires_at = tenant.kv[key].expires_at
+        assert not expires_at or (expires_at, key) in armed, f"the entry {key} would never expire"
 
 
 def audit_counts(shard: "Shard") -> None:

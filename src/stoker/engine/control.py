@@ -30,6 +30,7 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.limits import INT_MAX
+from stoker.model.options import CODECS
 from stoker.model.states import STATES, Reason, State
 from stoker.records import records as rec
 
@@ -159,8 +160,11 @@ def move_to_delayed(shard: "Shard", tenant: str, command: c.MoveToDelayed, now: 
 
 def update_payload(shard: "Shard", tenant: str, command: c.UpdatePayload, now: int) -> r.Done:
     checks.payload(command.payload, shard.limits)
+    if command.codec is not None:
+        checks.codec(command.codec)
     queue = shard.live_or_dead(tenant, command.id, "be updated").queue
-    shard.emit(rec.PayloadUpdated(now, tenant, queue.name, command.id, command.payload))
+    codec = None if command.codec is None else CODECS.index(command.codec)
+    shard.emit(rec.PayloadUpdated(now, tenant, queue.name, command.id, command.payload, codec))
     return r.Done()
 
 

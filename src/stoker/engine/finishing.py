@@ -12,6 +12,7 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP
+from stoker.model.options import CODECS, Codec
 from stoker.model.states import STATES, Reason, State
 from stoker.records import records as rec
 
@@ -110,6 +111,7 @@ def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> Non
     check_settling(shard, command.ids, command.tokens)
     if isinstance(command, c.Ack):
         check_results(shard, command.ids, command.results)
+        checks.codec(command.codec)
     elif isinstance(command, c.Extend):
         if command.lease_ms is not None:
             checks.duration(command.lease_ms, "lease_ms", shard.limits.lease_ms_min)
@@ -125,8 +127,9 @@ def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> Non
 
 
 def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
-    if len(command.ids) == 1 and command.results is None and type(command.ids[0]) is int:
-        done = quick.ack(shard, tenant, command.ids[0], command.tokens, now)
+    ids = command.ids
+    if len(ids) == 1 and command.results is None and type(ids[0]) is int and command.codec == "bytes":
+        done = quick.ack(shard, tenant, ids[0], command.tokens, now)
         if done is not None:
             return done
     check(shard, command)
@@ -134,7 +137,7 @@ def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
     results = None
     if command.results is not None:
         results = dict(zip(reversed(command.ids), reversed(command.results), strict=True))  # the first mention counts
-    return complete(shard, parts, refused, results, now)
+    return complete(shard, parts, refused, results, now, command.codec)
 
 
 def check_results(shard: "Shard", ids: Sequence[int], results: Sequence[bytes | None] | None) -> None:
@@ -148,16 +151,22 @@ def check_results(shard: "Shard", ids: Sequence[int], results: Sequence[bytes | 
 
 
 def complete(
-    shard: "Shard", parts: list[Part], refused: dict[int, str], results: dict[int, bytes | None] | None, now: int
+    shard: "Shard",
+    parts: list[Part],
+    refused: dict[int, str],
+    results: dict[int, bytes | None] | None,
+    now: int,
+    codec: Codec = "bytes",
 ) -> r.Settled:
     count = 0
+    written = CODECS.index(codec) if results is not None else 0
     for queue, own in by_queue(parts):
         found = None
         if results is not None:
             found = [results.get(job_id) for part in own for job_id in part.ids]
         runs = tuple(run_of(part) for part in own)
         count += sum(abs(run.count) for run in runs)
-        shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found))
+        shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found, written))
     if shard.settling:
         settle(shard, now)
     return r.Settled(count, refused) if refused else r.Settled(count)
@@ -291,9 +300,10 @@ def lease_end(part: Part, lease_ms: int | None, now: int) -> int:
 def ack_claim(shard: "Shard", tenant: str, command: c.AckClaim, now: int) -> r.Settled:
     for result in command.results.values():
         checks.payload(result, shard.limits, "result", shard.limits.result_bytes_max)
+    checks.codec(command.codec)
     parts = claim_parts(shard, tenant, command.claim)
-    results = dict(command.results) if command.results else None
-    return complete(shard, parts, {}, results, now)  # type: ignore[arg-type]
+    results: dict[int, bytes | None] | None = {**command.results} if command.results else None
+    return complete(shard, parts, {}, results, now, command.codec)
 
 
 def release_claim(shard: "Shard", tenant: str, command: c.ReleaseClaim, now: int) -> r.Settled:
@@ -330,12 +340,14 @@ def append_partial(shard: "Shard", tenant: str, command: c.AppendPartial, now: i
     checks.payload(command.data, shard.limits, "data", shard.limits.result_bytes_max)
     if command.index is not None:
         checks.number(command.index, "index", 0, 2**53 - 1)
+    checks.codec(command.codec)
     queue = held_or_raise(shard, tenant, command.id, command.token)
     job = shard.index.get(command.id)
     index = command.index
     if index is None:
         index = job.detail.next_chunk if job is not None and job.detail is not None else 0
-    shard.emit(rec.PartialAdded(now, tenant, queue.name, command.id, index, command.data))
+    codec = CODECS.index(command.codec)
+    shard.emit(rec.PartialAdded(now, tenant, queue.name, command.id, index, command.data, codec))
     return r.Done()
 
 

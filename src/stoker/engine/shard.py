@@ -12,6 +12,7 @@ from typing import Any
 
 from stoker.engine import (
     apply_delivery,
+    apply_kv,
     apply_pending,
     apply_push,
     apply_queue,
@@ -20,6 +21,7 @@ from stoker.engine import (
     control,
     dead,
     finishing,
+    kv,
     looking,
     messages,
     pulling,
@@ -283,7 +285,7 @@ class Shard:
             return
         if type(name) is str and name in owner.queues:
             self.drop_unknown(owner.queues[name])
-        if not (owner.queues or owner.claims or owner.transactions or any(owner.scope.totals)):
+        if not owner.queues and not owner.is_used:
             del self.tenants[tenant]
 
     def drop_unknown(self, queue: Queue) -> None:
@@ -552,6 +554,16 @@ DECIDE: dict[type[c.Command[Any]], Decide] = {
     c.GetDeadStats: dead.get_dead_stats,
     c.RetryDead: dead.retry_dead,
     c.PurgeDead: dead.purge_dead,
+    c.KvSet: kv.set_one,
+    c.KvGet: kv.get_one,
+    c.KvGetMany: kv.get_many,
+    c.KvSetMany: kv.set_many,
+    c.KvDelete: kv.delete,
+    c.KvExists: kv.exists,
+    c.KvExpire: kv.expire,
+    c.KvTtl: kv.ttl,
+    c.KvKeys: kv.keys,
+    c.KvIncrement: kv.increment,
 }
 """Who decides which command. Reading events is the journal's business, not the engine's."""
 
@@ -562,5 +574,6 @@ APPLY: Appliers = {
     **apply_queue.APPLY,
     **apply_transactions.APPLY,
     **messages.APPLY,
+    **apply_kv.APPLY,
 }
 """What each record does to the state."""

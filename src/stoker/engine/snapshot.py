@@ -31,7 +31,7 @@ def dump(shard: "Shard") -> dict[str, Any]:
 
 def _is_used(tenant: Tenant) -> bool:
     queues = any(queue.known for queue in tenant.queues.values())
-    return queues or bool(tenant.claims or tenant.transactions) or any(tenant.scope.totals)
+    return queues or tenant.is_used
 
 
 def _parts(shard: "Shard") -> Iterator[Part]:
@@ -87,6 +87,11 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
             for name, found in sorted(tenant.transactions.items())
         },
         "ended_badly": tenant.ended_badly.ranges(),
+        "kv": {
+            key: (entry.value, entry.codec, entry.expires_at)
+            for key in tenant.kv.keys_from("")
+            if (entry := tenant.kv.get(key)) is not None
+        },
     }
 
 

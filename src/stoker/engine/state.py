@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from stoker.engine.bucket import Bucket
+from stoker.engine.entries import Entries
 from stoker.engine.ranges import RangeSet
 from stoker.engine.spans import Pieces, Span
 from stoker.model.ids import SHARD_BITS
-from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options
+from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options
 from stoker.model.replies import Attempt, Chunk, Level, LogLine
 from stoker.records.records import Record
 from stoker.records.stored import Stored, StoredRun
@@ -71,6 +72,7 @@ class Detail(msgspec.Struct, gc=False, eq=False):
     next_retry_at: int = 0
     revived: bool = False
     """Once back from the dead letters, its ttl no longer counts."""
+    result_codec: Codec = "bytes"
 
 
 @final
@@ -205,6 +207,8 @@ class EndedRun(msgspec.Struct, gc=False, eq=False):
     worker: str = ""
     reason: str = ""
     results: list[bytes | None] | None = None
+    codec: Codec = "bytes"
+    """Of the results."""
 
     def covers(self, position: int) -> bool:
         return self.start <= position < self.stop
@@ -494,9 +498,9 @@ class Queue:
 
 
 class Tenant:
-    """The owner of queues, claims and transactions."""
+    """The owner of queues, claims, transactions and key-value entries."""
 
-    __slots__ = ("claims", "ended_badly", "name", "queues", "scope", "shard_touched", "transactions")
+    __slots__ = ("claims", "ended_badly", "kv", "name", "queues", "scope", "shard_touched", "transactions")
 
     def __init__(self, name: str, touched: list[Queue]) -> None:
         self.name = name
@@ -507,3 +511,10 @@ class Tenant:
         self.scope = Scope()
         self.ended_badly = RangeSet()
         """Sequence numbers of its jobs that failed, were cancelled or expired."""
+        self.kv = Entries()
+        """Its key-value entries, if this shard is their home."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything has happened to it beside its queues."""
+        return bool(self.claims or self.transactions or self.kv) or any(self.scope.totals)

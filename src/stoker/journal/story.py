@@ -267,6 +267,9 @@ SILENT = frozenset(
         rec.Sent,
         rec.Taken,
         rec.Arrived,
+        rec.KvWritten,
+        rec.KvRemoved,
+        rec.KvTimed,
     }
 )
 """Records that name no job that is there. (What ages out is known by its age alone.)"""

@@ -16,7 +16,7 @@ from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import shard_for, shard_of
+from stoker.model.ids import KV_HOME, shard_for, shard_of
 from stoker.records import records as rec
 from stoker.runtime import outbox
 
@@ -286,6 +286,24 @@ def browse(shards: Shards, tenant: str, command: c.Browse, now: int) -> Any:
     return r.Page(jobs, None if seen is None else seen * sign)
 
 
+def kv(shards: Shards, tenant: str, command: Any, now: int) -> Any:
+    """All entries of a tenant live together, so that commands about several of them are decided in one place."""
+    return shards[shard_for(tenant, KV_HOME, len(shards))].execute(tenant, command, now)
+
+
+KV: tuple[type[c.Command[Any]], ...] = (
+    c.KvSet,
+    c.KvGet,
+    c.KvGetMany,
+    c.KvSetMany,
+    c.KvDelete,
+    c.KvExists,
+    c.KvExpire,
+    c.KvTtl,
+    c.KvKeys,
+    c.KvIncrement,
+)
+
 SPECIAL: dict[type[Any], Any] = {
     c.Pull: pull,
     c.AckClaim: claim,
@@ -298,4 +316,5 @@ SPECIAL: dict[type[Any], Any] = {
     c.ListQueues: list_queues,
     c.GetStats: get_stats,
     c.Browse: browse,
+    **dict.fromkeys(KV, kv),
 }

@@ -18,7 +18,7 @@ from stoker.journal.story import story
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import STEP, shard_for
+from stoker.model.ids import STEP, SYSTEM_TENANT, shard_for
 from stoker.model.limits import INT_MAX
 from stoker.model.states import State
 from stoker.records.events import events_of
@@ -32,8 +32,8 @@ HOMES_MAX = 100_000
 ROOM_WATCHED = 256 * 1024 * 1024
 """With less room than this on the disk, the size of each push is looked at."""
 
-MAKING = frozenset((c.Push, c.PushBatch, c.Stage))
-"""Commands that bring new jobs: refused when there is no room."""
+MAKING = frozenset((c.Push, c.PushBatch, c.Stage, c.KvSet, c.KvSetMany, c.KvIncrement))
+"""Commands that bring something new: refused when there is no room."""
 ASKING = frozenset((c.Push, c.PushBatch, c.Publish))
 """Commands that may ask for a level of their own."""
 
@@ -146,6 +146,18 @@ class Runtime:
 
     def _execute_checked(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """The same for commands and tenants that must be looked at first."""
+        self._check_tenant(tenant)
+        return self._execute_for(tenant, command, now)
+
+    def execute_as_system(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """One turn for the process itself, in a tenant that nobody else can name."""
+        assert tenant == SYSTEM_TENANT
+        if self._asks:
+            self.commit()
+        self.ticket = 0
+        return self._execute_for(tenant, command, now)
+
+    def _execute_for(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         try:
             reply = self._decide(tenant, command, now)
         except Exception as error:
@@ -155,12 +167,14 @@ class Runtime:
         reply = self._told(reply)
         return filled(self.journal, reply) if self.memory.is_stored else reply
 
-    def _decide(self, tenant: str, command: c.Command[Any], now: int) -> Any:
-        """A command with everything looked at, before anything of it is journaled."""
+    def _check_tenant(self, tenant: str) -> None:
         checks.name(tenant, "tenant")
         if len(self._tenants) >= TENANTS_CHECKED_MAX:
             self._tenants.clear()
         self._tenants.add(tenant)
+
+    def _decide(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """A command with everything looked at, before anything of it is journaled."""
         if type(command) not in shapes.QUICK or asked_by(command) is not None:
             shapes.check(command)
         if type(command) in MAKING:
@@ -184,6 +198,7 @@ class Runtime:
         before = sum([len(one.records) for one in touched])
         try:
             if shard is None:
+                self._check_tenant(tenant)
                 reply = self._decide(tenant, command, now)
             else:
                 if kind in MAKING:
@@ -212,7 +227,7 @@ class Runtime:
         journal = self.journal
         if journal.is_full or (journal.room < ROOM_WATCHED and not has_room(journal.room, command)):
             raise errors.DiskFull(
-                "the disk is full: new jobs are refused, those that are there can be worked off; make room, and pushes"
+                "the disk is full: nothing new is taken, jobs that are there can be worked off; make room, and pushes"
                 " are taken again by themselves"
             )
         if self.memory.is_full:
@@ -429,12 +444,22 @@ class Runtime:
 
 
 def has_room(room: int, command: Any) -> bool:
-    """Whether what a push brings fits on the disk."""
-    payloads = (command.payload,) if type(command) is c.Push else command.payloads
+    """Whether what a command brings fits on the disk."""
     try:
-        return sum(map(len, payloads)) * 2 + ROOM_EACH <= room
-    except TypeError:
+        return sum(map(len, brought_by(command))) * 2 + ROOM_EACH <= room
+    except (TypeError, AttributeError):
         return True  # malformed: whoever decides about it will say how
+
+
+def brought_by(command: Any) -> Sequence[bytes]:
+    kind = type(command)
+    if kind is c.Push:
+        return (command.payload,)
+    if kind is c.KvSet:
+        return (command.value,)
+    if kind is c.KvSetMany:
+        return [entry.value for entry in command.entries]
+    return () if kind is c.KvIncrement else command.payloads
 
 
 ROOM_EACH = 64 * 1024

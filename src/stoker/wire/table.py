@@ -36,6 +36,11 @@ _PRODUCE: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.Stage: "keyed",  # by part
     c.Publish: "always",  # its outcome is remembered
     c.Abort: "always",
+    c.KvSet: "always",
+    c.KvSetMany: "always",
+    c.KvDelete: "always",
+    c.KvExpire: "always",
+    c.KvIncrement: "never",
 }
 _CONSUME: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.Pull: "keyed",  # by claim
@@ -65,6 +70,11 @@ _READ = (
     c.ReadEvents,
     c.ListDead,
     c.GetDeadStats,
+    c.KvGet,
+    c.KvGetMany,
+    c.KvExists,
+    c.KvTtl,
+    c.KvKeys,
 )
 _ADMIN: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.Pause: "always",
