@@ -93,7 +93,9 @@ class Desk:
         try:
             reply = await future
         except asyncio.CancelledError:
-            if held is not None:
+            if future.done() and not future.cancelled():  # the reply is there, and nobody takes it any more
+                self.return_unsent(tenant, command, future.result())
+            elif held is not None:
                 self.give_up(held)
             raise
         if isinstance(reply, StokerError):
