@@ -41,11 +41,18 @@ class Service:
         quotas = self.gate.quotas(identity, tenant, time.time())
         if quotas is not None:
             self.quotas.check_rate(tenant, quotas, time.monotonic())
-            if type(command) in PUSHING:
-                payloads = (command.payload,) if type(command) is c.Push else command.payloads
-                size = sum(map(len, payloads))
-                self.quotas.check_push(tenant, quotas, command.queue, len(payloads), size, self.usage)
+            self.check_quota(identity, tenant, command)
         return tenant
+
+    def check_quota(self, identity: Identity, tenant: str, command: Any) -> None:
+        """Whether what a push brings is within what the tenant may have."""
+        if type(command) not in PUSHING:
+            return
+        quotas = self.gate.quotas(identity, tenant, time.time())
+        if quotas is not None:
+            payloads = (command.payload,) if type(command) is c.Push else command.payloads
+            size = sum(map(len, payloads))
+            self.quotas.check_push(tenant, quotas, command.queue, len(payloads), size, self.usage)
 
     def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
         if type(command) is c.Pull and 0 < len(command.worker) <= WORKER_CHARS_MAX:

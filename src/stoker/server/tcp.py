@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         transport.set_write_buffer_limits(high=min(1 << 20, self._limits.output_buffer_bytes_max))
         loopback = self._door.is_local or is_loopback(self.address)
-        self.session = Session(self._door.service, loopback=loopback)
+        self.session = Session(self._door.service, loopback=loopback, send=self.send)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.space()

@@ -14,6 +14,7 @@ import msgspec
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import BY_CODE, InvalidRequest, StokerError, Unknown
+from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.wire.frames import Codec
 
@@ -58,6 +59,15 @@ class GivenUp(msgspec.Struct, gc=False):
     """The request that a peer does not wait for any more."""
 
     reqId: str | int
+
+
+class Wish(msgspec.Struct, gc=False):
+    """Which events a peer wants to be told of: of one queue or all, of some kinds or all, from now or from before."""
+
+    queue: str | None = None
+    kinds: list[str] = []
+    after: dict[int, int] | None = None
+    """The sequence number to go on from, by shard."""
 
 
 class Request(msgspec.Struct, omit_defaults=True, gc=False):
@@ -127,6 +137,7 @@ class Format:
         self.envelope: Any = module.Decoder(Envelope).decode
         self.head: Any = module.Decoder(Head).decode
         self.given_up: Any = module.Decoder(GivenUp).decode
+        self.wish: Any = module.Decoder(Wish).decode
         self.greeting: Any = module.Decoder(Greeting).decode
         self.loose: Any = module.Decoder(LooseBatch).decode
         self.options: Any = module.Decoder(Options).decode
@@ -211,6 +222,18 @@ def given_up(envelope: Envelope, codec: Codec) -> str | int:
         return FORMATS[codec].given_up(envelope.body).reqId  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"invalid give_up: {told(error)}") from None
+
+
+def wish(envelope: Envelope, codec: Codec) -> Wish:
+    try:
+        return FORMATS[codec].wish(EMPTY[codec] if envelope.body is NOT_SAID else envelope.body)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"invalid subscription: {told(error)}") from None
+
+
+def event_frame(event: Event, request_id: str | int | None, codec: Codec) -> bytes:
+    """An event that a subscription of this number brings."""
+    return FORMATS[codec].encode({"event": event, "subscription": request_id})  # type: ignore[no-any-return]
 
 
 EMPTY: dict[Codec, msgspec.Raw] = {"json": msgspec.Raw(b"{}"), "msgpack": msgspec.Raw(b"\x80")}
