@@ -107,6 +107,7 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "tcp-json": served.tcp_json,
     "unix": served.unix,
     "http": served.http,
+    "grpc": served.grpc,
 }
 
 
