@@ -211,7 +211,18 @@ class LocalBroker:
     def begin(self, tenant: str, command: c.Command[Any]) -> Any:
         """One command of a turn: its reply, which must not leave before `end`, or a `Parked` for `hold`."""
         with self._lock:
-            return self._turn(tenant, command, self.runtime.begin)
+            if self._closed:
+                raise Closed(self._closed)
+            try:
+                return self.runtime.begin(tenant, command, self._now())
+            except StokerError:
+                raise
+            except JournalFailed as error:
+                self._close(_journal_failed(error))
+                raise Unknown(f"it is not known whether this happened: {error}") from error
+            except BaseException as error:
+                self._stop_if_torn(error)
+                raise
 
     def end(self) -> tuple[Level, int]:
         """Journal the turn: the level that its replies reach, and the ticket that they wait for (0 = nothing).
@@ -225,13 +236,15 @@ class LocalBroker:
             except JournalFailed as error:
                 self._close(_journal_failed(error))
             finally:
-                self._wake_sleepers()
+                self._wake_keepers(self.runtime.turn_next_at())
+                self._give_back_orphans()
             raise Unknown(f"it is not known whether this happened: {self._closed}")
 
     def hold(self, parked: Parked, wake: Callable[[], object]) -> Slot:
         """Wait for the reply of a command: `wake` is called, from any thread, when the slot has it."""
         with self._lock:
             slot = self._slots[id(parked)] = Slot(parked, wake)
+            self._wake_keepers(parked.expires_at)
             if self._closed:
                 slot.reply = Closed(self._closed)
                 wake()
@@ -394,11 +407,16 @@ class LocalBroker:
     def _wake_sleepers(self) -> None:
         """A deadline may have come up that is earlier than the timekeeper knows of: let it look again."""
         if self._keepers:
-            next_at = self.runtime.next_at
-            if next_at is not None and next_at < self._keeper_until:
-                self._keeper_until = next_at
-                for keeper in list(self._keepers):
-                    self._wake(keeper)
+            self._wake_keepers(self.runtime.next_at)
+        self._give_back_orphans()
+
+    def _wake_keepers(self, next_at: int | None) -> None:
+        if self._keepers and next_at is not None and next_at < self._keeper_until:
+            self._keeper_until = next_at
+            for keeper in list(self._keepers):
+                self._wake(keeper)
+
+    def _give_back_orphans(self) -> None:
         while self._orphans:
             self._give_back(self._orphans.pop())
 
@@ -507,8 +525,12 @@ def open_sqlite(
     settings: LocalSettings | None = None,
     clock: Clock | None = None,
     disk: "Disk | None" = None,
+    notice: str = "",
 ) -> LocalBroker:
-    """The broker over a data directory: a new one, or the one that this process has open already."""
+    """The broker over a data directory: a new one, or the one that this process has open already.
+
+    `notice` is what other processes read who find the directory in use; see `brokers/shared.py`.
+    """
     from stoker.journal.store import open_store
 
     asked = settings is not None or bool(parameters)
@@ -518,7 +540,7 @@ def open_sqlite(
 
     def open_it() -> LocalBroker:
         own = clock or SystemClock()
-        store = open_store(path, settings, own.now_ms(), disk)
+        store = open_store(path, settings, own.now_ms(), disk, notice)
         try:
             behind = store.at - own.now_ms()
             if behind > 0:

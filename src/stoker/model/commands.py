@@ -20,7 +20,7 @@ R_co = TypeVar("R_co", covariant=True)
 Tokens = int | Sequence[int] | None
 
 
-class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
+class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False, omit_defaults=True):
     """Base of all commands; the type parameter is the reply."""
 
 

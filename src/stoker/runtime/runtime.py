@@ -73,6 +73,8 @@ class Runtime:
         """The levels that the commands of a turn begun and not ended yet have asked for."""
         self._turn_level: r.Level | None = None
         """What those of them that are journaled already have reached."""
+        self._touched: set[Shard] = set()
+        """The shards that they concern."""
         self._broken = False
         self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
         """Commands that wait for events of a shard and a tenant, with the position up to which there was nothing."""
@@ -195,6 +197,7 @@ class Runtime:
         if kind in shapes.QUICK and tenant in self._tenants and (asked is None or asked in r.LEVELS):
             shard = self._only or self._home(tenant, command)
         touched = self.shards if shard is None else (shard,)
+        self._touched.update(touched)
         before = sum([len(one.records) for one in touched])
         try:
             if shard is None:
@@ -222,6 +225,11 @@ class Runtime:
         level, self._turn_level = self._turn_level or self.level, None
         self.ticket = self.journal.ticket() if level == "fsync" else 0
         return level
+
+    def turn_next_at(self) -> int | None:
+        """The next deadline of the shards that the turn concerned: asking all of them costs more than a push."""
+        touched, self._touched = self._touched, set()
+        return min([at for shard in touched if (at := shard.next_at) is not None], default=None)
 
     def _check_room(self, command: Any) -> None:
         journal = self.journal
