@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stoker.brokers.local import LocalBroker, Slot
+from stoker.brokers.local import NO_REPLY, LocalBroker, Slot
 from stoker.engine.parking import Parked
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -210,6 +210,8 @@ class Desk:
         """A waiting command has its reply. Its records are journaled; perhaps the disk has not got them yet."""
         if held not in self._held or held.slot is None:
             return
+        if held.slot.reply is NO_REPLY:
+            return  # asked to help with keeping time, which the desk's own keeper does
         self._held.discard(held)
         reply, ticket = self.broker.take(held.slot), held.slot.ticket
         if ticket and not self.broker.runtime.journal.reached(ticket):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from stoker.model.errors import NotFound, StokerError
+from stoker.server.auth.identity import Identity
 from stoker.server.http import answers
 from stoker.server.http.visit import Visit
 from stoker.server.session import Session
@@ -30,16 +31,25 @@ def codec_of(visit: Visit) -> Codec:
 async def call(visit: Visit) -> None:
     """`POST /api/call`."""
     codec = codec_of(visit)
-    request_id: str | int | None = None
     try:
         visit.check_origin()
         identity = visit.identify()
         frame = await visit.body()
+    except StokerError as error:
+        await refuse(visit, error, None, codec)
+        return
+    await answer(visit, identity, frame, codec)
+
+
+async def answer(visit: Visit, identity: Identity, frame: bytes, codec: Codec) -> None:
+    """Carry out the request in a frame."""
+    request_id: str | int | None = None
+    try:
         envelope = native.open_envelope(frame, codec)
         request_id = envelope.reqId
         row = ROWS.get(envelope.cmd)
         if row is None:
-            await _other(visit, envelope, frame, codec)
+            await _other(visit, identity, envelope, frame, codec)
             return
         command = native.command_of(envelope, codec)
         tenant = visit.service.admit(identity, row.permission, envelope.tenant, command)
@@ -70,10 +80,10 @@ async def call_named(visit: Visit) -> None:
     await answers.send(visit.send, 200, native.answered(reply, None, codec), KINDS[codec])
 
 
-async def _other(visit: Visit, envelope: native.Envelope, frame: bytes, codec: Codec) -> None:
+async def _other(visit: Visit, identity: Identity, envelope: native.Envelope, frame: bytes, codec: Codec) -> None:
     """A greeting, or what nobody knows."""
     found: list[bytes] = []
-    session = Session(visit.service, loopback=visit.is_loopback, identity=visit.identify())
+    session = Session(visit.service, loopback=visit.is_loopback, identity=identity)
     session.request(envelope, frame, codec, found.append)
     head: Any = native.open_head(found[0], codec)
     status = 200 if head.ok else answers.STATUS.get(head.code, 500)

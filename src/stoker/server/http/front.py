@@ -11,7 +11,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from stoker.model.errors import StokerError, Unknown
-from stoker.server.http import answers, calls
+from stoker.server.http import answers, bulk, calls, plans, rest
 from stoker.server.http.answers import NotHere
 from stoker.server.http.paths import Handler, Paths
 from stoker.server.http.protocol import Door
@@ -31,6 +31,10 @@ class Front:
         self.paths = Paths()
         self.paths.add("POST", "/api/call", calls.call)
         self.paths.add("POST", "/api/call/{name}", calls.call_named)
+        self.paths.add("POST", "/api/command", plans.command)
+        self.paths.add("POST", bulk.PATH, bulk.push_lines)
+        for method, path, handler in rest.handlers():
+            self.paths.add(method, path, handler)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":

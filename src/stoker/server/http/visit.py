@@ -59,7 +59,7 @@ class Visit:
         headers = self.headers
         connection = self.scope.get("connection")
         near = connection.loopback if connection is not None else is_near(self.scope)
-        return near and not any(name in headers for name in FORWARDED)
+        return self.service.config.insecure or (near and not any(name in headers for name in FORWARDED))
 
     def identify(self, *, in_query: bool = False) -> Identity:
         """`in_query`: for readers of events, which cannot always send a header."""
@@ -70,7 +70,7 @@ class Visit:
         elif in_query:
             credential = self.query().get("token")
         gate = self.service.gate
-        if not gate.configured:
+        if not gate.configured and not self.service.config.insecure:
             self._check_host()
         return gate.identify(credential, loopback=self.is_loopback)
 
@@ -195,7 +195,7 @@ class Visit:
 
     async def _reply_or_leave(self, future: "asyncio.Future[Any]") -> Any:
         """A reply that lets itself be waited for, unless the client leaves first."""
-        leaving = asyncio.ensure_future(self._left())
+        leaving = asyncio.ensure_future(self.until_left())
         try:
             await asyncio.wait((future, leaving), return_when=asyncio.FIRST_COMPLETED)
             if future.done():
@@ -204,7 +204,8 @@ class Visit:
         finally:
             leaving.cancel()
 
-    async def _left(self) -> None:
+    async def until_left(self) -> None:
+        """Until the client has closed its connection."""
         while (await self.receive())["type"] == "http.request":
             pass
 
@@ -246,7 +247,7 @@ def is_near(scope: Any) -> bool:
     return client is not None and is_loopback(str(client[0]))
 
 
-def convert(text: str, kind: Any, name: str) -> Any:
+def convert(text: Any, kind: Any, name: str) -> Any:
     """A parameter of a URL as what it means."""
     try:
         return msgspec.convert(text, kind, strict=False)
