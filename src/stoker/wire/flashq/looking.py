@@ -17,6 +17,8 @@ from stoker.wire.flashq.payloads import NULL, shown
 
 OFFSET_MAX = 100_000
 """Skipping is looking; whoever wants to go deeper goes on `after` the last id."""
+DEAD_LETTERS = 100
+"""How many are shown when 0 are asked for."""
 DETAILED_QUEUES_MAX = 1_000
 """Of more queues only the names are told: each costs two questions."""
 
@@ -70,8 +72,8 @@ def get_jobs_batch(request: q.ByIds, context: Context) -> Plan:
 def get_jobs(request: q.GetJobs, context: Context) -> Plan:
     most = context.limits.browse_jobs_max
     limit, skip = min(request.limit, most), request.offset
-    if limit < 1 or skip < 0:
-        raise InvalidRequest("invalid limit or offset: expected at least 1 and at least 0")
+    if limit < 0 or skip < 0:
+        raise InvalidRequest("invalid limit or offset: expected at least 0")
     if skip > OFFSET_MAX:
         raise LimitExceeded(f"offset {skip} is over the limit of {OFFSET_MAX}: go on with `after` the last id instead")
     state = state_of(request.state) if request.state else None
@@ -283,7 +285,7 @@ def metrics(request: q.Metrics, context: Context) -> Plan:
 
 
 def dead_letters(request: q.DeadLetters, context: Context) -> Plan:
-    limit = min(request.count, context.limits.browse_jobs_max)
+    limit = min(request.count or DEAD_LETTERS, context.limits.browse_jobs_max)
     page: r.Page = yield c.ListDead(request.queue, request.reason, tag=request.tag, after=request.after, limit=limit)
     return done(jobs=[job_map(job, context) for job in page.jobs], next_after=page.next_after)
 
