@@ -15,6 +15,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -34,6 +35,7 @@ from stoker.runtime.clock import AheadClock, Clock, SystemClock
 from stoker.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
+    from stoker.journal.directory import Holder
     from stoker.journal.disk import Disk
     from stoker.journal.sqlite import JournalSettings
     from stoker.journal.store import Store
@@ -285,6 +287,11 @@ class LocalBroker:
         """The counters of each shard over all tenants: for operators, never for a tenant."""
         with self._lock:
             return self.runtime.shard_stats(self._now())
+
+    def set_limits(self, limits: Limits) -> None:
+        """Other limits from now on, for whatever comes in."""
+        with self._lock:
+            self.runtime.set_limits(limits)
 
     def hand_back_all(self) -> int:
         """Return every running job to its queue as if it had never been pulled; how many there were."""
@@ -553,6 +560,20 @@ def open_sqlite(
             raise
 
     return _share(os.path.realpath(path), settings, asked, open_it)
+
+
+def holder_of(path: Path) -> "Holder":
+    """Who has a data directory open, or had it last."""
+    from stoker.journal.directory import holder_of
+
+    return holder_of(path)
+
+
+def shards_of(path: Path) -> int:
+    """Of a data directory that somebody has open."""
+    from stoker.journal.directory import read_manifest
+
+    return read_manifest(path / "manifest.json").shards
 
 
 def with_parameters(

@@ -50,7 +50,7 @@ def serve(file: str | None, show_config: bool, tokens_file: str | None, pairs: t
         return 0
     from stoker.server.run import run
 
-    return run(loaded.config)
+    return run(loaded.config, lambda: loaded.again().config)
 
 
 def settings_from(pairs: tuple[str, ...]) -> dict[str, str]:

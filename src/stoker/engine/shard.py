@@ -124,11 +124,10 @@ class Shard:
         self.queue_levels: dict[tuple[str, str], r.Level] = {}
         """What queues ask for, by tenant and name, where it is not what everybody gets."""
         self.default_retention: tuple[int, int] | None = None
-        self.configure(self.settings, limits)
         self._interned: dict[Options, Options] = {}
         self.simple: dict[int, Options] = {}
         """Checked and interned options that take the short ways of `quick.py`, by their `id()`."""
-        self._start_interning()
+        self.configure(self.settings, limits)
 
     def configure(self, settings: Settings, limits: Limits) -> None:
         """How it behaves from now on."""
@@ -136,6 +135,7 @@ class Shard:
         kept = settings.retention
         policy = (kept.completed_age_ms, kept.completed_count)
         self.default_retention = policy if all(policy) else None
+        self._start_interning()  # those that are known were checked against the limits of before
 
     # --- the way of a command --------------------------------------------------------------------
 

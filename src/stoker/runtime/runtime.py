@@ -19,7 +19,7 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP, SYSTEM_TENANT, shard_for
-from stoker.model.limits import INT_MAX
+from stoker.model.limits import INT_MAX, Limits
 from stoker.model.states import State
 from stoker.records.events import events_of
 from stoker.runtime import outbox, routing, shapes
@@ -363,6 +363,12 @@ class Runtime:
     def shard_stats(self, now: int) -> list[r.Stats]:
         """The counters of each shard over all tenants: for operators and metrics, never for a tenant."""
         return [looking.stats_of(shard.scope, now) for shard in self.shards]
+
+    def set_limits(self, limits: Limits) -> None:
+        """Other limits from now on, for whatever comes in."""
+        self.limits = limits
+        for shard in self.shards:
+            shard.configure(shard.settings, limits)
 
     def hand_back_all(self, now: int) -> int:
         """Return every running job to its queue as if it had never been pulled; how many there were."""

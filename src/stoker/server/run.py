@@ -1,27 +1,34 @@
 """`stoker serve`: open the data directory, serve until a signal comes, stop in good order.
 
-Signals: SIGTERM and SIGINT drain and stop, a second one hands running jobs back at once; SIGHUP reads tokens, keys
-and quotas again.
+Signals: SIGTERM and SIGINT drain and stop, a second one hands running jobs back at once; SIGHUP reads tokens, keys,
+quotas and limits again.
 """
 
 import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from stoker.brokers.local import LocalBroker, open_memory, open_sqlite
 from stoker.model.errors import StokerError
+from stoker.server import logs
 from stoker.server.config import ServerConfig
 from stoker.server.server import Server
 
 log = logging.getLogger("stoker.server")
 
 
-def run(config: ServerConfig) -> int:
+Reload = Callable[[], ServerConfig]
+"""Reads the configuration again. Raises `StokerError` if it is no good."""
+
+
+def run(config: ServerConfig, again: Reload | None = None) -> int:
     """Serve until told to stop: the exit code."""
+    logs.set_up(config.log)
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(serve(config))
+        return runner.run(serve(config, again))
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -34,13 +41,13 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def serve(config: ServerConfig) -> int:
+async def serve(config: ServerConfig, again: Reload | None = None) -> int:
     broker = open_queue(config)
     try:
         server = Server(config, broker)
         lines = await server.start()
         stopped = asyncio.Event()
-        catch_signals(server, stopped)
+        catch_signals(server, stopped, again)
         for line in lines:
             print(line, flush=True)  # noqa: T201  this is what `stoker serve` says to people and scripts
         await stopped.wait()
@@ -56,7 +63,7 @@ def open_queue(config: ServerConfig) -> LocalBroker:
     return open_sqlite(config.data, {}, config.local)
 
 
-def catch_signals(server: Server, stopped: asyncio.Event) -> None:
+def catch_signals(server: Server, stopped: asyncio.Event, again: Reload | None) -> None:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -66,8 +73,8 @@ def catch_signals(server: Server, stopped: asyncio.Event) -> None:
 
     def reload() -> None:
         try:
-            server.gate.reload()
-            log.info("read tokens, keys and quotas again")
+            server.reload(again() if again is not None else server.config)
+            log.info("read tokens, keys, quotas and limits again")
         except StokerError as error:
             log.error("nothing was reloaded: %s", error)
 

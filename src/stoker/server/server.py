@@ -8,17 +8,17 @@ import asyncio
 import logging
 import os
 import socket
-import ssl
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from stoker.brokers.local import LocalBroker
 from stoker.model.errors import InvalidRequest
 from stoker.server.auth.gate import Gate
-from stoker.server.config import ServerConfig
-from stoker.server.config.tree import Tls
+from stoker.server.config import ServerConfig, tls_context
 from stoker.server.desk import Desk
 from stoker.server.service import Service
 from stoker.server.tcp import Door
@@ -97,6 +97,8 @@ class Server:
         self.desk = Desk(broker)
         self.service = Service(self.desk, self.gate, config)
         self._listeners: list[Listener] = [make(self.service) for make in wanted(config)]
+        if broker.store is not None and broker.store.directory.notice:
+            self._listeners.append(data_socket(self.desk, broker.store.directory.path))
         self._at_once = asyncio.Event()
 
     async def start(self) -> list[str]:
@@ -114,6 +116,13 @@ class Server:
             await self.close()
             raise
         return lines
+
+    def reload(self, config: ServerConfig) -> None:
+        """Take over tokens, keys, quotas and limits. Raises, and changes nothing, if they are no good."""
+        self.gate.reload(config.auth)
+        kept = msgspec.structs.replace(self.config, auth=config.auth, server=config.server, limits=config.limits)
+        self.config = self.service.config = kept
+        self.broker.set_limits(config.limits)
 
     def hurry(self) -> None:
         """Do not wait for running jobs any longer."""
@@ -165,22 +174,6 @@ def wanted(config: ServerConfig) -> list[Callable[[Service], Listener]]:
 
         found.append(GrpcListener)
     return found
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext | None:
-    """How a listener encrypts; None = not at all."""
-    if not tls.is_on:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(tls.cert, tls.key)
-        if tls.client_ca:
-            context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidRequest(f"cannot use the TLS certificate {tls.cert}: {error}") from None
-    return context
 
 
 def bind_unix(path: Path, mode: int) -> socket.socket:
