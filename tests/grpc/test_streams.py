@@ -3,6 +3,7 @@
 import asyncio
 import queue as queues
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -122,7 +123,7 @@ def test_credit_is_a_number_of_jobs_within_reason(served: Served):
     stream = Stream(served, caller, credit=1)
     for credit, code in ((-1, "invalid"), (CREDIT_MAX, "limit_exceeded")):
         request = pb.GrantCreditRequest(stream=stream.name, credit=credit)
-        assert code_of(failure(lambda request=request: caller.GrantCredit(request))) == code
+        assert code_of(failure(partial(caller.GrantCredit, request))) == code
     unknown = pb.GrantCreditRequest(stream="nobody", credit=1)
     assert code_of(failure(lambda: caller.GrantCredit(unknown))) == "not_found"
 
@@ -285,11 +286,7 @@ def test_each_result_brings_the_next_job(served: Served, worker: Worker):
         job_id, token = worker.job()
         ids.append(job_id)
         worker.say(result=pb.Result(id=job_id, token=token, **result))
-        if len(ids) < 3:
-            kinds = {reply.WhichOneof("message"): reply for reply in (next(worker.call),)}
-            assert set(kinds) == {"settled"}
-            assert kinds["settled"].settled.count == 1
-    assert worker.next("settled").count == 1
+        assert worker.next("settled").count == 1
     states = [caller.GetState(pb.GetStateRequest(id=job_id)).state for job_id in ids]
     assert states == ["completed", "failed", "delayed"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, check_welcome, greet, unreachable
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError
+from stoker.model.errors import BY_CODE, InvalidRequest, LimitExceeded, StokerError
 from stoker.wire import native
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters is raised; the rest would go to standard error
@@ -202,6 +202,9 @@ def failure(error: Any) -> LinkLost | StokerError:
     if isinstance(error, grpc.FutureCancelledError):
         return LinkLost("this connection was closed", sent=True)
     code, details = error.code(), error.details() or error.code().name
+    told = dict(error.trailing_metadata() or ()).get("stoker-code")
+    if told in BY_CODE:
+        return BY_CODE[told](details)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return LimitExceeded(f"message too large: {details}; send less at once")
     if code is grpc.StatusCode.UNIMPLEMENTED:

@@ -21,14 +21,13 @@ SESSION = "stoker-session"
 
 
 class Caller:
-    """The other side of one call, for as long as it lasts."""
+    """The other side of one call, for as long as it lasts. Nobody is one who is not known: `Unauthenticated`."""
 
-    __slots__ = ("_context", "_identity", "_service", "credential", "is_local", "peer", "session", "tenant_asked")
+    __slots__ = ("_service", "context", "credential", "identity", "is_local", "peer", "session", "tenant_asked")
 
     def __init__(self, service: Service, context: Any) -> None:
         self._service = service
-        self._context = context
-        self._identity: Identity | None = None
+        self.context = context
         self.peer: str = context.peer()
         self.is_local = is_loopback(self.peer)
         self.credential: str | None = None
@@ -42,13 +41,11 @@ class Caller:
                 self.tenant_asked = value
             elif name == SESSION:
                 self.session = value
+        self.identity: Identity = service.gate.identify(self.credential, loopback=self.is_local)
 
-    @property
-    def identity(self) -> Identity:
-        """Raises `Unauthenticated`."""
-        if self._identity is None:
-            self._identity = self._service.gate.identify(self.credential, loopback=self.is_local)
-        return self._identity
+    async def write(self, message: Any) -> None:
+        """Send a part of the answer."""
+        await self.context.write(message)
 
     def admit(self, command: Any) -> str:
         """The tenant to carry a command out for."""
@@ -73,7 +70,7 @@ class Caller:
                 if not context.done():  # its status was not sent
                     desk.return_unsent(tenant, command, reply)
 
-            self._context.add_done_callback(ended)
+            self.context.add_done_callback(ended)
         return reply
 
 

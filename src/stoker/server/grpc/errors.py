@@ -4,18 +4,12 @@ The status is what gRPC's own tools understand. Ours stands beside it: the code 
 metadata, and the same as google.rpc.ErrorInfo for clients that read error details.
 """
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-from functools import wraps
 from typing import Any, NoReturn
 
 import grpc
 
-from stoker.model.errors import BY_CODE, Refused, StokerError, Unavailable, Unknown
+from stoker.model.errors import BY_CODE, Refused, StokerError, Unavailable
 from stoker.proto import stoker_pb2 as pb
-
-log = logging.getLogger("stoker.server")
 
 DOMAIN = "stoker"
 INFO_URL = "type.googleapis.com/google.rpc.ErrorInfo"
@@ -69,26 +63,3 @@ async def abort(context: Any, error: StokerError) -> NoReturn:
     )
     await context.abort(STATUS[error.code], str(error), trailing)
     raise AssertionError("abort raises")
-
-
-Handler = Callable[[Any, Any, Any], Awaitable[Any]]
-
-
-def answers_errors(handler: Handler) -> Handler:
-    """A call of a servicer whose errors reach the client as statuses."""
-
-    @wraps(handler)
-    async def handled(self: Any, request: Any, context: Any) -> Any:
-        try:
-            return await handler(self, request, context)
-        except StokerError as error:
-            failure = error
-        except (asyncio.CancelledError, grpc.aio.AbortError):
-            raise
-        except Exception as error:
-            log.exception("%s failed in a way that nobody expected", handler.__name__)
-            name = type(error).__name__
-            failure = Unknown(f"it is not known whether this happened: an unexpected {name}; see the log")
-        await abort(context, failure)
-
-    return handled

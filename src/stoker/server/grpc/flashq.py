@@ -5,6 +5,7 @@ Unlike flashQ's own server this one asks who calls: the same gate stands before 
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from stoker.model import commands as c
@@ -13,10 +14,8 @@ from stoker.model.errors import BY_CODE, NotFound, StokerError
 from stoker.model.options import DEFAULT_OPTIONS, Backoff, Dependency, Options
 from stoker.model.states import State
 from stoker.proto import flashq_pb2 as pb
-from stoker.proto import flashq_pb2_grpc
 from stoker.server.grpc.caller import Caller
 from stoker.server.grpc.credit import Accounts
-from stoker.server.grpc.errors import answers_errors
 from stoker.server.grpc.streams import WAIT_MS, Feed, Pieces
 from stoker.server.service import Service
 from stoker.wire.flashq.payloads import shown
@@ -35,75 +34,64 @@ STATES = {
 }
 
 
-class QueueService(flashq_pb2_grpc.QueueServiceServicer):  # type: ignore[misc]  # the generated modules have no types
+class QueueService:
     def __init__(self, service: Service, accounts: Accounts) -> None:
         self._service = service
         self._accounts = accounts
 
-    @answers_errors
-    async def Push(self, request: Any, context: Any) -> Any:
+    async def Push(self, caller: Caller, request: Any) -> Any:
         command = c.Push(request.queue, data_of(request), options_of(request))
-        return pb.PushResponse(ok=True, id=(await self._do(context, command)).id)
+        return pb.PushResponse(ok=True, id=(await self._do(caller, command)).id)
 
-    @answers_errors
-    async def PushBatch(self, request: Any, context: Any) -> Any:
+    async def PushBatch(self, caller: Caller, request: Any) -> Any:
         jobs = request.jobs
         command = c.PushBatch(request.queue, [data_of(job) for job in jobs], each=[options_of(job) for job in jobs])
-        return pb.PushBatchResponse(ok=True, ids=(await self._do(context, command)).ids)
+        return pb.PushBatchResponse(ok=True, ids=(await self._do(caller, command)).ids)
 
-    @answers_errors
-    async def Pull(self, request: Any, context: Any) -> Any:
-        (job,) = await self._pull(context, request.queue, 1)
+    async def Pull(self, caller: Caller, request: Any) -> Any:
+        (job,) = await self._pull(caller, request.queue, 1)
         return job_of(job)
 
-    @answers_errors
-    async def PullBatch(self, request: Any, context: Any) -> Any:
+    async def PullBatch(self, caller: Caller, request: Any) -> Any:
         count = min(max(request.count, 1), COUNT_MAX)
-        return pb.PullBatchResponse(jobs=[job_of(job) for job in await self._pull(context, request.queue, count)])
+        return pb.PullBatchResponse(jobs=[job_of(job) for job in await self._pull(caller, request.queue, count)])
 
-    @answers_errors
-    async def Ack(self, request: Any, context: Any) -> Any:
+    async def Ack(self, caller: Caller, request: Any) -> Any:
         result = [request.result] if request.HasField("result") else None
-        await self._settle(context, c.Ack([request.id], None, result, **JSON))
+        await self._settle(caller, c.Ack([request.id], None, result, **JSON))
         return pb.AckResponse(ok=True)
 
-    @answers_errors
-    async def AckBatch(self, request: Any, context: Any) -> Any:
-        settled = await self._do(context, c.Ack(list(request.ids)))
+    async def AckBatch(self, caller: Caller, request: Any) -> Any:
+        settled = await self._do(caller, c.Ack(list(request.ids)))
         return pb.AckBatchResponse(ok=True, acked=settled.count)
 
-    @answers_errors
-    async def Fail(self, request: Any, context: Any) -> Any:
-        await self._settle(context, c.Fail([request.id], None, request.error))
+    async def Fail(self, caller: Caller, request: Any) -> Any:
+        await self._settle(caller, c.Fail([request.id], None, request.error))
         return pb.FailResponse(ok=True)
 
-    @answers_errors
-    async def GetState(self, request: Any, context: Any) -> Any:
+    async def GetState(self, caller: Caller, request: Any) -> Any:
         try:
-            state = STATES.get((await self._do(context, c.GetJob(request.id))).state, pb.UNKNOWN)
+            state = STATES.get((await self._do(caller, c.GetJob(request.id))).state, pb.UNKNOWN)
         except NotFound:
             state = pb.UNKNOWN
         return pb.GetStateResponse(id=request.id, state=state)
 
-    @answers_errors
-    async def Stats(self, request: Any, context: Any) -> Any:
-        counts = (await self._do(context, c.GetStats())).counts
+    async def Stats(self, caller: Caller, request: Any) -> Any:
+        counts = (await self._do(caller, c.GetStats())).counts
         return pb.StatsResponse(
             queued=counts.waiting, processing=counts.active, delayed=counts.delayed, dlq=counts.failed
         )
 
     # --- streams ---------------------------------------------------------------------------------
 
-    @answers_errors
-    async def StreamJobs(self, request: Any, context: Any) -> None:
+    async def StreamJobs(self, caller: Caller, request: Any) -> None:
         prefetch = min(max(request.prefetch, 1), PREFETCH_MAX)
         batch = min(max(request.batch_size, 1), BATCH_MAX)
-        await self._stream(context, request.queue, prefetch, batch)
+        await self._stream(caller, request.queue, prefetch, batch)
 
-    @answers_errors
-    async def ProcessJobs(self, requests: Any, context: Any) -> None:
-        feeding = asyncio.create_task(self._stream(context, PROCESSED_QUEUE, 1, 1))
-        reading = asyncio.create_task(self._results(requests, context))
+    async def ProcessJobs(self, caller: Caller, requests: AsyncIterator[Any]) -> None:
+        feeding = asyncio.create_task(self._stream(caller, PROCESSED_QUEUE, 1, 1))
+        reading = asyncio.create_task(self._results(caller, requests))
         try:
             done, _ = await asyncio.wait((feeding, reading), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -113,46 +101,44 @@ class QueueService(flashq_pb2_grpc.QueueServiceServicer):  # type: ignore[misc] 
             reading.cancel()
             await asyncio.gather(feeding, reading, return_exceptions=True)
 
-    async def _stream(self, context: Any, queue: str, prefetch: int, batch: int) -> None:
+    async def _stream(self, caller: Caller, queue: str, prefetch: int, batch: int) -> None:
         pull = c.Pull([queue], 1, WAIT_MS)
-        caller = Caller(self._service, context)
         tenant = caller.admit(pull)
 
         def pieces(delivery: r.Delivery) -> Pieces:
             return (((job.id,), job_of(job)) for job in delivery)
 
         with self._accounts.open(tenant, prefetch) as account:
-            await Feed(self._service, self._accounts, caller, account, pull, batch).run(pieces, context.write)
+            await Feed(self._service, self._accounts, caller, account, pull, batch).run(pieces, caller.write)
 
-    async def _results(self, results: Any, context: Any) -> None:
+    async def _results(self, caller: Caller, results: AsyncIterator[Any]) -> None:
         async for result in results:
             if result.success:
                 value = [result.result] if result.HasField("result") else None
-                await self._do(context, c.Ack([result.id], None, value, **JSON))
+                await self._do(caller, c.Ack([result.id], None, value, **JSON))
             else:
-                await self._do(context, c.Fail([result.id], None, result.error))
+                await self._do(caller, c.Fail([result.id], None, result.error))
 
     # --- commands --------------------------------------------------------------------------------
 
-    async def _do(self, context: Any, command: c.Command[Any]) -> Any:
-        caller = Caller(self._service, context)
+    async def _do(self, caller: Caller, command: c.Command[Any]) -> Any:
         tenant = caller.admit(command)
         reply = await caller.carry_out(tenant, command)
         self._accounts.settled(tenant, command)
         return reply
 
-    async def _settle(self, context: Any, command: c.Ack | c.Fail) -> None:
+    async def _settle(self, caller: Caller, command: c.Ack | c.Fail) -> None:
         """One job, or the reason why not."""
-        reply = await self._do(context, command)
+        reply = await self._do(caller, command)
         for job_id, code in reply.refused.items():
             raise BY_CODE.get(code, StokerError)(f"job {job_id} cannot be settled: {WORDS.get(code, code)}")
 
-    async def _pull(self, context: Any, queue: str, count: int) -> r.Delivery:
+    async def _pull(self, caller: Caller, queue: str, count: int) -> r.Delivery:
         """Wait for jobs for as long as the caller does."""
         wait_ms = min(WAIT_MS, self._service.config.limits.wait_ms_max)
         while True:
             command = c.Pull([queue], count, wait_ms)
-            delivery: r.Delivery = await self._do(context, command)
+            delivery: r.Delivery = await self._do(caller, command)
             if delivery.runs:
                 return delivery
 

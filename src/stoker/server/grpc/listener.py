@@ -25,9 +25,10 @@ except ImportError as error:  # pragma: no cover
         f"the gRPC listener needs {error.name}: pip install 'stoker[grpc]', or turn it off with --grpc off"
     ) from None
 
-from stoker.proto import flashq_pb2, flashq_pb2_grpc, stoker_pb2, stoker_pb2_grpc
+from stoker.proto import flashq_pb2, stoker_pb2
 from stoker.server.grpc.credit import Accounts
 from stoker.server.grpc.flashq import QueueService
+from stoker.server.grpc.handlers import offer
 from stoker.server.grpc.queue import Queue
 
 GRACE_S = 0.5
@@ -36,10 +37,9 @@ PING_MS_MIN = 10_000
 """Clients may ask so often whether we are still there; who asks faster is disconnected."""
 PING_ANSWER_MS = 20_000
 SERVING = health_pb2.HealthCheckResponse.SERVING
-SERVICES: tuple[str, ...] = (
-    stoker_pb2.DESCRIPTOR.services_by_name["Queue"].full_name,
-    flashq_pb2.DESCRIPTOR.services_by_name["QueueService"].full_name,
-)
+OURS = stoker_pb2.DESCRIPTOR.services_by_name["Queue"]
+FLASHQS = flashq_pb2.DESCRIPTOR.services_by_name["QueueService"]
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
 
 class GrpcListener:
@@ -54,13 +54,14 @@ class GrpcListener:
         assert address is not None
         server = self._server = grpc.aio.server(options=self._options())
         accounts = Accounts(config.server.streams_max)
-        stoker_pb2_grpc.add_QueueServicer_to_server(Queue(self._service, accounts), server)
-        flashq_pb2_grpc.add_QueueServiceServicer_to_server(QueueService(self._service, accounts), server)
+        offer(server, self._service, OURS, Queue(self._service, accounts))
+        offer(server, self._service, FLASHQS, QueueService(self._service, accounts))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((*SERVICES, health_names(), reflection.SERVICE_NAME), server)
+        services = (OURS.full_name, FLASHQS.full_name, HEALTH.full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(services, server)
         port = self._bind(server, address, config.grpc.tls)
-        for name in SERVICES:
-            await self._health.set(name, SERVING)
+        for served in (OURS, FLASHQS):
+            await self._health.set(served.full_name, SERVING)
         await server.start()
         return f"grpc   {written(address.host, port)}"
 
@@ -104,10 +105,6 @@ class GrpcListener:
         if limits.idle_s:
             options["grpc.max_connection_idle_ms"] = milliseconds(limits.idle_s)
         return tuple(options.items())
-
-
-def health_names() -> str:
-    return str(health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
 
 
 def credentials(tls: Tls) -> Any:

@@ -4,17 +4,16 @@ What a call carries is translated by `messages`, who calls is told by `caller`; 
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import StokerError, Unavailable
 from stoker.proto import stoker_pb2 as pb
-from stoker.proto import stoker_pb2_grpc
 from stoker.server.grpc import messages as m
 from stoker.server.grpc.caller import Caller
 from stoker.server.grpc.credit import Accounts
-from stoker.server.grpc.errors import answers_errors
 from stoker.server.grpc.streams import Feed, Pieces, Processing, read_open
 from stoker.server.service import Service, check_tokens
 from stoker.server.session import Session
@@ -28,7 +27,7 @@ Number = tuple[str, str, str | int]
 GIVEN_UP = "given up by the client"
 
 
-class Queue(stoker_pb2_grpc.QueueServicer):  # type: ignore[misc]  # the generated modules have no types
+class Queue:
     def __init__(self, service: Service, accounts: Accounts) -> None:
         self._service = service
         self._accounts = accounts
@@ -37,15 +36,13 @@ class Queue(stoker_pb2_grpc.QueueServicer):  # type: ignore[misc]  # the generat
 
     # --- any command, in a frame -----------------------------------------------------------------
 
-    @answers_errors
-    async def Call(self, request: Any, context: Any) -> Any:
+    async def Call(self, caller: Caller, request: Any) -> Any:
         frame: bytes = request.body
         codec = codec_of(frame, "lengths")
         request_id: str | int | None = None
         try:
             envelope = native.open_envelope(frame, codec)
             request_id = envelope.reqId
-            caller = Caller(self._service, context)
             if envelope.cmd in ROWS:
                 body = native.answered(await self._command(caller, envelope, codec), request_id, codec)
             elif envelope.cmd == "give_up":
@@ -84,9 +81,7 @@ class Queue(stoker_pb2_grpc.QueueServicer):  # type: ignore[misc]  # the generat
 
     async def _other(self, caller: Caller, envelope: native.Envelope, frame: bytes, codec: Codec) -> bytes:
         """What is not a command of the contract is a session's to answer, as on every transport."""
-        session = Session(self._service, loopback=caller.is_local)
-        if caller.credential is not None:
-            session.identity = caller.identity
+        session = Session(self._service, loopback=caller.is_local, identity=caller.identity)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         session.request(envelope, frame, codec, answer.set_result)
         try:
@@ -96,58 +91,45 @@ class Queue(stoker_pb2_grpc.QueueServicer):  # type: ignore[misc]  # the generat
 
     # --- typed calls -----------------------------------------------------------------------------
 
-    @answers_errors
-    async def Push(self, request: Any, context: Any) -> Any:
-        return m.pushed(await self._do(context, m.push(request)))
+    async def Push(self, caller: Caller, request: Any) -> Any:
+        return m.pushed(await self._do(caller, m.push(request)))
 
-    @answers_errors
-    async def PushBatch(self, request: Any, context: Any) -> Any:
-        return m.pushed_batch(await self._do(context, m.push_batch(request)))
+    async def PushBatch(self, caller: Caller, request: Any) -> Any:
+        return m.pushed_batch(await self._do(caller, m.push_batch(request)))
 
-    @answers_errors
-    async def Pull(self, request: Any, context: Any) -> Any:
-        return m.pulled(await self._do(context, m.pull(request)))
+    async def Pull(self, caller: Caller, request: Any) -> Any:
+        return m.pulled(await self._do(caller, m.pull(request)))
 
-    @answers_errors
-    async def PullBatch(self, request: Any, context: Any) -> Any:
-        return m.delivered(await self._do(context, m.pull_batch(request)))
+    async def PullBatch(self, caller: Caller, request: Any) -> Any:
+        return m.delivered(await self._do(caller, m.pull_batch(request)))
 
-    @answers_errors
-    async def Ack(self, request: Any, context: Any) -> Any:
-        return m.settled(await self._do(context, m.ack(request)))
+    async def Ack(self, caller: Caller, request: Any) -> Any:
+        return m.settled(await self._do(caller, m.ack(request)))
 
-    @answers_errors
-    async def AckBatch(self, request: Any, context: Any) -> Any:
-        return m.settled(await self._do(context, m.ack_batch(request)))
+    async def AckBatch(self, caller: Caller, request: Any) -> Any:
+        return m.settled(await self._do(caller, m.ack_batch(request)))
 
-    @answers_errors
-    async def Fail(self, request: Any, context: Any) -> Any:
-        return m.failed(await self._do(context, m.fail(request)))
+    async def Fail(self, caller: Caller, request: Any) -> Any:
+        return m.failed(await self._do(caller, m.fail(request)))
 
-    @answers_errors
-    async def Release(self, request: Any, context: Any) -> Any:
-        return m.settled(await self._do(context, m.release(request)))
+    async def Release(self, caller: Caller, request: Any) -> Any:
+        return m.settled(await self._do(caller, m.release(request)))
 
-    @answers_errors
-    async def Extend(self, request: Any, context: Any) -> Any:
-        return m.extended(await self._do(context, m.extend(request)))
+    async def Extend(self, caller: Caller, request: Any) -> Any:
+        return m.extended(await self._do(caller, m.extend(request)))
 
-    @answers_errors
-    async def GetJob(self, request: Any, context: Any) -> Any:
-        return m.job_view(await self._do(context, m.get_job(request)))
+    async def GetJob(self, caller: Caller, request: Any) -> Any:
+        return m.job_view(await self._do(caller, m.get_job(request)))
 
-    @answers_errors
-    async def GetState(self, request: Any, context: Any) -> Any:
-        return m.state(await self._do(context, m.get_job(request)))
+    async def GetState(self, caller: Caller, request: Any) -> Any:
+        return m.state(await self._do(caller, m.get_job(request)))
 
-    @answers_errors
-    async def Stats(self, request: Any, context: Any) -> Any:
-        return m.stats(await self._do(context, m.get_stats(request)))
+    async def Stats(self, caller: Caller, request: Any) -> Any:
+        return m.stats(await self._do(caller, m.get_stats(request)))
 
-    async def _do(self, context: Any, command: c.Command[Any]) -> Any:
+    async def _do(self, caller: Caller, command: c.Command[Any]) -> Any:
         """Carry out what a typed call asks for."""
         check_tokens(command)
-        caller = Caller(self._service, context)
         tenant = caller.admit(command)
         reply = await caller.carry_out(tenant, command)
         self._accounts.settled(tenant, command)
@@ -155,27 +137,23 @@ class Queue(stoker_pb2_grpc.QueueServicer):  # type: ignore[misc]  # the generat
 
     # --- streams ---------------------------------------------------------------------------------
 
-    @answers_errors
-    async def StreamJobs(self, request: Any, context: Any) -> None:
-        caller, pull = Caller(self._service, context), read_open(request)
+    async def StreamJobs(self, caller: Caller, request: Any) -> None:
+        pull = read_open(request)
         tenant = caller.admit(pull)
         with self._accounts.open(tenant, request.credit) as account:
-            await context.write(pb.StreamJobsReply(opened=pb.Opened(stream=account.name)))
+            await caller.write(pb.StreamJobsReply(opened=pb.Opened(stream=account.name)))
 
             def pieces(delivery: r.Delivery) -> Pieces:
                 yield delivery.ids, pb.StreamJobsReply(delivery=m.delivered(delivery))
 
             feed = Feed(self._service, self._accounts, caller, account, pull, request.batch_max)
-            await feed.run(pieces, context.write)
+            await feed.run(pieces, caller.write)
 
-    @answers_errors
-    async def GrantCredit(self, request: Any, context: Any) -> Any:
-        tenant = Caller(self._service, context).admit(c.Pull(()))
+    async def GrantCredit(self, caller: Caller, request: Any) -> Any:
+        tenant = caller.admit(c.Pull(()))
         account = self._accounts.find(tenant, request.stream)
         account.grant(request.credit)
         return pb.GrantCreditReply(credit=account.credit)
 
-    @answers_errors
-    async def ProcessJobs(self, requests: Any, context: Any) -> None:
-        caller = Caller(self._service, context)
-        await Processing(self._service, self._accounts, caller, context).run(requests)
+    async def ProcessJobs(self, caller: Caller, requests: AsyncIterator[Any]) -> None:
+        await Processing(self._service, self._accounts, caller).run(requests)

@@ -69,8 +69,8 @@ class Feed:
 class Processing:
     """One worker on a bidirectional stream."""
 
-    def __init__(self, service: Service, accounts: Accounts, caller: Caller, context: Any) -> None:
-        self._service, self._accounts, self._caller, self._context = service, accounts, caller, context
+    def __init__(self, service: Service, accounts: Accounts, caller: Caller) -> None:
+        self._service, self._accounts, self._caller = service, accounts, caller
         self._answers: asyncio.Queue[Awaitable[Any] | None] = asyncio.Queue(
             service.config.server.requests_in_flight_max
         )
@@ -142,7 +142,7 @@ class Processing:
 
     async def _say(self, said: dict[str, Any]) -> None:
         async with self._writing:
-            await self._context.write(pb.ProcessJobsReply(**said))
+            await self._caller.write(pb.ProcessJobsReply(**said))
 
     def _abandon(self) -> None:
         """Nobody hears what is still to be said; it happens all the same."""
