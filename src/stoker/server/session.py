@@ -279,7 +279,8 @@ class Exchange:
         if isinstance(request, q.Unsubscribe):
             return done(**session.unsubscribe(request.queue))
         assert isinstance(request, q.Subscribe)
-        wish = native.Wish(request.queue, request.events, request.after)
+        kinds = [kind.removeprefix("job.") for kind in request.events]
+        wish = native.Wish(request.queue, [] if "*" in kinds else kinds, request.after)
         send = partial(session._send_event, self._envelope.reqId, self._codec, self._event)
         return done(**session.subscribe(self._envelope.tenant, wish, send))
 
