@@ -23,8 +23,8 @@ def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSetting
     """The broker behind `url`, or behind STOKER_URL, or the one over the data directory `stoker.db`.
 
     `memory://` is a new one, `memory://name` one that this process shares; `sqlite:///path` is the one over a data
-    directory, `sqlite:////path` with a path from the root. `tcp://host:port`, `unix:///path`, `http://` and `grpc://`
-    reach a server.
+    directory, which any number of processes may open; `sqlite:////path` has a path from the root. `tcp://host:port`,
+    `unix:///path`, `http://` and `grpc://` reach a server.
     """
     url = url if url is not None else os.environ.get("STOKER_URL") or DEFAULT_URL
     parts = urlsplit(url)
@@ -36,7 +36,7 @@ def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSetting
 
         return open_remote(parts, settings)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    from stoker.brokers.local import LocalSettings, open_memory, open_sqlite
+    from stoker.brokers.local import LocalSettings, open_memory
 
     if settings is not None and not isinstance(settings, LocalSettings):
         raise InvalidRequest(f"{parts.scheme}:// takes LocalSettings, not {type(settings).__name__}")
@@ -45,4 +45,6 @@ def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSetting
         return open_memory(parts.netloc, parameters, settings)
     if parts.netloc:
         raise InvalidRequest(f"cannot connect to {url!r}: sqlite:// takes a path after three slashes, and no host")
-    return open_sqlite(unquote(parts.path[1:]), parameters, settings)
+    from stoker.brokers.shared import open_shared
+
+    return open_shared(unquote(parts.path[1:]), parameters, settings)

@@ -153,11 +153,11 @@ class Store:
             self.directory.close()
 
 
-def open_store(path: str, settings: StoreSettings, now: int, disk: Disk | None = None) -> Store:
-    """Recover a data directory, or make a new one."""
+def open_store(path: str, settings: StoreSettings, now: int, disk: Disk | None = None, notice: str = "") -> Store:
+    """Recover a data directory, or make a new one. `notice` is what others read who find it in use."""
     directory: Directory | None = None
     try:
-        directory = Directory(Path(path), settings.shards, disk)
+        directory = Directory(Path(path), settings.shards, disk, notice)
         check_file(directory)
         kept = settings.journal or JournalSettings()
         journal, found = open_journal(directory, kept, settings.engine, settings.limits, now, STORED_FROM)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stoker.brokers.local import LocalBroker, open_memory, open_sqlite
+from stoker.brokers.shared import SERVER, notice
 from stoker.model.errors import StokerError
 from stoker.server import logs
 from stoker.server.config import ServerConfig
@@ -60,7 +61,7 @@ async def serve(config: ServerConfig, again: Reload | None = None) -> int:
 def open_queue(config: ServerConfig) -> LocalBroker:
     if config.data is None:
         return open_memory("", {}, config.local)
-    return open_sqlite(config.data, {}, config.local)
+    return open_sqlite(config.data, {}, config.local, notice=notice(SERVER, config.local))
 
 
 def catch_signals(server: Server, stopped: asyncio.Event, again: Reload | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from stoker.brokers.hosting import Place
 from stoker.brokers.local import LocalBroker
 from stoker.model.errors import InvalidRequest
 from stoker.server.auth.gate import Gate
@@ -115,7 +116,7 @@ class Server:
         except BaseException:
             await self.close()
             raise
-        return lines
+        return [line for line in lines if line]
 
     def reload(self, config: ServerConfig) -> None:
         """Take over tokens, keys, quotas and limits. Raises, and changes nothing, if they are no good."""
@@ -174,6 +175,13 @@ def wanted(config: ServerConfig) -> list[Callable[[Service], Listener]]:
 
         found.append(GrpcListener)
     return found
+
+
+def data_socket(desk: Desk, directory: Path) -> Listener:
+    """Lets programs that embed the queue use the directory beside the server, as they share it with each other."""
+    from stoker.server.sharing import SharedListener
+
+    return SharedListener(desk, Place(directory.resolve()))
 
 
 def bind_unix(path: Path, mode: int) -> socket.socket:

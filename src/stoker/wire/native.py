@@ -55,6 +55,12 @@ class Greeting(msgspec.Struct, gc=False):
     """Whether it reads ranges of ids also in flashQ's dialect."""
 
 
+class Welcome(msgspec.Struct, gc=False):
+    """What a client needs to know of the answer to its greeting."""
+
+    protocol: int
+
+
 class GivenUp(msgspec.Struct, gc=False):
     """The request that a peer does not wait for any more."""
 
@@ -136,6 +142,7 @@ class Format:
         self.encode: Any = module.Encoder(enc_hook=_plain).encode
         self.envelope: Any = module.Decoder(Envelope).decode
         self.head: Any = module.Decoder(Head).decode
+        self.welcome: Any = module.Decoder(Welcome).decode
         self.given_up: Any = module.Decoder(GivenUp).decode
         self.wish: Any = module.Decoder(Wish).decode
         self.greeting: Any = module.Decoder(Greeting).decode
@@ -295,6 +302,15 @@ def encoded(request: Request, codec: Codec) -> bytes:
 
 def open_head(frame: bytes, codec: Codec) -> Head:
     return FORMATS[codec].head(frame)  # type: ignore[no-any-return]
+
+
+def protocol_of(head: Head, codec: Codec) -> int:
+    """What a server's answer to HELLO says that it speaks."""
+    try:
+        protocol: int = FORMATS[codec].welcome(head.body).protocol
+        return protocol
+    except msgspec.MsgspecError:
+        return 0
 
 
 def error_of(head: Head) -> StokerError:

@@ -42,21 +42,9 @@ class RemoteBroker:
         self._closed = False
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
-        body = native.request(command, None, None if tenant == OWN_TENANT else tenant, self.settings.codec)
-        timeout_s = self.settings.timeout_s + wait_of(command)
         for pause in pauses(self.settings.retry_s):
             try:
-                link = self._take()
-                try:
-                    frame = link.call(body, timeout_s)
-                except BaseException:
-                    self._drop(link)
-                    raise
-                self._give_back(link)
-                reply: R = native.reply(
-                    native.open_head(frame, self.settings.codec), type(command), self.settings.codec
-                )
-                return reply
+                return self.once(tenant, command)
             except LinkLost as error:
                 self._check_again(command, error, pause)
             except (Unreachable, ShuttingDown):
@@ -67,15 +55,9 @@ class RemoteBroker:
         raise AssertionError("the last pause is None")
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
-        timeout_s = self.settings.timeout_s + wait_of(command)
-        name = native.NAMES.get(type(command), type(command).__name__)
         for pause in pauses(self.settings.retry_s):
             try:
-                link = await self._stream()
-                request = native.Request(name, command, None, None if tenant == OWN_TENANT else tenant)
-                head = await self._answer(link, tenant, command, link.call(request), timeout_s)
-                reply: R = native.reply(head, type(command), self.settings.codec)
-                return reply
+                return await self.once_async(tenant, command)
             except LinkLost as error:
                 self._check_again(command, error, pause)
             except (Unreachable, ShuttingDown):
@@ -84,6 +66,42 @@ class RemoteBroker:
             assert pause is not None
             await asyncio.sleep(pause)
         raise AssertionError("the last pause is None")
+
+    def once(self, tenant: str, command: c.Command[R]) -> R:
+        """One try. Raises `LinkLost` if the connection broke, `Unreachable` if there was none."""
+        body = native.request(command, None, None if tenant == OWN_TENANT else tenant, self.settings.codec)
+        link = self._take()
+        try:
+            frame = link.call(body, self.settings.timeout_s + wait_of(command))
+        except BaseException:
+            self._drop(link)
+            raise
+        self._give_back(link)
+        reply: R = native.reply(native.open_head(frame, self.settings.codec), type(command), self.settings.codec)
+        return reply
+
+    async def once_async(self, tenant: str, command: c.Command[R]) -> R:
+        name = native.NAMES.get(type(command), type(command).__name__)
+        link = await self._stream()
+        request = native.Request(name, command, None, None if tenant == OWN_TENANT else tenant)
+        timeout_s = self.settings.timeout_s + wait_of(command)
+        head = await self._answer(link, tenant, command, link.call(request), timeout_s)
+        reply: R = native.reply(head, type(command), self.settings.codec)
+        return reply
+
+    def greet(self) -> None:
+        """See whether somebody answers, and speaks as we do. Raises `Unreachable`, or what the other side says."""
+        self._give_back(self._take())
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def forget(self) -> None:
+        """In a forked process: the connections stay the parent's, and this copy does nothing more."""
+        self._lock, self._closed = threading.Lock(), True
+        for link in (*self._idle, *self._busy):
+            getattr(link, "forget", link.close)()  # without a word to the other side, where that is possible
 
     def close(self) -> None:
         with self._lock:

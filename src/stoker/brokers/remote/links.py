@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.model.errors import StokerError, Unknown, Unreachable
+from stoker.model.errors import InvalidRequest, StokerError, Unknown, Unreachable
 from stoker.wire import native
 from stoker.wire.frames import LENGTH, Codec, Frames, framed
 
@@ -96,9 +96,19 @@ def greet(settings: RemoteSettings) -> bytes:
 
 
 def check_welcome(frame: bytes, codec: Codec) -> None:
-    head = native.open_head(frame, codec)
+    check_head(native.open_head(frame, codec), codec)
+
+
+def check_head(head: native.Head, codec: Codec) -> None:
+    """Raises what the server says, or that it speaks another protocol than we do."""
     if not head.ok:
         raise native.error_of(head)
+    theirs = native.protocol_of(head, codec)
+    if theirs != native.PROTOCOL:
+        raise InvalidRequest(
+            f"the other side speaks protocol {theirs}, and this release of Stoker {native.PROTOCOL}: use the same"
+            " release on both sides"
+        )
 
 
 def tls_context(settings: RemoteSettings) -> ssl.SSLContext:
@@ -210,6 +220,10 @@ class SocketLink:
         except OSError:
             return False
 
+    def forget(self) -> None:
+        """In a forked process: the connection goes on in the parent."""
+        self._socket.close()
+
     def close(self) -> None:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for a reply
@@ -251,9 +265,11 @@ class StreamLink(asyncio.BufferedProtocol):
                 head = await link.call(native.Request("hello", native.Greeting(settings.token, "python", tokens=False)))
         except (OSError, TimeoutError, LinkLost) as error:
             raise unreachable(address, error) from None
-        if not head.ok:
+        try:
+            check_head(head, settings.codec)
+        except BaseException:
             link.close()
-            raise native.error_of(head)
+            raise
         return link
 
     def call(self, request: native.Request) -> "asyncio.Future[native.Head]":
