@@ -3,6 +3,9 @@
 Nothing here is drawn, computed or shortened: what these values become as bytes is what lies on disks.
 """
 
+from typing import Any
+
+from stoker.model import commands as c
 from stoker.model.limits import Limits
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Settings
 from stoker.records import records as rec
@@ -106,3 +109,21 @@ RECORDS: tuple[rec.Record, ...] = (
 )
 
 OPTIONS: dict[str, Options] = {"everything set": EVERYTHING_SET, "nothing set": NOTHING_SET}
+
+HISTORY: tuple[tuple[int, c.Command[Any]], ...] = (
+    (1_000, c.Push("mail", b"alone")),
+    (1_000, c.PushBatch("mail", [b"1", b"22", b"333", b"4444", b"55555", b"666666"])),
+    (1_000, c.PushBatch("mail", [b"first", b"last"], Options(lifo=True, ttl_ms=5_000))),
+    (1_001, c.Push("mail", b"delayed", Options(delay_ms=9_000, unique_key="k", custom_id="mine"))),
+    (1_002, c.Push("thumbs", b"blocked", Options(depends_on=(Dependency(64),), group_id="g"))),
+    (1_003, c.Pull(["mail"], 5, worker="w")),
+    (1_004, c.AppendPartial(64, b"chunk")),
+    (1_004, c.AppendPartial(64, b"more", 7)),
+    (1_005, c.Ack([128, 192], None, [b"done", None])),
+    (1_006, c.Push("thumbs", b"dead", Options(max_attempts=1))),
+    (1_007, c.Discard(768)),
+    (1_008, c.Pull(["mail"], 1, claim="claim")),
+    (1_009, c.Fail([256], error="broken")),
+    (1_010, c.Stage("tx", "a", "thumbs", [b"staged"])),
+)
+"""What had happened to the shard of `acme` that was saved in the first format of checkpoints (`checkpoint-1.json`)."""

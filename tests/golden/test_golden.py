@@ -9,10 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker.engine.audit import audit
+from stoker.engine.saving import load
+from stoker.engine.shard import Shard
+from stoker.engine.snapshot import dump
+from stoker.model.commands import GetStats
 from stoker.model.options import Options
 from stoker.records import records as rec
 from stoker.records.codec import decode, encode
-from tests.golden.examples import EVERYTHING_SET, OPTIONS, RECORDS
+from tests.golden.examples import EVERYTHING_SET, HISTORY, OPTIONS, RECORDS
 from tests.golden.regenerate import FILE, OMITTING, spelled_out, tag_of
 
 GOLDEN: dict[str, Any] = json.loads(FILE.read_text())
@@ -95,3 +100,17 @@ def test_a_default_that_records_leave_out_never_changes(kind: type[msgspec.Struc
 def test_the_full_example_sets_every_option_to_something_else_than_its_default():
     unset = [name for name in Options.__struct_fields__ if getattr(EVERYTHING_SET, name) == getattr(Options(), name)]
     assert not unset
+
+
+def test_a_checkpoint_of_the_first_format_is_still_read():
+    """What it could not say is as if it had never been said, or is counted."""
+    saved = json.loads(FILE.with_name("checkpoint-1.json").read_text())
+    assert saved["format"] == 1
+    loaded, position = load(bytes.fromhex(chunk) for chunk in saved["chunks"])
+    live = Shard()
+    for now, command in HISTORY:
+        live.execute("acme", command, now)
+    audit(loaded)
+    assert position == 4711
+    assert dump(loaded) == dump(live)
+    assert loaded.execute("acme", GetStats(), 1_010).payload_bytes > 0

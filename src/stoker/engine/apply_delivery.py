@@ -28,6 +28,7 @@ from stoker.engine.state import (
     DELAYED,
     FAILED,
     GONE,
+    LIVE_BYTES,
     T_FAILED,
     T_RETRIED,
     T_STALLED,
@@ -46,6 +47,7 @@ from stoker.model.options import CODECS
 from stoker.model.replies import Attempt, Chunk, LogLine
 from stoker.model.states import Reason
 from stoker.records import records as rec
+from stoker.records.stored import total_size
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -156,7 +158,8 @@ def completed(shard: "Shard", record: rec.Completed) -> None:
         jobs = abs(run.count)
         job = shard.index.get(run.first)
         started_at = run.started_at
-        queue.completed(jobs, (started_at - run.pushed_at) * jobs, (at - started_at) * jobs, at // 1000)
+        wait_ms, run_ms = (started_at - run.pushed_at) * jobs, (at - started_at) * jobs
+        queue.completed(jobs, total_size(run.sizes, jobs), wait_ms, run_ms, at // 1000)
         part = results[offset : offset + jobs] if results is not None else None
         offset += jobs
         if job is None:
@@ -235,6 +238,7 @@ def failed(shard: "Shard", record: rec.Failed) -> None:
     detail.reason = record.reason
     detail.ended_at = record.at
     queue.count(old, -1)
+    queue.count(LIVE_BYTES, -len(job.payload))
     queue.total(T_FAILED)
     settle_end(shard, job, FAILED, record.at)
     if job.options.remove_on_fail:

@@ -18,6 +18,7 @@ from stoker.engine.state import (
     DELAYED,
     EXPIRED,
     FAILED,
+    LIVE_BYTES,
     WAITING,
     Batch,
     EndedRun,
@@ -294,7 +295,7 @@ def obliterate(shard: "Shard", tenant: str, command: c.Obliterate, now: int) -> 
     counts = queue.scope.counts
     if counts[ACTIVE] and not command.force:
         raise errors.QueueActive(f"queue {command.queue} has {counts[ACTIVE]} active jobs: let them end, or use force")
-    before = sum(counts)
+    before = sum(counts) - counts[LIVE_BYTES]
     parts = parts_in(shard, queue, (WAITING, DELAYED, BLOCKED, ACTIVE))
     if parts:
         runs = [run_of(piece) for part in parts for piece in in_id_order(part)]

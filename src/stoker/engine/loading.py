@@ -28,6 +28,7 @@ from stoker.engine.state import (
     BLOCKED,
     DELAYED,
     FAILED,
+    LIVE_BYTES,
     WAITING,
     Batch,
     Claim,
@@ -97,6 +98,7 @@ class _Loading:
         assert type(head) is s.SavedShard
         shard = self.shard = Shard(head.number, head.settings, head.limits)
         self.position = head.position
+        self.format = head.format
         shard.sequence, shard.token, shard.now, shard.epoch = head.sequence, head.token, head.now, head.epoch
         shard.sent, shard.taken = head.sent, head.taken
         for start, stop in head.never_given:
@@ -126,11 +128,19 @@ class _Loading:
                 heapify(queue.delayed)
                 queue.delayed_armed = queue.delayed[0][0]
                 self.arm(queue.delayed_armed, kinds.DUE, queue)
+        if self.format == 1:
+            self.count_bytes()
         deadlines = self.shard.deadlines
         heapify(deadlines.heap)
         deadlines.most = kinds.SWEEP_MIN + 2 * len(deadlines.heap)
         deadlines.earliest = deadlines.heap[0][0] if deadlines.heap else kinds.NEVER
         return self.shard
+
+    def count_bytes(self) -> None:
+        """Checkpoints of the first format did not know how many bytes live jobs have."""
+        for queue, live in self.shard.index.live_bytes().items():
+            for scope in (*queue.scopes, queue.told):
+                scope.counts[LIVE_BYTES] += live
 
     def arm(self, at: int, kind: int, holder: Any) -> None:
         deadlines = self.shard.deadlines
@@ -402,7 +412,8 @@ def hold_group(queue: Queue, job: Job) -> None:
 
 
 def _fill(scope: Scope, saved: s.Counters) -> None:
-    scope.counts[:], scope.totals[:], scope.recent[:], scope.recent_second = saved
+    counts, scope.totals[:], scope.recent[:], scope.recent_second = saved
+    scope.counts[: len(counts)] = counts
 
 
 def _span(start: int, stop: int, left: int, holes: list[int]) -> Span:

@@ -319,4 +319,5 @@ def get_stats(shard: "Shard", tenant: str, command: c.GetStats, now: int) -> r.S
 def stats_of(scope: Scope | None, now: int) -> r.Stats:
     if scope is None:
         return r.Stats(r.Counts(), r.Totals())
-    return r.Stats(r.Counts(*scope.counts), r.Totals(*scope.totals), scope.last_minute(now // 1000))
+    *counts, payload_bytes = scope.counts
+    return r.Stats(r.Counts(*counts), r.Totals(*scope.totals), scope.last_minute(now // 1000), payload_bytes)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 WAITING, DELAYED, BLOCKED, ACTIVE, COMPLETED, FAILED, CANCELLED, EXPIRED = range(8)
 """Indexes into STATES and into the counters: comparing and counting small integers is what is fast."""
 GONE = 8
+LIVE_BYTES = 8
+"""The place behind the states in `Scope.counts`: bytes of the payloads of live jobs, added up like them."""
 
 
 class Detail(msgspec.Struct, gc=False, eq=False):
@@ -291,7 +293,7 @@ class Scope:
     __slots__ = ("counts", "recent", "recent_second", "totals")
 
     def __init__(self) -> None:
-        self.counts = [0] * 8
+        self.counts = [0] * (LIVE_BYTES + 1)
         self.totals = [0] * 12
         self.recent = [0] * 60
         """Completed jobs by second, a ring of the last minute."""
@@ -463,10 +465,11 @@ class Queue:
         self.touched = True
         self.tenant.shard_touched.append(self)
 
-    def completed(self, jobs: int, wait_ms: int, run_ms: int, second: int) -> None:
+    def completed(self, jobs: int, payload_bytes: int, wait_ms: int, run_ms: int, second: int) -> None:
         """Active jobs have completed."""
         counts, totals = self.counts, self.totals
         counts[ACTIVE] -= jobs
+        counts[LIVE_BYTES] -= payload_bytes
         totals[T_COMPLETED] += jobs
         totals[T_WAIT_MS] += wait_ms
         totals[T_RUN_MS] += run_ms

@@ -267,7 +267,10 @@ def get_stats(shards: Shards, tenant: str, command: c.GetStats, now: int) -> Any
     found: list[r.Stats] = each(shards, tenant, command, now)
     counts = [sum(values) for values in zip(*(msgspec.structs.astuple(one.counts) for one in found), strict=True)]
     totals = [sum(values) for values in zip(*(msgspec.structs.astuple(one.totals) for one in found), strict=True)]
-    return r.Stats(r.Counts(*counts), r.Totals(*totals), sum(one.completed_last_minute for one in found))
+    last_minute, payload_bytes = (
+        sum(values) for values in zip(*((one.completed_last_minute, one.payload_bytes) for one in found), strict=True)
+    )
+    return r.Stats(r.Counts(*counts), r.Totals(*totals), last_minute, payload_bytes)
 
 
 def browse(shards: Shards, tenant: str, command: c.Browse, now: int) -> Any:
