@@ -127,6 +127,11 @@ class Desk:
         """Whether any command waits for something to happen."""
         return bool(self._held)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it gives out no more jobs."""
+        return self._stopping
+
     async def stop_dispatching(self) -> None:
         """Give out no more jobs: pulls that wait are told so, everything else goes on."""
         self._stopping = True

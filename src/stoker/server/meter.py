@@ -108,6 +108,10 @@ class Meter:
     def workers(self, tenant: str) -> list[Worker]:
         return [worker for (owner, _), worker in self._workers.items() if owner == tenant]
 
+    def workers_since(self, seconds: float) -> int:
+        """How many were heard of since a moment of wall-clock time."""
+        return sum(worker.last_seen >= seconds * 1000 for worker in self._workers.values())
+
     # --- history -------------------------------------------------------------------------------------
 
     def note(self, shards: list[Stats]) -> None:

@@ -45,16 +45,21 @@ class Door:
             return False
         self._by_address[address] = self._by_address.get(address, 0) + 1
         self.connections.add(connection)
+        self._count()
         return True
 
     def leave(self, connection: "Connection") -> None:
         if connection in self.connections:
             self.connections.discard(connection)
+            self._count()
             left = self._by_address[connection.address] - 1
             if left:
                 self._by_address[connection.address] = left
             else:
                 del self._by_address[connection.address]
+
+    def _count(self) -> None:
+        self.service.meter.connections["unix" if self.is_local else "tcp"] = len(self.connections)
 
     async def _sweep(self) -> None:
         while True:

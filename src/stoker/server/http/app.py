@@ -4,6 +4,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from stoker.server.http.front import Front
+from stoker.server.http.pages import Pages
 from stoker.server.http.streams import Streams
 from stoker.server.service import Service
 
@@ -18,4 +19,4 @@ def make_app(service: Service) -> Front:
         WebSocketRoute("/ws", streams.ws),
         WebSocketRoute("/ws/{queue}", streams.ws),
     ]
-    return Front(service, Starlette(routes=routes))
+    return Front(service, Starlette(routes=routes), Pages(service, streams).handlers())

@@ -6,6 +6,7 @@ them, because its router costs a third of the throughput.
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -24,7 +25,7 @@ log = logging.getLogger("stoker.server")
 class Front:
     """An ASGI application."""
 
-    def __init__(self, service: Service, behind: Starlette) -> None:
+    def __init__(self, service: Service, behind: Starlette, pages: Iterable[tuple[str, str, Handler]] = ()) -> None:
         self.service = service
         self.behind = behind
         self.door: Door | None = None
@@ -33,7 +34,7 @@ class Front:
         self.paths.add("POST", "/api/call/{name}", calls.call_named)
         self.paths.add("POST", "/api/command", plans.command)
         self.paths.add("POST", bulk.PATH, bulk.push_lines)
-        for method, path, handler in rest.handlers():
+        for method, path, handler in (*rest.handlers(), *pages):
             self.paths.add(method, path, handler)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

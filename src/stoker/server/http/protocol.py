@@ -25,9 +25,11 @@ BODY_AHEAD_BYTES = 1024 * 1024
 class Door:
     """All connections of the listener: counted, bounded, and closed together."""
 
-    def __init__(self, config: Config, limits: ServerLimits) -> None:
+    def __init__(self, config: Config, limits: ServerLimits, counts: dict[str, int]) -> None:
         self.config = config
         self.limits = limits
+        self._counts = counts
+        """Open connections by transport, for the metrics."""
         self.state = ServerState()
         self.open: set[Connection] = set()
         self.turned_away = 0
@@ -52,11 +54,13 @@ class Door:
             return False
         self._by_address[address] = self._by_address.get(address, 0) + 1
         self.open.add(connection)
+        self._counts["http"] = len(self.open)
         return True
 
     def leave(self, connection: "Connection") -> None:
         if connection in self.open:
             self.open.discard(connection)
+            self._counts["http"] = len(self.open)
             left = self._by_address[connection.address] - 1
             if left:
                 self._by_address[connection.address] = left

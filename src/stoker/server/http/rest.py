@@ -117,7 +117,8 @@ async def fields_of(visit: Visit, route: Route) -> Fields:
             fields[route.also.get(name, name)] = value
     fields.update(_query(visit, route.cmd))
     for name, text in visit.parameters.items():
-        fields[name] = convert(text, kinds[name], name)
+        field = route.also.get(name, name)
+        fields[field] = convert(text, kinds[field], name)
     return fields
 
 

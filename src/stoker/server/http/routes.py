@@ -19,7 +19,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     defaults: dict[str, Any] = {}
     """Where the route means something else than the command by what is left out."""
     also: dict[str, str] = {}
-    """Other names for fields of the body."""
+    """Other names for fields, in the path and the body."""
     summary: str = ""
 
     @property
@@ -81,7 +81,7 @@ def _table() -> list[Route]:
     add("GET", "/jobs/{id}/logs", "GETLOGS", "logs")
     add("POST", "/jobs/{id}/logs", "LOG")
     add("GET", "/jobs/{id}/wait", "WAITJOB", "result")
-    add("GET", "/jobs/{id}/children", "GETCHILDREN", "children")
+    add("GET", "/jobs/{id}/children", "GETCHILDREN", "children", also={"id": "parent_id"})
     add("GET", "/jobs/{id}/partials", "GETPARTIALS", "partials")
     add("GET", "/jobs/{id}/why", "WHY")
     add("GET", "/jobs/{id}/story", "STORY")
