@@ -11,6 +11,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src"
 PROTO = SOURCE / "stoker" / "proto"
 NAMES = ("stoker", "flashq")
+PATHS = ("protoc", f"--proto_path={SOURCE}", f"--proto_path={files('grpc_tools') / '_proto'}")
 
 
 def make(into: Path) -> list[Path]:
@@ -18,9 +19,7 @@ def make(into: Path) -> list[Path]:
     from grpc_tools import protoc
 
     arguments = [
-        "protoc",
-        f"--proto_path={SOURCE}",
-        f"--proto_path={files('grpc_tools') / '_proto'}",
+        *PATHS,
         f"--python_out={into}",
         f"--pyi_out={into}",
         f"--grpc_python_out={into}",

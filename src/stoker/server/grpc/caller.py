@@ -41,7 +41,9 @@ class Caller:
                 self.tenant_asked = value
             elif name == SESSION:
                 self.session = value
-        self.identity: Identity = service.gate.identify(self.credential, loopback=self.is_local)
+        self.identity: Identity = service.gate.identify(
+            self.credential, loopback=self.is_local or service.config.insecure
+        )
 
     async def write(self, message: Any) -> None:
         """Send a part of the answer."""
