@@ -1,7 +1,8 @@
-"""Make the reference pages of `docs/` from the code: the model, the configuration and the command line.
+"""Make the reference pages of `docs/` from the code: the model, the configuration, the command line and the metrics.
 
-Run it after editing `src/stoker/model`, `server/config` or `cli`: `python tools/make_docs.py`. A test fails when a page
-is not up to date. What the pages say stands in the docstrings there, and nowhere else.
+Run it after editing `src/stoker/model`, `server/config`, `server/http/metrics.py` or `cli`:
+`python tools/make_docs.py`. A test fails when a page is not up to date. What the pages say stands in the docstrings
+there, and nowhere else.
 """
 
 import ast
@@ -20,6 +21,7 @@ from stoker.model import commands, errors, events, limits, options, replies, sta
 from stoker.server import config as settings
 from stoker.server.config import keys, values
 from stoker.server.config.tree import ServerConfig
+from stoker.server.http import metrics
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -360,6 +362,19 @@ def joined_paragraphs(text: str | None) -> str:
     return "\n\n".join(joined(paragraph) for paragraph in (text or "").split("\n\n"))
 
 
+def metrics_page() -> str:
+    rows = [[code(one.name), one.kind, ", ".join(map(code, one.labels)), one.meaning] for one in metrics.METRICS]
+    return page(
+        "Metrics",
+        "server/http/metrics.py",
+        "`GET /metrics` answers with these in Prometheus' text format, or in OpenMetrics if that is asked for. They are"
+        " about all tenants, so they need a token with `read` of the tenant `default`, or of any.",
+        table("name, kind, labels, what it tells", rows),
+        "`GET /metrics/history` has the most important ones as JSON, a point every five seconds, for the last 1,000"
+        " points.",
+    )
+
+
 def pages() -> dict[Path, str]:
     reference = DOCS / "reference"
     return {
@@ -371,6 +386,7 @@ def pages() -> dict[Path, str]:
         reference / "events.md": events_page(),
         reference / "configuration.md": configuration_page(),
         reference / "cli.md": cli_page(),
+        reference / "metrics.md": metrics_page(),
     }
 
 

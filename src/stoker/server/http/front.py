@@ -12,7 +12,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from stoker.model.errors import StokerError, Unknown
-from stoker.server.http import answers, bulk, calls, plans, rest
+from stoker.server.http import answers, bulk, calls, cors, plans, rest
 from stoker.server.http.answers import NotHere
 from stoker.server.http.paths import Handler, Paths
 from stoker.server.http.protocol import Door
@@ -28,6 +28,7 @@ class Front:
     def __init__(self, service: Service, behind: Starlette, pages: Iterable[tuple[str, str, Handler]] = ()) -> None:
         self.service = service
         self.behind = behind
+        self._origins = service.config.http.origins
         self.door: Door | None = None
         self.paths = Paths()
         self.paths.add("POST", "/api/call", calls.call)
@@ -41,6 +42,13 @@ class Front:
         if scope["type"] != "http":
             await self.behind(scope, receive, send)
             return
+        if self._origins:
+            origin = cors.origin_of(scope, self._origins)
+            if origin is not None:
+                send = cors.named(send, origin)
+                if scope["method"] == "OPTIONS":
+                    await cors.allow(send)
+                    return
         visit = Visit(self.service, scope, receive, send)
         try:
             handler: Handler = self.paths.find(visit)

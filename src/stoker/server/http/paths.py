@@ -47,6 +47,8 @@ class Paths:
         if node is None:
             raise NotHere("there is nothing at this path: /docs tells what there is")
         handler = node.handlers.get(visit.method)
+        if handler is None and visit.method == "HEAD":
+            handler = node.handlers.get("GET")  # the protocol leaves the body out
         if handler is None:
             raise WrongMethod(", ".join(sorted(node.handlers)))
         visit.parameters = found

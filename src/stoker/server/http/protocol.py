@@ -4,6 +4,7 @@ uvicorn's parser and flow control do the work; here stands only what they leave 
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from email.utils import formatdate
@@ -16,6 +17,9 @@ from uvicorn.server import ServerState
 from stoker.server.config.tree import ServerLimits
 from stoker.server.http import answers
 from stoker.server.tcp import is_loopback
+
+log = logging.getLogger("stoker.server.http")
+log.setLevel(logging.ERROR)  # whoever sends nonsense must not fill a log with it
 
 SWEEP_S = 1.0
 BODY_AHEAD_BYTES = 1024 * 1024
@@ -99,6 +103,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, door: Door) -> None:
         super().__init__(config=door.config, server_state=door.state, app_state={})
         self.access_log = False
+        self.logger = log
         self.pipeline = deque()
         self._door = door
         self._limits = door.limits

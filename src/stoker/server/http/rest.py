@@ -41,6 +41,8 @@ def _handler(route: Route) -> Handler:
 
     async def handle(visit: Visit) -> None:
         if takes and route.method == "GET":
+            if visit.method != "GET":
+                raise answers.WrongMethod("GET, POST")
             visit.check_deliberate()
         elif route.method != "GET":
             visit.check_origin()

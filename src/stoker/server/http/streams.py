@@ -121,6 +121,9 @@ class Sse:
             async with self._streams.room():
                 headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *answers.GUARDS]
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
+                if visit.method == "HEAD":
+                    await send({"type": "http.response.body", "body": b""})
+                    return
                 await until_either(self._send_all(send, feed), visit.until_left())
         except StokerError as error:
             await answers.refuse(send, error)
