@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
+
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import BY_CODE, NotFound, StokerError
+from stoker.model.errors import BY_CODE, InvalidRequest, NotFound, StokerError
 from stoker.model.options import DEFAULT_OPTIONS, Backoff, Dependency, Options
 from stoker.model.states import State
 from stoker.proto import flashq_pb2 as pb
@@ -57,8 +59,7 @@ class QueueService:
         return pb.PullBatchResponse(jobs=[job_of(job) for job in await self._pull(caller, request.queue, count)])
 
     async def Ack(self, caller: Caller, request: Any) -> Any:
-        result = [request.result] if request.HasField("result") else None
-        await self._settle(caller, c.Ack([request.id], None, result, **JSON))
+        await self._settle(caller, c.Ack([request.id], None, results_of(request), codec="json"))
         return pb.AckResponse(ok=True)
 
     async def AckBatch(self, caller: Caller, request: Any) -> Any:
@@ -114,8 +115,7 @@ class QueueService:
     async def _results(self, caller: Caller, results: AsyncIterator[Any]) -> None:
         async for result in results:
             if result.success:
-                value = [result.result] if result.HasField("result") else None
-                await self._do(caller, c.Ack([result.id], None, value, **JSON))
+                await self._do(caller, c.Ack([result.id], None, results_of(result), codec="json"))
             else:
                 await self._do(caller, c.Fail([result.id], None, result.error))
 
@@ -143,12 +143,28 @@ class QueueService:
                 return delivery
 
 
-JSON: dict[str, Any] = {"codec": "json"}
 WORDS = {"not_found": "job not found", "wrong_state": "job not found among those that run"}
 
 
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
+
+
 def data_of(request: Any) -> bytes:
-    return request.data or b"null"
+    return json_of(request.data, "data") if request.data else b"null"
+
+
+def results_of(message: Any) -> list[bytes] | None:
+    return [json_of(message.result, "result")] if message.HasField("result") else None
+
+
+def json_of(value: bytes, name: str) -> bytes:
+    """The bytes as they came, if they are what they must be."""
+    try:
+        _check_json(value)
+        str(value, "utf-8")
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"invalid {name}: expected JSON; {error}") from None
+    return value
 
 
 def options_of(request: Any) -> Options:
