@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, check_welcome, greet, unreachable
+from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, check_head, check_welcome, greet, unreachable
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.model.errors import BY_CODE, InvalidRequest, LimitExceeded, StokerError
 from stoker.wire import native
@@ -56,15 +56,13 @@ class GrpcLinks:
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
                 head = await link.call(native.Request("hello", native.Greeting(client="python", tokens=False)))
+            check_head(head, settings.codec)
         except (TimeoutError, LinkLost) as error:
             link.close()
             raise unreachable(address, error) from None
         except BaseException:
             link.close()
             raise
-        if not head.ok:
-            link.close()
-            raise native.error_of(head)
         return link
 
 

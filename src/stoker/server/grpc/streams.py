@@ -5,6 +5,7 @@ leased when the stream ends, because its worker may live on and settle it over a
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,12 +13,14 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import InvalidRequest, StokerError
+from stoker.model.errors import InvalidRequest, StokerError, Unknown
 from stoker.proto import stoker_pb2 as pb
 from stoker.server.grpc import messages as m
 from stoker.server.grpc.caller import Caller
 from stoker.server.grpc.credit import Account, Accounts
 from stoker.server.service import Service, check_tokens
+
+log = logging.getLogger("stoker.server")
 
 WAIT_MS = 30_000
 """Of one pull of a stream; then it asks again, and the caller's rights are looked at again."""
@@ -117,6 +120,9 @@ class Processing:
             raise InvalidRequest("invalid message: expected one of result, acks, credit and extend after `open`")
         except StokerError as error:
             return {"refused": pb.Refusal(code=error.code, message=str(error))}
+        except Exception:
+            log.exception("a %s of a stream failed in a way that nobody expected", kind)
+            return {"refused": pb.Refusal(code=Unknown.code, message=f"it is not known whether this {kind} happened")}
 
     async def _settle(self, command: Any) -> Any:
         check_tokens(command)
