@@ -201,3 +201,21 @@ def test_only_this_machine_counts_as_local(peer: str, local: bool):
 def test_unknown_kinds_of_errors_have_a_status_too():
     assert STATUS[StokerError.code] is grpc.StatusCode.INTERNAL
     assert STATUS[NotFound.code] is grpc.StatusCode.NOT_FOUND
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_may_be_of_any_dialect_and_codec(served: Served):
+    queue = served.queue()
+    frames = (b'{"cmd":"PUSH","queue":"q","data":1}', b'{"cmd":"hello","body":{}}', b'{"cmd":"list_queues"}')
+    for body in frames:
+        assert native.open_head(queue.Call(pb.Frame(body=body)).body, "json").ok, body
+    asked = native.encoded(native.Request("list_queues", {}, 7), "msgpack")
+    head = native.open_head(queue.Call(pb.Frame(body=asked)).body, "msgpack")
+    assert (head.ok, head.reqId) == (True, 7)
+
+
+def test_events_need_a_transport_that_can_send_them(served: Served):
+    answer = served.queue().Call(pb.Frame(body=b'{"cmd":"subscribe","body":{}}')).body
+    assert native.open_head(answer, "json").code == "invalid"
