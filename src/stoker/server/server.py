@@ -23,6 +23,7 @@ from stoker.server.config import ServerConfig, tls_context
 from stoker.server.desk import Desk
 from stoker.server.service import Service
 from stoker.server.tcp import Door
+from stoker.server.webhooks import Webhooks
 
 BACKLOG = 1024
 POLL_S = 0.05
@@ -97,6 +98,7 @@ class Server:
         self.gate = Gate(config.auth)
         self.desk = Desk(broker)
         self.service = Service(self.desk, self.gate, config)
+        self.service.webhooks = self.webhooks = Webhooks(self.desk, config.webhooks, processes=config.processes)
         self._listeners: list[Listener] = [make(self.service) for make in wanted(config)]
         if broker.store is not None and broker.store.directory.notice:
             self._listeners.append(data_socket(self.desk, broker.store.directory.path))
@@ -106,6 +108,7 @@ class Server:
         """Begin to serve on every listener, or on none: the lines that say where."""
         lines: list[str] = []
         try:
+            await self.webhooks.start()
             for listener in self._listeners:
                 lines.append(await listener.start())  # noqa: PERF401  those that have started must be known
         except OSError as error:
@@ -156,6 +159,7 @@ class Server:
         """Close every connection, at once."""
         for listener in self._listeners:
             await listener.stop()
+        await self.webhooks.close()
         await self.desk.close()
 
 

@@ -5,7 +5,7 @@ Whoever has decoded a request asks here whether it may be carried out, and for w
 
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
@@ -15,6 +15,9 @@ from stoker.server.auth.quotas import QuotaKeeper
 from stoker.server.config import ServerConfig
 from stoker.server.desk import Desk, Done, Held
 from stoker.wire.table import Permission
+
+if TYPE_CHECKING:
+    from stoker.server.webhooks import Webhooks
 
 PUSHING = frozenset((c.Push, c.PushBatch, c.Stage))
 SETTLING = frozenset((c.Ack, c.Fail, c.Release, c.Extend))
@@ -34,6 +37,8 @@ class Service:
         self.quotas = QuotaKeeper()
         self.usage = BrokerUsage(desk)
         self.started_at = time.time()
+        self.webhooks: Webhooks | None = None
+        """Where they are posted: a server has them, a queue that is only shared between processes has not."""
 
     def admit(self, identity: Identity, permission: Permission, tenant: str | None, command: Any) -> str:
         """The tenant to act for. Raises if this identity may not, or not so much."""

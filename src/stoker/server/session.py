@@ -32,6 +32,8 @@ Answer = Callable[[bytes], None]
 
 SESSION_COMMANDS = ("hello", "give_up", "subscribe", "unsubscribe")
 """What a peer of Stoker's own dialect may ask of its connection besides the commands of the contract."""
+WEBHOOK_COMMANDS = ("set_webhook", "list_webhooks", "delete_webhook", "test_webhook")
+"""And of the server behind it."""
 
 
 class Session:
@@ -134,10 +136,28 @@ class Session:
         if cmd in SESSION_COMMANDS:
             answer(native.answered(self._of_connection(cmd, envelope, frame, codec), envelope.reqId, codec))
             return
+        if cmd in WEBHOOK_COMMANDS:
+            self._of_webhooks(cmd, envelope, codec, answer)
+            return
         row = flashq.BY_NAME.get(cmd)
         if row is None:
             raise InvalidRequest(f"unknown command {cmd[:64]!r}: the reference lists the commands that there are")
         Exchange(self, row, envelope, codec, answer).begin(frame)
+
+    def _of_webhooks(self, cmd: str, envelope: Envelope, codec: Codec, answer: Answer) -> None:
+        """What takes its time: a name is resolved, perhaps, or a trial posted."""
+        from stoker.server.webhooks import commands
+
+        tenant = self.service.admit(self._who(), "admin", envelope.tenant, None)
+        request = commands.decode(cmd, envelope.body, codec)
+        self.in_flight += 1
+
+        def ended(reply: Any) -> None:
+            self.in_flight -= 1
+            if not self.is_closed:
+                self._reply(envelope.reqId, codec, answer, reply)
+
+        commands.submit(self.service.webhooks, tenant, cmd, request, ended)
 
     def _of_connection(self, cmd: str, envelope: Envelope, frame: bytes, codec: Codec) -> dict[str, Any]:
         if cmd == "hello":

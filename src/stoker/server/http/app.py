@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from stoker.model.errors import StokerError
+from stoker.server.http import webhooks
 from stoker.server.http.answers import GUARDS, NotHere, WrongMethod, encode_json, extra_headers, status_of
 from stoker.server.http.answers import problem as as_problem
 from stoker.server.http.front import Front
@@ -37,4 +38,4 @@ def make_app(service: Service) -> Front:
         WebSocketRoute("/ws/{queue}", streams.ws),
     ]
     behind = Starlette(routes=routes, exception_handlers={HTTPException: refuse})
-    return Front(service, behind, Pages(service, streams).handlers())
+    return Front(service, behind, (*Pages(service, streams).handlers(), *webhooks.handlers()))

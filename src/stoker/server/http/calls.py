@@ -6,6 +6,7 @@
 MessagePack with `Content-Type: application/msgpack`, JSON otherwise; the answer is written as the request was.
 """
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -81,13 +82,14 @@ async def call_named(visit: Visit) -> None:
 
 
 async def _other(visit: Visit, identity: Identity, envelope: native.Envelope, frame: bytes, codec: Codec) -> None:
-    """A greeting, or what nobody knows."""
-    found: list[bytes] = []
+    """A greeting, a command of the server itself, or what nobody knows."""
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     session = Session(visit.service, loopback=visit.is_loopback, identity=identity)
-    session.request(envelope, frame, codec, found.append)
-    head: Any = native.open_head(found[0], codec)
+    session.request(envelope, frame, codec, answered.set_result)
+    body = await answered
+    head: Any = native.open_head(body, codec)
     status = 200 if head.ok else answers.STATUS.get(head.code, 500)
-    await answers.send(visit.send, status, found[0], KINDS[codec])
+    await answers.send(visit.send, status, body, KINDS[codec])
 
 
 async def refuse(visit: Visit, error: StokerError, request_id: str | int | None, codec: Codec) -> None:
