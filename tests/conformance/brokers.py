@@ -22,6 +22,7 @@ from stoker.model.options import Settings
 from stoker.testing import FakeClock, World
 from tests.crash.restarted import Restarted, fresh_directory
 from tests.served import backing as served
+from tests.sharing.backing import SharedWithOwner
 
 R = TypeVar("R")
 
@@ -54,6 +55,10 @@ def sqlite(settings: Settings, limits: Limits, shards: int) -> Backing:
 def sqlite_restarted(settings: Settings, limits: Limits, shards: int) -> Backing:
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[2].partition("[")[0]
     return Restarted(kept_small(settings, limits, shards), gap=0 if test in COUNTING_IDS else GAP)
+
+
+def sqlite_shared(settings: Settings, limits: Limits, shards: int) -> Backing:
+    return SharedWithOwner(kept_small(settings, limits, shards))
 
 
 COUNTING_IDS = {
@@ -108,6 +113,7 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "unix": served.unix,
     "http": served.http,
     "grpc": served.grpc,
+    "sqlite-shared": sqlite_shared,
 }
 
 

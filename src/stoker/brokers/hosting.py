@@ -79,7 +79,8 @@ class Host:
         except OSError as error:
             raise CannotOpen(f"{place.file} cannot be made: {error.strerror or error}") from None
         self._ended, self._end = socket.socketpair()
-        self._sharing: Sharing | None = None
+        self.sharing: Sharing | None = None
+        """From the first guest on."""
         self._thread = threading.Thread(target=self._run, name="stoker-sharing", daemon=True)
         self._thread.start()
 
@@ -88,8 +89,8 @@ class Host:
             if self._somebody_comes():
                 from stoker.server.sharing import Sharing
 
-                self._sharing = Sharing(self._broker, self._place, self._listener, self._ended)
-                self._sharing.run()
+                self.sharing = Sharing(self._broker, self._place, self._listener, self._ended)
+                self.sharing.run()
         except Exception:
             log.exception("other processes cannot use %s any more: serving them has failed", self._place.file.parent)
         finally:
@@ -113,8 +114,8 @@ class Host:
     def forget(self) -> None:
         """In a forked process: nobody may take it for the owner, least of all those who wait for the owner's end."""
         descriptors = [self._listener.detach(), self._ended.detach(), self._end.detach()]
-        if self._sharing is not None:
-            descriptors += self._sharing.descriptors()
+        if self.sharing is not None:
+            descriptors += self.sharing.descriptors()
         for descriptor in descriptors:
             close_quietly(descriptor)
 

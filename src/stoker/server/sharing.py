@@ -77,6 +77,7 @@ class Sharing:
         self._ended = ended
         """Readable when it is time to end."""
         self._listener: SharedListener | None = None
+        self.desk: Desk | None = None
 
     def run(self) -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -89,7 +90,7 @@ class Sharing:
     async def _serve(self) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._ended.fileno(), end.set)
-        desk = Desk(self._broker)
+        desk = self.desk = Desk(self._broker)
         self._listener = SharedListener(desk, self._place, self._bound)
         await self._listener.start()
         try:
