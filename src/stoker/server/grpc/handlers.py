@@ -16,6 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from stoker.model.errors import InvalidRequest, StokerError, Unknown
 from stoker.server.grpc.caller import Caller
 from stoker.server.grpc.errors import abort
+from stoker.server.grpc.shape import check_size
 from stoker.server.service import Service
 
 log = logging.getLogger("stoker.server")
@@ -64,6 +65,7 @@ def written(message: Any) -> bytes:
 
 
 def message_of(kind: Any, sent: bytes) -> Any:
+    check_size(kind.DESCRIPTOR, sent)
     try:
         return kind.FromString(sent)
     except DecodeError:
