@@ -32,19 +32,47 @@ def held(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> t
     parts: list[Part] = []
     refused: dict[int, str] = {}
     seen: set[int] = set()
-    for place, job_id in enumerate(ids):
+    place = 0
+    while place < len(ids):
+        job_id = ids[place]
         token = tokens if tokens is None or isinstance(tokens, int) else tokens[place]
         found, code = _held_one(shard, tenant, job_id, token)
         if found is None or job_id in seen:
             refused.setdefault(job_id, code or ("wrong_state" if token is None else "lost_lease"))
+            place += 1
             continue
-        seen.add(job_id)
+        stop = place + 1
+        if type(found) is Members:
+            stop = _neighbours(found, ids, place, tokens, seen)
+            found = Members(found.batch, found.start, found.start + stop - place)
+        seen.update(ids[place:stop])
+        place = stop
         last = parts[-1] if parts else None
         if type(found) is Members and type(last) is Members and _follows(last, found):
             parts[-1] = Members(last.batch, last.start, found.stop)
         else:
             parts.append(found)
     return parts, refused
+
+
+def _neighbours(member: Members, ids: Sequence[int], place: int, tokens: c.Tokens, seen: set[int]) -> int:
+    """Where the ids end that name, one after another, what stands behind a member in its slice.
+
+    A delivery out of batches with holes is a dozen runs in one list. Judged alone, each id costs 6 us; walked so, 0.1.
+    """
+    piece = member.slice
+    assert piece is not None
+    each = None if tokens is None or isinstance(tokens, int) else tokens
+    holes, step, job_id = piece.span.holes, member.batch.step, ids[place]
+    before = member.start - place
+    most = min(len(ids), piece.span.stop - before)
+    for at in range(place + 1, most):
+        job_id += step
+        if ids[at] != job_id or job_id in seen or (holes and before + at in holes):
+            return at
+        if each is not None and each[at] != piece.token:
+            return at
+    return most
 
 
 def _follows(last: Members, member: Members) -> bool:
@@ -58,7 +86,7 @@ def _held_run(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens)
         return None
     first, step = ids[0], STEP if ids[-1] > ids[0] else -STEP
     expected = range(first, first + step * len(ids), step)
-    if ids != expected and list(ids) != list(expected):
+    if ids[-1] != expected[-1] or (ids != expected and list(ids) != list(expected)):
         return None
     found = shard.index.find_batch(first)
     if found is None or shard.index.get(first) is not None:

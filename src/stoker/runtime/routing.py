@@ -16,7 +16,7 @@ from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import KV_HOME, shard_for, shard_of
+from stoker.model.ids import KV_HOME, SHARD_MASK, shard_for, shard_of
 from stoker.records import records as rec
 from stoker.runtime import outbox
 
@@ -48,7 +48,7 @@ def by_id(shards: Shards, job_id: Any) -> Shard:
 def settle(shards: Shards, tenant: str, command: Any, now: int) -> Any:
     """Ack, Fail, Release and Extend: each shard gets the ids that are its own."""
     finishing.check(shards[0], command)
-    if len({shard_of(job_id) for job_id in command.ids}) == 1:
+    if len(set(map(SHARD_MASK.__and__, command.ids))) == 1:  # `shard_of` for thousands, at C speed
         return by_id(shards, command.ids[0]).execute(tenant, command, now)
     places: dict[int, list[int]] = {}
     for place, job_id in enumerate(command.ids):
