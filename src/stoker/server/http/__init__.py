@@ -2,16 +2,19 @@
 
 listener    the port: start, stop
 protocol    what one connection may take
-front       who answers which path; the busy paths without a detour
+app         the parts, put together
+front       every request comes in here; paths leads it to whoever answers
 visit       one request: who asks, may a browser ask that, its body
+cors        sites whose pages may use the API
 answers     replies and errors with a status that means what it says
 calls       the native dialect, one request a call
 plans       flashQ's dialect, one request a call
-rest        flashQ's routes
+rest        flashQ's routes, from the table in routes
 bulk        many jobs in one request, one a line
 feed        events from the log, each reader at its own pace
 streams     events as server-sent events and over WebSocket
 metrics     numbers for Prometheus
 pages       health, statistics, workers, documentation
-openapi     the description of all that, made from the tables
+webhooks    the routes of outgoing webhooks
+openapi     the description of all that, made from the tables (others, examples, docs)
 """

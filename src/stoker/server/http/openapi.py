@@ -12,6 +12,7 @@ import msgspec
 from stoker import __version__
 from stoker.server.http.answers import STATUS
 from stoker.server.http.examples import EXAMPLES
+from stoker.server.http.others import CALLS, OTHERS, REST, TAGS, Other
 from stoker.server.http.rest import kinds_of
 from stoker.server.http.routes import ROUTES, Route
 from stoker.wire import flashq
@@ -20,16 +21,12 @@ from stoker.wire.table import ROWS, Row
 
 Schema = dict[str, Any]
 
-TAGS = (
-    ("Queues and jobs", "REST: fields come from the path, the query and a JSON body. Answers are {ok, data, ...}."),
-    ("Bulk and events", "Many jobs in one request, one a line, and what happens to jobs as it happens."),
-    ("Calls", "Every command of the contract, field for field. Bytes are base64 in JSON, `bin` in MessagePack."),
-    ("Server", "Health, numbers, workers."),
-)
 DESCRIPTION = (
     "A durable job queue. Say who you are with `Authorization: Bearer TOKEN`; on the server's own machine nothing is"
     " needed while no tokens are configured. Errors are {ok: false, error, code}, with a status for each code."
 )
+PLAIN = str.maketrans({"/": "_", ".": "_", "{": None, "}": None})
+PATH_KINDS = {("/events/job/{id}", "id"): "integer"}
 REQUESTS = "Request."
 """Before the names of types that only REST uses: some are called like commands."""
 
@@ -40,12 +37,11 @@ def describe() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for route in ROUTES:
         _add(paths, route.path, route.method, _rest(route, schemas))
-    for path, methods in _by_hand().items():
-        for method, operation in methods.items():
-            _add(paths, path, method, operation)
+    for other in OTHERS:
+        _add(paths, other.path, other.method, _other(other))
     for row in ROWS.values():
         _add(paths, f"/api/call/{row.name}", "POST", _call(row, schemas))
-    return {
+    description = {
         "openapi": "3.1.0",
         "info": {"title": "Stoker", "version": __version__, "description": DESCRIPTION},
         "tags": [{"name": name, "description": text} for name, text in TAGS],
@@ -57,6 +53,22 @@ def describe() -> dict[str, Any]:
             "responses": {"Problem": _problem()},
         },
     }
+    _simplify(description)
+    return description
+
+
+def _simplify(node: Any) -> None:
+    """A tuple of the same types is told as a list of so many: more readers of such descriptions understand that."""
+    if isinstance(node, dict):
+        places = node.get("prefixItems")
+        if places and all(place == places[0] for place in places):
+            del node["prefixItems"]
+            node["items"] = places[0]
+        for value in node.values():
+            _simplify(value)
+    elif isinstance(node, list):
+        for value in node:
+            _simplify(value)
 
 
 def _add(paths: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> None:
@@ -113,8 +125,8 @@ def _rest(route: Route, schemas: Schema) -> dict[str, Any]:
             schema = properties.pop(name)
             parameters.append({"name": name, "in": "query", "required": name in required, "schema": _in_query(schema)})
     operation: dict[str, Any] = {
-        "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('{', '').replace('}', '')}",
-        "tags": [TAGS[0][0]],
+        "operationId": f"{route.method.lower()}{route.path.translate(PLAIN)}",
+        "tags": [REST],
         "summary": route.summary or row.summary,
         "parameters": parameters,
         "responses": _responses(_envelope(), EXAMPLES.get((route.method, route.path), {}).get("answer"), row.waits),
@@ -151,7 +163,7 @@ def _call(row: Row, schemas: Schema) -> dict[str, Any]:
     words = " ".join((row.command.__doc__ or row.name).split())
     return {
         "operationId": f"call_{row.name}",
-        "tags": [TAGS[2][0]],
+        "tags": [CALLS],
         "summary": words.split(". ")[0].rstrip("."),
         "description": f"{words} Needs the permission `{row.permission}`.",
         "requestBody": {"required": True, "content": {"application/json": content}},
@@ -184,78 +196,32 @@ def _envelope() -> Schema:
     return {"type": "object", "properties": {"ok": {"const": True}, "data": {}}, "required": ["ok", "data"]}
 
 
-# --- what is in no table -----------------------------------------------------------------------------
+# --- what no command stands behind -------------------------------------------------------------------
 
 
-def _by_hand() -> dict[str, dict[str, Any]]:
-    queue = {"name": "queue", "in": "path", "required": True, "schema": {"type": "string"}}
-    kinds = {"name": "events", "in": "query", "schema": {"type": "string"}, "description": "Only these: `failed,log`."}
-    after = {
-        "name": "after", "in": "query", "schema": {"type": "string"},
-        "description": "The id of the last event that was read; `Last-Event-ID` says it, too.",
-    }  # fmt: skip
-    stream = {"200": {"description": "A stream of events.", "content": {"text/event-stream": {"schema": {}}}}}
-    problems = {status: {"$ref": "#/components/responses/Problem"} for status in ("400", "401", "403", "429")}
-    lines = {"application/x-ndjson": {"schema": {}, "example": '{"to": "a"}\n{"to": "b"}\n'}}
-
-    def events(path: str) -> dict[str, Any]:
-        own = [queue] if "{queue}" in path else []
-        if "{id}" in path:
-            own = [{"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}]
-        return {"get": {
-            "operationId": "get" + path.replace("/", "_").replace("{", "").replace("}", ""),
-            "tags": [TAGS[1][0]], "summary": "Events as they happen, as server-sent events.",
-            "parameters": [*own, kinds, after], "responses": {**stream, **problems},
-        }}  # fmt: skip
-
-    found: dict[str, dict[str, Any]] = {
-        path: events(path) for path in ("/events", "/events/{queue}", "/events/job/{id}")
+def _other(one: Other) -> dict[str, Any]:
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": PATH_KINDS.get((one.path, name), "string")}}
+        for name in one.parameters
+    ]
+    parameters += [
+        {"name": name, "in": "query", "schema": schema, "description": words}
+        for name, (schema, words) in one.query.items()
+    ]
+    problems = {status: {"$ref": "#/components/responses/Problem"} for status in ("400", "401", "403", "429", "503")}
+    answered: dict[str, Any] = {
+        str(one.status): {"description": "Done.", "content": {one.answers: {"schema": one.answer}}}
     }
-    found["/queues/{queue}/jobs/bulk"] = {"post": {
-        "operationId": "push_lines", "tags": [TAGS[1][0]], "summary": "Push many jobs, one a line.",
-        "parameters": [queue, {
-            "name": "lines", "in": "query", "schema": {"enum": ["data", "jobs"], "default": "data"},
-            "description": "Whether a line is a payload, or {data, and options}.",
-        }],
-        "requestBody": {"required": True, "content": lines},
-        "responses": _responses(_envelope(), None, True),
-    }}  # fmt: skip
-    found["/webhooks/incoming/{queue}"] = {"post": {
-        "operationId": "incoming", "tags": [TAGS[1][0]], "summary": "Make a job of whatever another service posts.",
-        "parameters": [queue], "requestBody": {"required": True, "content": {"application/json": {"schema": {}}}},
-        "responses": _responses(_envelope(), None, True),
-    }}  # fmt: skip
-    for path, summary in SERVER_PAGES.items():
-        found[path] = {"get": {
-            "operationId": "get" + path.replace("/", "_"), "tags": [TAGS[3][0]], "summary": summary,
-            "responses": _responses({"type": "object"}, None, False),
-        }}  # fmt: skip
-    kind = "text/plain"
-    found["/metrics/prometheus"] = {"get": {
-        "operationId": "prometheus", "tags": [TAGS[3][0]], "summary": "Numbers for Prometheus; also at /metrics.",
-        "responses": {"200": {"description": "Its text format.", "content": {kind: {"schema": {"type": "string"}}}},
-                      **problems},
-    }}  # fmt: skip
-    envelope = {"type": "object", "properties": {"cmd": {"type": "string"}, "tenant": {"type": "string"}, "body": {}},
-                "required": ["cmd"]}  # fmt: skip
-    for path, summary in (
-        ("/api/call", "Any command, in an envelope."),
-        ("/api/command", "Any command, flashQ's too."),
-    ):
-        example = {"cmd": "get_stats", "body": {}} if path == "/api/call" else {"cmd": "STATS"}
-        found[path] = {"post": {
-            "operationId": path[1:].replace("/", "_"), "tags": [TAGS[2][0]], "summary": summary,
-            "requestBody": {"required": True, "content": {
-                "application/json": {"schema": envelope, "example": example},
-            }},
-            "responses": _responses({"type": "object"}, None, True),
-        }}  # fmt: skip
-    return found
-
-
-SERVER_PAGES = {
-    "/health": "Whether the process lives. Open to everybody.",
-    "/ready": "Whether it is worth sending work here. Open to everybody.",
-    "/metrics/history": "A point every five seconds, for the last hour and twenty minutes.",
-    "/workers": "Workers that were heard of, and when.",
-}
+    operation: dict[str, Any] = {
+        "operationId": f"{one.method.lower()}{one.path.translate(PLAIN)}",
+        "tags": [one.tag],
+        "summary": one.summary,
+        "parameters": parameters,
+        "responses": {**_responses(one.answer, None, True), **answered} if one.is_json else {**answered, **problems},
+    }
+    if one.takes:
+        content: dict[str, Any] = {"schema": one.body}
+        if one.example is not None:
+            content["example"] = one.example
+        operation["requestBody"] = {"required": True, "content": {one.takes: content}}
+    return operation
