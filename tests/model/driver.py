@@ -196,7 +196,12 @@ class Driver:
     def push(self) -> tuple[str, c.Command[Any]]:
         tenant = self.tenant()
         options = self.options(tenant) if self.chance(0.8) else PLAIN
-        return tenant, c.Push(self.queue(), self.payload(), options)
+        return tenant, c.Push(self.queue(), self.payload(), options, sending=self.sending())
+
+    def sending(self) -> c.Sending | None:
+        """Few numbers of few senders, so that some are sent again."""
+        rng = self.random
+        return c.Sending(rng.choice(WORDS), rng.randrange(3, 8), rng.randrange(4)) if self.chance(0.15) else None
 
     def push_batch(self) -> tuple[str, c.Command[Any]]:
         tenant, rng = self.tenant(), self.random
@@ -204,7 +209,8 @@ class Driver:
         request_key = rng.choice(WORDS) if self.chance(0.15) else None
         if self.chance(0.5):
             options = self.options(tenant, len(payloads)) if self.chance(0.7) else PLAIN
-            return tenant, c.PushBatch(self.queue(), payloads, options, request_key=request_key)
+            sending = self.sending()
+            return tenant, c.PushBatch(self.queue(), payloads, options, request_key=request_key, sending=sending)
         each = [self.options(tenant, len(payloads), number) for number in range(len(payloads))]
         return tenant, c.PushBatch(self.queue(), payloads, each=each, atomic=self.chance(0.3), request_key=request_key)
 

@@ -208,6 +208,8 @@ class World:
     transactions: dict[tuple[str, str], Transaction] = field(default_factory=dict)
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
     requests: dict[tuple[str, str, str], tuple[r.PushedBatch, int]] = field(default_factory=dict)
+    sent: dict[tuple[str, str], dict[int, Any]] = field(default_factory=dict)
+    """Of senders, by tenant and name: the reply to each number that is not settled."""
     """By tenant, queue and request key: the answer, and until when it is remembered."""
     kv: dict[tuple[str, str], Entry] = field(default_factory=dict)
     """By tenant and key."""
@@ -233,6 +235,7 @@ class World:
             transactions={name: clone_transaction(one) for name, one in self.transactions.items()},
             claims={name: replace(claim) for name, claim in self.claims.items()},
             requests=dict(self.requests),
+            sent={sender: dict(numbers) for sender, numbers in self.sent.items()},
             kv=dict(self.kv),
             tenant_totals={tenant: Counter(totals) for tenant, totals in self.tenant_totals.items()},
             tenant_completions={tenant: list(times) for tenant, times in self.tenant_completions.items()},

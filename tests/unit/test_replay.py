@@ -39,7 +39,7 @@ SCRIPT: list[Step] = [
     # pushes of all kinds: jobs 1 to 15
     (1_000, c.Push("q", b"first")),
     (1_000, c.PushBatch("q", [b"1", b"22", b"333", b"4444", b"55555"])),
-    (1_000, c.PushBatch("q", [b"", b""], Options(tags=("red",)), request_key="request")),
+    (1_000, c.PushBatch("q", [b"", b""], Options(tags=("red",)), request_key="request", sending=c.Sending("web", 1))),
     (1_000, c.PushBatch("q", [b"", b""], request_key="request")),
     (1_000, c.Push("q", b"", Options(unique_key="k", unique_ttl_ms=300))),
     (1_010, c.Push("q", b"", Options(unique_key="k", unique_ttl_ms=400, on_conflict="extend"))),

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from msgspec.structs import astuple
 
 from stoker.model import errors
+from stoker.model.commands import Sending
 from stoker.model.limits import DURATION_MS_MAX, INT_MAX, NAME_PATTERN, Limits
 from stoker.model.options import (
     DEFAULT_OPTIONS,
@@ -149,6 +150,14 @@ def dead_letter_policy(value: DeadLetterPolicy) -> None:
     number(value.auto_retries_max, "dead letter auto_retries_max", 0, INT_MAX)
     for field in ("auto_retry", "take_expired", "take_cancelled"):
         flag(getattr(value, field), f"dead letter {field}")
+
+
+def sending(value: object, limits: Limits) -> None:
+    if type(value) is not Sending:
+        raise errors.InvalidRequest(f"invalid sending: expected Sending, got {type(value).__name__}")
+    text(value.sender, "sender", limits.key_chars_max, 1)
+    number(value.number, "number", 0, INT_MAX)
+    number(value.settled, "settled", 0, INT_MAX)
 
 
 def kv_key(value: object, limits: Limits) -> None:

@@ -20,6 +20,7 @@ from stoker.engine.apply_push import request_remembered
 from stoker.engine.apply_transactions import staged, transaction_ended
 from stoker.engine.bucket import Bucket
 from stoker.engine.entries import Entry
+from stoker.engine.keys import reply_of
 from stoker.engine.moves import join_lane, offer
 from stoker.engine.shard import Shard
 from stoker.engine.spans import Pieces, Span
@@ -376,6 +377,10 @@ class _Loading:
         published, created, runs, expires_at = saved.published, saved.created, saved.runs, saved.expires_at
         transaction_ended(self.shard, rec.TransactionEnded(0, tenant, name, published, created, runs, expires_at))
 
+    def answer(self, saved: s.SavedAnswer) -> None:
+        answers = self.shard.senders.setdefault((saved.tenant, saved.sender), {})
+        answers[saved.number] = reply_of(saved.runs, saved.refused, saved.duplicates)
+
     def kv(self, saved: s.SavedKv) -> None:
         tenant = self.tenants[saved.tenant]
         put(self.shard, tenant, saved.key, Entry(saved.value, saved.codec, saved.expires_at))
@@ -398,6 +403,7 @@ READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedClaim: _Loading.claim,
     s.SavedPart: _Loading.part,
     s.SavedOutcome: _Loading.outcome,
+    s.SavedAnswer: _Loading.answer,
     s.SavedKv: _Loading.kv,
     s.SavedEnd: _Loading.end,
 }

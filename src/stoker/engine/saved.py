@@ -303,6 +303,17 @@ class SavedKv(Saved, gc=False, tag=17):
     expires_at: int
 
 
+class SavedAnswer(Saved, gc=False, tag=18):
+    """An answer that may be asked for again, in the order of senders and numbers."""
+
+    tenant: str
+    sender: str
+    number: int
+    runs: Runs
+    refused: list[tuple[int, str, str]]
+    duplicates: list[tuple[int, str]]
+
+
 class SavedEnd(Saved, gc=False, tag=16):
     """The last entry."""
 
@@ -324,6 +335,7 @@ Entry = (
     | SavedPart
     | SavedOutcome
     | SavedKv
+    | SavedAnswer
     | SavedEnd
 )
 

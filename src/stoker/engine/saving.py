@@ -95,7 +95,8 @@ class _Saving:
 
     def entries(self) -> Entries:
         """Each is made only when it is asked for, since it names options by their place in the chunk."""
-        for part in (self.heads, self.jobs, self.lines, self.ages, self.keys, self.claims, self.transactions, self.kv):
+        parts = (self.heads, self.jobs, self.lines, self.ages, self.keys, self.claims, self.transactions, self.kv)
+        for part in (*parts, self.answers):
             yield from part()
         yield s.SavedEnd()
 
@@ -333,6 +334,11 @@ class _Saving:
             outcome = found.outcome
             published, runs = outcome.outcome == "published", list(outcome.runs)
             yield s.SavedOutcome(self.tenants[tenant], name, published, outcome.created, runs, found.expires_at)
+
+    def answers(self) -> Entries:
+        for (tenant, sender), answers in self.shard.senders.items():
+            for number, reply in answers.items():
+                yield s.SavedAnswer(tenant, sender, number, *fields_of(reply))
 
     def kv(self) -> Entries:
         """In the order of their keys: those that expire together leave in that order."""

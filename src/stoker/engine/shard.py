@@ -27,6 +27,7 @@ from stoker.engine import (
     pulling,
     pushing,
     quick,
+    senders,
     timers,
     transactions,
 )
@@ -40,6 +41,7 @@ from stoker.engine.parking import Parked
 from stoker.engine.ranges import RangeSet
 from stoker.engine.ready import Ready
 from stoker.engine.retained import Ended, Retained
+from stoker.engine.senders import Senders
 from stoker.engine.state import (
     ACTIVE,
     DELAYED,
@@ -106,6 +108,8 @@ class Shard:
         self.claim_waiters: dict[tuple[str, str], dict[Parked, None]] = {}
         """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
         self.claims_made: list[tuple[str, str]] = []
+        self.senders: Senders = {}
+        """Answers that may be asked for again."""
         self.never_given = RangeSet()
         """Sequence numbers left out after a crash, so that none is given twice: whoever had one, his job is lost."""
         self.outbox: dict[int, dict[int, tuple[str, rec.Message]]] = {}
@@ -575,5 +579,6 @@ APPLY: Appliers = {
     **apply_transactions.APPLY,
     **messages.APPLY,
     **apply_kv.APPLY,
+    **senders.APPLY,
 }
 """What each record does to the state."""

@@ -26,6 +26,10 @@ def dump(shard: "Shard") -> dict[str, Any]:
         "tenants": {name: _tenant(tenant) for name, tenant in sorted(shard.tenants.items()) if _is_used(tenant)},
         "jobs": [_job(shard, part) for part in _parts(shard)],
         "dependents": _dependents(shard),
+        "senders": [
+            (*key, [(number, list(reply.ids), dict(reply.duplicates)) for number, reply in answers.items()])
+            for key, answers in shard.senders.items()
+        ],
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from stoker.journal.contract import Turn
 from stoker.model.replies import Level
 from stoker.records.records import (
+    Answered,
     Completed,
     Ended,
     Failed,
@@ -135,6 +136,7 @@ BULK: dict[type[Record], Callable[[Any], int]] = {
     KvWritten: lambda record: sum(len(key) + len(value) for key, value, _, _ in record.entries),
     Logged: lambda record: len(record.message),
     RequestRemembered: lambda record: (len(record.runs) + len(record.refused)) * JOB_BYTES,
+    Answered: lambda record: (len(record.runs) + len(record.refused)) * JOB_BYTES,
     Ended: lambda record: len(record.runs) * JOB_BYTES,
     Released: lambda record: len(record.runs) * JOB_BYTES,
 }

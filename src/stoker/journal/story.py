@@ -270,6 +270,7 @@ SILENT = frozenset(
         rec.KvWritten,
         rec.KvRemoved,
         rec.KvTimed,
+        rec.Answered,
     }
 )
-"""Records that name no job that is there. (What ages out is known by its age alone.)"""
+"""Records that name no job, or say nothing of one that its push has not said. (What ages out is known by its age.)"""

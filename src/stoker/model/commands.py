@@ -27,6 +27,20 @@ class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False, omit_default
 # --- producing -----------------------------------------------------------------------------------
 
 
+class Sending(msgspec.Struct, frozen=True, gc=False):
+    """Which of a sender's pushes one is: sent again, it is answered as the first time and makes no second job.
+
+    The queue remembers an answer until the sender says that it has it.
+    """
+
+    sender: str
+    """A name of the sender's own choice that nobody else uses."""
+    number: int
+    """Counted up by the sender; one number a push."""
+    settled: int = 0
+    """Every number below this one has been answered, or was given up."""
+
+
 class Push(Command[r.Pushed], frozen=True, gc=False):
     """One job. `durability` asks for another level than the queue or the server gives."""
 
@@ -34,12 +48,14 @@ class Push(Command[r.Pushed], frozen=True, gc=False):
     payload: bytes
     options: Options = DEFAULT_OPTIONS
     durability: r.Level | None = None
+    sending: Sending | None = None
 
 
 class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
     """Jobs with the same options, or with options of their own in `each` (one for every payload).
 
-    `atomic` refuses all if one is refused. `request_key` makes sending it again harmless.
+    `atomic` refuses all if one is refused. `request_key` makes sending it again harmless for as long as the settings
+    say, `sending` until the sender has the answer.
     """
 
     queue: str
@@ -49,6 +65,7 @@ class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
     atomic: bool = False
     request_key: str | None = None
     durability: r.Level | None = None
+    sending: Sending | None = None
 
 
 class Stage(Command[r.Staged], frozen=True, gc=False):

@@ -65,6 +65,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Ten minutes: proxies and people give up earlier; ask again."""
     lease_ms_min: int = 1
     """A lease of 0 would end before it begins."""
+    senders_max: int = 10_000
+    """Whose unfinished pushes a shard remembers; the one that has been quiet for longest makes room."""
+    sendings_max: int = 1_000
+    """Pushes of one sender that it has not settled: as many as a connection may have in flight."""
     stages_per_transaction_max: int = 100_000
     """One per task attempt of a large Spark job."""
     kv_key_chars_max: int = 1024

@@ -90,6 +90,20 @@ class RequestRemembered(Record, frozen=True, gc=False, tag=2):
     expires_at: int
 
 
+class Answered(Record, frozen=True, gc=False, tag=41):
+    """The answer to a push that may be sent again; the fields are those of `RequestRemembered`."""
+
+    at: int
+    tenant: str
+    queue: str
+    sender: str
+    number: int
+    settled: int
+    runs: list[tuple[int, int]]
+    refused: list[tuple[int, str, str]]
+    duplicates: list[tuple[int, str]]
+
+
 class KeyExtended(Record, frozen=True, gc=False, tag=3):
     at: int
     tenant: str
