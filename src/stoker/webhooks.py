@@ -46,7 +46,7 @@ def verify(
     if timestamp is None or not signatures:
         return False
     wanted = _digest(secret, timestamp, body).encode()
-    matches = [hmac.compare_digest(wanted, given.encode()) for given in signatures]
+    matches = [hmac.compare_digest(wanted, given.encode(errors="replace")) for given in signatures]
     age = (time.time() if now is None else now) - int(timestamp)
     return any(matches) and abs(age) <= tolerance_s
 

@@ -142,12 +142,19 @@ async def serving(data: Path | None = None, **given: Any) -> AsyncIterator[Serve
 
 @asynccontextmanager
 async def serving_with(chosen: ServerConfig) -> AsyncIterator[Server]:
+    async with listening(chosen) as (server, _):
+        yield server
+
+
+@asynccontextmanager
+async def listening(chosen: ServerConfig) -> AsyncIterator[tuple[Server, dict[str, int]]]:
+    """A server, and the ports of its listeners."""
     broker = open_queue(chosen)
     try:
         server = Server(chosen, broker)
-        await server.start()
+        lines = await server.start()
         try:
-            yield server
+            yield server, {line.split()[0]: int(line.rpartition(":")[2]) for line in lines}
         finally:
             await server.close()
     finally:

@@ -128,6 +128,10 @@ class Delivery:
         if note and (self._unnoted or self._sum() != self._noted_sum):
             await self._note()
 
+    def wake(self) -> None:
+        """Look again at what there is to do."""
+        self._woken.set()
+
     def status(self) -> Status:
         told = status_of(self.progress)
         behind = sum(max(0, tail.last() - self._after(shard)) for shard, tail in self.tails.items())

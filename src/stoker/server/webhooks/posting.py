@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from stoker import __version__
+from stoker.model.version import __version__
 from stoker.model.errors import StokerError
 from stoker.server.config.tree import WebhookSettings
 from stoker.server.webhooks.addresses import Network, Resolve, checked
@@ -117,14 +117,13 @@ class Poster:
         """The final status, and how many bytes more may be read. Raises `ValueError` for what is no answer."""
         left = self._settings.response_bytes_max
         while True:
-            head = b""
-            while b"\n\r\n" not in head and b"\n\n" not in head:
-                line = await reader.readline()  # ValueError if longer than the reader's limit
-                left -= len(line)
-                if not line.endswith(b"\n") or left < 0:
+            lines: list[bytes] = []
+            while not lines or lines[-1] not in (b"\r\n", b"\n"):
+                lines.append(await reader.readline())  # ValueError if longer than the reader's limit
+                left -= len(lines[-1])
+                if not lines[-1].endswith(b"\n") or left < 0:
                     raise ValueError("no whole head")
-                head += line
-            found = STATUS.match(head)
+            found, head = STATUS.fullmatch(lines[0]), b"".join(lines)
             if found is None:
                 raise ValueError("no answer of HTTP/1")
             if not found[1].startswith(b"1"):
