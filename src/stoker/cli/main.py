@@ -10,9 +10,9 @@ from importlib import import_module
 
 import click
 
-from stoker import __version__
 from stoker.cli import exits
 from stoker.model.errors import StokerError
+from stoker.model.version import __version__
 
 COMMANDS = {
     "serve": "stoker.cli.serve:serve",

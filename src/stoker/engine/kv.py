@@ -16,6 +16,8 @@ from stoker.engine.globs import WILD, Glob
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.ids import SYSTEM_TENANT
+from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import CODECS, Codec
 from stoker.records import records as rec
 
@@ -38,10 +40,16 @@ def entries_of(shard: "Shard", tenant: str) -> Entries:
     return owner.kv if owner is not None else Entries()
 
 
-def check_keys(shard: "Shard", keys: Any) -> None:
-    checks.kv_batch(keys, "keys", shard.limits)
+def limits_of(shard: "Shard", tenant: str) -> Limits:
+    """What the process keeps for itself is not bounded by what its clients may send."""
+    return DEFAULT_LIMITS if tenant == SYSTEM_TENANT else shard.limits
+
+
+def check_keys(shard: "Shard", tenant: str, keys: Any) -> None:
+    limits = limits_of(shard, tenant)
+    checks.kv_batch(keys, "keys", limits)
     for key in keys:
-        checks.kv_key(key, shard.limits)
+        checks.kv_key(key, limits)
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -52,31 +60,31 @@ def shown(entry: Entry | None) -> r.KvValue:
 
 
 def get_one(shard: "Shard", tenant: str, command: c.KvGet, now: int) -> r.KvValue:
-    checks.kv_key(command.key, shard.limits)
+    checks.kv_key(command.key, limits_of(shard, tenant))
     return shown(entries_of(shard, tenant).get(command.key))
 
 
 def get_many(shard: "Shard", tenant: str, command: c.KvGetMany, now: int) -> r.KvValues:
-    check_keys(shard, command.keys)
+    check_keys(shard, tenant, command.keys)
     found = entries_of(shard, tenant)
     return r.KvValues([shown(found.get(key)) for key in command.keys])
 
 
 def exists(shard: "Shard", tenant: str, command: c.KvExists, now: int) -> r.KvFound:
-    check_keys(shard, command.keys)
+    check_keys(shard, tenant, command.keys)
     found = entries_of(shard, tenant)
     return r.KvFound([key in found for key in command.keys])
 
 
 def ttl(shard: "Shard", tenant: str, command: c.KvTtl, now: int) -> r.KvExpiry:
-    checks.kv_key(command.key, shard.limits)
+    checks.kv_key(command.key, limits_of(shard, tenant))
     entry = entries_of(shard, tenant).get(command.key)
     return r.KvExpiry(False) if entry is None else r.KvExpiry(True, entry.expires_at)
 
 
 def keys(shard: "Shard", tenant: str, command: c.KvKeys, now: int) -> r.KvKeyPage:
     """Looks until the page is full and one more was found, or it has looked long enough for one turn."""
-    limits = shard.limits
+    limits = limits_of(shard, tenant)
     checks.text(command.pattern, "pattern", limits.kv_key_chars_max)
     wild = len(WILD.findall(command.pattern))
     if wild > limits.kv_wildcards_max:
@@ -117,7 +125,7 @@ def set_one(shard: "Shard", tenant: str, command: c.KvSet, now: int) -> r.Done:
 
 
 def set_many(shard: "Shard", tenant: str, command: c.KvSetMany, now: int) -> r.Done:
-    checks.kv_batch(command.entries, "entries", shard.limits)
+    checks.kv_batch(command.entries, "entries", limits_of(shard, tenant))
     for entry in command.entries:
         if type(entry) is not c.KvEntry:
             raise errors.InvalidRequest(f"invalid entry {checks.short(entry)}: expected KvEntry(key, value)")
@@ -128,8 +136,8 @@ def write(shard: "Shard", tenant: str, entries: Iterable[c.KvEntry | c.KvSet], n
     """All of them; each takes the place of what was there, time to live included."""
     made: dict[str, tuple[str, bytes, int, int]] = {}
     for entry in entries:
-        checks.kv_key(entry.key, shard.limits)
-        checks.payload(entry.value, shard.limits, "value", shard.limits.kv_value_bytes_max)
+        checks.kv_key(entry.key, limits_of(shard, tenant))
+        checks.payload(entry.value, limits_of(shard, tenant), "value", limits_of(shard, tenant).kv_value_bytes_max)
         checks.duration(entry.ttl_ms, "ttl_ms")
         checks.codec(entry.codec)
         expires_at = now + entry.ttl_ms if entry.ttl_ms else 0
@@ -140,7 +148,7 @@ def write(shard: "Shard", tenant: str, entries: Iterable[c.KvEntry | c.KvSet], n
 
 
 def check_room(shard: "Shard", tenant: str, keys: Iterable[str]) -> None:
-    found, most = entries_of(shard, tenant), shard.limits.kv_entries_per_tenant_max
+    found, most = entries_of(shard, tenant), limits_of(shard, tenant).kv_entries_per_tenant_max
     new = sum(key not in found for key in keys)
     if new and len(found) + new > most:
         raise errors.LimitExceeded(
@@ -149,7 +157,7 @@ def check_room(shard: "Shard", tenant: str, keys: Iterable[str]) -> None:
 
 
 def delete(shard: "Shard", tenant: str, command: c.KvDelete, now: int) -> r.Done:
-    check_keys(shard, command.keys)
+    check_keys(shard, tenant, command.keys)
     found = entries_of(shard, tenant)
     there = [key for key in dict.fromkeys(command.keys) if key in found]
     if there:
@@ -158,7 +166,7 @@ def delete(shard: "Shard", tenant: str, command: c.KvDelete, now: int) -> r.Done
 
 
 def expire(shard: "Shard", tenant: str, command: c.KvExpire, now: int) -> r.KvExpiry:
-    checks.kv_key(command.key, shard.limits)
+    checks.kv_key(command.key, limits_of(shard, tenant))
     checks.duration(command.ttl_ms, "ttl_ms")
     if command.key not in entries_of(shard, tenant):
         return r.KvExpiry(False)
@@ -168,7 +176,7 @@ def expire(shard: "Shard", tenant: str, command: c.KvExpire, now: int) -> r.KvEx
 
 
 def increment(shard: "Shard", tenant: str, command: c.KvIncrement, now: int) -> r.KvNumber:
-    checks.kv_key(command.key, shard.limits)
+    checks.kv_key(command.key, limits_of(shard, tenant))
     checks.number(command.by, "by", NUMBER_MIN, NUMBER_MAX)
     entry = entries_of(shard, tenant).get(command.key)
     if entry is None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from stoker import __version__
 from stoker.model import commands as c
 from stoker.model.errors import Busy, InvalidRequest, LimitExceeded, StokerError
 from stoker.model.events import Event
+from stoker.model.version import __version__
 from stoker.server.auth.identity import Identity
 from stoker.server.desk import Held
 from stoker.server.service import Service, check_tokens

@@ -15,11 +15,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from stoker import __version__
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.model.ids import SYSTEM_TENANT
 from stoker.model.replies import Counts, Totals
+from stoker.model.version import __version__
 from stoker.server.meter import Histogram
 from stoker.server.service import Service
 from stoker.wire.native import NAMES

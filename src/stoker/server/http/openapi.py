@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stoker import __version__
+from stoker.model.version import __version__
 from stoker.server.http.answers import STATUS
 from stoker.server.http.examples import EXAMPLES
 from stoker.server.http.others import CALLS, OTHERS, REST, TAGS, Other

@@ -5,11 +5,11 @@ from functools import cache
 
 import msgspec
 
-from stoker import __version__
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import Forbidden, InvalidRequest
 from stoker.model.options import Options
+from stoker.model.version import __version__
 from stoker.server.auth.identity import DEFAULT_TENANT, Identity
 from stoker.server.http import answers, docs, metrics, openapi, plans, rest
 from stoker.server.http.paths import Handler
