@@ -1,8 +1,11 @@
 """What the processes do that share a data directory. Imported by the zygote once, before it forks."""
 
 import asyncio
+import os
+import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from multiprocessing.connection import Connection
@@ -133,3 +136,56 @@ async def work_in_loop(queue: AsyncClient, teller: Teller, stop: threading.Event
         if delivery:
             settled = await queue.ack_batch(delivery.ids, delivery.token)
             teller.tell("acked", [job for job in delivery.ids if job not in settled.refused])
+
+
+# --- one who does as he is told ---------------------------------------------------------------------
+
+
+def join(wire: "Connection[Any, Any]", path: str, settings: LocalSettings | None = None) -> None:
+    """Open the directory as any program does, and carry out what is asked, until told to close."""
+    queue = stoker.connect(f"sqlite:///{path}", settings=settings)
+    broker = queue.broker
+    assert isinstance(broker, SharedBroker)
+    wire.send("open")
+    while True:
+        match wire.recv():
+            case "execute", command:
+                wire.send(queue.execute(command))
+            case "owns":
+                wire.send(broker.owned is not None)
+            case "somebody waits":
+                wait_until(lambda: guests_wait(broker))
+                wire.send(True)
+            case "fork":
+                wire.send(fork_idle())
+            case "close":
+                queue.close()
+                wire.send("closed")
+                return
+
+
+def guests_wait(broker: SharedBroker) -> bool:
+    host = broker.host
+    return (
+        host is not None
+        and host.sharing is not None
+        and host.sharing.desk is not None
+        and (host.sharing.desk.is_waiting)
+    )
+
+
+def wait_until(true: Callable[[], bool], within_s: float = 60) -> None:
+    until = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < until, "it never comes"
+        time.sleep(0.002)
+
+
+def fork_idle() -> int:
+    """A child that outlives its parent, does nothing, and ends on its own if nobody ends it."""
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        while True:
+            signal.pause()
+    return child

@@ -113,7 +113,7 @@ class Round:
             failed = [process.failure for process in self.alive if process.failure]
             assert not failed, failed[0]
             time.sleep(0.005)
-        raise AssertionError(f"nobody gets on: {done}")
+        raise AssertionError("nobody gets on")
 
     def _kill_owner(self) -> None:
         pid = holder_of(self.path).pid

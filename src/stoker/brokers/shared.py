@@ -98,14 +98,19 @@ class SharedBroker:
         """Held by whoever finds out who the owner is."""
         self._found = threading.Lock()
         self._owned: LocalBroker | None = None
-        self._host: Host | None = None
+        self.host: Host | None = None
+        """What it does for others while it is the owner."""
         self._place: Place | None = None
         self._served: RemoteBroker | None = None
         self._by_server = False
         """Whether the owner is, or was, a server."""
         self._strange_since: float | None = None
         """Since when somebody has the directory who lets nobody in."""
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def owned(self) -> LocalBroker | None:
@@ -165,7 +170,7 @@ class SharedBroker:
         if served is not None:
             served.close()
         with self._change:
-            host, self._host = self._host, None
+            host, self.host = self.host, None
             if host is not None:
                 host.stop()
             if self._owned is not None:
@@ -176,7 +181,7 @@ class SharedBroker:
     def begin_anew(self) -> None:
         """In a forked process: the directory, or the connections to its owner, stay the parent's."""
         self._change, self._found = threading.Lock(), threading.Lock()
-        host, self._host = self._host, None
+        host, self.host = self.host, None
         if host is not None:
             host.forget()
         served, self._served = self._served, None
@@ -268,7 +273,7 @@ class SharedBroker:
     def _own(self, owned: LocalBroker) -> None:
         try:
             self._place = self._place or Place(self._path)
-            self._host = Host(owned, self._place)
+            self.host = Host(owned, self._place)
         except BaseException:
             owned.close()
             raise
