@@ -16,6 +16,7 @@ from stoker.model import commands as c
 from stoker.model.errors import Forbidden, InvalidRequest, StokerError, Unauthenticated
 from stoker.server.auth.identity import Identity
 from stoker.server.http.answers import Send, TooLarge, TooSlow
+from stoker.server.http.protocol import answer_whole
 from stoker.server.service import Service
 from stoker.wire.table import Permission
 
@@ -50,6 +51,11 @@ class Visit:
         if message["type"] == "http.response.start":
             self.status = message["status"]
         await self._send(message)
+
+    def answer_whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
+        """Whether a whole answer could be written at once."""
+        self.status = status
+        return answer_whole(self._send, status, body, headers)
 
     # --- who asks ------------------------------------------------------------------------------------
 
