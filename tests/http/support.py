@@ -13,7 +13,7 @@ import msgspec
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model import commands as c
 from stoker.server.config import ServerConfig
-from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
+from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, Tls
 from stoker.server.run import new_loop
 from stoker.server.server import Server
 
@@ -37,11 +37,19 @@ class Reply(msgspec.Struct):
 class HttpServer:
     """A real server; ask it over a real socket."""
 
-    def __init__(self, *, shards: int = 2, origins: tuple[str, ...] = (), settings: Any = None, **config: Any) -> None:
+    def __init__(
+        self,
+        *,
+        shards: int = 2,
+        origins: tuple[str, ...] = (),
+        tls: Tls | None = None,
+        settings: Any = None,
+        **config: Any,
+    ) -> None:
         self.config = ServerConfig(
             tcp=TcpListener(listen="off"),
             grpc=GrpcListener(listen="off"),
-            http=HttpListener(listen="127.0.0.1:0", origins=origins),
+            http=HttpListener(listen="127.0.0.1:0", origins=origins, tls=tls or Tls()),
             **config,
         )
         self.broker = LocalBroker(settings or LocalSettings(shards=shards, limits=self.config.limits))

@@ -4,6 +4,7 @@ Calls and REST go straight to their handlers; pages, event streams and WebSocket
 them, because its router costs a third of the throughput.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable
@@ -39,6 +40,13 @@ class Front:
             self.paths.add(method, path, handler)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await self._lead(scope, receive, send)
+        except asyncio.CancelledError:
+            if self.door is None or not self.door.is_closing:
+                raise
+
+    async def _lead(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self.behind(scope, receive, send)
             return

@@ -22,6 +22,8 @@ log = logging.getLogger("stoker.server.http")
 log.setLevel(logging.ERROR)  # whoever sends nonsense must not fill a log with it
 
 SWEEP_S = 1.0
+LAST_WORDS_S = 0.2
+"""For answers that are almost done when the server closes."""
 BODY_AHEAD_BYTES = 1024 * 1024
 """So much of a body is read before somebody asks for it: the next batch arrives while one is pushed."""
 
@@ -37,6 +39,7 @@ class Door:
         self.state = ServerState()
         self.open: set[Connection] = set()
         self.turned_away = 0
+        self.is_closing = False
         self._by_address: dict[str, int] = {}
         self._arrivals: dict[str, int] = {}
         """Connections of this second, by address."""
@@ -83,12 +86,16 @@ class Door:
     async def close(self) -> None:
         """End what runs, and close every connection."""
         self._sweeper.cancel()
+        self.is_closing = True
         tasks = [task for task in self.state.tasks if not task.done()]
         for connection in list(self.state.connections):
             connection.shutdown()  # WebSockets included
         if tasks:
             # Whoever waited at the desk has been told by now that the server stops; a turn of the loop is enough.
-            _, late = await asyncio.wait(tasks, timeout=0.2)
+            _, late = await asyncio.wait(tasks, timeout=LAST_WORDS_S)
+            for connection in self.open:
+                if connection.cycle is not None:
+                    connection.cycle.disconnected = True  # so that nobody wonders about an answer without an end
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
