@@ -43,6 +43,11 @@ SETTINGS = LocalSettings(
 assert SETTINGS.journal is not None
 UNDER_WATCH = msgspec.structs.replace(SETTINGS, journal=msgspec.structs.replace(SETTINGS.journal, vfs=WATCHED))
 
+KEEPING_JOURNAL = msgspec.structs.replace(SETTINGS.journal, keys_in_memory=1_000)
+KEEPING_KEYS = msgspec.structs.replace(SETTINGS, journal=KEEPING_JOURNAL)
+"""For those who only look: keys that left memory while they did would tell of their upkeep, not of what was there."""
+KEEPING_WATCHED = msgspec.structs.replace(SETTINGS, journal=msgspec.structs.replace(KEEPING_JOURNAL, vfs=WATCHED))
+
 SEED = "7"
 NOW = FakeClock().now_ms()
 POINTS_MAX = 2_000
@@ -100,7 +105,7 @@ CRASHED_AT = (30, 110, 190, 250, 300, 330)
 
 def look(path: Path, now: int) -> list[Picture]:
     """What a process finds that nobody disturbs."""
-    with the_zygote().fork(recover, str(path), SETTINGS, now) as child:
+    with the_zygote().fork(recover, str(path), KEEPING_KEYS, now) as child:
         found = child.receive()
         assert isinstance(found, Recovered)
         child.send("go on")
@@ -116,7 +121,7 @@ def test_death_during_recovery_changes_nothing(crashed_at: int):
     for point in range(1, POINTS_MAX):
         path = copy_of(death.path)
         killer = partial(KillPoint, point, point % 2 == 0)
-        with the_zygote().fork(recover_watched, str(path), UNDER_WATCH, now, killer) as child:
+        with the_zygote().fork(recover_watched, str(path), KEEPING_WATCHED, now, killer) as child:
             is_through = "closed" in until_the_end(child)
         found = look(path, now)
         assert [(picture.state, picture.keys) for picture in found] == expected, f"point {point} of the recovery"

@@ -259,13 +259,13 @@ BUGS = [
                 "if part is None:",
             ),
         ),
-        "the reference says 'not_found', the engine 'nothing'",
+        "the reference says 'not_found', the engine '(nothing|lost_lease)'",
     ),
     Bug(
         "rate limit off by one",
         "reference",
         (Edit("engine.bucket:Bucket.available", "// self.limit.per_ms", "// self.limit.per_ms + 1"),),
-        "rate_limited_until",
+        "reference: Parked.*engine: Delivery",
     ),
     Bug(
         "lease ends a millisecond late",

@@ -26,7 +26,7 @@ from stoker.model.ids import SHARD_BITS, STEP
 from stoker.model.options import Options
 from stoker.model.replies import PushedBatch, Refusal
 from stoker.records import records as rec
-from stoker.records.stored import StoredRun, sizes_of, total_size
+from stoker.records.stored import StoredRun, sizes_of
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -84,8 +84,7 @@ def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushe
         Pieces(),
         left=jobs,
     )
-    shard.index.add_batch(batch)
-    queue.counts[LIVE_BYTES] += total_size(sizes, jobs)
+    queue.counts[LIVE_BYTES] += shard.index.add_batch(batch)
     if record.due:
         queue.count(DELAYED, jobs)
         make_delayed(shard, batch, record.due)

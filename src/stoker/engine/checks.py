@@ -12,6 +12,7 @@ from stoker.model import errors
 from stoker.model.commands import Sending
 from stoker.model.limits import DURATION_MS_MAX, INT_MAX, NAME_PATTERN, Limits
 from stoker.model.options import (
+    CODECS,
     DEFAULT_OPTIONS,
     Backoff,
     BackoffKind,
@@ -176,7 +177,8 @@ def kv_batch(values: object, what: str, limits: Limits) -> None:
 
 
 def codec(value: object) -> None:
-    choice(value, "codec", Codec)
+    if value not in CODECS:
+        choice(value, "codec", Codec)
 
 
 def group_policy(value: GroupPolicy) -> None:

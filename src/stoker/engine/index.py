@@ -67,10 +67,13 @@ class Index:
 
     # --- batches ---------------------------------------------------------------------------------
 
-    def add_batch(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch) -> int:
+        """Answers with the bytes of all payloads, wherever they lie."""
         self._lowest.append(batch.lowest)
         self._batches.append(batch)
-        self.bytes += BATCH_BYTES + batch.bytes_of(0, batch.count)
+        size = total_size(batch.sizes, batch.count)
+        self.bytes += BATCH_BYTES if type(batch.payloads) is StoredRun else BATCH_BYTES + size
+        return size
 
     def batch_gone(self) -> None:
         """A batch has nothing readable left; it is taken out when enough of them have gathered."""
