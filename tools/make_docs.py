@@ -375,6 +375,14 @@ def metrics_page() -> str:
     )
 
 
+def wire_page() -> str:
+    if str(ROOT) not in sys.path:  # run as a script
+        sys.path.insert(0, str(ROOT))
+    from tools import wire_page
+
+    return wire_page.wire_page()
+
+
 def pages() -> dict[Path, str]:
     reference = DOCS / "reference"
     return {
@@ -387,6 +395,7 @@ def pages() -> dict[Path, str]:
         reference / "configuration.md": configuration_page(),
         reference / "cli.md": cli_page(),
         reference / "metrics.md": metrics_page(),
+        reference / "wire.md": wire_page(),
     }
 
 

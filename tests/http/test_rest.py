@@ -152,3 +152,18 @@ def test_another_tenant_is_named_in_a_header(server: HttpServer):
     assert server.post("/queues/a/jobs", {"data": 1}, stoker_tenant="t").status == 200
     assert server.get("/queues").json["data"] == []
     assert server.execute(c.ListQueues(), "t").names == ["a"]
+
+
+def test_a_job_carries_the_trace_of_the_request_that_pushed_it(server: HttpServer):
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    ids = [
+        server.post("/queues/a/jobs", {"data": 1}, traceparent=trace).json["id"],
+        server.post("/webhooks/incoming/a", b"1", traceparent=trace).json["data"]["id"],
+    ]
+    server.post("/queues/b/jobs/bulk", b"1", traceparent=trace)
+    ids.append(server.execute(c.Pull(["b"])).ids[0])
+    assert [server.execute(c.GetJob(job)).options.trace for job in ids] == [trace] * 3
+    own = server.post("/queues/a/jobs", {"data": 1, "trace": "mine"}, traceparent=trace).json["id"]
+    assert server.execute(c.GetJob(own)).options.trace == "mine"
+    none = server.post("/queues/a/jobs", {"data": 1}, traceparent='nonsense","queue":"b').json["id"]
+    assert server.execute(c.GetJob(none)).options.trace is None

@@ -36,7 +36,8 @@ class ServedClock(FakeClock):
     async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
         while not signal.is_set():
             try:
-                await asyncio.wait_for(signal.wait(), PATIENCE_S)
+                async with asyncio.timeout(PATIENCE_S):  # wait_for may lose a cancellation in Python 3.11
+                    await signal.wait()
             except TimeoutError:
                 if self.server is not None and self.server.desk.is_waiting:
                     self._now_ms = max(self._now_ms, until_ms)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from stoker.brokers.resending import Answer, Plan, may_resend, plan_of
+from stoker.brokers.resending import Answer, Plan, Senders, may_resend, plan_of
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, NotFound
 from stoker.model.options import Backoff, Options
@@ -29,7 +29,7 @@ def world() -> Iterator[World]:
 
 def lost(world: World, command: c.Command[R], between: int = 0) -> R:
     """The answer to the second sending of each command that carries this one out."""
-    plan: Plan[R] = plan_of(command)
+    plan: Plan[R] = plan_of(command, Senders())
     try:
         step = next(plan)
         while True:
@@ -75,6 +75,27 @@ def test_a_push_that_is_refused_is_refused(world: World):
     assert world.client.get_counts().waiting == 0
 
 
+def test_two_pushes_that_look_alike_are_two(world: World):
+    senders = Senders()
+    for _ in range(2):
+        plan = plan_of(c.Push("q", b"x"), senders)
+        answer = Answer(world.client.execute(next(plan)), again=False)
+        with pytest.raises(StopIteration):
+            plan.send(answer)
+    assert world.client.get_counts().waiting == 2
+
+
+def test_pushes_under_way_at_once_have_different_senders():
+    senders = Senders()
+    plans = [plan_of(c.Push("q", b"x"), senders) for _ in range(3)]
+    sendings = [next(plan).sending for plan in plans]  # type: ignore[attr-defined]
+    assert len({sending.sender for sending in sendings}) == 3
+    for plan in plans:
+        plan.close()
+    (again,) = [next(plan_of(c.Push("q", b"x"), senders)).sending]  # type: ignore[attr-defined]
+    assert (again.sender, again.number, again.settled) == (sendings[2].sender, 2, 2), "a free one is used again"
+
+
 @pytest.mark.parametrize("key", [None, "mine"])
 def test_a_batch_is_there_once(world: World, key: str | None):
     assert len(lost(world, c.PushBatch("q", [b"x"] * 5, request_key=key)).ids) == 5
@@ -116,7 +137,7 @@ def test_a_failure_is_counted_once(world: World, options: Options, state: State)
 
 def test_a_failure_is_found_though_the_job_runs_again(world: World):
     (job,), token = pulled(world, Options(backoff=Backoff(base_ms=0)))
-    plan = plan_of(c.Fail([job], token, error="broken"))
+    plan = plan_of(c.Fail([job], token, error="broken"), Senders())
     command = next(plan)
     world.client.execute(command)
     (again,) = world.client.pull("q")

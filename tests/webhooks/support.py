@@ -13,7 +13,7 @@ from stoker.model import commands as c
 from stoker.model.options import Options
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, WebhookSettings
-from stoker.server.run import open_queue
+from stoker.server.run import new_loop, open_queue
 from stoker.server.server import Server
 from stoker.server.webhooks import Wanted
 from stoker.server.webhooks.hooks import HookView, Status
@@ -26,8 +26,9 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def run(body: Coroutine[Any, Any, T]) -> T:
-    """A test that hangs is a test that fails."""
-    return asyncio.run(asyncio.wait_for(body, 60))
+    """On the event loop that a server uses. A test that hangs is a test that fails."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(asyncio.wait_for(body, 60))
 
 
 class Got(msgspec.Struct):

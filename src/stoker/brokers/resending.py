@@ -1,7 +1,7 @@
 """What may be sent again when the owner of a shared directory died over it, and what the second answer then means.
 
-A call is a plan: the commands that carry it out, one after another, each with its answer. Pushes get a key of their
-own, so that a second sending finds the first. Settling has one by nature, the token: if the second sending is
+A call is a plan: the commands that carry it out, one after another, each with its answer. Pushes get a name and a
+number, so that a second sending finds the first. Settling has one by nature, the token: if the second sending is
 refused, the first may have done it, and the job itself is asked. Nothing here sends anything.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 from stoker.brokers.remote.broker import may_repeat
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import BY_CODE, NotFound, StokerError
+from stoker.model.errors import NotFound
 from stoker.model.events import Event, EventKind
 from stoker.model.states import State
 
@@ -33,13 +33,14 @@ class Answer(msgspec.Struct, frozen=True):
 Plan = Generator[c.Command[Any], Answer, R]
 
 
-def plan_of(command: c.Command[R]) -> Plan[R]:
+def plan_of(command: c.Command[R], senders: "Senders") -> Plan[R]:
     """How a command is carried out by somebody who may die over it."""
     kind: Any = type(command)
-    if kind is c.Push:
-        answer = yield as_batch(command)  # type: ignore[arg-type]
-        return pushed(answer.reply)  # type: ignore[return-value]
-    answer = yield with_key(command)
+    if kind in PUSHES and is_nameless(command):
+        return (yield from pushed_once(command, senders))  # type: ignore[no-any-return]
+    if kind is c.Stage and command.part is None:  # type: ignore[attr-defined]
+        command = msgspec.structs.replace(command, part=secrets.randbelow(PARTS))
+    answer = yield command
     if answer.again and kind in SETTLING and answer.reply.refused:
         return (yield from settled(command, answer.reply))  # type: ignore[no-any-return]
     return answer.reply  # type: ignore[no-any-return]
@@ -50,9 +51,11 @@ def may_resend(command: c.Command[Any]) -> bool:
 
     A pull may: what the first brought and nobody got comes back when its lease ends, as if its worker had died.
     """
-    kind = type(command)
+    kind: Any = type(command)
     if kind is c.Pull or kind is c.Ack:
         return True
+    if kind in PUSHES:
+        return not is_nameless(command)
     if kind is c.Fail or kind is c.Release:
         return command.tokens is not None  # type: ignore[attr-defined]  # else it might mean another's delivery
     return may_repeat(command)
@@ -60,30 +63,48 @@ def may_resend(command: c.Command[Any]) -> bool:
 
 # --- pushes ----------------------------------------------------------------------------------------
 
-
-def new_key() -> str:
-    return f"stoker:{secrets.token_hex(12)}"
+PUSHES = frozenset((c.Push, c.PushBatch))
 
 
-def with_key(command: Any) -> Any:
-    """The same with something by which a second sending finds the first."""
-    if type(command) is c.PushBatch and command.request_key is None:
-        return msgspec.structs.replace(command, request_key=new_key())
-    if type(command) is c.Stage and command.part is None:
-        return msgspec.structs.replace(command, part=secrets.randbelow(PARTS))
-    return command
+def is_nameless(push: Any) -> bool:
+    """Whether there is nothing by which a second sending would find the first."""
+    return push.sending is None and getattr(push, "request_key", None) is None
 
 
-def as_batch(push: c.Push) -> c.PushBatch:
-    return c.PushBatch(push.queue, (push.payload,), push.options, None, False, new_key(), push.durability)
+class Sender:
+    """A name under which one push at a time is under way: whatever was sent under it before is settled."""
+
+    def __init__(self) -> None:
+        self._name = f"stoker:{secrets.token_hex(12)}"
+        self._number = 0
+
+    def next(self) -> c.Sending:
+        self._number += 1
+        return c.Sending(self._name, self._number, self._number)
 
 
-def pushed(reply: r.PushedBatch) -> r.Pushed:
-    refusal = reply.refused.get(0)
-    if refusal is not None:
-        raise BY_CODE.get(refusal.code, StokerError)(refusal.message)
-    duplicate_by = reply.duplicates.get(0)
-    return r.Pushed(reply.ids[0], duplicate_by is None, duplicate_by, reply.level)
+class Senders:
+    """As many as there are pushes under way at once, for any number of threads."""
+
+    def __init__(self) -> None:
+        self._free: list[Sender] = []
+
+    def take(self) -> Sender:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Sender()
+
+    def give_back(self, sender: Sender) -> None:
+        self._free.append(sender)
+
+
+def pushed_once(push: Any, senders: Senders) -> Plan[Any]:
+    sender = senders.take()
+    try:
+        return (yield msgspec.structs.replace(push, sending=sender.next())).reply
+    finally:
+        senders.give_back(sender)
 
 
 # --- settling --------------------------------------------------------------------------------------

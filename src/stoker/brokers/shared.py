@@ -14,6 +14,7 @@ import os
 import random
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from stoker.brokers.local import CLOSED, LocalBroker, LocalSettings, holder_of, 
 from stoker.brokers.remote.broker import RemoteBroker
 from stoker.brokers.remote.links import LinkLost, StreamLinks, lost_reply
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import Answer, Plan, may_resend, plan_of
+from stoker.brokers.resending import Answer, Senders, may_resend, plan_of
 from stoker.model import commands as c
 from stoker.model.errors import Closed, InUse, InvalidRequest, NotFound, ShuttingDown, Unreachable
 from stoker.model.replies import LEVELS
@@ -102,6 +103,7 @@ class SharedBroker:
         """What it does for others while it is the owner."""
         self._place: Place | None = None
         self._served: RemoteBroker | None = None
+        self._senders = Senders()
         self._by_server = False
         """Whether the owner is, or was, a server."""
         self._strange_since: float | None = None
@@ -121,35 +123,35 @@ class SharedBroker:
         owned = self._owned
         if owned is not None:
             return owned.execute(tenant, command)
-        plan: Plan[R] = plan_of(command)
-        try:
-            step = next(plan)
-            while True:
-                try:
-                    answer = self._send(tenant, step)
-                except NotFound as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        with closing(plan_of(command, self._senders)) as plan:
+            try:
+                step = next(plan)
+                while True:
+                    try:
+                        answer = self._send(tenant, step)
+                    except NotFound as error:
+                        step = plan.throw(error)
+                    else:
+                        step = plan.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         owned = self._owned
         if owned is not None:
             return await owned.execute_async(tenant, command)
-        plan: Plan[R] = plan_of(command)
-        try:
-            step = next(plan)
-            while True:
-                try:
-                    answer = await self._send_async(tenant, step)
-                except NotFound as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        with closing(plan_of(command, self._senders)) as plan:
+            try:
+                step = next(plan)
+                while True:
+                    try:
+                        answer = await self._send_async(tenant, step)
+                    except NotFound as error:
+                        step = plan.throw(error)
+                    else:
+                        step = plan.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
 
     def open_again(self) -> bool:
         """One more user in this process, who will close it too; false if it is closed already."""
@@ -181,6 +183,7 @@ class SharedBroker:
     def begin_anew(self) -> None:
         """In a forked process: the directory, or the connections to its owner, stay the parent's."""
         self._change, self._found = threading.Lock(), threading.Lock()
+        self._senders = Senders()  # under the parent's names our pushes would pass for its own
         host, self.host = self.host, None
         if host is not None:
             host.forget()

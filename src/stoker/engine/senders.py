@@ -25,7 +25,7 @@ Senders = dict[tuple[str, str], Answers]
 
 def answer_before(shard: "Shard", tenant: str, sending: c.Sending) -> r.PushedBatch | None:
     """What this very push was answered before, if it was. Refuses one that cannot be told apart from others."""
-    checks.sending(sending, shard.limits)
+    checks.sending(sending)
     answers = shard.senders.get((tenant, sending.sender), {})
     found = answers.get(sending.number)
     if found is None:

@@ -1,6 +1,6 @@
 """From records to events: one for each job that a record speaks of."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from stoker.model.events import Event, EventKind
@@ -12,10 +12,13 @@ from stoker.records import records as rec
 Fields = dict[str, Any]
 
 
-def events_of(shard: int, sequence: int, record: rec.Record) -> Iterator[Event]:
-    """The events that a record means to readers; none for those that concern the store alone."""
+def events_of(shard: int, sequence: int, record: rec.Record, kinds: Iterable[str] | None = None) -> Iterator[Event]:
+    """The events that a record means to readers; none for those that concern the store alone.
+
+    With `kinds`, a record that can mean none of them costs nothing; of others all events come.
+    """
     explode = _EVENTS.get(type(record))
-    if explode is None:
+    if explode is None or (kinds is not None and MEANS[type(record)].isdisjoint(kinds)):
         return
     tenant, queue, at = record.tenant, record.queue, record.at  # type: ignore[attr-defined]
     for index, (kind, fields) in enumerate(explode(record)):
@@ -150,3 +153,29 @@ _EVENTS: dict[type[rec.Record], Callable[[Any], Iterator[tuple[EventKind, Fields
     rec.DeadRemoved: _dead_removed,
     rec.Removed: lambda record: _pairs(EventKind.REMOVED, record.runs),
 }
+
+MEANS: dict[type[rec.Record], frozenset[EventKind]] = {
+    rec.Pushed: frozenset({EventKind.PUSHED}),
+    rec.Started: frozenset({EventKind.STARTED}),
+    rec.Completed: frozenset({EventKind.COMPLETED}),
+    rec.Retrying: frozenset({EventKind.RETRYING}),
+    rec.Failed: frozenset({EventKind.FAILED}),
+    rec.Ended: frozenset({EventKind.CANCELLED, EventKind.EXPIRED}),
+    rec.Released: frozenset({EventKind.RELEASED, EventKind.SNOOZED}),
+    rec.Extended: frozenset({EventKind.EXTENDED}),
+    rec.CancelRequested: frozenset({EventKind.CANCEL_REQUESTED}),
+    rec.Progressed: frozenset({EventKind.PROGRESS}),
+    rec.Logged: frozenset({EventKind.LOG}),
+    rec.PartialAdded: frozenset({EventKind.PARTIAL}),
+    rec.Unblocked: frozenset({EventKind.UNBLOCKED}),
+    rec.BecameDue: frozenset({EventKind.READY, EventKind.PROMOTED}),
+    rec.Delayed: frozenset({EventKind.DELAYED}),
+    rec.Reprioritised: frozenset({EventKind.REPRIORITISED}),
+    rec.PayloadUpdated: frozenset({EventKind.UPDATED}),
+    rec.QueueConfigured: frozenset({EventKind.QUEUE_CONFIGURED}),
+    rec.QueueObliterated: frozenset({EventKind.QUEUE_OBLITERATED}),
+    rec.Revived: frozenset({EventKind.REVIVED}),
+    rec.DeadRemoved: frozenset({EventKind.EVICTED, EventKind.REMOVED}),
+    rec.Removed: frozenset({EventKind.REMOVED}),
+}
+"""The kinds of events that a record can mean: a reader of failures must not pay for ten thousand pushes."""

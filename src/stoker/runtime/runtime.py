@@ -427,7 +427,7 @@ class Runtime:
             for sequence, record in records:
                 after = sequence
                 if record.tenant == tenant and command.queue in (None, getattr(record, "queue", None)):  # type: ignore[attr-defined]
-                    events = events_of(number, sequence, record)
+                    events = events_of(number, sequence, record, command.kinds)
                     found += [event for event in events if command.kinds is None or event.kind in command.kinds]
                 if len(found) >= command.limit:
                     break

@@ -145,7 +145,8 @@ class Server:
         until = loop.time() + self.config.stop.drain_s
         while self._active() and loop.time() < until and not self._at_once.is_set():
             try:
-                await asyncio.wait_for(self._at_once.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):
+                    await self._at_once.wait()
             except TimeoutError:
                 pass
         handed_back = self.broker.hand_back_all()

@@ -7,28 +7,31 @@ no id is negative, and a batch of ten thousand costs as much as one of ten.
 
 import re
 from types import MappingProxyType
-from typing import Any, Final, get_args
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import BY_CODE, InvalidRequest, StokerError, Unknown
+from stoker.model.errors import BY_CODE, InvalidRequest, LimitExceeded, StokerError, Unknown
 from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.wire.counting import COUNTED_BYTES, OBJECTS_MAX, judge
 from stoker.wire.frames import Codec
 
 NOT_SAID: Final = msgspec.Raw(b"")
 RANGE: Final = -1
 PROTOCOL: Final = 1
 """Raised when a client of before would misread an answer."""
+RequestId = Annotated[str, msgspec.Meta(max_length=256)] | int | None
+"""Comes back with the answer, and with every event of a subscription: so it is short."""
 
 
 class Envelope(msgspec.Struct, gc=False):
     """What every request has, whatever it asks for."""
 
     cmd: str
-    reqId: str | int | None = None
+    reqId: RequestId = None
     tenant: str | None = None
     body: msgspec.Raw = NOT_SAID
 
@@ -131,6 +134,7 @@ class LooseBatch(msgspec.Struct, gc=False):
     atomic: bool = False
     request_key: str | None = None
     durability: r.Level | None = None
+    sending: c.Sending | None = None
 
 
 class Format:
@@ -178,15 +182,38 @@ def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
     body = envelope.body
     if body is NOT_SAID:
         body = EMPTY[codec]
+    is_odd = is_large(body, envelope.cmd) and not is_bearable(body, envelope.cmd, codec)
     try:
         command: c.Command[Any] = decode(body)
     except msgspec.ValidationError as error:
+        if is_odd:
+            raise InvalidRequest(f"invalid {envelope.cmd}: {told(error)}") from None
         command = item_by_item(envelope.cmd, body, codec, error)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"invalid {envelope.cmd}: {told(error)}") from None
     if type(command) in WITH_IDS:
         widen(command)
     return command
+
+
+WITH_MANY = frozenset(name_of(kind) for kind in (c.Push, c.PushBatch, c.Stage))
+"""Commands that hold options for each of many jobs, or edges to many."""
+
+
+def is_large(body: msgspec.Raw, name: str) -> bool:
+    """Whether it is worth counting. Most large bodies are payloads and have nothing to count."""
+    if name not in WITH_MANY or memoryview(body).nbytes <= COUNTED_BYTES:
+        return False
+    data = bytes(body)
+    return b"each" in data or b"depends_on" in data or b"\\u" in data
+
+
+def is_bearable(body: msgspec.Raw, name: str, codec: Codec) -> bool:
+    """Raises if it has too many items; false if something is wrong with them, so that nobody looks at each."""
+    verdict = judge(body, codec)
+    if verdict == "many":
+        raise LimitExceeded(f"invalid {name}: more than {OBJECTS_MAX} items and edges in one request: split it")
+    return verdict == "few"
 
 
 def item_by_item(name: str, body: msgspec.Raw, codec: Codec, error: Exception) -> c.Command[Any]:

@@ -338,6 +338,8 @@ def wishes_of(visit: Visit) -> Wishes:
         kind = _KINDS[meaning[0]]
         many = "tuple[" in str(kind)
         fields[meaning[0]] = convert(text.split(","), kind, name) if many else convert(text, kind, name)
+    if lines == "data" and visit.trace is not None:
+        fields.setdefault("trace", visit.trace)
     if fields and lines == "jobs":
         raise InvalidRequest("invalid parameters: with lines=jobs options stand in the lines")
     return Wishes(lines, convert(fields, JobOptions, "options"), durability, key)

@@ -145,7 +145,7 @@ class Pages:
         command = c.PushBatch(
             visit.parameters["queue"],
             [body],
-            Options(codec="json" if is_json(body) else "bytes"),
+            Options(codec="json" if is_json(body) else "bytes", trace=visit.trace),
             atomic=True,
             request_key=key.decode("latin-1") if key else None,
         )

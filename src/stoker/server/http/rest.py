@@ -73,7 +73,11 @@ async def push(visit: Visit) -> None:
             raise InvalidRequest('invalid body: expected a JSON object {"data": ..., and options}')
         inside = body[1:-1]
         comma = b"," if inside.strip() else b""
-        frame = b'{%b%b"queue":%b}' % (inside, comma, _encode(visit.parameters["queue"]))
+        trace = visit.trace
+        before = (
+            b'"trace":"%b",' % trace.encode() if trace is not None else b""
+        )  # what the body says comes later, and wins
+        frame = b'{%b%b%b"queue":%b}' % (before, inside, comma, _encode(visit.parameters["queue"]))
         request: Any = flashq.decode(frame, "json", "PUSH", visit.service.config.limits)
         row = flashq.ROWS["PUSH"]
         answer = await plans.carry_out(visit, identity, row, request, plans.context_for(visit), named(visit))

@@ -6,6 +6,7 @@ An identity belongs to one request: HTTP has no connections that would remember 
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
@@ -27,6 +28,7 @@ FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-real-ip")
 LOOPBACK_NAMES = frozenset((b"localhost", b"127.0.0.1", b"::1"))
 SAME_SITE = (b"same-origin", b"none")
 TENANT = b"stoker-tenant"
+TRACE = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Visit:
@@ -135,6 +137,12 @@ class Visit:
         if len(found) != len(pairs):
             raise InvalidRequest("invalid query: a parameter is there twice")
         return found
+
+    @property
+    def trace(self) -> str | None:
+        """The trace that the request is part of (W3C's `traceparent`), for the jobs that it pushes."""
+        given = self.headers.get(b"traceparent")
+        return given.decode() if given is not None and TRACE.fullmatch(given) else None
 
     async def body(self) -> bytes:
         """All of it, within the limit for size and time."""

@@ -97,9 +97,12 @@ class Delivery:
         self._chance = chance
         self._circuit = Circuit(settings)
         self._page: Page | None = None
+        self._turns = deque(tails)
+        """Whose page comes next: a busy shard must not keep the others waiting."""
         self._woken = asyncio.Event()
         self._is_stopping = False
         self._unnoted = 0
+        self._noting_fails = False
         self._noted_at = tick()
         self._noted_sum = self._sum()
         self._task: asyncio.Task[None] | None = None
@@ -195,8 +198,9 @@ class Delivery:
 
     async def _turn_page(self) -> bool:
         """Open the next page of a shard that is behind; false if none is, and then we will be woken."""
-        for shard, tail in self.tails.items():
-            after = self._after(shard)
+        for shard in [*self._turns]:
+            tail, after = self.tails[shard], self._after(shard)
+            self._turns.rotate(-1)
             if after < tail.position:
                 page = await tail.page(after)
                 self._check_gap(shard, after, page.lowest)
@@ -321,9 +325,12 @@ class Delivery:
         self._unnoted, self._noted_at, self._noted_sum = 0, self._tick(), self._sum()
         try:
             await self._store.note(self.hook, self.progress)
+            self._noting_fails = False
         except StokerError as error:
             self._unnoted = 1  # again later: until then a crash means repetitions, not losses
-            log.warning("webhook %s: its progress could not be noted: %s", self.hook.id, error)
+            if not self._noting_fails:
+                log.warning("webhook %s: its progress could not be noted: %s", self.hook.id, error)
+            self._noting_fails = True
 
 
 def place(event: Event) -> tuple[int, int]:

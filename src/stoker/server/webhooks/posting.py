@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from stoker.model.version import __version__
 from stoker.model.errors import StokerError
+from stoker.model.version import __version__
 from stoker.server.config.tree import WebhookSettings
 from stoker.server.webhooks.addresses import Network, Resolve, checked
 from stoker.server.webhooks.urls import Target

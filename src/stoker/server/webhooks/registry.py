@@ -208,7 +208,7 @@ class Webhooks:
         if hook is None or not hook.enabled or not self._is_running:
             return
         progress = await self._store.progress(hook)
-        tails = {number: self._tail(hook.tenant, number) for number in self._shards(hook)}
+        tails = {number: self._tail(hook, number) for number in self._shards(hook)}
         delivery = self._deliveries[hook.tenant, hook.id] = Delivery(
             hook,
             progress,
@@ -230,16 +230,15 @@ class Webhooks:
             return
         await delivery.stop(note=not forget)
         for number, tail in delivery.tails.items():
-            tail.users -= 1
-            if not tail.users:
+            if tail.detach(delivery.hook):
                 del self._tails[hook.tenant, number]
                 await tail.close()
 
-    def _tail(self, tenant: str, shard: int) -> Tail:
-        tail = self._tails.get((tenant, shard))
+    def _tail(self, hook: Hook, shard: int) -> Tail:
+        tail = self._tails.get((hook.tenant, shard))
         if tail is None:
-            tail = self._tails[tenant, shard] = Tail(self._desk, tenant, shard)
-        tail.users += 1
+            tail = self._tails[hook.tenant, shard] = Tail(self._desk, hook.tenant, shard)
+        tail.attach(hook)
         return tail
 
     # --- other processes -----------------------------------------------------------------------------

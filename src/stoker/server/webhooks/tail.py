@@ -6,12 +6,14 @@ news, nothing is read at all.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import StokerError
+from stoker.model.errors import Closed, StokerError
 from stoker.server.desk import Desk
+from stoker.server.webhooks.hooks import ALL, KINDS, Hook
 
 PAGE: Final = 128
 WAIT_MS: Final = 10_000
@@ -34,8 +36,27 @@ class Tail:
         self._latest: tuple[int, r.Events] | None = None
         self._waiting: set[asyncio.Event] = set()
         self._wanted = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._watch())
-        self.users = 0
+        self._hooks: list[Hook] = []
+        self._kinds: frozenset[str] = frozenset()
+        """What any of the hooks wants: a record that means nothing else is passed over unread."""
+        self._task: asyncio.Task[None] | None = None
+
+    def attach(self, hook: Hook) -> None:
+        """Watch for what this hook wants, too."""
+        self._hooks.append(hook)
+        wanted = self._kinds.union(KINDS if ALL in hook.events else hook.events)
+        if wanted != self._kinds:
+            self._kinds = wanted
+            self._latest = None  # it was read for others
+            if self._task is not None:
+                self._task.cancel()
+            self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def detach(self, hook: Hook) -> bool:
+        """Whether nobody is left."""
+        self._hooks = [one for one in self._hooks if one is not hook]
+        self._kinds = frozenset(kind for one in self._hooks for kind in (KINDS if ALL in one.events else one.events))
+        return not self._hooks
 
     def last(self) -> int:
         """The last sequence number that the log has given."""
@@ -50,28 +71,38 @@ class Tail:
         self._waiting.discard(woken)
 
     async def page(self, after: int) -> r.Events:
-        """What comes next, as far as it is there already."""
+        """What comes next, as far as it is there already; among it everything that some hook wants.
+
+        Who lags reads all kinds, so that each page ends soon, however rare what it wants may be.
+        """
         if self._latest is not None and self._latest[0] == after:
             return self._latest[1]
-        return await self._read(after, 0)
+        return await self._read(after, 0, None)
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _read(self, after: int, wait_ms: int) -> r.Events:
+    async def _read(self, after: int, wait_ms: int, kinds: Sequence[str] | None) -> r.Events:
         seen = self.last()
-        page = await self._desk.call(self._tenant, c.ReadEvents(self._shard, after, PAGE, wait_ms=wait_ms))
+        command = c.ReadEvents(self._shard, after, PAGE, kinds=kinds, wait_ms=wait_ms)
+        page = await self._desk.call(self._tenant, command)
         if not page.events and seen > page.next_after:
-            # Nothing of this tenant was there when we began, so whatever others did until then need not be looked at.
+            # Nothing for us was there when we began, so whatever others did until then need not be looked at.
             return r.Events([], seen, page.lowest)
         return page
+
+    def _wanted_kinds(self) -> Sequence[str] | None:
+        return None if self._kinds >= KINDS else tuple(self._kinds)
 
     async def _watch(self) -> None:
         while True:
             await self._wanted.wait()
             try:
-                page = await self._read(self.position, self._wait_ms)
+                page = await self._read(self.position, self._wait_ms, self._wanted_kinds())
+            except Closed:
+                return
             except StokerError as error:
                 log.warning("cannot read events for webhooks: %s", error)
                 await asyncio.sleep(AGAIN_S)

@@ -11,19 +11,22 @@ import msgspec
 from stoker.model.errors import InvalidRequest, LimitExceeded
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.replies import Level
+from stoker.wire import counting
+from stoker.wire.counting import CODECS
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.requests import AnyRequest, Request
-from stoker.wire.flashq.spelling import Fields, respelt
+from stoker.wire.flashq.spelling import TooMany, fields_of, items_of, respelt
 
 Codec = Literal["json", "msgpack"]
 
-CODECS: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
 NARROW: dict[type[AnyRequest], type[AnyRequest]] = {q.Push: q.PlainPush, q.PushBatch: q.PlainPushBatch}
 """What is tried first: with a handful of fields a decoder is three times as fast."""
 MISFITS = (msgspec.DecodeError, ValueError, RecursionError, OverflowError)
 """Everything that decoding may raise; a ValidationError is a DecodeError, a bad UTF-8 a ValueError."""
+WITH_MANY = frozenset((q.Push, q.PushBatch, q.Flow, q.Cron, q.KvSetMany))
+"""Requests that hold many values with fields of their own."""
 COUNTED_BYTES = 4 * 1024 * 1024
-"""Jobs of larger frames are counted before they are decoded: each becomes objects ten times its size."""
+"""Jobs of larger frames are counted before anything else: also without options each becomes ten times its size."""
 TEXT_MAX = 300
 
 
@@ -39,7 +42,6 @@ class Tried:
 
 
 _TRIED: dict[tuple[type[AnyRequest], str], Tried] = {}
-_FIELDS = {codec: module.Decoder(Fields) for codec, module in CODECS.items()}
 
 
 def decode_as(kind: type[AnyRequest], frame: bytes, codec: Codec, limits: Limits = DEFAULT_LIMITS) -> AnyRequest:
@@ -52,13 +54,16 @@ def decode_as(kind: type[AnyRequest], frame: bytes, codec: Codec, limits: Limits
     if len(frame) > COUNTED_BYTES and kind is q.PushBatch:
         _count(frame, codec, limits)
     for decoder in tried.decoders:
+        if decoder is tried.decoders[-1] and len(frame) > counting.COUNTED_BYTES and kind in WITH_MANY:
+            _count(frame, codec, limits)
         try:
             return decoder(frame)  # type: ignore[no-any-return]
         except MISFITS:
             pass  # the last attempt below says what is wrong
-    if kind is q.PushBatch:
-        return _mixed_batch(frame, codec, limits)
-    return _respelt(kind, frame, codec)
+    try:
+        return _mixed_batch(frame, codec, limits) if kind is q.PushBatch else _respelt(kind, frame, codec)
+    except TooMany:
+        _over(limits)
 
 
 def _clean(frame: bytes) -> bytes:
@@ -79,7 +84,7 @@ def _clean(frame: bytes) -> bytes:
 def _respelt(kind: type[AnyRequest], frame: bytes, codec: Codec) -> AnyRequest:
     module = CODECS[codec]
     try:
-        fields = respelt(_FIELDS[codec].decode(frame), kind, module)
+        fields = respelt(fields_of(frame, module), kind, module)
         return module.decode(module.encode(fields), type=kind)  # type: ignore[no-any-return]
     except MISFITS as error:
         _refuse(error)
@@ -89,7 +94,7 @@ class _Batch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     """A batch whose jobs have not been looked at."""
 
     queue: str
-    jobs: list[msgspec.Raw]
+    jobs: msgspec.Raw
     atomic: bool = False
     durability: str | None = None
     request_key: str | None = None
@@ -99,15 +104,17 @@ def _mixed_batch(frame: bytes, codec: Codec, limits: Limits) -> AnyRequest:
     """Item by item: one that cannot be understood must not cost the others their place."""
     batch = _respelt(_Batch, frame, codec)
     assert isinstance(batch, _Batch)
-    if len(batch.jobs) > limits.batch_jobs_max:
-        _over(limits)
     module = CODECS[codec]
-    decode_item, decode_fields = module.Decoder(q.JobItem).decode, _FIELDS[codec].decode
+    try:
+        items = items_of(batch.jobs, module, limits.batch_jobs_max)
+    except MISFITS as error:
+        _refuse(error)
+    decode_item = module.Decoder(q.JobItem).decode
     jobs: list[q.JobItem] = []
     wrong: dict[int, str] = {}
-    for number, raw in enumerate(batch.jobs):
+    for number, raw in enumerate(items):
         try:
-            jobs.append(decode_item(module.encode(respelt(decode_fields(raw), q.JobItem, module))))
+            jobs.append(decode_item(module.encode(respelt(fields_of(raw, module), q.JobItem, module))))
         except MISFITS as error:
             wrong[number] = _text(error)
             jobs.append(_NO_JOB)
@@ -135,24 +142,9 @@ def _level(value: str | None) -> Any:
 
 
 def _count(frame: bytes, codec: Codec, limits: Limits) -> None:
-    """Stop at the first job over the limit, before a frame of millions of empty ones has become objects."""
-    counted = 0
-
-    class Job(msgspec.Struct):
-        def __post_init__(self) -> None:
-            nonlocal counted
-            counted += 1
-            if counted > limits.batch_jobs_max:
-                raise ValueError("too many")
-
-    class Batch(msgspec.Struct):
-        jobs: list[Job] = []
-
-    try:
-        CODECS[codec].decode(frame, type=Batch)
-    except MISFITS:
-        if counted > limits.batch_jobs_max:
-            _over(limits)
+    """Stop at the first one over the limit, before a frame of millions of empty ones has become objects."""
+    if counting.judge(frame, codec, limits.batch_jobs_max + limits.edges_per_batch_max) == "many":
+        _over(limits)
 
 
 def _over(limits: Limits) -> NoReturn:

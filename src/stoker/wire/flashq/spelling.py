@@ -11,11 +11,23 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec import Raw
 
+from stoker.wire import counting
+from stoker.wire.flashq import requests
 from stoker.wire.flashq.requests import ALSO, NULLS
 
 Fields = dict[str, Raw]
+ITEMS_MAX = 10_000
+"""Of a list whose items are spelt anew: each takes some microseconds, and everybody waits meanwhile."""
+SMALL_BYTES = 64 * 1024
+"""What fits in here is taken apart without further thought."""
+NAME_CHARS_MAX = 64
+"""No field has a longer name, and a cache of names must not become one of payloads."""
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+class TooMany(Exception):
+    """A list has more items than anybody may send."""
 
 
 @cache
@@ -39,9 +51,13 @@ def _part(hint: Any) -> tuple[bool, type | None, bool]:
     return Raw in hints, None, False
 
 
-@lru_cache(maxsize=4_096)
 def meant(name: str, kind: type) -> tuple[str, bool, type | None, bool] | None:
     """The field that a name means, and what is in it; None if there is no such field."""
+    return _meant(name, kind) if len(name) <= NAME_CHARS_MAX else None
+
+
+@lru_cache(maxsize=4_096)
+def _meant(name: str, kind: type) -> tuple[str, bool, type | None, bool] | None:
     known = _parts(kind)
     field = name if name in known else _HUMP.sub("_", name).lower()
     for _ in range(3):  # customId -> custom_id -> job_id -> id
@@ -69,13 +85,55 @@ def respelt(fields: Fields, kind: type, codec: Any) -> Fields:
     return found
 
 
+def fields_of(value: Any, codec: Any) -> Fields:
+    """A map taken apart. A large one must be large because of what it says, not of what nobody asked for."""
+    if len(value if type(value) is bytes else bytes(value)) > SMALL_BYTES:
+        spelt = _spelt(codec)(value)
+        said = sum(len(bytes(getattr(spelt, name))) for name in spelt.__struct_fields__)
+        if len(bytes(value)) - said > SMALL_BYTES:
+            raise ValueError(f"more than {SMALL_BYTES} bytes are in fields that no command has")
+    fields: Fields = codec.decode(value, type=Fields)
+    return fields
+
+
+@cache
+def _spelt(codec: Any) -> Any:
+    """A decoder that knows every usual spelling of every field, and passes over all others."""
+    names = {*ALSO, "cmd", "reqId", "tenant"}
+    for kind in vars(requests).values():
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            names |= set(kind.__struct_fields__)
+    names |= {_camel(name) for name in names}
+    return codec.Decoder(msgspec.defstruct("Spelt", [(name, Raw, Raw(b"")) for name in sorted(names)])).decode
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.title() for word in others)
+
+
+def items_of(value: Raw, codec: Any, most: int = ITEMS_MAX) -> list[Raw]:
+    """A list taken apart, unless it has too many items to look at each."""
+    if len(bytes(value)) > SMALL_BYTES:
+        name = "json" if codec is msgspec.json else "msgpack"
+        verdict = counting.judge(value, name, most + ITEMS_MAX * 2, as_list=True)
+        if verdict == "many":
+            raise TooMany
+        if verdict == "odd":
+            raise ValueError("a long list has an item that is neither a map nor a number")
+    items: list[Raw] = codec.decode(value, type=list[Raw])
+    if len(items) > most:
+        raise TooMany
+    return items
+
+
 def _respelt_inside(value: Raw, kind: type, listed: bool, codec: Any) -> Raw:
     opening = bytes(value)[:1]
     is_list = opening == b"[" if codec is msgspec.json else 0x90 <= opening[0] <= 0x9F or opening in (b"\xdc", b"\xdd")
     if listed and is_list:
-        items: list[Raw] = codec.decode(value, type=list[Raw])
+        items = items_of(value, codec)
         return Raw(codec.encode([_respelt_inside(item, kind, False, codec) for item in items]))
     is_map = opening == b"{" if codec is msgspec.json else 0x80 <= opening[0] <= 0x8F or opening in (b"\xde", b"\xdf")
     if not is_map:
         return value
-    return Raw(codec.encode(respelt(codec.decode(value, type=Fields), kind, codec)))
+    return Raw(codec.encode(respelt(fields_of(value, codec), kind, codec)))
