@@ -8,6 +8,8 @@ import pytest
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import BY_CODE
+from stoker.server.auth.entitlements import Entitlement, sign
+from stoker.server.auth.quotas import Quotas
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.auth.tokens import create_token
 from stoker.server.http.answers import STATUS
@@ -99,3 +101,15 @@ def test_a_client_that_leaves_gives_its_waiting_pull_up(server: HttpServer):
     wait_until(server, lambda: not server.server.desk.is_waiting)
     pushed = server.execute(c.Push("a", b""))
     assert server.execute(c.GetJob(pushed.id)).state == "waiting"
+
+
+def test_an_entitlement_brings_quotas_for_its_request(serve: Serve):
+    secret = "s" * 32
+    server = serve(auth=AuthSettings(tokens=("secret",), entitlement_secrets=(secret,)))
+    entitlement = sign(Entitlement(tenant="default", quotas=Quotas(queues=1), expires_at=2**40), secret)
+    who = {"authorization": "Bearer secret", "stoker_entitlement": entitlement}
+    assert server.post("/queues/a/jobs", {"data": 1}, **who).status == 200
+    over = server.post("/queues/b/jobs", {"data": 1}, **who)
+    assert (over.status, over.json["code"], over.headers["retry-after"]) == (429, "quota_exceeded", "1")
+    assert server.post("/queues/b/jobs", {"data": 1}, **{**who, "stoker_entitlement": "forged.x"}).status == 403
+    assert server.post("/queues/b/jobs", {"data": 1}, authorization="Bearer secret").status == 200

@@ -9,7 +9,7 @@ from stoker.server.http.answers import Send
 
 MAX_AGE_S = 600
 METHODS = b"GET, POST, PUT, PATCH, DELETE"
-HEADERS = b"authorization, content-type, accept, last-event-id, idempotency-key, stoker-tenant"
+HEADERS = b"authorization, content-type, accept, last-event-id, idempotency-key, stoker-tenant, stoker-entitlement"
 
 
 def origin_of(scope: Any, allowed: tuple[str, ...]) -> bytes | None:

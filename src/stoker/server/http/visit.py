@@ -28,6 +28,8 @@ FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-real-ip")
 LOOPBACK_NAMES = frozenset((b"localhost", b"127.0.0.1", b"::1"))
 SAME_SITE = (b"same-origin", b"none")
 TENANT = b"stoker-tenant"
+ENTITLEMENT = b"stoker-entitlement"
+"""Quotas that the operator has signed, for this request."""
 TRACE = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -80,7 +82,9 @@ class Visit:
         gate = self.service.gate
         if not gate.configured and not self.service.config.insecure:
             self._check_host()
-        return gate.identify(credential, loopback=self.is_loopback)
+        identity = gate.identify(credential, loopback=self.is_loopback)
+        entitlement = self.headers.get(ENTITLEMENT)
+        return identity if entitlement is None else gate.entitle(identity, entitlement.decode("latin-1"))
 
     def admit(self, identity: Identity, permission: Permission, command: c.Command[Any] | None = None) -> str:
         """The tenant to act for."""
