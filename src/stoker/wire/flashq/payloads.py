@@ -14,7 +14,8 @@ from msgspec import Raw
 
 from stoker.model.errors import InvalidRequest
 from stoker.model.options import Codec as Stored
-from stoker.wire.flashq.decoding import CODECS, MISFITS, Codec
+from stoker.wire.counting import CODECS
+from stoker.wire.flashq.decoding import MISFITS, Codec
 from stoker.wire.flashq.requests import NOT_SAID
 
 NULL: dict[str, Raw] = {"json": Raw(b"null"), "msgpack": Raw(b"\xc0")}
