@@ -117,6 +117,11 @@ class Desk:
         if type(command) is c.Pull and command.claim is None and isinstance(reply, r.Delivery) and reply.runs:
             self.submit(tenant, c.Release(reply.ids, reply.token), lambda _: None)
 
+    def take_back(self, tenant: str, command: c.Command[Any], reply: Any) -> None:
+        """A delivery that must not be sent goes back, also one that could be asked for again."""
+        if type(command) is c.Pull and isinstance(reply, r.Delivery) and reply.runs:
+            self.submit(tenant, c.Release(reply.ids, reply.token), lambda _: None)
+
     def after_turn(self, act: Callable[[], None]) -> None:
         """Call this once the replies of the turn have been handed out: connections write what has gathered."""
         self._after.append(act)

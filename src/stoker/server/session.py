@@ -5,6 +5,7 @@ request was. Nothing here knows a socket. Both dialects come together here: a re
 one of flashQ's is a plan of commands, whose answer is written the way that its clients read.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from stoker.model import commands as c
-from stoker.model.errors import Busy, InvalidRequest, LimitExceeded, StokerError
+from stoker.model.errors import Busy, InvalidRequest, LimitExceeded, StokerError, Unauthenticated
 from stoker.model.events import Event
 from stoker.model.version import __version__
 from stoker.server.auth.identity import Identity
@@ -29,6 +30,7 @@ from stoker.wire.table import ROWS
 
 Answer = Callable[[bytes], None]
 """Takes an encoded reply."""
+EXPIRED = "authentication failed: the token expired or was withdrawn while this request waited: authenticate again"
 
 SESSION_COMMANDS = ("hello", "give_up", "subscribe", "unsubscribe")
 """What a peer of Stoker's own dialect may ask of its connection besides the commands of the contract."""
@@ -46,6 +48,7 @@ class Session:
         loopback: bool,
         identity: Identity | None = None,
         send: Answer | None = None,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self.service = service
         self.loopback = loopback or service.config.insecure
@@ -55,6 +58,8 @@ class Session:
         self.is_closed = False
         self._send = send
         """For what the peer did not ask for at this moment: events. None where the transport has no way to send it."""
+        self._has_room = has_room
+        """Whether the peer reads what it is sent; events wait until it does."""
         self._in_flight_max = service.config.server.requests_in_flight_max
         self._held: dict[Held, str | int | None] = {}
         """Requests that wait, with their numbers."""
@@ -79,11 +84,12 @@ class Session:
             command = native.command_of(envelope, codec)
             if self.needs_tokens:
                 check_tokens(command)
-            tenant = self.service.admit(self._who(), row.permission, envelope.tenant, command)
+            identity = self._who()
+            tenant = self.service.admit(identity, row.permission, envelope.tenant, command)
         except StokerError as error:
             answer(native.refused(error, request_id, codec))
             return
-        self._submit(tenant, command, partial(self._reply, request_id, codec, answer), request_id)
+        self._submit(identity, tenant, command, partial(self._reply, request_id, codec, answer), request_id)
 
     def close(self) -> None:
         """The peer is gone: nobody waits for its replies any more. Leases stay what they are."""
@@ -104,16 +110,27 @@ class Session:
         return self.identity or self.authenticate(None)
 
     def _submit(
-        self, tenant: str, command: c.Command[Any], done: Callable[[Any], None], request_id: str | int | None
+        self,
+        identity: Identity,
+        tenant: str,
+        command: c.Command[Any],
+        done: Callable[[Any], None],
+        request_id: str | int | None,
     ) -> None:
         """Hand a command in, and remember it while it waits."""
         self.in_flight += 1
         held: Held | None = None
 
         def ended(reply: Any) -> None:
+            if held is not None and held not in self._held:
+                self.service.desk.return_unsent(tenant, command, reply)  # given up while the reply was on its way
+                return
             self.in_flight -= 1
             if held is not None:
-                self._held.pop(held, None)
+                del self._held[held]
+                if not identity.is_valid(time.time()):
+                    self.service.desk.take_back(tenant, command, reply)
+                    reply = Unauthenticated(EXPIRED)
             if self.is_closed:
                 self.service.desk.return_unsent(tenant, command, reply)
             else:
@@ -166,7 +183,7 @@ class Session:
             return self._give_up(native.given_up(envelope, codec))
         wish = native.wish(envelope, codec)
         if cmd == "unsubscribe":
-            return self.unsubscribe(wish.queue)
+            return self.unsubscribe(wish.queue, envelope.tenant)
         send = partial(self._send_event, envelope.reqId, codec, native.event_frame)
         return self.subscribe(envelope.tenant, wish, send)
 
@@ -209,18 +226,32 @@ class Session:
         most = self.service.config.server.subscriptions_max
         if self._send is None:
             raise InvalidRequest("invalid command: this transport cannot send events; read them, or use its stream")
+        self._subscriptions = [one for one in self._subscriptions if not one.is_over]
         if len(self._subscriptions) >= most:
             raise LimitExceeded(f"this connection has {most} subscriptions already: end one, or use another connection")
         identity = self._who()
         tenant = self.service.admit(identity, "read", tenant, wish)
         self._subscriptions.append(
             Subscription(
-                self.service, identity, tenant, send, queue=wish.queue, kinds=tuple(wish.kinds), after=wish.after
+                self.service,
+                identity,
+                tenant,
+                send,
+                queue=wish.queue,
+                kinds=tuple(wish.kinds),
+                after=wish.after,
+                has_room=self._has_room,
             )
         )
         return {"subscriptions": len(self._subscriptions)}
 
-    def unsubscribe(self, queue: str | None) -> dict[str, Any]:
+    def go_on(self) -> None:
+        """There is room again for events that had to wait."""
+        for subscription in self._subscriptions:
+            subscription.go_on()
+
+    def unsubscribe(self, queue: str | None, tenant: str | None = None) -> dict[str, Any]:
+        self.service.admit(self._who(), "read", tenant, None)
         ended = [one for one in self._subscriptions if queue is None or one.queue == queue]
         for subscription in ended:
             subscription.end()
@@ -238,7 +269,7 @@ class Session:
 class Exchange:
     """One request of flashQ's dialect, from its frame to its answer."""
 
-    __slots__ = ("_answer", "_codec", "_context", "_envelope", "_plan", "_row", "_session", "_tenant")
+    __slots__ = ("_answer", "_codec", "_context", "_envelope", "_identity", "_plan", "_row", "_session", "_tenant")
 
     def __init__(self, session: Session, row: flashq.Row, envelope: Envelope, codec: Codec, answer: Answer) -> None:
         self._session = session
@@ -257,9 +288,9 @@ class Exchange:
                 self._tell(self._of_connection(request))
                 return
             session = self._session
-            identity = session._who()
+            self._identity = session._who()
             if self._row.permission is not None:
-                self._tenant = session.service.admit(identity, self._row.permission, self._envelope.tenant, None)
+                self._tenant = session.service.admit(self._identity, self._row.permission, self._envelope.tenant, None)
             if self._row.name == "KVTTL":
                 self._context = msgspec.structs.replace(self._context, now=session.service.desk.broker.now())
             self._plan = self._row.plan(request, self._context)
@@ -276,13 +307,13 @@ class Exchange:
                 command = self._plan.send(reply)
             if self._session.needs_tokens:
                 check_tokens(command)
-            self._session.service.check_quota(self._session._who(), self._tenant, command)
+            self._session.service.check_quota(self._identity, self._tenant, command)
         except StopIteration as end:
             self._tell(end.value)
         except StokerError as error:
             self._tell(flashq.failure(error))
         else:
-            self._session._submit(self._tenant, command, self._go_on, self._envelope.reqId)
+            self._session._submit(self._identity, self._tenant, command, self._go_on, self._envelope.reqId)
 
     def _tell(self, answer: dict[str, Any]) -> None:
         if self._envelope.reqId is not None:
@@ -297,7 +328,7 @@ class Exchange:
         if isinstance(request, q.Hello):
             return done(**session.hello(native.Greeting(request.token, request.client, ranges=request.ranges)))
         if isinstance(request, q.Unsubscribe):
-            return done(**session.unsubscribe(request.queue))
+            return done(**session.unsubscribe(request.queue, self._envelope.tenant))
         assert isinstance(request, q.Subscribe)
         kinds = [kind.removeprefix("job.") for kind in request.events]
         wish = native.Wish(request.queue, [] if "*" in kinds else kinds, request.after)

@@ -1,8 +1,9 @@
 """Events sent to a peer as they happen.
 
 A subscription reads the log of each shard that concerns it, one page at a time, and asks for the next page when the
-last one is sent. So a slow reader falls behind in the log and not in memory; one that falls out of what is kept is
-told so. It ends with the rights of whoever asked for it.
+last one is sent. So a slow reader falls behind in the log and not in memory: while it has no room, a page that comes
+is forgotten and read again later. One that falls out of what is kept is told so. It ends with the rights of whoever
+asked for it.
 """
 
 import time
@@ -37,6 +38,7 @@ class Subscription:
         queue: str | None = None,
         kinds: tuple[str, ...] = (),
         after: Mapping[int, int] | None = None,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self._service = service
         self._identity = identity
@@ -44,8 +46,11 @@ class Subscription:
         self._send = send
         self.queue = queue
         self.kinds = kinds
+        self._has_room = has_room
         self._held: dict[int, Held] = {}
-        self._is_over = False
+        self._later: dict[int, int] = {}
+        """Where to read on once there is room, by shard."""
+        self.is_over = False
         shards = service.desk.broker.runtime.shards
         numbers = range(len(shards)) if queue is None else [shard_for(tenant, queue, len(shards))]
         journal = service.desk.broker.runtime.journal
@@ -53,20 +58,26 @@ class Subscription:
             self._ask(number, (after or {}).get(number, journal.last(number)))
 
     def end(self) -> None:
-        self._is_over = True
+        self.is_over = True
         for held in self._held.values():
             self._service.desk.give_up(held)
         self._held.clear()
+        self._later.clear()
+
+    def go_on(self) -> None:
+        """Read what was left for later, as far as there is room."""
+        while self._later and self._has_room():
+            self._ask(*self._later.popitem())
 
     def _ask(self, shard: int, after: int) -> None:
         command = c.ReadEvents(shard, after, PAGE, self.queue, self.kinds or None, WAIT_MS)
-        held = self._service.desk.submit(self._tenant, command, partial(self._got, shard))
+        held = self._service.desk.submit(self._tenant, command, partial(self._got, shard, after))
         if held is not None:
             self._held[shard] = held
 
-    def _got(self, shard: int, page: Any) -> None:
+    def _got(self, shard: int, after: int, page: Any) -> None:
         self._held.pop(shard, None)
-        if self._is_over:
+        if self.is_over:
             return
         if not self._identity.is_valid(time.time()):
             page = Unauthenticated("authentication expired: the events end here")
@@ -75,6 +86,9 @@ class Subscription:
             self._send(page)
             return
         assert isinstance(page, r.Events)
+        if page.events and not self._has_room():
+            self._later[shard] = after
+            return
         for event in page.events:
             self._send(event)
         self._ask(shard, page.next_after)

@@ -19,6 +19,8 @@ from stoker.wire.frames import SHARED_BYTES, Codec, Frames, codec_of, framed
 
 SWEEP_S = 1.0
 """How often connections are looked at for being slow. Their limits are tens of seconds."""
+HIGH_BYTES = 1 << 20
+"""With so much that was not read, a peer is not read from, and is sent no events."""
 
 
 class Door:
@@ -31,6 +33,9 @@ class Door:
         self.shared = bytearray(SHARED_BYTES)
         self.connections: set[Connection] = set()
         self._by_address: dict[str, int] = {}
+        self._came: dict[str, int] = {}
+        """How many came from an address in the current second."""
+        self._second = 0
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     def connect(self) -> "Connection":
@@ -39,7 +44,7 @@ class Door:
     def enter(self, connection: "Connection") -> bool:
         """Whether there is room for one more."""
         limits, address = self.service.config.server, connection.address
-        if len(self.connections) >= limits.connections_max:
+        if len(self.connections) >= limits.connections_max or self._is_storm(address):
             return False
         if self._by_address.get(address, 0) >= limits.connections_per_address_max:
             return False
@@ -47,6 +52,14 @@ class Door:
         self.connections.add(connection)
         self._count()
         return True
+
+    def _is_storm(self, address: str) -> bool:
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second = second
+            self._came.clear()
+        self._came[address] = came = self._came.get(address, 0) + 1
+        return came > self.service.config.server.connections_per_second_max
 
     def leave(self, connection: "Connection") -> None:
         if connection in self.connections:
@@ -84,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = door.service.config.server
         self._frames = Frames(door.shared, self._limits.frame_bytes_max)
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._order: deque[list[bytes]] = deque()
         """Places for the replies to requests that had no number, in the order of the requests."""
         self._since = time.monotonic()
@@ -103,9 +117,9 @@ class Connection(asyncio.BufferedProtocol):
         if not self._door.enter(self):
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=min(1 << 20, self._limits.output_buffer_bytes_max))
+        transport.set_write_buffer_limits(high=min(HIGH_BYTES, self._limits.output_buffer_bytes_max))
         loopback = self._door.is_local or is_loopback(self.address)
-        self.session = Session(self._door.service, loopback=loopback, send=self.send)
+        self.session = Session(self._door.service, loopback=loopback, send=self.send, has_room=self._has_room)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.space()
@@ -136,6 +150,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._paused_since = None
         self.transport.resume_reading()
+        if self.session is not None:
+            self.session.go_on()
 
     # --- requests and replies --------------------------------------------------------------------
 
@@ -168,14 +184,21 @@ class Connection(asyncio.BufferedProtocol):
         if not self._out:
             self._door.service.desk.after_turn(self._flush)
         self._out.append(framed(body, self._frames.framing))
+        self._out_bytes += len(body)
+
+    def _has_room(self) -> bool:
+        """Whether something that can wait may be sent now."""
+        return self._paused_since is None and self._out_bytes < HIGH_BYTES
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
+        out, self._out, self._out_bytes = self._out, [], 0
         if out and not self.transport.is_closing():
             if self.transport.get_write_buffer_size() > self._limits.output_buffer_bytes_max:
                 self.transport.abort()
             else:
                 self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+                if self._paused_since is None and self.session is not None:
+                    self.session.go_on()
 
     # --- the end ---------------------------------------------------------------------------------
 
