@@ -2,10 +2,13 @@
 
 import asyncio
 
+import msgspec
+
 from stoker.model.events import EventKind
 from stoker.model.ids import shard_for
+from stoker.model.limits import Limits
 from stoker.records.events import _EVENTS, MEANS
-from tests.webhooks.support import Got, Receiver, hook, push, run, serving, status_when, work
+from tests.webhooks.support import Got, Receiver, config, hook, push, run, serving, serving_with, status_when, work
 
 
 def test_every_record_tells_which_events_it_can_mean():
@@ -61,6 +64,23 @@ def test_a_hook_that_is_gone_is_no_reason_to_read():
             (got,) = await receiver.count(1)
             assert (got.line.split()[1], got.json["job_id"]) == ("/late", job)
             await server.webhooks.remove("default", stays.id)
+
+    run(claim())
+
+
+def test_narrow_limits_of_the_queue_only_make_pages_short():
+    async def claim():
+        limits = Limits(events_max=3, wait_ms_max=50, kv_batch_max=1, kv_keys_max=1)
+        chosen = msgspec.structs.replace(config(), limits=limits)
+        async with Receiver() as receiver, serving_with(chosen) as server:
+            for path in ("/a", "/b"):
+                await hook(server, receiver.url(path), "pushed")
+            for _ in range(10):
+                await push(server)
+            await receiver.count(20)
+            await server.webhooks.close()
+            await server.webhooks.start()
+            assert len(await server.webhooks.list("default")) == 2
 
     run(claim())
 

@@ -61,6 +61,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("stoker_streams", "gauge", (), "Open event streams over HTTP and WebSocket."),
     Metric("stoker_workers", "gauge", (), "Workers heard of in the last minute."),
     Metric("stoker_storage_full", "gauge", (), "1 while no new jobs are taken for want of disk."),
+    Metric(
+        "stoker_webhooks_total",
+        "counter",
+        ("outcome",),
+        "Attempts that delivered or failed, events given up, and records that were dropped before a hook read them.",
+    ),
 )
 BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -133,6 +139,9 @@ class Numbers(Collector):
         yield gauge("stoker_streams", [((), self._streams)])
         yield gauge("stoker_workers", [((), meter.workers_since(time.time() - 60))])
         yield gauge("stoker_storage_full", [((), int(self._service.desk.broker.runtime.journal.is_full))])
+        webhooks = self._service.webhooks
+        totals = msgspec.structs.asdict(webhooks.totals) if webhooks is not None else {}
+        yield counter("stoker_webhooks_total", [((outcome,), count) for outcome, count in totals.items()])
 
 
 Samples = Iterable[tuple[tuple[str, ...], float]]

@@ -47,7 +47,7 @@ class Totals(msgspec.Struct):
     """Over all hooks of this process, since it started."""
 
     delivered: int = 0
-    failures: int = 0
+    failed: int = 0
     given_up: int = 0
     missed: int = 0
 
@@ -274,7 +274,7 @@ class Delivery:
                 log.info("webhook %s: its receiver answers again", self.hook.id)
             return
         progress.failures += 1
-        self._totals.failures += 1
+        self._totals.failed += 1
         progress.consecutive_failures += 1
         progress.last_failure_at = round(now * 1000)
         progress.last_error = outcome.error

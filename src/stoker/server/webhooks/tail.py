@@ -30,7 +30,6 @@ class Tail:
         self._desk = desk
         self._tenant = tenant
         self._shard = shard
-        self._wait_ms = min(WAIT_MS, desk.broker.settings.limits.wait_ms_max)
         self.position = self.last()
         """Who has come so far has seen everything that is known."""
         self._latest: tuple[int, r.Events] | None = None
@@ -85,8 +84,9 @@ class Tail:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _read(self, after: int, wait_ms: int, kinds: Sequence[str] | None) -> r.Events:
-        seen = self.last()
-        command = c.ReadEvents(self._shard, after, PAGE, kinds=kinds, wait_ms=wait_ms)
+        seen, limits = self.last(), self._desk.broker.runtime.limits
+        wait_ms = min(wait_ms, limits.wait_ms_max)
+        command = c.ReadEvents(self._shard, after, min(PAGE, limits.events_max), kinds=kinds, wait_ms=wait_ms)
         page = await self._desk.call(self._tenant, command)
         if not page.events and seen > page.next_after:
             # Nothing for us was there when we began, so whatever others did until then need not be looked at.
@@ -100,7 +100,7 @@ class Tail:
         while True:
             await self._wanted.wait()
             try:
-                page = await self._read(self.position, self._wait_ms, self._wanted_kinds())
+                page = await self._read(self.position, WAIT_MS, self._wanted_kinds())
             except Closed:
                 return
             except StokerError as error:
