@@ -71,6 +71,18 @@ def test_an_idle_connection_is_closed(serve: Serve):
     assert got.startswith(b"HTTP/1.1 200")
 
 
+def test_also_one_that_was_answered_before_it_had_said_all(serve: Serve):
+    server = serve(server=ServerLimits(http_keep_alive_s=1))
+    with server.socket() as connected:
+        head = (
+            b"POST /api/call HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\nContent-Length: 10\r\n\r\n"
+        )
+        connected.sendall(head)
+        assert connected.recv(65536).startswith(b"HTTP/1.1 403")
+        connected.sendall(b"0123456789")
+        assert connected.recv(65536) == b""
+
+
 def test_there_are_only_so_many_connections(serve: Serve):
     server = serve(server=ServerLimits(connections_per_address_max=3))
     held = [server.socket() for _ in range(3)]
