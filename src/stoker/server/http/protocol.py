@@ -210,8 +210,9 @@ class Connection(HttpToolsProtocol):
         """Cut off who holds a connection without using it as agreed."""
         limits = self._limits
         allowed = limits.handshake_s if self._is_first else limits.frame_s
-        if self._idle_since is None and self._head_since is None and self.cycle and self.cycle.response_complete:
-            self._idle_since = now  # answered before all of the body had come
+        cycle: Any = self.cycle  # None before the first request
+        if cycle and cycle.response_complete and self._idle_since is None and self._head_since is None:
+            self._idle_since = now  # it was answered before all of its body had come
         trickles = self._head_since is not None and now - self._head_since > allowed
         reads_nothing = self._paused_since is not None and now - self._paused_since > limits.output_stalled_s
         if trickles or reads_nothing:
