@@ -33,7 +33,7 @@ test: $(READY) ## the whole test suite
 	if [ $$first -eq 0 ] && { [ $$second -eq 0 ] || { [ $$second -eq 5 ] && [ -n "$(ARGS)" ]; }; }; then exit 0; fi; exit 1
 
 soak: $(READY) ## the long versions: crash loops, power cuts, damage, random histories (about an hour)
-	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/model tests/mutants $(ARGS)
+	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/model tests/mutants tests/sharing $(ARGS)
 
 lint: $(READY) ## style, types and the direction of imports
 	$(PY) -m ruff check $(SOURCES)

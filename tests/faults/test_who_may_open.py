@@ -1,4 +1,7 @@
-"""F23, F26: one owner at a time, a later release's directory is left alone, an earlier one's is read."""
+"""F23, F26: one owner at a time, a later release's directory is left alone, an earlier one's is read.
+
+How several processes use a directory through its owner is in `tests/sharing`.
+"""
 
 import json
 from collections.abc import Callable
@@ -20,7 +23,7 @@ from tests.faults.support import fresh_directory, opened, seen, worked
 from tests.golden.regenerate import FILE
 
 
-def test_a_second_process_is_refused_and_told_who_has_it():
+def test_a_second_process_that_wants_it_alone_is_refused_and_told_who_has_it():
     with fresh_directory() as path:
         with the_zygote().fork(serve, str(path), QUIET, 0) as owner:
             assert owner.receive() == "open"

@@ -24,7 +24,7 @@ from tests.crash.zygote import Child, ChildFailed, the_zygote
 from tests.sharing.roles import LEASE_MS, QUEUE, SETTINGS, work_together
 
 PROCESSES = 4
-KILLS = int(os.environ.get("STOKER_SOAK", 8))
+KILLS = 120 if os.environ.get("STOKER_SOAK") else 8
 ACKS_BETWEEN = 100
 """So many jobs are done between two deaths, and each process has done something: all have found the new owner."""
 PATIENCE_S = 60
