@@ -18,7 +18,9 @@ from stoker.model.limits import Limits
 from stoker.model.options import Dependency, Options, Retention, Settings
 from stoker.model.states import TRANSITIONS, State
 from stoker.testing import World
+from stoker.wire.frames import Frames, codec_of, framed
 from tests.contradictions.support import STEADY, pulled, push, start
+from tests.served.on_loop import run, serving, until
 
 
 def test_f1_backoff_is_base_times_two_to_the_failures_before(world: World):
@@ -483,3 +485,90 @@ for number in range(1_000):
     assert first.returncode == -signal.SIGKILL, first.stderr
     second = live(LIVES + "print(json.dumps(list(queue.pull('q', 1_000).ids))); queue.close()", url)
     assert json.loads(second.stdout) == [int(line) for line in first.stdout.split()]
+
+
+# --- the wire and the server -------------------------------------------------------------------------
+
+
+def received(stream: bytes, most: int = 100) -> Frames:
+    frames = Frames(bytearray(1_000), most)
+    frames.space()[: len(stream)] = stream
+    frames.received(len(stream))
+    return frames
+
+
+def test_f10_the_first_byte_tells_lines_from_frames():
+    """JSON was said to be length-prefixed and yet told by its first byte: a `{` there is a length of 2 GB."""
+    assert received(b'{"cmd":"PING"}\n').framing == "lines"
+    assert received(framed(b'{"cmd":"PING"}', "lengths")).framing == "lengths"
+    assert codec_of(b'{"cmd":"PING"}', "lengths") == "json"
+    assert codec_of(b"\x81\xa3cmd\xa4PING", "lengths") == "msgpack"
+
+
+def test_f10_lines_and_frames_have_the_same_limit():
+    """Lines had none."""
+    assert received(b"{" + b"x" * 99 + b"\n").failure is None
+    assert received(framed(b"x" * 100, "lengths")).failure is None
+    assert received(b"{" + b"x" * 100 + b"\n").failure is not None
+    assert received(framed(b"x" * 101, "lengths")).failure is not None
+
+
+LISTENERS = ("tcp", "http", "grpc", "unix")
+
+
+@pytest.mark.parametrize("on", [{"tcp"}, {"http"}, {"grpc"}, {"unix"}, {"tcp", "unix"}, set(LISTENERS)], ids=sorted)
+def test_f24_listeners_are_independent_of_each_other(on: set[str], tmp_path: Path):
+    """A Unix socket took the place of TCP, though four ways in at once were promised."""
+    where = {name: str(tmp_path / "socket") if name == "unix" else "127.0.0.1:0" for name in on}
+    options = [f"--{name}={where.get(name, 'off')}" for name in LISTENERS]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "stoker", "serve", *options], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    try:
+        assert server.stdout is not None
+        said = dict(server.stdout.readline().split() for _ in on)
+        assert said.keys() == on
+        for name, place in said.items():
+            url = place if name == "http" else f"{name}://{place}"
+            with stoker.connect(url) as client:
+                assert client.push("q", name.encode()).id
+    finally:
+        server.terminate()
+        assert server.wait(60) == 0
+        server.stdout.close()  # type: ignore[union-attr]
+
+
+def test_f26_stopping_gives_out_no_more_jobs_and_counts_no_attempt():
+    """A busy server never drained, because nothing stopped PULL; after 30 s jobs were abandoned."""
+
+    async def main() -> None:
+        async with serving() as place:
+            worker, waiting = await place.peer(), await place.peer()
+            job = (await worker.ask(cmd="PUSH", queue="q", data=1))["id"]
+            assert (await worker.ask(cmd="PULL", queue="q"))["job"]["attempts"] == 1
+            waiting.send(cmd="PULL", queue="q", timeout=60_000)
+            await until(lambda: place.server.desk.is_waiting)
+            await place.server.desk.stop_dispatching()
+            assert (await waiting.line())["code"] == "shutting_down"
+            assert (await waiting.ask(cmd="PULL", queue="q"))["code"] == "shutting_down"
+            assert place.broker.hand_back_all() == 1
+            view = place.broker.execute("default", c.GetJob(job))
+            assert (view.state, view.attempts) == (State.WAITING, 0)
+
+    run(main)
+
+
+def test_f26_a_job_that_ends_while_the_server_stops_is_done():
+    """Acks were still taken, but nobody waited for them in the end."""
+
+    async def main() -> None:
+        async with serving() as place:
+            worker = await place.peer()
+            job = (await worker.ask(cmd="PUSH", queue="q", data=1))["id"]
+            await worker.ask(cmd="PULL", queue="q")
+            await place.server.desk.stop_dispatching()
+            assert (await worker.ask(cmd="ACK", id=job))["ok"]
+            assert place.broker.hand_back_all() == 0
+            assert place.broker.execute("default", c.GetJob(job)).state is State.COMPLETED
+
+    run(main)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.model.errors import LimitExceeded
-from stoker.wire.frames import SHARED_BYTES, Frames, codec_of, framed
+from stoker.wire.frames import SHARED_BYTES, Frames, framed
 
 MOST = 1_000
 BODIES = st.lists(st.binary(min_size=0, max_size=200), max_size=8)
@@ -79,19 +79,3 @@ def test_frames_before_a_bad_one_are_still_delivered():
 def test_a_line_that_never_ends_is_refused():
     _, failure, _ = fed(b"{" + b"x" * (MOST + 10), [100])
     assert failure is not None
-
-
-def test_F10_the_first_byte_tells_the_framing():
-    """flashQ's paper prefixes JSON with a length and yet looks for `{`: here lines have none, and frames do."""
-    assert fed(b'{"cmd":"PING"}\n', [100])[2].framing == "lines"
-    assert fed(b"\n", [1])[2].framing == "lines"
-    assert fed(framed(b"\x81", "lengths"), [100])[2].framing == "lengths"
-    assert codec_of(b'{"cmd":"PING"}', "lengths") == "json"
-    assert codec_of(b"\x81\xa3cmd", "lengths") == "msgpack"
-
-
-def test_F10_lines_and_frames_have_the_same_limit():
-    assert fed(b"{" + b"x" * MOST + b"\n", [5_000])[1] is not None
-    assert fed(framed(b"x" * (MOST + 1), "lengths"), [5_000])[1] is not None
-    assert fed(b"{" + b"x" * (MOST - 1) + b"\n", [5_000])[1] is None
-    assert fed(framed(b"x" * MOST, "lengths"), [5_000])[1] is None
