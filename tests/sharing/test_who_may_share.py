@@ -1,6 +1,7 @@
 """Who may share a directory, with which settings, and who has it alone."""
 
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import stoker
+from stoker.brokers import shared
 from stoker.brokers.local import LocalSettings
+from stoker.brokers.remote.settings import RemoteSettings
 from stoker.brokers.shared import SharedBroker
-from stoker.model.errors import InUse, InvalidRequest
+from stoker.model.errors import InUse, InvalidRequest, Unreachable
 from stoker.wire import native
 from tests.crash.zygote import Child, the_zygote
 from tests.faults.roles import QUIET, serve
@@ -108,6 +111,15 @@ def test_sharing_loads_nothing_but_what_every_installation_has():
     assert roots - sys.stdlib_module_names <= {"stoker", "msgspec", "apsw", "rbloom", "uvloop", "click"}
 
 
+def test_an_owner_that_does_not_answer_is_named(owner: Child, path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It has the lock, so nobody takes its place, however long it sleeps."""
+    monkeypatch.setattr(shared, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(shared, "HOW", RemoteSettings(retry_s=0, connect_timeout_s=0.1))
+    os.kill(owner.pid, signal.SIGSTOP)
+    with pytest.raises(InUse, match=f"process {owner.pid}, which does not answer"):
+        stoker.connect(f"sqlite:///{path}")
+
+
 # --- beside a server ---------------------------------------------------------------------------------
 
 SMALL = ["--tcp", "127.0.0.1:0", "--http", "off", "--grpc", "off", "--set", "journal.disk_reserve_bytes=4096"]
@@ -133,6 +145,20 @@ def test_a_directory_that_a_server_has_open_can_be_used_beside_it(path: Path):
             assert not owns(queue), "it has waited for the server, and not taken its place"
             again.terminate()
             again.communicate(timeout=60)
+
+
+def test_a_server_that_stays_away_is_not_replaced_behind_its_back(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shared, "PATIENCE_S", 0.1)
+    url = f"sqlite:///{path}"
+    with serving(path) as server, stoker.connect(url) as queue:
+        queue.push("q", b"")
+        server.kill()
+        server.communicate(timeout=60)
+        with pytest.raises(Unreachable, match="start its server again, or connect anew"):
+            queue.get_counts()
+    with stoker.connect(url) as queue:
+        assert owns(queue)
+        assert queue.get_counts().waiting == 1
 
 
 def test_a_server_does_not_share_with_an_embedded_owner(owner: Child, path: Path):

@@ -80,7 +80,9 @@ class Trial:
         elif self._alone_since is None:
             self._alone_since = now
         if now - self._alone_since > PATIENCE_S:
-            raise Unreachable(f"nobody answers for the data directory any more: {error}") from None
+            raise Unreachable(
+                f"nobody answers for the data directory any more ({error}): start its server again, or connect anew"
+            ) from None
         pause, self._pause = self._pause, min(2 * self._pause, PAUSE_S_MAX)
         return pause * random.uniform(0.5, 1.0)
 
