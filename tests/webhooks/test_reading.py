@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 
+from stoker.model import commands as c
 from stoker.model.events import EventKind
 from stoker.model.ids import shard_for
 from stoker.model.limits import Limits
@@ -81,6 +82,26 @@ def test_narrow_limits_of_the_queue_only_make_pages_short():
             await server.webhooks.close()
             await server.webhooks.start()
             assert len(await server.webhooks.list("default")) == 2
+
+    run(claim())
+
+
+def test_what_was_read_before_the_log_dropped_it_is_not_missed():
+    """Nothing for the hook was in it, and it was looked at when it happened."""
+
+    async def claim():
+        chosen = msgspec.structs.replace(config(), events_bytes_max=4_096)
+        async with Receiver() as receiver, serving_with(chosen) as server:
+            await hook(server, receiver.url(), "failed")
+            job = await push(server)
+            for _ in range(200):
+                await push(server, payload=b'"' + b"x" * 100 + b'"')
+            delivery = await server.desk.call("default", c.Pull(["mail"], 1))
+            await server.desk.call("default", c.Fail([job], delivery.token, retry=False))
+            (got,) = await receiver.count(1)
+            assert got.json["job_id"] == job
+            status = await status_when(server, lambda status: status.delivered == 1)
+            assert status.missed == 0
 
     run(claim())
 

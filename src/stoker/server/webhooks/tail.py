@@ -84,14 +84,14 @@ class Tail:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _read(self, after: int, wait_ms: int, kinds: Sequence[str] | None) -> r.Events:
-        seen, limits = self.last(), self._desk.broker.runtime.limits
+        journal, limits = self._desk.broker.runtime.journal, self._desk.broker.runtime.limits
+        seen, lowest = self.last(), journal.lowest(self._shard)
         wait_ms = min(wait_ms, limits.wait_ms_max)
         command = c.ReadEvents(self._shard, after, min(PAGE, limits.events_max), kinds=kinds, wait_ms=wait_ms)
         page = await self._desk.call(self._tenant, command)
-        if not page.events and seen > page.next_after:
-            # Nothing for us was there when we began, so whatever others did until then need not be looked at.
-            return r.Events([], seen, page.lowest)
-        return page
+        # What was dropped while we waited was looked at before. Where nothing for us was there when we began, whatever
+        # others did until then need not be looked at.
+        return r.Events(page.events, page.next_after if page.events else max(seen, page.next_after), lowest)
 
     def _wanted_kinds(self) -> Sequence[str] | None:
         return None if self._kinds >= KINDS else tuple(self._kinds)
