@@ -291,4 +291,24 @@ BUGS = [
         (Edit("journal.sqlite:SqliteJournal._write", "self.fail(error)", "return"),),
         "lacks the records",
     ),
+    # --- sharing -------------------------------------------------------------------------------------
+    Bug(
+        "push sent again without a name",
+        "shared",
+        (
+            Edit(
+                "brokers.resending:pushed_once",
+                "yield msgspec.structs.replace(push, sending=sender.next())",
+                "yield push",
+            ),
+            Edit("brokers.resending:may_resend", "return not is_nameless(command)", "return True"),
+        ),
+        "test_no_push_has_made_two_jobs",
+    ),
+    Bug(
+        "push not sent again",
+        "shared",
+        (Edit("brokers.resending:may_resend", "return not is_nameless(command)", "return False"),),
+        "it is not known whether this Push",
+    ),
 ]

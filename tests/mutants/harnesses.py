@@ -34,6 +34,7 @@ from tests.faults.injecting import Fault
 from tests.faults.test_nth_fault import PAST_SEED, STEPS, WORK_SEED, wrong_with
 from tests.model.test_against_reference import drive
 from tests.mutants import power_loss
+from tests.sharing import test_owners_die
 from tests.unit import test_replay, test_saving
 
 Noticed = (AssertionError, pytest.fail.Exception, ChildFailed)
@@ -168,6 +169,19 @@ def redelivered() -> None:
     assert dump(shard) == before
 
 
+def shared() -> None:
+    """Processes on one directory whose owner is killed again and again: tests/sharing/test_owners_die.py."""
+    played = test_owners_die.Round()
+    for test in (
+        test_owners_die.test_nobody_who_lives_on_is_told_of_an_error,
+        test_owners_die.test_no_push_that_was_answered_is_lost,
+        test_owners_die.test_no_push_has_made_two_jobs,
+        test_owners_die.test_no_job_is_done_twice,
+        test_owners_die.test_there_was_one_owner_at_a_time,
+    ):
+        test(played)
+
+
 HARNESSES: dict[str, Harness] = {
     "reference": Harness(reference),
     "saving": Harness(saving),
@@ -182,4 +196,5 @@ HARNESSES: dict[str, Harness] = {
     "power cuts": Harness(power_cuts, in_children=True),
     "weak moments": Harness(weak_moments, in_children=True),
     "set back": Harness(set_back, in_children=True),
+    "shared": Harness(shared, in_children=True),
 }

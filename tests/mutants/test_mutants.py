@@ -36,6 +36,8 @@ bug -> harness that notices it
     quick way forgets a counter                         -> replay
     pause forgotten by a checkpoint                     -> checkpoints
     going on after a write that failed                  -> nth fault
+    push sent again without a name                      -> shared
+    push not sent again                                 -> shared
 """
 
 import re
