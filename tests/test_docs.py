@@ -1,17 +1,29 @@
-"""What the documentation says is so: pages made from the code are up to date, and every Python example runs."""
+"""What the documentation says is so: pages made from the code are up to date, and every example runs.
 
+Python examples run in this process. On a page that starts a server the shell examples (`sh`) run, too: `stoker serve`
+is a real one on free ports, which stand in the place of the usual ones from then on. TOML must be a configuration.
+"""
+
+import os
 import re
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from tools import make_docs
+from stoker.server.config import load
+from stoker.wire import flashq
+from tests.wire.flashq_peer import Peer
+from tools import make_docs, wire_page
 
 ROOT = Path(__file__).parent.parent
 MADE = make_docs.pages()
 PAGES = [*ROOT.glob("README.md"), *sorted(ROOT.glob("docs/*.md"))]
 
-FENCED = re.compile(r"^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```(?P<language>python|sh|toml)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)(?P<target>[^)#\s]+)")
 
 
@@ -19,9 +31,73 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def examples(text: str) -> list[tuple[int, str]]:
-    """The Python blocks of a page, each with the line that it starts at."""
-    return [(text.count("\n", 0, found.start("code")), found["code"]) for found in FENCED.finditer(text)]
+def examples(text: str) -> list[tuple[str, int, str]]:
+    """The blocks of a page that run, each with its language and the line that it starts at."""
+    serves = "```sh\nstoker serve" in text
+    return [
+        (found["language"], text.count("\n", 0, found.start("code")), found["code"])
+        for found in FENCED.finditer(text)
+        if serves or found["language"] != "sh"
+    ]
+
+
+class Reader:
+    """Somebody who types the examples of a page, one after another: a block may go on where the one before it ended."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._session: dict[str, object] = {"__name__": "__main__"}
+        self._server: subprocess.Popen[str] | None = None
+        self._ports = {"tcp": "6789", "http": "6790", "grpc": "6791"}
+        own = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
+        self._environment = {**own, "PATH": path, **{f"STOKER_{name.upper()}": "127.0.0.1:0" for name in self._ports}}
+
+    def type(self, language: str, line: int, code: str, page: Path) -> None:
+        for usual, port in zip(("6789", "6790", "6791"), self._ports.values(), strict=True):
+            code = code.replace(usual, port)
+        if language == "python":
+            exec(compile("\n" * line + code, str(page), "exec"), self._session)
+        elif language == "toml":
+            (self._directory / "example.toml").write_text(code)
+            load(file=self._directory / "example.toml", environ={}, directory=self._directory)
+        elif code.startswith("stoker serve") and "--show-config" not in code:
+            self.serve(code)
+        else:
+            shell = ["bash", "-eu", "-o", "pipefail", "-c", code]
+            done = subprocess.run(
+                shell, cwd=self._directory, env=self._environment, capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 0, f"line {line}: {done.stdout}{done.stderr}"
+            assert '"ok":false' not in done.stdout, f"line {line}: {done.stdout}"
+
+    def serve(self, command: str) -> None:
+        self.stop()
+        words = command.split()
+        self._server = subprocess.Popen(
+            words, cwd=self._directory, env=self._environment, stdout=subprocess.PIPE, text=True
+        )
+        assert self._server.stdout is not None
+        too_late = threading.Timer(60, self._server.kill)
+        too_late.start()
+        while "grpc" not in (said := self._server.stdout.readline()):
+            assert said, f"{command!r} ended before it served"
+            name, *_, where = said.split()
+            self._ports[name] = where.rpartition(":")[2]
+        self._ports["grpc"] = said.strip().rpartition(":")[2]
+        too_late.cancel()
+
+    def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.send_signal(signal.SIGTERM)
+            server.send_signal(signal.SIGTERM)  # without waiting for jobs that an example has left running
+            try:
+                assert server.wait(60) == 0
+            finally:
+                server.kill()
+                assert server.stdout is not None
+                server.stdout.close()
 
 
 @pytest.mark.parametrize("path", MADE, ids=name_of)
@@ -36,11 +112,13 @@ def test_nothing_but_made_pages_stands_in_the_reference():
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One after another, as a reader would type them: a block may go on where the one before it ended."""
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    for line, code in examples(path.read_text()):
-        exec(compile("\n" * line + code, str(path), "exec"), namespace)
+    reader = Reader(tmp_path)
+    try:
+        for language, line, code in examples(path.read_text()):
+            reader.type(language, line, code, path)
+    finally:
+        reader.stop()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
@@ -50,8 +128,25 @@ def test_the_links_of_a_page_lead_somewhere(path: Path):
 
 
 def test_an_example_is_found_with_its_line():
-    text = "# A page\n\n```python\nx = 1\n```\n\n```\nnot python\n```\n\n```python\nassert x\n```\n"
-    assert examples(text) == [(3, "x = 1\n"), (11, "assert x\n")]
+    text = "# A page\n\n```python\nx = 1\n```\n\n```\nnot python\n```\n\n```sh\nls\n```\n"
+    assert examples(text) == [("python", 3, "x = 1\n")]
+    served = f"{text}\n```sh\nstoker serve\n```\n"
+    assert examples(served) == [("python", 3, "x = 1\n"), ("sh", 11, "ls\n"), ("sh", 15, "stoker serve\n")]
+
+
+@pytest.mark.parametrize("command", ["false", "false | true", "echo '{\"ok\":false}'", "nowhere"])
+def test_a_shell_example_that_fails_would_be_noticed(command: str, tmp_path: Path):
+    with pytest.raises(AssertionError):
+        Reader(tmp_path).type("sh", 1, command, tmp_path)
+
+
+def test_the_commands_of_the_wire_answer_with_the_fields_that_the_reference_names():
+    """To a client of flashQ, too, which gets more fields than one that says hello."""
+    peer = Peer()
+    for request in wire_page.LIFE:
+        answer = peer(**request)
+        named = set(wire_page.answers_of(flashq.ROWS[request["cmd"]]))
+        assert answer.keys() <= named | {"ok", "success", "reqId", "error", "code"}
 
 
 def test_the_pages_say_what_the_code_says():
@@ -65,3 +160,7 @@ def test_the_pages_say_what_the_code_says():
     assert "- `cancel_requested`" in text["events.md"]
     assert "| `server.handshake_s` | a time in s | `10.0` | From the connection" in text["configuration.md"]
     assert "| `--count INTEGER RANGE` | How many jobs at most." in text["cli.md"]
+    assert (
+        "Needs `produce`; may be sent again with `request_key`. REST: `POST /queues/{queue}/jobs`." in text["wire.md"]
+    )
+    assert "| `payloads` | `list[bytes]` |  |" in text["wire.md"]
