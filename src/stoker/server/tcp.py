@@ -19,6 +19,8 @@ from stoker.wire.frames import SHARED_BYTES, Codec, Frames, codec_of, framed
 
 SWEEP_S = 1.0
 """How often connections are looked at for being slow. Their limits are tens of seconds."""
+LINGER_S = 2.0
+"""How long a peer that was told off may go on sending into the void: a close at once would take the answer away."""
 HIGH_BYTES = 1 << 20
 """With so much that was not read, a peer is not read from, and is sent no events."""
 
@@ -104,6 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         """When the peer came, or began the frame that is not complete."""
         self._asked = False
         self._paused_since: float | None = None
+        self._rejected_at: float | None = None
+        self._is_done = False
+        """Whether the last word has been sent."""
         self.address = ""
         self.session: Session | None = None
         self.transport: Any = None
@@ -122,9 +127,11 @@ class Connection(asyncio.BufferedProtocol):
         self.session = Session(self._door.service, loopback=loopback, send=self.send, has_room=self._has_room)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.space()
+        return self._frames.space() if self._rejected_at is None else memoryview(self._door.shared)
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._rejected_at is not None:
+            return
         frames = self._frames
         was_partial = frames.is_partial
         for frame in frames.received(nbytes):
@@ -192,21 +199,32 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         out, self._out, self._out_bytes = self._out, [], 0
-        if out and not self.transport.is_closing():
+        if out and not self._is_done and not self.transport.is_closing():
             if self.transport.get_write_buffer_size() > self._limits.output_buffer_bytes_max:
                 self.transport.abort()
             else:
                 self.transport.write(out[0] if len(out) == 1 else b"".join(out))
-                if self._paused_since is None and self.session is not None:
+                if self._rejected_at is not None:
+                    self._say_no_more()
+                elif self._paused_since is None and self.session is not None:
                     self.session.go_on()
 
     # --- the end ---------------------------------------------------------------------------------
 
     def _reject(self, error: StokerError) -> None:
-        """The stream cannot go on: say why, and close."""
+        """The stream cannot go on: say why, and close when the peer has had time to read it."""
         codec: Codec = "json" if self._frames.framing == "lines" else "msgpack"
-        self._out.append(framed(native.refused(error, None, codec), self._frames.framing))
-        self.finish()
+        self._rejected_at = time.monotonic()
+        self.send(native.refused(error, None, codec))
+
+    def _say_no_more(self) -> None:
+        assert self.session is not None
+        self.session.close()
+        self._is_done = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
 
     def finish(self) -> None:
         self._flush()
@@ -218,7 +236,8 @@ class Connection(asyncio.BufferedProtocol):
         reads_nothing = self._paused_since is not None and now - self._paused_since > limits.output_stalled_s
         trickles = self._frames.is_partial and now - self._since > limits.frame_s
         says_nothing = not self._asked and now - self._since > limits.handshake_s
-        if reads_nothing or trickles or says_nothing:
+        was_told_off = self._rejected_at is not None and now - self._rejected_at > LINGER_S
+        if reads_nothing or trickles or says_nothing or was_told_off:
             self.transport.abort()
 
 
