@@ -1,4 +1,4 @@
-"""What may be sent again when the owner of a shared directory died over it, and what the second answer then means.
+"""What may be sent again when its answer was lost, and what the second answer then means.
 
 A call is a plan: the commands that carry it out, one after another, each with its answer. Pushes get a name and a
 number, so that a second sending finds the first. Settling has one by nature, the token: if the second sending is
@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stoker.brokers.remote.broker import may_repeat
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import NotFound
 from stoker.model.events import Event, EventKind
 from stoker.model.states import State
+from stoker.wire.table import BY_COMMAND
 
 R = TypeVar("R")
 
@@ -34,7 +34,7 @@ Plan = Generator[c.Command[Any], Answer, R]
 
 
 def plan_of(command: c.Command[R], senders: "Senders") -> Plan[R]:
-    """How a command is carried out by somebody who may die over it."""
+    """How a command is carried out by somebody who may be lost over it."""
     kind: Any = type(command)
     if kind in PUSHES and is_nameless(command):
         return (yield from pushed_once(command, senders))  # type: ignore[no-any-return]
@@ -58,7 +58,10 @@ def may_resend(command: c.Command[Any]) -> bool:
         return not is_nameless(command)
     if kind is c.Fail or kind is c.Release:
         return command.tokens is not None  # type: ignore[attr-defined]  # else it might mean another's delivery
-    return may_repeat(command)
+    row = BY_COMMAND.get(kind)
+    if row is None or row.again == "keyed":
+        return kind is c.Stage and command.part is not None  # type: ignore[attr-defined]
+    return row.again == "always"
 
 
 # --- pushes ----------------------------------------------------------------------------------------
