@@ -21,6 +21,7 @@ from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
 from stoker.testing import FakeClock, World
 from tests.crash.restarted import Restarted, fresh_directory
+from tests.processes.world import Backing as Spreading
 
 R = TypeVar("R")
 
@@ -53,6 +54,10 @@ def sqlite(settings: Settings, limits: Limits, shards: int) -> Backing:
 def sqlite_restarted(settings: Settings, limits: Limits, shards: int) -> Backing:
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[2].partition("[")[0]
     return Restarted(kept_small(settings, limits, shards), gap=0 if test in COUNTING_IDS else GAP)
+
+
+def sqlite_2_processes(settings: Settings, limits: Limits, shards: int) -> Backing:
+    return Spreading(kept_small(settings, limits, shards))
 
 
 COUNTING_IDS = {
@@ -102,6 +107,7 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "memory-unbatched": memory_unbatched,
     "sqlite": sqlite,
     "sqlite-restarted": sqlite_restarted,
+    "sqlite-2-processes": sqlite_2_processes,
 }
 
 
