@@ -11,11 +11,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-
 from stoker.brokers.local import LocalBroker, LocalSettings, open_part, open_sqlite
 from stoker.journal.dealing import Root, open_root
 from stoker.model import commands as c
-from stoker.runtime.peers import Message, from_bytes, to_bytes
+from stoker.model.errors import InvalidRequest
+from stoker.runtime.peers import Ask, Unreadable, from_bytes, to_bytes
 from stoker.runtime.spread import Spread
 from stoker.testing import FakeClock
 from tests.crash.restarted import fresh_directory
@@ -96,8 +96,8 @@ class Wire:
     def __init__(self, world: "Processes", sender: int, life: int) -> None:
         self._world, self._sender, self._life = world, sender, life
 
-    def send(self, process: int, message: Message) -> bool:
-        return self._world.carry(self._sender, self._life, process, message)
+    def send(self, process: int, data: bytes) -> bool:
+        return self._world.carry(self._sender, self._life, process, data)
 
 
 class Processes:
@@ -178,7 +178,7 @@ class Processes:
 
     # --- messages --------------------------------------------------------------------------------
 
-    def carry(self, sender: int, life: int, to: int, message: Message) -> bool:
+    def carry(self, sender: int, life: int, to: int, data: bytes) -> bool:
         if life != self.lives[sender]:
             return False  # the dead do not speak
         self.messages += 1
@@ -189,13 +189,13 @@ class Processes:
         receiver = self.nodes[to]
         if receiver.spread is None:
             return False
-        asyncio.get_running_loop().call_soon(self._arrive, sender, life, to, self.lives[to], to_bytes(message))
+        asyncio.get_running_loop().call_soon(self._arrive, sender, life, to, self.lives[to], data)
         return True
 
     def _arrive(self, sender: int, life: int, to: int, receiver_life: int, data: bytes) -> None:
         receiver = self.nodes[to].spread
         if receiver is not None and (life, receiver_life) == (self.lives[sender], self.lives[to]):
-            receiver.receive(sender, from_bytes(data))
+            receiver.receive(sender, data)
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -230,9 +230,13 @@ class Processes:
     async def settle(self) -> None:
         """Until nobody does anything in the background."""
         loop: Any = asyncio.get_running_loop()
-        while busy := [t for n in self.nodes if n.spread is not None for t in (*n.spread._background, *n.spread._serving.values())]:
+        while busy := [
+            t for n in self.nodes if n.spread is not None for t in (*n.spread._background, *n.spread._serving.values())
+        ]:
             await asyncio.wait(busy, timeout=POLL_S)
-            if not loop._ready and all(task in n.spread._serving.values() for n in self.nodes if n.spread for task in busy):
+            if not loop._ready and all(
+                task in n.spread._serving.values() for n in self.nodes if n.spread for task in busy
+            ):
                 break  # somebody waits for a job
         while loop._ready:
             await asyncio.sleep(0)
@@ -242,16 +246,24 @@ class Processes:
         assert spread is not None
         return spread
 
-    def next_spread(self) -> Spread:
-        """Commands arrive everywhere in turn; where there is one shard, at the process that does not have it."""
+    def spread_for(self, tenant: str, command: c.Command[Any]) -> Spread:
+        """Commands arrive everywhere in turn; where there is one shard, at the process that does not have it.
+
+        Those with other types in their depths than they should have cannot come over any wire: they come to where
+        they belong, to hear what is wrong with them.
+        """
         self._turn += 1
+        try:
+            from_bytes(to_bytes(Ask(0, "", command)))
+        except (Unreadable, InvalidRequest):
+            return self.at(self.at(0).concerns_one(tenant, command) or 0)
         return self.at(self._turn % len(self.nodes) if self.shards > 1 else -1)
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
-        return self.call(self.next_spread().execute_async(tenant, command))
+        return self.call(self.spread_for(tenant, command).execute_async(tenant, command))
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
-        return await self.clock.run(self.next_spread().execute_async(tenant, command))
+        return await self.clock.run(self.spread_for(tenant, command).execute_async(tenant, command))
 
     def close(self) -> None:
         """What a client closes: the world has its own end."""
@@ -305,6 +317,3 @@ def end(world: Processes) -> None:
         world.root.close()
     world._loop.close()
     shutil.rmtree(world.path)
-
-
-

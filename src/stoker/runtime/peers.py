@@ -43,11 +43,19 @@ Message = Ask | Answer | Drop
 
 
 class Peers(Protocol):
-    """The way to the other processes: in order, and to each process at most once."""
+    """The way to the other processes: in order, and everything at most once."""
 
-    def send(self, process: int, message: Message) -> bool:
+    def send(self, process: int, data: bytes) -> bool:
         """Hand a message over, without waiting; false if there is no way to that process: then nothing was sent."""
         ...
+
+
+class Unreadable(Exception):
+    """A message whose content is not what its name says."""
+
+    def __init__(self, number: int, is_ask: bool, why: str) -> None:
+        super().__init__(why)
+        self.number, self.is_ask = number, is_ask
 
 
 # --- as bytes ----------------------------------------------------------------------------------------
@@ -79,6 +87,7 @@ _replies = {name: msgspec.msgpack.Decoder(_reply_of(kind)) for name, kind in _CO
 
 
 def to_bytes(message: Message) -> bytes:
+    """Raises `InvalidRequest` for a command that is not made of what its types promise."""
     if isinstance(message, Ask):
         name, body = type(message.command).__name__, message.command
         head: tuple[Any, ...] = (ASKED, message.number, name, message.tenant, message.whole, body)
@@ -88,15 +97,21 @@ def to_bytes(message: Message) -> bytes:
         head = (REFUSED, message.number, message.reply.code, "", False, message.reply.message)
     else:
         head = (ANSWERED, message.number, message.kind, "", False, message.reply)
-    return _encoder.encode(head)
+    try:
+        return _encoder.encode(head)
+    except (TypeError, ValueError, OverflowError, NotImplementedError, msgspec.MsgspecError) as error:
+        raise errors.InvalidRequest(f"malformed {head[2] or 'reply'}: {error}") from error
 
 
 def from_bytes(data: bytes) -> Message:
     verb, number, name, tenant, whole, body = _head.decode(data)
-    if verb == ASKED:
-        return Ask(number, tenant, _asks[name].decode(body), whole)
-    if verb == ANSWERED:
-        return Answer(number, name, _replies[name].decode(body))
+    try:
+        if verb == ASKED:
+            return Ask(number, tenant, _asks[name].decode(body), whole)
+        if verb == ANSWERED:
+            return Answer(number, name, _replies[name].decode(body))
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unreadable(number, verb == ASKED, f"malformed {name}: {error}") from error
     if verb == REFUSED:
         return Answer(number, "", errors.BY_CODE.get(name, errors.StokerError)(msgspec.msgpack.decode(body, type=str)))
     return Drop(number)

@@ -22,7 +22,7 @@ from stoker.model import replies as r
 from stoker.model.ids import process_of, shard_for, shard_of
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.runtime import parts, routing, shapes
-from stoker.runtime.peers import Answer, Ask, Drop, Message, Peers
+from stoker.runtime.peers import Answer, Ask, Drop, Message, Peers, Unreadable, from_bytes, to_bytes
 
 R = TypeVar("R")
 
@@ -175,16 +175,17 @@ class Spread:
             return await (self if whole else self.local).execute_async(tenant, command)
         self._number += 1
         number = self._number
+        data = to_bytes(Ask(number, tenant, command, whole))
         asked = Asked(process, tenant, command, asyncio.get_running_loop().create_future())
         self._asked[number] = asked
-        if not self._peers.send(process, Ask(number, tenant, command, whole)):
+        if not self._peers.send(process, data):
             del self._asked[number]
             raise Gone(process, sent=False)
         try:
             reply = await asked.future
         except asyncio.CancelledError:
             if not asked.future.done() or asked.future.cancelled():  # who is dropped still answers: see `receive`
-                self._peers.send(process, Drop(number))
+                self._peers.send(process, to_bytes(Drop(number)))
             else:
                 self._give_back(asked, asked.future.result() if asked.future.exception() is None else None)
             raise
@@ -197,8 +198,16 @@ class Spread:
         asking = [self.ask(process, tenant, command) for process, command in questions.items()]
         return await asyncio.gather(*asking, return_exceptions=True)
 
-    def receive(self, process: int, message: Message) -> None:
+    def receive(self, process: int, data: bytes) -> None:
         """A message of another process has arrived."""
+        try:
+            message: Message = from_bytes(data)
+        except Unreadable as error:
+            if error.is_ask:
+                refusal = Answer(error.number, "", errors.InvalidRequest(str(error)))
+                self._peers.send(process, to_bytes(refusal))
+                return
+            message = Answer(error.number, "", errors.Unknown(f"it happened, but the answer cannot be read: {error}"))
         if isinstance(message, Ask):
             key = (process, message.number)
             task = asyncio.get_running_loop().create_task(self._serve(process, message))
@@ -227,7 +236,7 @@ class Spread:
             reply = errors.Unavailable("nobody waited for it any more")
         except Exception as error:  # a bug: the one who asked must not wait for ever
             reply = errors.Unknown(f"it is not known whether this happened: {type(error).__name__}: {error}")
-        self._peers.send(process, Answer(message.number, type(message.command).__name__, reply))
+        self._peers.send(process, to_bytes(Answer(message.number, type(message.command).__name__, reply)))
 
     def _give_back(self, asked: Asked, reply: Any) -> None:
         """Nobody waits for what was delivered: it goes back as if never pulled, unless it can be asked for again."""
