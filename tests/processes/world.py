@@ -139,9 +139,9 @@ class Processes:
         if node in self.owners:
             path = str(self.part(node.number))
             if self.root is None:
-                node.broker = open_sqlite(path, {}, self.settings, self.clock)  # type: ignore[arg-type]
+                node.broker = open_sqlite(path, {}, self.settings, self.clock)
             else:
-                node.broker = open_part(path, self.settings, self.clock)  # type: ignore[arg-type]
+                node.broker = open_part(path, self.settings, self.clock)
         wire = Wire(self, node.number, self.lives[node.number])
         local: Any = node.broker
         node.spread = Spread(local, wire, node.number, len(self.nodes), self.shards, self.settings.limits)
@@ -230,16 +230,12 @@ class Processes:
     async def settle(self) -> None:
         """Until nobody does anything in the background."""
         loop: Any = asyncio.get_running_loop()
-        while busy := [
-            t for n in self.nodes if n.spread is not None for t in (*n.spread._background, *n.spread._serving.values())
-        ]:
-            await asyncio.wait(busy, timeout=POLL_S)
-            if not loop._ready and all(
-                task in n.spread._serving.values() for n in self.nodes if n.spread for task in busy
-            ):
-                break  # somebody waits for a job
-        while loop._ready:
-            await asyncio.sleep(0)
+        while True:
+            spreads = [node.spread for node in self.nodes if node.spread is not None]
+            busy = {task for spread in spreads for task in spread._background}
+            if not busy and not loop._ready:
+                break
+            await asyncio.wait(busy | {asyncio.ensure_future(asyncio.sleep(0))}, return_when=asyncio.FIRST_COMPLETED)
 
     def at(self, number: int) -> Spread:
         spread = self.nodes[number].spread

@@ -46,7 +46,7 @@ class Take(c.Command[r.Delivery], frozen=True, gc=False):
     pull: c.Pull
     token: int
     again: bool = False
-    """This process has been asked before, for queues that come earlier: so the token was given out here, by the same."""
+    """This process was asked before, for queues that come earlier: so the token was given out here, by the same."""
 
 
 class Await(c.Command[r.Delivery], frozen=True, gc=False):
