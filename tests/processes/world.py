@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from stoker.brokers.local import LocalBroker, LocalSettings, open_part, open_sqlite
 from stoker.journal.dealing import Root, open_root
 from stoker.model import commands as c
-from stoker.model.errors import InvalidRequest
+from stoker.model.errors import InvalidRequest, Unavailable
 from stoker.runtime.peers import Ask, Unreadable, from_bytes, to_bytes
 from stoker.runtime.spread import Spread
 from stoker.testing import FakeClock
@@ -166,15 +166,21 @@ class Processes:
         for other in self.nodes:
             if other is not node and other.spread is not None:
                 other.spread.peer_down(number)
+            node.spread.peer_down(other.number)  # nobody hears its answers: those who asked it lose their connection
         node.broker.close()
         node.spread, node.broker = None, None
         part = self.part(number)
         shutil.rmtree(part)
         image.rename(part)
 
-    def restart(self, number: int) -> None:
-        self.start(self.nodes[number])
-        self.connect(self.nodes[number])
+    def restart_dead(self) -> None:
+        async def restart() -> None:
+            for node in self.nodes:
+                if node.spread is None:
+                    self.start(node)
+                    self.connect(node)
+
+        self.call(restart())
 
     # --- messages --------------------------------------------------------------------------------
 
@@ -253,7 +259,12 @@ class Processes:
             from_bytes(to_bytes(Ask(0, "", command)))
         except (Unreadable, InvalidRequest):
             return self.at(self.at(0).concerns_one(tenant, command) or 0)
-        return self.at(self._turn % len(self.nodes) if self.shards > 1 else -1)
+        if self.shards == 1:
+            return self.at(-1)
+        spread = self.nodes[self._turn % len(self.nodes)].spread
+        if spread is None:
+            raise Unavailable("nobody listens there")
+        return spread
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         return self.call(self.spread_for(tenant, command).execute_async(tenant, command))

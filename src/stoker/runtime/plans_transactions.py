@@ -85,18 +85,35 @@ async def publish(spread: "Spread", tenant: str, command: c.Publish) -> r.Transa
         checks.key(name, "stage", spread.checker.limits)
         if not any(name in one.stages for one in found):
             raise transactions.unknown_stage(name, command.transaction)
-    staged = {one.shard: list(one.stages) for one in found if one.stages}
-    done = await decide(spread, tenant, command.transaction, list(command.stages), staged, command.durability)
-    return msgspec.structs.replace(await outcome(spread, tenant, command.transaction), level=done.level)
+    return await end(spread, tenant, command.transaction, list(command.stages), found, command.durability)
 
 
 @decided_here
 async def abort(spread: "Spread", tenant: str, command: c.Abort) -> r.Transaction:
     found = await found_in_all(spread, tenant, parts.FindTransaction(command.transaction))
     if ended(spread, tenant, command.transaction, found) is None:
-        staged = {one.shard: list(one.stages) for one in found if one.stages}
-        await decide(spread, tenant, command.transaction, None, staged, None)
+        return await end(spread, tenant, command.transaction, None, found, None)
     return await outcome(spread, tenant, command.transaction)
+
+
+async def end(
+    spread: "Spread",
+    tenant: str,
+    transaction: str,
+    stages: list[str] | None,
+    found: Sequence[parts.Staged],
+    durability: r.Level | None,
+) -> r.Transaction:
+    """Decide, and see to it that all hear of it; if this is broken off, they hear of it later."""
+    staged = {one.shard: list(one.stages) for one in found if one.stages}
+    try:
+        done = await decide(spread, tenant, transaction, stages, staged, durability)
+        return msgspec.structs.replace(await outcome(spread, tenant, transaction), level=done.level)
+    except BaseException:
+        for process in spread.processes:
+            if process != spread.me:
+                spread.run(deliver(spread, process))
+        raise
 
 
 async def decide(

@@ -57,7 +57,7 @@ class Asked:
 
     __slots__ = ("command", "future", "process", "tenant")
 
-    def __init__(self, process: int, tenant: str, command: Any, future: "asyncio.Future[Any]") -> None:
+    def __init__(self, process: int, tenant: str, command: Any, future: Any) -> None:
         self.process, self.tenant, self.command, self.future = process, tenant, command, future
 
 
@@ -161,12 +161,10 @@ class Spread:
             return await (self if whole else self.local).execute_async(tenant, command)
         self._number += 1
         number = self._number
-        data = to_bytes(Ask(number, tenant, command, whole))
+        if not self._peers.send(process, to_bytes(Ask(number, tenant, command, whole))):
+            raise Gone(process, sent=False)
         asked = Asked(process, tenant, command, asyncio.get_running_loop().create_future())
         self._asked[number] = asked
-        if not self._peers.send(process, data):
-            del self._asked[number]
-            raise Gone(process, sent=False)
         try:
             reply = await asked.future
         except asyncio.CancelledError:
@@ -222,7 +220,9 @@ class Spread:
             reply = errors.Unavailable("nobody waited for it any more")
         except Exception as error:  # a bug: the one who asked must not wait for ever
             reply = errors.Unknown(f"it is not known whether this happened: {type(error).__name__}: {error}")
-        self._peers.send(process, to_bytes(Answer(message.number, type(message.command).__name__, reply)))
+        answer = to_bytes(Answer(message.number, type(message.command).__name__, reply))
+        if not self._peers.send(process, answer):
+            self._give_back(Asked(self.me, message.tenant, message.command, None), reply)
 
     def _give_back(self, asked: Asked, reply: Any) -> None:
         """Nobody waits for what was delivered: it goes back as if never pulled, unless it can be asked for again."""
