@@ -18,6 +18,7 @@ from stoker.model.errors import NotFound, StokerError, Unavailable, Unknown
 from stoker.model.ids import shard_for
 from stoker.model.options import Options
 from stoker.model.states import State
+from tests.crash.roles import work_upkeep
 from tests.processes.world import Processes, end
 
 SHARDS = 4
@@ -119,8 +120,8 @@ def world() -> Iterator[Processes]:
     end(world)
 
 
-def messages_of_the_work() -> int:
-    world = Processes(SETTINGS)
+def messages_of_the_work(processes: int) -> int:
+    world = Processes(SETTINGS, processes)
     work(Client(world))
     count = world.messages
     end(world)
@@ -134,11 +135,11 @@ def test_the_work_goes_through_when_nobody_dies(world: Processes):
     assert world.messages > 50
 
 
-@pytest.mark.parametrize("dead", [0, 1])
-def test_a_death_between_any_two_messages_loses_nothing(dead: int):
+@pytest.mark.parametrize(("processes", "dead", "step"), [(2, 0, 1), (2, 1, 1), (4, 2, 5)])
+def test_a_death_between_any_two_messages_loses_nothing(processes: int, dead: int, step: int):
     told: Counter[str] = Counter()
-    for point in range(5, messages_of_the_work()):
-        world = Processes(SETTINGS)
+    for point in range(5, messages_of_the_work(processes), step):
+        world = Processes(SETTINGS, processes)
         world.die_at = (point, dead)
         client = Client(world)
         try:
@@ -149,3 +150,43 @@ def test_a_death_between_any_two_messages_loses_nothing(dead: int):
         end(world)
     assert told["unavailable"] + told["closed"] > 5
     assert told["unknown"] > 5
+
+
+@pytest.mark.parametrize("in_a_process", [True, False])
+def test_each_process_saves_and_rewrites_what_is_its_own(in_a_process: bool):
+    """Checkpoints, dropped and rewritten files: as with one process, and after a death everything is there."""
+    journal = JournalSettings(
+        disk_reserve_bytes=4096,
+        wal_bytes_max=50_000,
+        checkpoint_records=50,
+        events_bytes_max=50_000,
+        checkpoint_process=in_a_process,
+    )
+    world = Processes(LocalSettings(shards=SHARDS, journal=journal))
+    client = Client(world)
+    kept = [client.do(c.PushBatch(queue, [f"{queue}/{n}".encode() * 50 for n in range(5)])).ids for queue in QUEUES]
+    for _ in range(40):
+        for queue in QUEUES:
+            client.do(c.PushBatch(queue, [b"x" * 1_000] * 5, Options(priority=1)))
+            delivery = client.do(c.Pull([queue], 5))
+            client.do(c.Ack(delivery.ids, delivery.token))
+        for node in world.nodes:
+            assert node.broker is not None
+            work_upkeep(node.broker)
+    for node in world.nodes:
+        assert node.broker is not None
+        assert node.broker.store is not None
+        assert node.broker.store.upkeep is not None
+        with node.broker.store.upkeep.work_lock:
+            node.broker.store.upkeep.retention.wait()
+        manifest = node.broker.store.directory.manifest
+        assert manifest.checkpoint is not None
+        assert [at > 0 for at in manifest.position] == [shard in manifest.own for shard in range(SHARDS)]
+        assert all((low > 1) == (shard in manifest.own) for shard, low in enumerate(manifest.lowest))
+    world.die(0)
+    world.die(1)
+    client.mend()
+    jobs = {job.id: job.payload for job in client.jobs() if job.state is State.WAITING}
+    assert sorted(jobs) == sorted(job for ids in kept for job in ids)
+    assert sorted(jobs.values()) == sorted(f"{queue}/{n}".encode() * 50 for queue in QUEUES for n in range(5))
+    end(world)

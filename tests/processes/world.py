@@ -103,11 +103,13 @@ class Wire:
 class Processes:
     """All nodes, their directory and their clock."""
 
-    def __init__(self, settings: LocalSettings, processes: int = 2) -> None:
+    def __init__(
+        self, settings: LocalSettings, processes: int = 2, path: Path | None = None, clock: SharedClock | None = None
+    ) -> None:
         assert settings.shards is not None
         self.settings, self.shards = settings, settings.shards
-        self.clock = SharedClock()
-        self.path = fresh_directory()
+        self.clock = clock or SharedClock()
+        self.path = path or fresh_directory()
         self.root: Root | None = None
         if self.shards > 1:
             self.root = open_root(self.path, processes, self.shards)
@@ -312,15 +314,16 @@ class Backing:
         end(self.broker)
 
 
-def end(world: Processes) -> None:
+def end(world: Processes, keep: bool = False) -> None:
     async def stop() -> None:
         for node in world.nodes:
             if node.spread is not None:
                 await node.spread.close()
 
-    world._loop.run_until_complete(stop())
+    world.call(stop())
     world.close()
     if world.root is not None:
         world.root.close()
     world._loop.close()
-    shutil.rmtree(world.path)
+    if not keep:
+        shutil.rmtree(world.path)

@@ -113,6 +113,8 @@ def wait(shards: Shards, tenant: str, command: Await, now: int) -> "Parked | r.D
         own = msgspec.structs.replace(pull, queues=(name,))
         delivery = pulling.dispatch(shards.home(tenant, name), tenant, own, now)
         if delivery is not None:
+            if pull.claim is not None:
+                routing.answer_claim_waiters(shards, tenant, pull.claim)
             return delivery
     return routing.park(shards, Parked(tenant, pull, now + pull.wait_ms), command.queues, now)
 
