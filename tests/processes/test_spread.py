@@ -45,22 +45,26 @@ def decided_by(process: int) -> str:
 # --- waiting -----------------------------------------------------------------------------------------
 
 
-def test_the_loser_of_a_waiting_pull_is_released_uncounted(world: Processes):
-    """Both processes have something in the same moment: one delivery is kept, the other job was never pulled."""
+@pytest.mark.parametrize("winners", [(0, 1), (1, 2)])
+def test_the_loser_of_a_waiting_pull_is_released_uncounted(winners: tuple[int, int]):
+    """Two processes have something in the same moment: one delivery is kept, the other job was never pulled."""
+    world = Processes(SETTINGS, 4)
+    names = [QUEUES[process] for process in winners]
 
     async def main() -> r.Delivery:
-        pulling = asyncio.ensure_future(world.at(0).execute_async("default", c.Pull([HERE, THERE], 5, 1_000)))
+        pulling = asyncio.ensure_future(world.at(0).execute_async("default", c.Pull(names, 5, 1_000)))
         await until_waiting(world, 2)
-        await asyncio.gather(*(world.at(p).execute_async("default", c.Push(QUEUES[p], b"")) for p in (0, 1)))
+        await asyncio.gather(*(world.at(p).execute_async("default", c.Push(QUEUES[p], b"")) for p in winners))
         return await pulling
 
     delivery = world.call(main())
     assert len(delivery) == 1
-    views = [at(world, 0, c.Browse(queue)).jobs[0] for queue in (HERE, THERE)]
+    views = [at(world, 0, c.Browse(queue)).jobs[0] for queue in names]
     assert sorted(view.state for view in views) == [State.ACTIVE, State.WAITING]
     (loser,) = [view for view in views if view.state is State.WAITING]
     assert loser.attempts == 0
     assert [job.attempt for job in at(world, 0, c.Pull([loser.queue]))] == [1]
+    end(world)
 
 
 async def until_waiting(world: Processes, lines: int) -> None:
@@ -87,6 +91,7 @@ def test_whoever_is_cancelled_waits_nowhere_any_more(world: Processes):
         await asyncio.gather(pulling, single, return_exceptions=True)
 
     world.call(main())
+    assert all(parked.done for queue in all_queues(world) for parked in queue.waiters)
     for queue in (HERE, THERE):
         at(world, 0, c.Push(queue, b""))
         assert at(world, 0, c.Browse(queue)).jobs[0].state is State.WAITING
