@@ -97,6 +97,25 @@ def test_whoever_is_cancelled_waits_nowhere_any_more(world: Processes):
         assert at(world, 0, c.Browse(queue)).jobs[0].state is State.WAITING
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_many_who_pull_at_once_get_each_job_once(world: Processes, count: int):
+    """However their tokens get in each other's way, nobody goes away empty-handed while there are jobs."""
+    for queue in QUEUES:
+        at(world, 0, c.PushBatch(queue, [b""] * 20))
+
+    async def main() -> list[r.Delivery]:
+        pulls = [c.Pull(QUEUES[n % 2 :], count) for n in range(40)]
+        asking = [world.at(n % 2).execute_async("default", pull) for n, pull in enumerate(pulls)]
+        return await asyncio.gather(*asking)
+
+    deliveries = world.call(main())
+    pulled = [job.id for delivery in deliveries for job in delivery]
+    assert all(deliveries)
+    assert len(set(pulled)) == len(pulled)
+    for delivery in deliveries:
+        assert at(world, 0, c.Ack(delivery.ids, delivery.token)).count == len(delivery)
+
+
 def test_those_who_want_one_claim_get_the_same_jobs(world: Processes):
     ids = {at(world, 0, c.Push(queue, b"")).id for queue in QUEUES}
 
@@ -123,6 +142,21 @@ def test_those_who_wait_for_one_claim_get_the_same_jobs(world: Processes):
     assert list(one.payloads) == list(other.payloads) == [b"only"]
     assert one.token == other.token
     assert at(world, 0, c.AckClaim("c")).count == 1
+
+
+def test_payloads_that_lie_on_disk_are_delivered(world: Processes):
+    """After a restart those of batches are not in memory."""
+    for queue in QUEUES:
+        at(world, 0, c.PushBatch(queue, [f"{queue}/{n}".encode() for n in range(4)]))
+    world.die(0)
+    world.die(1)
+    world.restart_dead()
+    expected = {f"{queue}/{n}".encode() for queue in QUEUES for n in range(2)}
+    pulled = [at(world, 0, c.Pull([*QUEUES[n:], *QUEUES[:n]], 2, claim=f"c{n}")) for n in range(4)]
+    again = [at(world, 1, c.Pull(QUEUES, 2, claim=f"c{n}")) for n in range(4)]
+    assert {payload for delivery in pulled for payload in delivery.payloads} == expected
+    assert [sorted(one.payloads) for one in again] == [sorted(one.payloads) for one in pulled]
+    assert len(at(world, 0, c.Pull(QUEUES, 100)).payloads) == 8
 
 
 # --- somebody is not there ---------------------------------------------------------------------------

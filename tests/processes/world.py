@@ -61,7 +61,7 @@ class SharedClock:
         try:
             while not task.done():
                 await asyncio.sleep(0)
-                if len(loop._ready) >= self._runners:
+                if task.done() or len(loop._ready) >= self._runners:
                     continue  # somebody else has something to do
                 if self._sleepers:
                     self._wake_first()

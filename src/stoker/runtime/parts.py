@@ -40,7 +40,14 @@ class Look(c.Command[Looked], frozen=True, gc=False):
     claim: str | None = None
 
 
-class Take(c.Command[r.Delivery], frozen=True, gc=False):
+class Taken(msgspec.Struct, frozen=True):
+    """What was given out; `late` if the token was no good any more."""
+
+    delivery: r.Delivery
+    late: bool = False
+
+
+class Take(c.Command[Taken], frozen=True, gc=False):
     """Give out jobs under a token that others use too, unless one as high was given out here meanwhile."""
 
     pull: c.Pull
@@ -75,13 +82,13 @@ def look(shards: Shards, tenant: str, command: Look, now: int) -> Looked:
     return Looked(token, ready, min((at for at in chances if at is not None), default=None), claimed)
 
 
-def take(shards: Shards, tenant: str, command: Take, now: int) -> r.Delivery:
+def take(shards: Shards, tenant: str, command: Take, now: int) -> Taken:
     for shard in shards:
         shard.advance(now)
     pull, runs = command.pull, list[r.Run]()
     homes = dict.fromkeys(shards.home(tenant, name) for name in pull.queues)
     if any(shard.token >= command.token + command.again for shard in homes):
-        return r.Delivery()
+        return Taken(pulling.EMPTY, late=True)
     left = pull.count
     for name in pull.queues:
         shard = shards.home(tenant, name)
@@ -97,7 +104,7 @@ def take(shards: Shards, tenant: str, command: Take, now: int) -> r.Delivery:
         shard.token = max(shard.token, command.token)  # none of them ever gives it out again
     if runs and pull.claim is not None:
         routing.answer_claim_waiters(shards, tenant, pull.claim)
-    return r.Delivery(command.token, runs) if runs else r.Delivery()
+    return Taken(r.Delivery(command.token, runs) if runs else pulling.EMPTY)
 
 
 def wait(shards: Shards, tenant: str, command: Await, now: int) -> "Parked | r.Delivery":
@@ -261,7 +268,7 @@ EXECUTE: dict[type[Any], Callable[[Shards, str, Any, int], Any]] = {
 
 REPLIES: dict[type[Any], Any] = {
     Look: Looked,
-    Take: r.Delivery,
+    Take: Taken,
     Await: r.Delivery,
     FindTransaction: list[Staged],
     Decide: r.Done,

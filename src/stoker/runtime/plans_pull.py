@@ -5,7 +5,7 @@ process, and the first one that has something wins. All who want the same claim 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 HEADROOM = 1024
 """So many tokens may be given out elsewhere while a pull goes from process to process."""
+
+TRIES = 3
+"""So often a pull looks for a token that is good everywhere."""
 
 
 async def pull(spread: "Spread", tenant: str, command: c.Pull) -> r.Delivery:
@@ -69,33 +72,60 @@ async def take(spread: "Spread", tenant: str, command: c.Pull) -> tuple[r.Delive
     """
     homes = by_home(spread, tenant, command)
     looks = {process: parts.Look(names, command.claim) for process, names in homes.items()}
-    looked: list[Any] = await spread.ask_all(tenant, looks)
-    there: list[parts.Looked] = [one for one in looked if isinstance(one, parts.Looked)]
-    if not there or command.claim is not None:  # a claim may be held by the one that is not there
-        check_all(looked, changes=False)
-    claimed = [one.claimed for one in there if one.claimed is not None]
-    if claimed:
-        return joined(claimed), None
-    token = max(one.token for one in there) + HEADROOM
-    ready = {name for one in there for name in one.ready}
+    turns: list[tuple[int, list[str]]] = []
+    for _ in range(TRIES):
+        looked: list[Any] = await spread.ask_all(tenant, looks)
+        there: list[parts.Looked] = [one for one in looked if isinstance(one, parts.Looked)]
+        if not there or command.claim is not None:  # a claim may be held by the one that is not there
+            check_all(looked, changes=False)
+        claimed = [one.claimed for one in there if one.claimed is not None]
+        if claimed:
+            return joined(claimed), None
+        ready = {name for one in there for name in one.ready}
+        turns = in_turn(spread, tenant, [name for name in command.queues if name in ready])
+        token = spread.new_token(max(one.token for one in there) + HEADROOM)
+        delivery, late = await take_under(token, spread, tenant, command, turns)
+        if delivery is not None:
+            return delivery, None
+        if not late:
+            return None, min((one.next_at for one in there if one.next_at is not None), default=None)
+    return await take_from_one(spread, tenant, command, turns), None
+
+
+async def take_under(
+    token: int, spread: "Spread", tenant: str, command: c.Pull, turns: Sequence[tuple[int, list[str]]]
+) -> tuple[r.Delivery | None, bool]:
+    """Go from process to process until there is enough; and whether one has given out a higher token meanwhile."""
     runs: list[r.Run] = []
-    left = command.count
+    left, late = command.count, False
     asked: set[int] = set()
-    for process, names in in_turn(spread, tenant, [name for name in command.queues if name in ready]):
+    for process, names in turns:
         own = msgspec.structs.replace(command, queues=names, count=left, wait_ms=0)
         with suppress(Gone, errors.Unavailable, errors.Unknown):
-            delivery: r.Delivery = await spread.ask(process, tenant, parts.Take(own, token, process in asked))
-            runs += delivery.runs
-            left -= len(delivery)
+            taken: parts.Taken = await spread.ask(process, tenant, parts.Take(own, token, process in asked))
+            runs += taken.delivery.runs
+            left -= len(taken.delivery)
+            late |= taken.late
         asked.add(process)
         if not left:
             break
-    if runs:
-        return r.Delivery(token, runs), None
-    return None, min((one.next_at for one in there if one.next_at is not None), default=None)
+    return r.Delivery(token, runs) if runs else None, late
 
 
-def in_turn(spread: "Spread", tenant: str, names: Sequence[str]) -> Iterable[tuple[int, list[str]]]:
+async def take_from_one(
+    spread: "Spread", tenant: str, command: c.Pull, turns: Sequence[tuple[int, list[str]]]
+) -> r.Delivery | None:
+    """Where many pull at once, one token for all may always come late: what one process has will do."""
+    for process, names in turns:
+        with suppress(Gone, errors.Unavailable, errors.Unknown):
+            own = msgspec.structs.replace(command, queues=names, wait_ms=0)
+            delivery: r.Delivery = await spread.ask(process, tenant, own)
+            if delivery.runs:
+                return delivery
+    return None
+
+
+def in_turn(spread: "Spread", tenant: str, names: Sequence[str]) -> list[tuple[int, list[str]]]:
     """Neighbouring queues of one process together."""
     turns: list[tuple[int, list[str]]] = []
     for name in names:

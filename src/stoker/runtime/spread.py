@@ -83,6 +83,8 @@ class Spread:
         """Those that have shards."""
         self._peers = peers
         self._number = 0
+        self._token = min(me, len(self.processes))
+        """The last that was chosen here."""
         self._typed = typed
         self._tenants: set[str] = set()
         """Names that have been checked."""
@@ -152,6 +154,12 @@ class Spread:
 
     def at(self, shard: Any) -> int:
         return process_of(shard, len(self.processes)) if type(shard) is int and 0 <= shard < self.shards else 0
+
+    def new_token(self, least: int) -> int:
+        """A token for a delivery of several processes, which nobody else chooses: each has numbers of its own."""
+        step = len(self.processes) + 1
+        self._token = max(self._token + step, least + (min(self.me, step - 1) - least) % step)
+        return self._token
 
     # --- asking ----------------------------------------------------------------------------------
 
