@@ -233,6 +233,37 @@ def test_what_was_decided_does_not_expire_while_its_participant_is_away(world: P
     assert at(world, 0, c.GetStats()).counts.waiting == SHARDS
 
 
+def test_nobody_hears_of_a_decision_that_a_power_cut_could_take_back(world: Processes, monkeypatch: pytest.MonkeyPatch):
+    """Staged, decided, taken: each is on disk before the next one happens. (Nothing is flushed here by time.)"""
+    seen: list[str] = []
+    carry = world.carry
+
+    def watched(sender: int, life: int, to: int, data: bytes) -> bool:
+        message = from_bytes(data)
+        if isinstance(message, Ask) and isinstance(message.command, parts.TakeLetters) and message.command.letters:
+            assert all(is_on_disk(world, process) for process in (0, 1))
+            seen.append("sent")
+        if isinstance(message, Answer) and message.kind == "TakeLetters":
+            assert is_on_disk(world, sender)
+            seen.append("taken")
+        return carry(sender, life, to, data)
+
+    monkeypatch.setattr(world, "carry", watched)
+    transaction = decided_by(0)
+    for queue in QUEUES:
+        at(world, 0, c.Stage(transaction, "s", queue, [b"job"]))
+    assert not is_on_disk(world, 1)
+    at(world, 1, c.Publish(transaction, ["s"]))
+    assert seen == ["sent", "taken"]
+
+
+def is_on_disk(world: Processes, process: int) -> bool:
+    broker = world.nodes[process].broker
+    assert broker is not None
+    journal = broker.runtime.journal
+    return journal.reached(journal.ticket())
+
+
 def test_a_process_is_ready_when_all_others_have_greeted_it(world: Processes):
     assert world.at(0).is_ready.is_set()
     assert world.at(1).is_ready.is_set()

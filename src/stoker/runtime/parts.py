@@ -147,6 +147,8 @@ class FindTransaction(c.Command[list[Staged]], frozen=True, gc=False):
     stage: str = ""
     part: int | None = None
     publish: tuple[str, ...] = ()
+    durability: r.Level | None = None
+    """`fsync` answers when what is staged here is on disk: before somebody decides that it is published."""
 
 
 class Decide(c.Command[r.Done], frozen=True, gc=False):
@@ -201,9 +203,11 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class Letters(c.Command[list[Letter]], frozen=True, gc=False):
-    """What lies here for these shards, in order."""
+    """What lies here for these shards, in order. Answered when it is on disk: who has taken a message must never meet a
+    sender who forgot it, and gives its number to another."""
 
     to: list[int]
+    durability: r.Level | None = "fsync"
 
 
 class TakeLetters(c.Command[r.Done], frozen=True, gc=False):
@@ -249,8 +253,8 @@ def arrived(shards: Shards, tenant: str, command: Arrived, now: int) -> r.Done:
     return r.Done(len(command.letters))
 
 
-FLUSHED = (Decide, TakeLetters)
-"""Parts that may ask for a level of their own."""
+FLUSHED = frozenset((FindTransaction, Decide, Letters, TakeLetters))
+"""Parts that may ask for a level; `fsync` means all that happened up to them, even if they change nothing."""
 
 READING = frozenset((Look, FindTransaction, Letters))
 """Parts that change nothing."""

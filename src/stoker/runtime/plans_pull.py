@@ -99,16 +99,21 @@ async def take_under(
     runs: list[r.Run] = []
     left, late = command.count, False
     asked: set[int] = set()
-    for process, names in turns:
-        own = msgspec.structs.replace(command, queues=names, count=left, wait_ms=0)
-        with suppress(Gone, errors.Unavailable, errors.Unknown):
-            taken: parts.Taken = await spread.ask(process, tenant, parts.Take(own, token, process in asked))
-            runs += taken.delivery.runs
-            left -= len(taken.delivery)
-            late |= taken.late
-        asked.add(process)
-        if not left:
-            break
+    try:
+        for process, names in turns:
+            own = msgspec.structs.replace(command, queues=names, count=left, wait_ms=0)
+            with suppress(Gone, errors.Unavailable, errors.Unknown):
+                taken: parts.Taken = await spread.ask(process, tenant, parts.Take(own, token, process in asked))
+                runs += taken.delivery.runs
+                left -= len(taken.delivery)
+                late |= taken.late
+            asked.add(process)
+            if not left:
+                break
+    except BaseException:  # nobody waits for it any more
+        if runs and command.claim is None:
+            spread.run(spread.execute_async(tenant, c.Release(r.Delivery(token, runs).ids, token)))
+        raise
     return r.Delivery(token, runs) if runs else None, late
 
 

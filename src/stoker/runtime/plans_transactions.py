@@ -1,7 +1,8 @@
 """The plan of a transaction over shards of several processes, and of the messages that it leaves.
 
-One process takes all steps of a transaction. The decision is on its disk before anybody else hears of it, and a message
-is forgotten only when it is on the disk of the one who took it; so whoever dies, it happens everywhere exactly once.
+One process takes all steps of a transaction. What is staged is on disk before it is decided to be published, the
+decision before anybody else hears of it, and what a message brought about before it is forgotten; so whoever dies, and
+if the power fails, it happens everywhere exactly once.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -74,7 +75,7 @@ async def stage(spread: "Spread", tenant: str, command: c.Stage) -> r.Staged:
 @decided_here
 async def publish(spread: "Spread", tenant: str, command: c.Publish) -> r.Transaction:
     """Decided by one shard, in one record with the messages to the others, which follow as soon as they are there."""
-    question = parts.FindTransaction(command.transaction, publish=tuple(command.stages))
+    question = parts.FindTransaction(command.transaction, publish=tuple(command.stages), durability="fsync")
     found = await found_in_all(spread, tenant, question)
     over = ended(spread, tenant, command.transaction, found)
     if over is not None and over.outcome == "aborted":
@@ -124,11 +125,10 @@ async def decide(
     staged: Mapping[int, list[str]],
     durability: r.Level | None,
 ) -> r.Done:
-    """On disk before anybody else hears of it: who has taken a message must never meet a sender who forgot it."""
+    """On disk before anybody else hears of it."""
     if any(spread.at(shard) != spread.me for shard in staged):
         durability = "fsync"
-    async with spread.one_at_a_time("outbox"):
-        return await spread.local.execute_async(tenant, parts.Decide(transaction, stages, staged, durability))
+    return await spread.local.execute_async(tenant, parts.Decide(transaction, stages, staged, durability))
 
 
 async def outcome(spread: "Spread", tenant: str, transaction: str) -> r.Transaction:
@@ -151,8 +151,7 @@ async def deliver(spread: "Spread", process: int, greet: bool = False) -> None:
     """What lies here for the shards of a process is taken there, then forgotten here."""
     shards = [shard for shard in range(spread.shards) if spread.at(shard) == process]
     async with spread.one_at_a_time("letters", process):
-        async with spread.one_at_a_time("outbox"):  # nothing is sent that is not on disk here
-            letters = await spread.local.execute_async(NOBODY, parts.Letters(shards))
+        letters = await spread.local.execute_async(NOBODY, parts.Letters(shards))
         if letters or greet:
             await spread.ask(process, NOBODY, parts.TakeLetters(letters))
         if letters:

@@ -156,6 +156,8 @@ class Runtime:
             self._after_error(command, error)
             raise
         self.commit(asked)
+        if asked == "fsync" and type(command) in parts.FLUSHED:
+            self.ticket = self.journal.ticket()
         reply = self._told(reply)
         return filled(self.journal, reply) if self.memory.is_stored else reply
 

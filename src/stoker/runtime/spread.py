@@ -234,7 +234,7 @@ class Spread:
 
     def _give_back(self, asked: Asked, reply: Any) -> None:
         """Nobody waits for what was delivered: it goes back as if never pulled, unless it can be asked for again."""
-        pull = getattr(asked.command, "pull", asked.command)
+        pull, reply = getattr(asked.command, "pull", asked.command), getattr(reply, "delivery", reply)
         if isinstance(reply, r.Delivery) and reply.runs and pull.claim is None:
             self.run(self.ask(asked.process, asked.tenant, c.Release(list(reply.ids), reply.token)))
 
