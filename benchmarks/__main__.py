@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from benchmarks import durable, scale, speed
+from benchmarks import durable, scale, served, speed
 from benchmarks.measure import print_rows
 
 PARTS = {
@@ -20,6 +20,10 @@ PARTS = {
     "restarts": ("On disk: restarts", durable.restarts),
     "stalls": ("On disk: the worst while everything happens", durable.stalls),
     "backlog": ("On disk: more jobs than fit into memory", durable.backlog),
+    "tcp-pushes": ("Over TCP, level commit: pushes", served.pushes),
+    "tcp-singles": ("Over TCP, level commit: one job at a time", served.singles),
+    "tcp-cycles": ("Over TCP, level commit: pull and ack", served.cycles),
+    "tcp-crowds": ("Over TCP: many connections", served.crowds),
 }
 
 
@@ -27,7 +31,7 @@ def main(names: list[str]) -> None:
     unknown = set(names) - PARTS.keys()
     if unknown:
         sys.exit(f"unknown benchmarks: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    print(f"Python {platform.python_version()}, one process, payloads of 100 bytes; memory:// where no disk is named")
+    print(f"Python {platform.python_version()}, payloads of 100 bytes, one process; memory:// where no disk is named")
     for name in names or PARTS:
         title, run = PARTS[name]
         print_rows(title, run())

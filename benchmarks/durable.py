@@ -24,7 +24,8 @@ import msgspec
 import stoker
 from benchmarks.measure import PAYLOAD, Row, resident_bytes
 from stoker.aio import connect as connect_async
-from stoker.brokers.local import LocalBroker, LocalSettings
+from stoker.brokers.local import LocalSettings
+from stoker.brokers.shared import SharedBroker
 from stoker.journal.sqlite import JournalSettings
 
 MIB = 1024 * 1024
@@ -378,8 +379,10 @@ def stalls() -> list[Row]:
             after = time.perf_counter()
             queue.ack_batch(delivery.ids, delivery.token)
             times += (between - started, after - between, time.perf_counter() - after)
-        broker = queue.broker
-        assert isinstance(broker, LocalBroker)
+        shared = queue.broker
+        assert isinstance(shared, SharedBroker)
+        broker = shared.owned
+        assert broker is not None
         assert broker.store is not None
         assert broker.store.upkeep is not None
         made = broker.store.upkeep.retention.made

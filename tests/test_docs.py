@@ -63,3 +63,5 @@ def test_the_pages_say_what_the_code_says():
     assert "| `closed` | `Closed` | `Unavailable` | yes | this broker was closed |" in text["errors.md"]
     assert "| `tags_max` | `32` |" in text["limits.md"]
     assert "- `cancel_requested`" in text["events.md"]
+    assert "| `server.handshake_s` | a time in s | `10.0` | From the connection" in text["configuration.md"]
+    assert "| `--count INTEGER RANGE` | How many jobs at most." in text["cli.md"]

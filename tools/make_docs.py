@@ -1,18 +1,27 @@
-"""Make the reference pages of `docs/` from the code: states, options, commands, errors, limits, events.
+"""Make the reference pages of `docs/` from the code: the model, the configuration, the command line and the metrics.
 
-Run it after editing `src/stoker/model`: `python tools/make_docs.py`. A test fails when a page is not up to date.
-What the pages say stands in the docstrings there, and nowhere else.
+Run it after editing `src/stoker/model`, `server/config`, `server/http/metrics.py` or `cli`:
+`python tools/make_docs.py`. A test fails when a page is not up to date. What the pages say stands in the docstrings
+there, and nowhere else.
 """
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
+import click
 import msgspec
 
+from stoker.cli import exits
+from stoker.cli.main import stoker
 from stoker.model import commands, errors, events, limits, options, replies, states
+from stoker.server import config as settings
+from stoker.server.config import keys, values
+from stoker.server.config.tree import ServerConfig
+from stoker.server.http import metrics
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -253,6 +262,119 @@ def events_page() -> str:
     )
 
 
+def configuration_page() -> str:
+    blocks = ["## At the top", setting_table([place for place in keys.keys_of() if len(place) == 1])]
+    for name, kind in keys.settings_in(ServerConfig, ()).items():
+        section = values.struct_of(kind)
+        if section is not None:
+            places = [place for place in keys.keys_of() if place[0] == name]
+            blocks += [f"## {name}", joined(section.__doc__), setting_table(places)]
+    return page(
+        "Configuration",
+        "server/config/tree.py",
+        *(settings.__doc__ or "").strip().split("\n\n"),
+        *blocks,
+    )
+
+
+def setting_table(places: list[tuple[str, ...]]) -> str:
+    rows = []
+    for place in places:
+        owner = owner_of(place)
+        field = next(each for each in msgspec.structs.fields(owner) if each.name == place[-1])
+        written = classes_of(sys.modules[owner.__module__])[owner.__name__].fields
+        meaning = next(each.meaning for each in written if each.name == place[-1])
+        takes, default = kind_text(field.type, field.name), default_at(place, field)
+        rows.append([code(".".join(place)), takes, code(default), meaning])
+    return table("Setting, Takes, Default, Meaning", rows)
+
+
+def owner_of(place: tuple[str, ...]) -> Any:
+    """The struct that a setting stands in."""
+    kind = keys.type_at(place[:-1])
+    return values.struct_of(kind) or values.named_structs_of(kind)
+
+
+def default_at(place: tuple[str, ...], field: Any) -> str:
+    value: Any = ServerConfig()
+    for name in place:
+        value = getattr(value, name, msgspec.NODEFAULT) if isinstance(value, msgspec.Struct) else msgspec.NODEFAULT
+    if value is msgspec.NODEFAULT:  # of a section that is not there as long as nobody asks for it
+        value = field.default
+    if value is None or value is msgspec.NODEFAULT:
+        return ""
+    return f"{value:_}" if type(value) is int else keys.shown(value)
+
+
+def kind_text(kind: Any, name: str) -> str:
+    units = {"ms": "a time in ms", "s": "a time in s", "bytes": "a size in bytes", "": ""}
+    words = []
+    for member in values.members(kind):
+        if get_origin(member) is Literal:
+            words += [code(str(word)) for word in get_args(member)]
+        elif member in (int, float):
+            words.append(units[values.unit_of(name)] or ("a whole number" if member is int else "a number"))
+        elif get_origin(member) in (tuple, list):
+            words.append("a list of tables" if values.struct_of(get_args(member)[0]) else "a list of texts")
+        elif member is not type(None):
+            words.append({str: "text", bool: "`true` or `false`"}[member])
+    return " or ".join(words)
+
+
+def cli_page() -> str:
+    context = click.Context(stoker, info_name="stoker", **stoker.context_settings)
+    blocks = [joined_paragraphs(stoker.help), command_table(context)]
+    for name in stoker.list_commands(context):
+        blocks += command_blocks(stoker.get_command(context, name), context, name)
+    codes = [[code(str(number)), meaning] for number, meaning in exits.MEANINGS.items()]
+    return page(
+        "The command line",
+        "cli",
+        *blocks,
+        "## Exit codes",
+        "An error is one line on standard error, `error: message (code)`, with a code from [errors.md](errors.md), or"
+        " `usage`, or `bad_config`.",
+        table("Code, Meaning", codes),
+    )
+
+
+def command_blocks(command: Any, above: click.Context, name: str) -> list[str]:
+    context = click.Context(command, info_name=name, parent=above)
+    blocks = [f"{'##' if above.parent is None else '###'} {context.command_path}"]
+    blocks += [joined_paragraphs(command.help), code(" ".join(context.get_usage().removeprefix("Usage: ").split()))]
+    blocks.append(command_table(context))
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            blocks += command_blocks(command.get_command(context, inner), context, inner)
+    return blocks
+
+
+def command_table(context: click.Context) -> str:
+    rows = []
+    for option in context.command.get_params(context):
+        record = option.get_help_record(context) if isinstance(option, click.Option) else None
+        if record is not None and "--help" not in option.opts:
+            rows.append([code(record[0]), joined(record[1])])
+    return table("Option, Meaning", rows) if rows else ""
+
+
+def joined_paragraphs(text: str | None) -> str:
+    return "\n\n".join(joined(paragraph) for paragraph in (text or "").split("\n\n"))
+
+
+def metrics_page() -> str:
+    rows = [[code(one.name), one.kind, ", ".join(map(code, one.labels)), one.meaning] for one in metrics.METRICS]
+    return page(
+        "Metrics",
+        "server/http/metrics.py",
+        "`GET /metrics` answers with these in Prometheus' text format, or in OpenMetrics if that is asked for. They are"
+        " about all tenants, so they need a token with `read` of the tenant `default`, or of any.",
+        table("name, kind, labels, what it tells", rows),
+        "`GET /metrics/history` has the most important ones as JSON, a point every five seconds, for the last 1,000"
+        " points.",
+    )
+
+
 def pages() -> dict[Path, str]:
     reference = DOCS / "reference"
     return {
@@ -262,6 +384,9 @@ def pages() -> dict[Path, str]:
         reference / "errors.md": errors_page(),
         reference / "limits.md": limits_page(),
         reference / "events.md": events_page(),
+        reference / "configuration.md": configuration_page(),
+        reference / "cli.md": cli_page(),
+        reference / "metrics.md": metrics_page(),
     }
 
 

@@ -23,11 +23,11 @@ from stoker.model.options import (
     Settings,
 )
 from stoker.model.states import State
+from stoker.model.version import __version__
 
 if TYPE_CHECKING:
     from stoker.brokers.local import LocalSettings
-
-__version__ = "0.1.0"
+    from stoker.brokers.remote.settings import RemoteSettings
 
 __all__ = [
     "Backoff",
@@ -45,7 +45,9 @@ __all__ = [
 ]
 
 
-def connect(url: str | None = None, *, tenant: str = "default", settings: "LocalSettings | None" = None) -> Client:
+def connect(
+    url: str | None = None, *, tenant: str = "default", settings: "LocalSettings | RemoteSettings | None" = None
+) -> Client:
     """A synchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`.
 
     `stoker.aio.connect` gives the asynchronous one.

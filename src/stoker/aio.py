@@ -7,12 +7,13 @@ from stoker.client.aio import AsyncClient
 
 if TYPE_CHECKING:
     from stoker.brokers.local import LocalSettings
+    from stoker.brokers.remote.settings import RemoteSettings
 
 __all__ = ["AsyncClient", "connect"]
 
 
 async def connect(
-    url: str | None = None, *, tenant: str = "default", settings: "LocalSettings | None" = None
+    url: str | None = None, *, tenant: str = "default", settings: "LocalSettings | RemoteSettings | None" = None
 ) -> AsyncClient:
     """An asynchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`."""
     return AsyncClient(open_broker(url, settings), tenant)

@@ -7,14 +7,16 @@ everything else works on a directory that nobody has open.
 from collections.abc import Sequence
 from pathlib import Path
 
+from stoker.brokers.contract import Broker
 from stoker.brokers.local import LocalBroker
+from stoker.brokers.shared import SharedBroker
 from stoker.client.sync import Client
 from stoker.journal import backup as backups
 from stoker.journal import doctor as checks
 from stoker.journal.backup import BackupInfo, BackupSettings, Listed, Progress
 from stoker.journal.doctor import Finding
 from stoker.journal.targets import open_target
-from stoker.model.errors import InvalidRequest
+from stoker.model.errors import InUse, InvalidRequest
 
 __all__ = [
     "BackupInfo",
@@ -32,7 +34,11 @@ __all__ = [
 
 def backup(client: Client, url: str, progress: Progress | None = None) -> BackupInfo:
     """Write everything behind an embedded client to a directory or to `s3://bucket/prefix`, while it is in use."""
-    broker = client.broker
+    broker: Broker | None = client.broker
+    if isinstance(broker, SharedBroker):
+        broker = broker.owned
+        if broker is None:
+            raise InUse("another process owns this data directory: take the backup there, or end that one first")
     if not isinstance(broker, LocalBroker) or broker.store is None:
         raise InvalidRequest("only a data directory can be backed up: connect with sqlite:///path")
     return broker.store.backup(url, progress)

@@ -22,6 +22,8 @@ from stoker.model.options import Settings
 from stoker.testing import FakeClock, World
 from tests.crash.restarted import Restarted, fresh_directory
 from tests.processes.world import Backing as Spreading
+from tests.served import backing as served
+from tests.sharing.backing import SharedWithOwner
 
 R = TypeVar("R")
 
@@ -58,6 +60,10 @@ def sqlite_restarted(settings: Settings, limits: Limits, shards: int) -> Backing
 
 def sqlite_2_processes(settings: Settings, limits: Limits, shards: int) -> Backing:
     return Spreading(kept_small(settings, limits, shards))
+
+
+def sqlite_shared(settings: Settings, limits: Limits, shards: int) -> Backing:
+    return SharedWithOwner(kept_small(settings, limits, shards))
 
 
 COUNTING_IDS = {
@@ -108,6 +114,12 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "sqlite": sqlite,
     "sqlite-restarted": sqlite_restarted,
     "sqlite-2-processes": sqlite_2_processes,
+    "tcp-msgpack": served.tcp_msgpack,
+    "tcp-json": served.tcp_json,
+    "unix": served.unix,
+    "http": served.http,
+    "grpc": served.grpc,
+    "sqlite-shared": sqlite_shared,
 }
 
 

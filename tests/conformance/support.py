@@ -92,6 +92,7 @@ def picture(client: Client) -> dict[str, object]:
         "queues": {name: (client.get_queue(name), client.get_stats(name)) for name in names},
         "dead": {name: client.list_dead(name, limit=100) for name in names},
         "jobs": all_jobs(client),
+        "kv": [(key, client.kv_get(key)) for key in client.kv_keys().keys],
         "events": all_events(client),
     }
 

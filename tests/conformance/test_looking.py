@@ -1,5 +1,6 @@
 """Views, pages, counts and the answer to: why is this job not running?"""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -451,3 +452,81 @@ def test_a_bad_name_is_refused(world: ContractWorld, command: c.Command[Any]):
 def test_an_id_that_never_was_is_not_found(world: ContractWorld):
     for command in (c.GetJob(NEVER), c.Why(NEVER), c.WaitJob(NEVER, 0), c.GetLogs(NEVER), c.GetPartials(NEVER)):
         check_refused(world, NotFound, command)
+
+
+# --- bytes of payloads -----------------------------------------------------------------------------
+
+
+def payload_bytes(client: Client, queue: str | None = "q") -> int:
+    return client.get_stats(queue).payload_bytes
+
+
+def test_payload_bytes_count_what_is_live(world: ContractWorld):
+    client = world.client
+    assert (payload_bytes(client), payload_bytes(client, None)) == (0, 0)
+    ids = list(client.push_batch("q", [b"1", b"22", b"333", b"4444"]).ids)
+    push(client, payload=b"delayed", delay_ms=50)
+    push(client, payload=b"blocked", depends_on=(Dependency(ids[0]),))
+    assert payload_bytes(client) == 10 + 7 + 7
+    client.pull("q", 4)
+    assert payload_bytes(client) == 24
+    client.ack_batch(ids[:2])
+    assert payload_bytes(client) == 24 - 1 - 2
+    client.fail(ids[2], delay_ms=5)
+    client.release(ids[3])
+    assert payload_bytes(client) == 21
+
+
+def test_payload_bytes_leave_with_every_end(world: ContractWorld):
+    client = world.client
+    ends: dict[bytes, Callable[[int], Any]] = {
+        b"1": lambda job: client.cancel(job),
+        b"22": lambda job: client.discard(job),
+        b"4444": lambda job: client.drain("q"),
+        b"55555": lambda job: client.clean("q", State.WAITING),
+        b"666666": lambda job: client.obliterate("q", force=True),
+    }
+    for payload, end in ends.items():
+        end(push(client, payload=payload))
+        assert payload_bytes(client) == 0, payload
+    client.push_batch("q", [b"1", b"22", b"333"], ttl_ms=10)
+    assert payload_bytes(client) == 6
+    world.advance(10)
+    assert payload_bytes(client) == 0
+
+
+def test_payload_bytes_come_back_with_a_dead_letter(client: Client):
+    job = kill(client, payload=b"12345")
+    assert payload_bytes(client) == 0
+    client.update_payload(job, b"1234567")
+    assert payload_bytes(client) == 0
+    client.retry_dead("q", [job])
+    assert payload_bytes(client) == 7
+
+
+def test_payload_bytes_follow_a_new_payload(client: Client):
+    ids = list(client.push_batch("q", [b"1", b"22", b"333"]).ids)
+    client.update_payload(ids[1], b"22222")
+    assert payload_bytes(client) == 9
+    client.pull("q", 3)
+    client.update_payload(ids[1], b"")
+    assert payload_bytes(client) == 4
+    client.ack_batch(ids)
+    assert payload_bytes(client) == 0
+
+
+def test_payload_bytes_of_a_tenant_are_those_of_its_queues(make_world: MakeWorld):
+    world = make_world(shards=4)
+    for number in range(8):
+        push(world.client, f"q{number}", b"x" * number)
+    push(world.client_for("other"), "q1", b"theirs")
+    assert payload_bytes(world.client, None) == sum(range(8))
+    assert [payload_bytes(world.client, f"q{number}") for number in range(8)] == list(range(8))
+    assert payload_bytes(world.client_for("other"), None) == 6
+
+
+def test_staged_payloads_count_once_they_are_published(client: Client):
+    client.stage("tx", "a", "q", [b"1", b"22"])
+    assert payload_bytes(client) == 0
+    client.publish("tx", ["a"])
+    assert payload_bytes(client) == 3

@@ -42,6 +42,7 @@ SAMPLES: dict[str, Any] = {
     "keep_completed_count": 9,
     "trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     "parent_id": 12_345,
+    "codec": "json",
 }
 """One value a field, none of them the default. The dependency is the first job of the test."""
 
@@ -180,6 +181,7 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
     *[("keep_completed_count", bad) for bad in (-1, "5")],
     *[("trace", bad) for bad in ("t" * 2_049, 7)],
     *[("parent_id", bad) for bad in (-1, INT_MAX + 1, "64")],
+    *[("codec", bad) for bad in ("xml", "", "JSON", None, 1)],
 ]
 
 

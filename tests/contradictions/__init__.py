@@ -16,5 +16,4 @@ LATER = {
     "B8": "docs: what a shard is for",
     "Q4": "redis: names of keys",
     "Q11": "schedules: cron",
-    "Q13": "server: entitlements",
 }

@@ -1,7 +1,14 @@
 """FastQ: where its architecture page contradicts itself or its code."""
 
+import pytest
+
+from stoker.model.errors import Forbidden, QuotaExceeded
 from stoker.model.options import Backoff, Dependency, Options, Retention, Settings
 from stoker.model.states import State
+from stoker.server.auth.entitlements import Entitlement, sign
+from stoker.server.auth.gate import Gate
+from stoker.server.auth.quotas import QuotaKeeper, Quotas
+from stoker.server.auth.settings import AuthSettings
 from stoker.testing import World
 from tests.contradictions.support import STEADY, pulled, push, start
 
@@ -133,6 +140,37 @@ def test_q12_every_job_of_a_batch_has_its_own_outcome(world: World):
     client.fail(ids[1], token, retry=False)
     client.release(ids[2], token)
     assert [client.get_state(job) for job in ids] == [State.COMPLETED, State.FAILED, State.WAITING]
+
+
+class _HalfFull:
+    """Two queues, ten waiting jobs."""
+
+    def queue_names(self, tenant: str) -> set[str]:
+        return {"a", "b"}
+
+    def waiting_jobs(self, tenant: str) -> int:
+        return 10
+
+    def payload_bytes(self, tenant: str) -> int:
+        return 1_000
+
+
+def test_q13_an_entitlement_is_the_operators_alone_ends_and_decides_something():
+    """A licence could be signed by whoever could check it, lasted for ever, and opened or closed nothing."""
+    secret, now = "only the server and its operator have it", 1_000_000
+    gate = Gate(AuthSettings(tokens=("t",), entitlement_secrets=(secret,)), clock=lambda: now)
+    identity = gate.identify("t", loopback=False)
+    granted = Entitlement(tenant="default", quotas=Quotas(queues=2, waiting_jobs=20), expires_at=now + 60)
+    with pytest.raises(Forbidden, match="not signed by this server's operator"):
+        gate.entitle(identity, sign(granted, "a secret that the client made up itself"))
+    with pytest.raises(Forbidden, match="expired"):
+        gate.entitle(identity, sign(Entitlement(tenant="default", quotas=Quotas(), expires_at=now), secret))
+    entitled, keeper = gate.entitle(identity, sign(granted, secret)), QuotaKeeper()
+    keeper.check_push("default", gate.quotas(entitled, "default", now), "a", 10, 0, _HalfFull())
+    for queue, jobs in (("c", 1), ("a", 11)):
+        with pytest.raises(QuotaExceeded):
+            keeper.check_push("default", gate.quotas(entitled, "default", now), queue, jobs, 0, _HalfFull())
+    assert gate.quotas(entitled, "default", now + 60) is None
 
 
 def test_q14_a_higher_number_is_a_higher_priority(world: World):

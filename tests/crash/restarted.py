@@ -35,6 +35,11 @@ LOOKS = (
     c.ReadEvents,
     c.ListDead,
     c.GetDeadStats,
+    c.KvGet,
+    c.KvGetMany,
+    c.KvExists,
+    c.KvTtl,
+    c.KvKeys,
 )
 
 RESTARTS_MAX = 12

@@ -206,6 +206,18 @@ class Work:
         ]
         return self.chance.choice(kinds)()
 
+    def key_value(self) -> c.Command[Any]:
+        chance = self.chance
+        key, value, ttl_ms = chance.choice("abc"), bytes(chance.choice([0, 10, 3_000])), chance.choice([0, 0, 30, 400])
+        kinds: list[Callable[[], c.Command[Any]]] = [
+            lambda: c.KvSet(key, value, ttl_ms),
+            lambda: c.KvSetMany([c.KvEntry(one, value, ttl_ms, "json") for one in "abc"]),
+            lambda: c.KvIncrement("n", chance.choice([1, -3])),
+            lambda: c.KvExpire(key, ttl_ms),
+            lambda: c.KvDelete([key]),
+        ]
+        return chance.choice(kinds)()
+
 
 Ways = list[tuple[Callable[[Work], c.Command[Any] | None], int]]
 
@@ -221,5 +233,6 @@ GROWING: Ways = [
     (Work.extend, 2),
     (Work.cancel, 1),
     (Work.report, 1),
+    (Work.key_value, 1),
 ]
 FINISHING: Ways = [(Work.pull, 8), (Work.ack, 12), (Work.fail, 1), (Work.extend, 1), (Work.push, 1)]

@@ -3,6 +3,9 @@
 Nothing here is drawn, computed or shortened: what these values become as bytes is what lies on disks.
 """
 
+from typing import Any
+
+from stoker.model import commands as c
 from stoker.model.limits import Limits
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Settings
 from stoker.records import records as rec
@@ -36,6 +39,7 @@ EVERYTHING_SET = Options(
     keep_completed_count=12,
     trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     parent_id=192,
+    codec="msgpack",
 )
 
 POLICY = DeadLetterPolicy(
@@ -64,9 +68,10 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.RequestRemembered(
         AT, T, Q, "send-1", [(64, 1), (0, 1), (128, 1)], [(1, "invalid", "bad")], [(2, "custom_id")], AT + 9
     ),
+    rec.Answered(AT, T, Q, "web-1", 7, 5, [(64, 1), (0, 1)], [(1, "invalid", "bad")], [(0, "unique_key")]),
     rec.KeyExtended(AT, T, Q, "order-7", AT + 3_000),
     rec.Started(AT, T, Q, 41, "worker-1", 20_000, "claim-1", (ONE, DOWN)),
-    rec.Completed(AT, T, Q, (ONE, UP, DOWN), [b"done", None, b"", None, b"x", None]),
+    rec.Completed(AT, T, Q, (ONE, UP, DOWN), [b"done", None, b"", None, b"x", None], 1),
     rec.Retrying(AT, T, Q, ONE, "failed", AT + 2_000, "broken", "OSError", "line 1"),
     rec.Failed(AT, T, Q, ONE, "max_attempts_exceeded", "broken", "OSError", "line 1", "failed"),
     rec.Ended(AT, T, Q, 6, "drained", [UP, DOWN]),
@@ -75,12 +80,12 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.CancelRequested(AT, T, Q, 64),
     rec.Progressed(AT, T, Q, 64, 42, "half way"),
     rec.Logged(AT, T, Q, 64, "warning", "slow"),
-    rec.PartialAdded(AT, T, Q, 64, 3, b"chunk"),
+    rec.PartialAdded(AT, T, Q, 64, 3, b"chunk", 2),
     rec.Unblocked(AT, T, Q, 128, 64, True, AT + 5),
     rec.BecameDue(AT, T, Q, [(64, 3)], True),
     rec.Delayed(AT, T, Q, 64, AT + 700),
     rec.Reprioritised(AT, T, Q, 64, -3),
-    rec.PayloadUpdated(AT, T, Q, 64, b"new"),
+    rec.PayloadUpdated(AT, T, Q, 64, b"new", 1),
     rec.QueueConfigured(AT, T, Q, True, RateLimit(5, 250, 7), 3, "skip", POLICY, True, "fsync"),
     rec.QueueObliterated(AT, T, Q),
     rec.Revived(AT, T, Q, 64, True),
@@ -99,6 +104,27 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.Taken(AT, T, 2, 9),
     rec.Arrived(AT, T, 3, 9),
     rec.KeysStored(AT, T, Q, [("custom_ids", "mine"), ("requests", "send-1")]),
+    rec.KvWritten(AT, T, [("cursor", b"7", 1, 0), ("grün", b"\x00\xff", 2, AT + 60_000)]),
+    rec.KvRemoved(AT, T, ["cursor", "grün"], True),
+    rec.KvTimed(AT, T, "cursor", AT + 60_000),
 )
 
 OPTIONS: dict[str, Options] = {"everything set": EVERYTHING_SET, "nothing set": NOTHING_SET}
+
+HISTORY: tuple[tuple[int, c.Command[Any]], ...] = (
+    (1_000, c.Push("mail", b"alone")),
+    (1_000, c.PushBatch("mail", [b"1", b"22", b"333", b"4444", b"55555", b"666666"])),
+    (1_000, c.PushBatch("mail", [b"first", b"last"], Options(lifo=True, ttl_ms=5_000))),
+    (1_001, c.Push("mail", b"delayed", Options(delay_ms=9_000, unique_key="k", custom_id="mine"))),
+    (1_002, c.Push("thumbs", b"blocked", Options(depends_on=(Dependency(64),), group_id="g"))),
+    (1_003, c.Pull(["mail"], 5, worker="w")),
+    (1_004, c.AppendPartial(64, b"chunk")),
+    (1_004, c.AppendPartial(64, b"more", 7)),
+    (1_005, c.Ack([128, 192], None, [b"done", None])),
+    (1_006, c.Push("thumbs", b"dead", Options(max_attempts=1))),
+    (1_007, c.Discard(768)),
+    (1_008, c.Pull(["mail"], 1, claim="claim")),
+    (1_009, c.Fail([256], error="broken")),
+    (1_010, c.Stage("tx", "a", "thumbs", [b"staged"])),
+)
+"""What had happened to the shard of `acme` that was saved in the first format of checkpoints (`checkpoint-1.json`)."""

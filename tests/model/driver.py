@@ -15,12 +15,24 @@ from typing import Any
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, DependencyPolicy, Options, RateLimit, Settings
+from stoker.model.options import (
+    CODECS,
+    Backoff,
+    Codec,
+    DeadLetterPolicy,
+    Dependency,
+    DependencyPolicy,
+    Options,
+    RateLimit,
+    Settings,
+)
 from stoker.model.states import State
 
 TENANTS = ("acme", "zeta")
 QUEUES = ("mail", "thumbs", "sync")
 WORDS = ("k1", "k2", "k3")
+KV_KEYS = ("a", "ab", "abc", "b", "b.c", "ä")
+PATTERNS = ("*", "a*", "?", "*b*", "a?c", "*c", "b.c", "*?b*", "**a", "")
 SPANS_MS = (0, 1, 5, 20, 100, 400, 2_000)
 PLAIN = Options(backoff=Backoff(base_ms=200, jitter="none"))
 """Jitter is left out: a reference could only repeat the engine's arithmetic."""
@@ -54,6 +66,7 @@ class Driver:
             (3, self.sweep),
             (4, self.dead_letters),
             (4, self.transaction),
+            (5, self.key_value),
             (7, self.look),
             (2, self.nonsense),
         ):
@@ -133,6 +146,8 @@ class Driver:
         }
         if self.chance(0.3):
             fields["priority"] = rng.randrange(-1, 3)
+        if self.chance(0.1):
+            fields["codec"] = rng.choice(CODECS)
         if self.chance(0.25):
             fields["delay_ms"] = rng.choice((0, 5, 100, 4_000, 60_000))
         if self.chance(0.1):
@@ -181,7 +196,12 @@ class Driver:
     def push(self) -> tuple[str, c.Command[Any]]:
         tenant = self.tenant()
         options = self.options(tenant) if self.chance(0.8) else PLAIN
-        return tenant, c.Push(self.queue(), self.payload(), options)
+        return tenant, c.Push(self.queue(), self.payload(), options, sending=self.sending())
+
+    def sending(self) -> c.Sending | None:
+        """Few numbers of few senders, so that some are sent again."""
+        rng = self.random
+        return c.Sending(rng.choice(WORDS), rng.randrange(3, 8), rng.randrange(4)) if self.chance(0.15) else None
 
     def push_batch(self) -> tuple[str, c.Command[Any]]:
         tenant, rng = self.tenant(), self.random
@@ -189,7 +209,8 @@ class Driver:
         request_key = rng.choice(WORDS) if self.chance(0.15) else None
         if self.chance(0.5):
             options = self.options(tenant, len(payloads)) if self.chance(0.7) else PLAIN
-            return tenant, c.PushBatch(self.queue(), payloads, options, request_key=request_key)
+            sending = self.sending()
+            return tenant, c.PushBatch(self.queue(), payloads, options, request_key=request_key, sending=sending)
         each = [self.options(tenant, len(payloads), number) for number in range(len(payloads))]
         return tenant, c.PushBatch(self.queue(), payloads, each=each, atomic=self.chance(0.3), request_key=request_key)
 
@@ -233,7 +254,7 @@ class Driver:
         roll = rng.random()
         if roll < 0.4:
             results = [rng.choice((None, b"", b"fine")) for _ in ids] if self.chance(0.5) else None
-            return tenant, c.Ack(ids, tokens, results)
+            return tenant, c.Ack(ids, tokens, results, rng.choice(CODECS))
         if roll < 0.75:
             return tenant, c.Fail(
                 ids, tokens, "boom", "E", "line 1", self.chance(0.85), rng.choice((None, None, 0, 30, 3_000))
@@ -264,7 +285,7 @@ class Driver:
         if roll < 0.4:
             return tenant, c.Pull(rng.sample(QUEUES, 2), 3, rng.choice((0, 500)), claim=claim)
         if roll < 0.6:
-            return tenant, c.AckClaim(claim, {job_id: b"r" for _, job_id, _ in self.held[-3:]})
+            return tenant, c.AckClaim(claim, {job_id: b"r" for _, job_id, _ in self.held[-3:]}, rng.choice(CODECS))
         if roll < 0.8:
             return tenant, c.ReleaseClaim(claim)
         return tenant, c.ExtendClaim(claim, rng.choice((None, 100, 5_000)))
@@ -281,7 +302,9 @@ class Driver:
             return tenant, c.SetProgress(job_id, rng.randrange(101), "half", given)
         if roll < 0.7:
             return tenant, c.AppendLog(job_id, "hello", rng.choice(("info", "warn")), given)
-        return tenant, c.AppendPartial(job_id, self.payload()[:8], rng.choice((None, None, 3)), given)
+        return tenant, c.AppendPartial(
+            job_id, self.payload()[:8], rng.choice((None, None, 3)), given, rng.choice(CODECS)
+        )
 
     # --- control -------------------------------------------------------------------------------------
 
@@ -295,7 +318,7 @@ class Driver:
             lambda: c.Promote(job_id),
             lambda: c.ChangePriority(job_id, rng.randrange(-1, 3)),
             lambda: c.MoveToDelayed(job_id, rng.choice((0, 20, 2_000, 60_000))),
-            lambda: c.UpdatePayload(job_id, self.payload()),
+            lambda: c.UpdatePayload(job_id, self.payload(), rng.choice((None, *CODECS))),
             lambda: c.Discard(job_id),
         )
         return tenant, rng.choice(make)()
@@ -362,6 +385,34 @@ class Driver:
             return tenant, c.ListDead(queue, reason, limit=rng.choice((1, 20)))
         return tenant, c.GetDeadStats(queue)
 
+    # --- key-value entries -----------------------------------------------------------------------------
+
+    def key_value(self) -> tuple[str, c.Command[Any]]:
+        rng = self.random
+        key, some = rng.choice(KV_KEYS), rng.sample(KV_KEYS, 2)
+        make: tuple[Callable[[], c.Command[Any]], ...] = (
+            lambda: c.KvSet(*self.entry(key)),
+            lambda: c.KvSet(*self.entry(key)),
+            lambda: c.KvSetMany([c.KvEntry(*self.entry(one)) for one in some]),
+            lambda: c.KvDelete(some),
+            lambda: c.KvExpire(key, self.span()),
+            lambda: c.KvIncrement(key, rng.choice((1, 1, -5, 2**63 - 1))),
+            lambda: c.KvIncrement(key, 1),
+            lambda: c.KvGet(key),
+            lambda: c.KvGetMany(some),
+            lambda: c.KvExists(some),
+            lambda: c.KvTtl(key),
+            lambda: c.KvKeys(rng.choice(PATTERNS), rng.choice((None, "", key)), rng.choice((1, 2, 9))),
+        )
+        return self.tenant(), rng.choice(make)()
+
+    def entry(self, key: str) -> tuple[str, bytes, int, Codec]:
+        rng = self.random
+        value = rng.choice(
+            (b"5", b"-5", b"9223372036854775807", b"007", b"", b"\x05", b"true", b"\xc1", self.payload())
+        )
+        return key, value, rng.choice(SPANS_MS) if self.chance(0.4) else 0, rng.choice(CODECS)
+
     # --- looking, and asking for what cannot be --------------------------------------------------------
 
     def look(self) -> tuple[str, c.Command[Any]]:
@@ -409,12 +460,27 @@ class Driver:
                 c.Pull([queue], wait_ms=20_001),
                 c.Ack([job_id], tokens=[1, 2]),
                 c.Ack([job_id], results=[]),
+                c.Ack([job_id], codec="xml"),  # type: ignore[arg-type]
+                c.UpdatePayload(job_id, b"", "xml"),  # type: ignore[arg-type]
                 c.SetProgress(job_id, 101),
                 c.Clean(queue, State.ACTIVE),
                 c.SetConcurrency(queue, -1),
                 c.SetRateLimit(queue, RateLimit(0)),
                 c.Browse(limit=21),
                 c.Publish("k1", ["never"]),
+                c.KvSet("", b"x"),
+                c.KvSet("far too long", b"x"),
+                c.KvSet("a", b"x" * 33),
+                c.KvSet("a", b"x", -1),
+                c.KvSetMany([]),
+                c.KvSetMany([c.KvEntry("a", b"1"), c.KvEntry("", b"1")]),
+                c.KvSetMany([c.KvEntry(f"a{n}", b"1") for n in range(4)]),
+                c.KvGetMany(["a"] * 4),
+                c.KvDelete([]),
+                c.KvExpire("a", -1),
+                c.KvIncrement("a", 2**63),
+                c.KvKeys("a*b?c*d"),
+                c.KvKeys(limit=10),
             )
         )
 

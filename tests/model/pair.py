@@ -48,6 +48,12 @@ LIMITS = Limits(
     browse_jobs_max=20,
     wait_ms_max=20_000,
     stages_per_transaction_max=2,
+    kv_key_chars_max=8,
+    kv_value_bytes_max=32,
+    kv_batch_max=3,
+    kv_entries_per_tenant_max=5,
+    kv_wildcards_max=2,
+    kv_keys_max=9,
 )
 """So small that everything is reached, and exceeded, by chance."""
 
@@ -253,6 +259,8 @@ class Pair:
                     for closer in (c.Why, c.GetLogs, c.GetPartials):
                         self.look(tenant, closer(seen.id))
             self.turn_pages(tenant, c.Browse(limit=19))
+            for key in self.look(tenant, c.KvKeys(limit=9)).keys:
+                self.look(tenant, c.KvGet(key))
             for queue in queues:
                 self.turn_pages(tenant, c.Browse(queue, limit=5, ascending=True))
                 self.turn_pages(tenant, c.ListDead(queue, limit=2))

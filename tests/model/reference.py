@@ -8,6 +8,7 @@
     reference_finish    what workers say
     reference_control   what people do
     reference_views     what can be seen
+    reference_kv        key-value entries
     reference_clock     deadlines
 
 It shares nothing with the engine but the vocabulary of `stoker.model`, and prefers being plain to being fast.
@@ -21,6 +22,7 @@ from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
 from tests.model import reference_control as control
 from tests.model import reference_finish as finish
+from tests.model import reference_kv as kv
 from tests.model import reference_pull as pull
 from tests.model import reference_push as push
 from tests.model import reference_views as views
@@ -74,6 +76,16 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[World, str, Any], Any]] = {
     c.GetDeadStats: views.get_dead_stats,
     c.RetryDead: control.retry_dead,
     c.PurgeDead: control.purge_dead,
+    c.KvSet: kv.set_one,
+    c.KvGet: kv.get_one,
+    c.KvGetMany: kv.get_many,
+    c.KvSetMany: kv.set_many,
+    c.KvDelete: kv.delete,
+    c.KvExists: kv.exists,
+    c.KvExpire: kv.expire,
+    c.KvTtl: kv.ttl,
+    c.KvKeys: kv.keys,
+    c.KvIncrement: kv.increment,
 }
 
 
@@ -81,6 +93,7 @@ LOOKS = frozenset(
     {
         *(c.GetJob, c.FindJob, c.GetLogs, c.GetPartials, c.Browse, c.Why, c.ListQueues, c.GetQueue, c.GetStats),
         *(c.ListDead, c.GetDeadStats),
+        *(c.KvGet, c.KvGetMany, c.KvExists, c.KvTtl, c.KvKeys),
     }
 )
 """These change nothing."""

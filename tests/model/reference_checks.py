@@ -8,6 +8,7 @@ from stoker.model.limits import DURATION_MS_MAX, INT_MAX, NAME_PATTERN, Limits
 from stoker.model.options import (
     Backoff,
     BackoffKind,
+    Codec,
     DeadLetterPolicy,
     DependencyPolicy,
     GroupPolicy,
@@ -69,6 +70,10 @@ def one_of(value: object, kind: object) -> None:
         raise InvalidRequest(f"{value!r} is none of {get_args(kind)}")
 
 
+def codec(value: str) -> None:
+    one_of(value, Codec)
+
+
 def priority(value: int) -> None:
     if abs(value) > INT_MAX:
         raise InvalidRequest("priority out of range")
@@ -103,6 +108,7 @@ def options(value: Options, limits: Limits) -> None:
         number(value.keep_completed_count, 0)
     backoff(value.backoff)
     one_of(value.on_conflict, UniquePolicy)
+    codec(value.codec)
     for text in (value.unique_key, value.custom_id, value.debounce_id, value.group_id):
         key(text, limits)
     tags(value.tags, limits)

@@ -88,6 +88,9 @@ def other_deadlines(world: World) -> Iterator[Deadline]:
             yield Deadline(staged.until, OTHER, 0, partial(transaction.stages.pop, key))
         if transaction.outcome is not None:
             yield Deadline(transaction.until, OTHER, 0, partial(world.transactions.pop, name))
+    for place, entry in world.kv.items():
+        if entry.until:
+            yield Deadline(entry.until, OTHER, 0, partial(world.kv.pop, place))
     for name, claim in world.claims.items():
         if claim.until is not None:
             yield Deadline(claim.until, OTHER, 0, partial(world.claims.pop, name))

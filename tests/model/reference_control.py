@@ -180,10 +180,14 @@ def move_to_delayed(world: World, tenant: str, command: c.MoveToDelayed) -> r.Do
 
 def update_payload(world: World, tenant: str, command: c.UpdatePayload) -> r.Done:
     check.size(command.payload, world.limits.payload_bytes_max)
+    if command.codec is not None:
+        check.codec(command.codec)
     job = readable(world, tenant, command.id)
     if not (job.live or job.dead):
         raise WrongState(f"it is {job.state}")
     job.payload = command.payload
+    if command.codec is not None:
+        job.options = msgspec.structs.replace(job.options, codec=command.codec)
     return r.Done()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, LostLease, NotFound, Refused, WrongState
+from stoker.model.options import Codec
 from stoker.model.states import Reason, State
 from tests.model import reference_checks as check
 from tests.model.reference_life import end, fail_delivery, hand_back, jobs_under
@@ -57,14 +58,16 @@ def ack(world: World, tenant: str, command: c.Ack) -> r.Settled:
         raise InvalidRequest("one result an id")
     for result in results or ():
         check.size(result, world.limits.result_bytes_max)
+    check.codec(command.codec)
     jobs, refused = judged(world, tenant, command.ids, command.tokens)
     for position, job in jobs:
-        complete(world, job, None if results is None else results[position])
+        complete(world, job, None if results is None else results[position], command.codec)
     return r.Settled(len(jobs), refused)
 
 
-def complete(world: World, job: Job, result: bytes | None) -> None:
+def complete(world: World, job: Job, result: bytes | None, codec: Codec) -> None:
     job.result = result
+    job.result_codec = "bytes" if result is None else codec
     job.error = job.stack = ""
     end(world, job, State.COMPLETED)
 
@@ -121,9 +124,10 @@ def held_under(world: World, tenant: str, name: str) -> list[Job]:
 def ack_claim(world: World, tenant: str, command: c.AckClaim) -> r.Settled:
     for result in command.results.values():
         check.size(result, world.limits.result_bytes_max)
+    check.codec(command.codec)
     jobs = held_under(world, tenant, command.claim)
     for job in jobs:
-        complete(world, job, command.results.get(job.id))
+        complete(world, job, command.results.get(job.id), command.codec)
     return r.Settled(len(jobs))
 
 
@@ -169,11 +173,12 @@ def append_log(world: World, tenant: str, command: c.AppendLog) -> r.Done:
 
 def append_partial(world: World, tenant: str, command: c.AppendPartial) -> r.Done:
     check.size(command.data, world.limits.payload_bytes_max)
+    check.codec(command.codec)
     if command.index is not None:
         check.number(command.index, 0)
     job = fenced(world, tenant, command.id, command.token)
     index = job.next_partial if command.index is None else command.index
     job.next_partial = max(job.next_partial, index + 1)
-    job.partials.append(r.Chunk(index, command.data))
+    job.partials.append(r.Chunk(index, command.data, command.codec))
     del job.partials[: -world.limits.partials_max]
     return r.Done()

@@ -7,6 +7,7 @@ items never count, whatever the order of the items.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from stoker.model import replies as r
 from stoker.model.errors import (
     BY_CODE,
     DependencyCycle,
+    InvalidRequest,
     LimitExceeded,
     Refused,
     TransactionOver,
@@ -47,7 +49,47 @@ class Outcome:
 # --- commands ------------------------------------------------------------------------------------
 
 
+def sent_before(world: World, tenant: str, sending: c.Sending | None) -> Any:
+    """The reply that a push got when it was sent the last time, if it is remembered."""
+    if sending is None:
+        return None
+    found = world.sent.get((tenant, sending.sender), {}).get(sending.number)
+    if found is None and sending.number < sending.settled:
+        raise InvalidRequest("settled already")
+    return found
+
+
+def remember(world: World, tenant: str, sending: c.Sending | None, reply: Any) -> None:
+    if sending is not None:
+        before = world.sent.get((tenant, sending.sender), {})
+        kept = {number: old for number, old in before.items() if number >= sending.settled}
+        world.sent[tenant, sending.sender] = {**kept, sending.number: reply}
+
+
+def as_pushed(reply: Any) -> r.Pushed:
+    """A batch's reply as that of a single push: numbers are one line, whatever was pushed with them."""
+    if isinstance(reply, r.Pushed):
+        return reply
+    by = reply.duplicates.get(0)
+    return r.Pushed(reply.ids[0], by is None, by)
+
+
+def as_batch(reply: Any) -> r.PushedBatch:
+    if isinstance(reply, r.PushedBatch):
+        return reply
+    return r.PushedBatch([reply.id], {}, {0: reply.duplicate_by} if reply.duplicate_by else {})
+
+
 def push(world: World, tenant: str, command: c.Push) -> r.Pushed:
+    before = sent_before(world, tenant, command.sending)
+    if before is not None:
+        return as_pushed(before)
+    reply = push_one(world, tenant, command)
+    remember(world, tenant, command.sending, reply)
+    return reply
+
+
+def push_one(world: World, tenant: str, command: c.Push) -> r.Pushed:
     check.name(command.queue)
     check_queue_fits(world, tenant, command.queue)
     [outcome] = push_items(world, tenant, command.queue, [(command.payload, command.options)])
@@ -62,6 +104,9 @@ def push_batch(world: World, tenant: str, command: c.PushBatch) -> r.PushedBatch
     if command.each is None:
         check.options(command.options, world.limits)
     check.key(command.request_key, world.limits)
+    before = sent_before(world, tenant, command.sending)
+    if before is not None:
+        return as_batch(before)
     request = (tenant, command.queue, command.request_key or "")
     if request in world.requests:
         return world.requests[request][0]
@@ -75,6 +120,7 @@ def push_batch(world: World, tenant: str, command: c.PushBatch) -> r.PushedBatch
     )
     if command.request_key is not None:
         world.requests[request] = (reply, world.now + world.settings.request_ttl_ms)
+    remember(world, tenant, command.sending, reply)
     return reply
 
 

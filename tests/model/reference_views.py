@@ -46,6 +46,7 @@ def view(world: World, job: Job) -> r.JobView:
         progress=job.progress,
         history=tuple(job.history),
         dead=dead,
+        result_codec=job.result_codec,
     )
 
 
@@ -169,7 +170,8 @@ def get_stats(world: World, tenant: str, command: c.GetStats) -> r.Stats:
         completions = queues[0].completions if queues else []
     first_second = world.now // 1000 - 59
     recent = [at for at in completions if at // 1000 >= first_second]
-    return r.Stats(r.Counts(**counts), r.Totals(**totals), len(recent))
+    payload_bytes = sum(len(job.payload) for queue in queues for job in world.jobs_of(queue) if job.live)
+    return r.Stats(r.Counts(**counts), r.Totals(**totals), len(recent), payload_bytes)
 
 
 # --- why -----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.ids import make_id, sequence_of
 from stoker.model.limits import Limits
-from stoker.model.options import DeadLetterPolicy, Options, RateLimit, Settings
+from stoker.model.options import Codec, DeadLetterPolicy, Options, RateLimit, Settings
 from stoker.model.states import LIVE, PENDING, State
 
 OWN_WORDS = "(in the broker's own words)"
@@ -68,6 +68,7 @@ class Job:
     finished_at: int = 0
     end_number: int = 0
     result: bytes | None = None
+    result_codec: Codec = "bytes"
     reason: str = ""
     error: str = ""
     stack: str = ""
@@ -188,6 +189,16 @@ class Parked:
 
 
 @dataclass(eq=False)
+class Entry:
+    """A value under a key; nothing ever changes one, another takes its place."""
+
+    value: bytes
+    codec: Codec
+    until: int
+    """When it expires; 0 = never."""
+
+
+@dataclass(eq=False)
 class World:
     settings: Settings
     limits: Limits
@@ -197,7 +208,11 @@ class World:
     transactions: dict[tuple[str, str], Transaction] = field(default_factory=dict)
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
     requests: dict[tuple[str, str, str], tuple[r.PushedBatch, int]] = field(default_factory=dict)
+    sent: dict[tuple[str, str], dict[int, Any]] = field(default_factory=dict)
+    """Of senders, by tenant and name: the reply to each number that is not settled."""
     """By tenant, queue and request key: the answer, and until when it is remembered."""
+    kv: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    """By tenant and key."""
     tenant_totals: dict[str, Counter[str]] = field(default_factory=dict)
     tenant_completions: dict[str, list[int]] = field(default_factory=dict)
     parked: list[Parked] = field(default_factory=list)
@@ -220,6 +235,8 @@ class World:
             transactions={name: clone_transaction(one) for name, one in self.transactions.items()},
             claims={name: replace(claim) for name, claim in self.claims.items()},
             requests=dict(self.requests),
+            sent={sender: dict(numbers) for sender, numbers in self.sent.items()},
+            kv=dict(self.kv),
             tenant_totals={tenant: Counter(totals) for tenant, totals in self.tenant_totals.items()},
             tenant_completions={tenant: list(times) for tenant, times in self.tenant_completions.items()},
             parked=list(self.parked),

@@ -25,7 +25,7 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import Refused
 from stoker.model.events import Event
-from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Settings
+from stoker.model.options import CODECS, Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Settings
 from stoker.model.states import GONE, NEW, TRANSITIONS, State
 from stoker.records.events import events_of
 from tests.model.driver import NEVER, QUEUES, TENANTS, WORDS, Driver
@@ -88,6 +88,7 @@ edges_to_items = st.builds(lambda item, policy: Dependency(0, policy, item), st.
 
 JOB_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "priority": st.sampled_from((0, 1, -1)),
+    "codec": st.sampled_from(CODECS),
     "delay_ms": spans,
     "run_at": st.sampled_from((0, START, START + 100, START + 5_000)),
     "ttl_ms": st.sampled_from((1, 10, 100)),
@@ -123,6 +124,7 @@ BAD_OPTIONS: tuple[dict[str, Any], ...] = (
     {"tags": ("much too long",)},
     {"trace": "much too long"},
     {"on_conflict": "fight"},
+    {"codec": "xml"},
     {"depends_on": (Dependency(64, "shrug"),)},  # type: ignore[arg-type]
     {"depends_on": (Dependency(64),) * 5},
     {"backoff": Backoff("random", 1, 1, "none")},  # type: ignore[arg-type]
@@ -307,10 +309,17 @@ class EngineAgainstReference(RuleBasedStateMachine):
     foreign = rarely(st.just(True), st.just(False), 15)
 
     @rule(
-        ids=several, token=tokens, foreign=foreign, result=st.sampled_from((None, b"", b"r", b"too long.")), some=maybe
+        ids=several,
+        token=tokens,
+        foreign=foreign,
+        result=st.sampled_from((None, b"", b"r", b"too long.")),
+        some=maybe,
+        codec=st.sampled_from((*CODECS, "xml")),
     )
-    def ack(self, ids: list[int], token: int | None, foreign: bool, result: bytes | None, some: bool) -> None:
-        self.settle(c.Ack, ids, token, foreign, results=[result] * len(ids) if some else None)
+    def ack(
+        self, ids: list[int], token: int | None, foreign: bool, result: bytes | None, some: bool, codec: str
+    ) -> None:
+        self.settle(c.Ack, ids, token, foreign, results=[result] * len(ids) if some else None, codec=codec)
 
     @rule(
         ids=several,

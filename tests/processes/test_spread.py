@@ -304,6 +304,20 @@ def test_an_id_or_shard_that_is_not_there_is_refused_by_somebody(world: Processe
             at(world, process, c.Push("no such name!", b""))
 
 
+def test_entries_of_a_tenant_live_in_one_process(world: Processes):
+    """And what the server keeps for itself, which nobody else can name, does too."""
+    for tenant in ("acme", "globex", "initech"):
+        for process in (0, 1):
+            world.call(world.at(process).execute_async(tenant, c.KvSet(f"k{process}", tenant.encode())))
+        for process in (0, 1):
+            reply = world.call(world.at(process).execute_async(tenant, c.KvGetMany(["k0", "k1"])))
+            assert [value.value for value in reply.values] == [tenant.encode()] * 2
+    world.call(world.at(0).execute_as_system_async(c.KvSet("k", b"ours")))
+    assert world.call(world.at(1).execute_as_system_async(c.KvGet("k"))).value == b"ours"
+    with pytest.raises(InvalidRequest):
+        world.call(world.at(1).execute_async("$system", c.KvGet("k")))
+
+
 def test_what_is_malformed_does_not_leave_its_process(world: Processes):
     before = world.messages
     bad: list[Any] = [c.Push(THERE, "text"), c.GetJob("7"), c.Pull("q"), c.Ack([THERE]), c.Stage(1, "s", THERE, [])]  # type: ignore[arg-type, list-item]

@@ -38,6 +38,12 @@ TIGHT = Limits(
     wait_ms_max=50,
     lease_ms_min=10,
     stages_per_transaction_max=2,
+    kv_key_chars_max=6,
+    kv_value_bytes_max=2,
+    kv_batch_max=2,
+    kv_entries_per_tenant_max=2,
+    kv_wildcards_max=2,
+    kv_keys_max=3,
 )
 
 JOB = 1 << 6
@@ -115,6 +121,35 @@ REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
     ],
     "stages_per_transaction_max": [(c.Stage("tx", "b", "q", [b""]), c.Stage("full", "c", "q", [b""]))],
     "queues_per_tenant_max": [(c.Push("r", b""), c.Push("s", b""))],
+    "kv_key_chars_max": [
+        (c.KvSet("123456", b""), c.KvSet("1234567", b"")),
+        (c.KvSetMany([c.KvEntry("123456", b"")]), c.KvSetMany([c.KvEntry("1234567", b"")])),
+        (c.KvGet("123456"), c.KvGet("1234567")),
+        (c.KvGetMany(["123456"]), c.KvGetMany(["1234567"])),
+        (c.KvDelete(["123456"]), c.KvDelete(["1234567"])),
+        (c.KvExists(["123456"]), c.KvExists(["1234567"])),
+        (c.KvExpire("123456", 1), c.KvExpire("1234567", 1)),
+        (c.KvTtl("123456"), c.KvTtl("1234567")),
+        (c.KvKeys("123456", limit=1), c.KvKeys("1234567", limit=1)),
+        (c.KvKeys(after="123456", limit=1), c.KvKeys(after="1234567", limit=1)),
+        (c.KvIncrement("123456"), c.KvIncrement("1234567")),
+    ],
+    "kv_value_bytes_max": [
+        (c.KvSet("k", b"12"), c.KvSet("k", b"123")),
+        (c.KvSetMany([c.KvEntry("k", b"12")]), c.KvSetMany([c.KvEntry("k", b"123")])),
+    ],
+    "kv_batch_max": [
+        (c.KvSetMany([c.KvEntry("k", b"")] * 2), c.KvSetMany([c.KvEntry("k", b"")] * 3)),
+        (c.KvGetMany(["k"] * 2), c.KvGetMany(["k"] * 3)),
+        (c.KvDelete(["k"] * 2), c.KvDelete(["k"] * 3)),
+        (c.KvExists(["k"] * 2), c.KvExists(["k"] * 3)),
+    ],
+    "kv_entries_per_tenant_max": [
+        (c.KvSet("there", b""), c.KvSet("new", b"")),
+        (c.KvIncrement("there"), c.KvIncrement("new")),
+    ],
+    "kv_wildcards_max": [(c.KvKeys("a*b?", limit=1), c.KvKeys("a*b?*", limit=1))],
+    "kv_keys_max": [(c.KvKeys(limit=3), c.KvKeys(limit=4))],
 }
 
 CUTTING = {
@@ -139,6 +174,8 @@ def test_what_fits_passes_and_what_is_over_a_limit_is_refused(world: World, fiel
     if field == "stages_per_transaction_max":
         world.client.stage("full", "a", "q", [b""])
         world.client.stage("full", "b", "q", [b""])
+    if field == "kv_entries_per_tenant_max":
+        world.client.kv_set_many([c.KvEntry("there", b"1"), c.KvEntry("other", b"2")])
     world.client.execute(fits)
     with pytest.raises(LimitExceeded) as caught:
         world.client.execute(over)
@@ -239,6 +276,7 @@ LOOK_ALIKES: dict[str, list[Any]] = {
     "keep_completed_count": [-1, INT_MAX + 1, 1.0, True],
     "trace": [7, b"t", "\udfff"],
     "parent_id": [0, -1, INT_MAX + 1, "1"],
+    "codec": ["xml", "", None, 1, b"json"],
 }
 
 

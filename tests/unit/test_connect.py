@@ -10,7 +10,7 @@ import pytest
 
 import stoker
 from stoker.brokers.connect import SCHEMES, open_broker
-from stoker.brokers.local import LocalBroker, LocalSettings
+from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.model.errors import Closed, InvalidRequest
 
 
@@ -142,19 +142,22 @@ def test_the_default_is_a_data_directory_or_what_the_environment_says(tmp_path: 
 
 
 def test_a_forked_process_leaves_the_directory_to_its_parent(tmp_path: Path):
-    with stoker.connect(f"sqlite:///{tmp_path}/data") as queue:
-        queue.push("q", b"before")
-        child = os.fork()
-        if not child:
-            try:
-                queue.push("q", b"in the child")
-            except Closed as error:
-                os._exit(0 if "forked" in error.message else 2)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
-        queue.push("q", b"after")
-        assert queue.pull("q", 5).payloads == [b"before", b"after"]
+    """Here without anybody who would let it in; that a child is served by its parent is shown in tests/sharing."""
+    broker = open_sqlite(f"{tmp_path}/data", {})
+    queue = stoker.Client(broker)
+    queue.push("q", b"before")
+    child = os.fork()
+    if not child:
+        try:
+            queue.push("q", b"in the child")
+        except Closed as error:
+            os._exit(0 if "forked" in error.message else 2)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    queue.push("q", b"after")
+    assert queue.pull("q", 5).payloads == [b"before", b"after"]
+    queue.close()
 
 
 FORGETFUL = """

@@ -69,7 +69,7 @@ def test_holders_are_never_compared():
 
 
 def test_the_kinds_stand_in_the_documented_order():
-    """Due times, ttls, leases, dead letters (retry before expiry), keys and retention, stages, transactions, claims."""
+    """Due times, ttls, leases, dead letters (retry before expiry), keys and retention, the rest as it is documented."""
     in_order = [
         kinds.DUE,
         kinds.TTL,
@@ -81,6 +81,7 @@ def test_the_kinds_stand_in_the_documented_order():
         kinds.STAGE,
         kinds.TRANSACTION,
         kinds.CLAIM,
+        kinds.KV,
         kinds.REFILL,
     ]
     assert in_order == list(range(len(timers.HANDLERS)))

@@ -28,6 +28,9 @@ SILENT = {
     rec.StageExpired,
     rec.TransactionForgotten,
     rec.ClaimForgotten,
+    rec.KvWritten,
+    rec.KvRemoved,
+    rec.KvTimed,
 }
 """What concerns the store alone: memories, stages, and jobs that retention forgets."""
 

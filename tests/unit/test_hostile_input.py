@@ -47,6 +47,8 @@ NASTY: list[Any] = [
     range(10**30),
     Options(priority="high"),  # type: ignore[arg-type]
     [Options(tags=7)],  # type: ignore[arg-type]
+    [c.KvEntry(7, b"x")],  # type: ignore[arg-type]
+    [c.KvEntry("k", None, "soon", [])],  # type: ignore[arg-type]
 ]
 
 GIVEN: dict[str, Any] = {
@@ -68,6 +70,11 @@ GIVEN: dict[str, Any] = {
     "priority": 1,
     "delay_ms": 5,
     "state": "completed",
+    "key": "k",
+    "keys": ["k", "other"],
+    "value": b"1",
+    "entries": [c.KvEntry("k", b"1")],
+    "ttl_ms": 5,
 }
 
 
@@ -82,6 +89,7 @@ def furnished(shards: int) -> World:
     for job in client.pull("dead"):
         client.fail(job.id, job.token, retry=False)
     client.stage("t", "s", "q", [b"x"])
+    client.kv_set("k", b"1")
     return world
 
 

@@ -39,7 +39,7 @@ SCRIPT: list[Step] = [
     # pushes of all kinds: jobs 1 to 15
     (1_000, c.Push("q", b"first")),
     (1_000, c.PushBatch("q", [b"1", b"22", b"333", b"4444", b"55555"])),
-    (1_000, c.PushBatch("q", [b"", b""], Options(tags=("red",)), request_key="request")),
+    (1_000, c.PushBatch("q", [b"", b""], Options(tags=("red",)), request_key="request", sending=c.Sending("web", 1))),
     (1_000, c.PushBatch("q", [b"", b""], request_key="request")),
     (1_000, c.Push("q", b"", Options(unique_key="k", unique_ttl_ms=300))),
     (1_010, c.Push("q", b"", Options(unique_key="k", unique_ttl_ms=400, on_conflict="extend"))),
@@ -97,6 +97,11 @@ SCRIPT: list[Step] = [
     (1_403, c.Abort("other")),
     (1_410, c.Pull(["s"], 1, lease_ms=5)),
     (1_500, None),
+    # key-value entries
+    (1_501, c.KvSetMany([c.KvEntry("a", b"1"), c.KvEntry("b", b"2", 50), c.KvEntry("c", b"3", 2_000)])),
+    (1_502, c.KvIncrement("a", 5)),
+    (1_503, c.KvExpire("a", 5_000)),
+    (1_504, c.KvDelete(["c", "none"])),
     # time does the rest
     (2_500, c.Pause("s")),
     (2_600, None),

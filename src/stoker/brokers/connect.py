@@ -9,29 +9,42 @@ from stoker.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from stoker.brokers.local import LocalSettings
+    from stoker.brokers.remote.settings import RemoteSettings
 
-SCHEMES = ("memory", "sqlite")
+EMBEDDED = ("memory", "sqlite")
+REMOTE = ("tcp", "tcps", "unix", "http", "https", "grpc", "grpcs")
+SCHEMES = (*EMBEDDED, *REMOTE)
 
 DEFAULT_URL = "sqlite:///stoker.db"
 """Where neither the caller nor STOKER_URL says: a data directory beside whatever runs."""
 
 
-def open_broker(url: str | None = None, settings: "LocalSettings | None" = None) -> Broker:
+def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSettings | None" = None) -> Broker:
     """The broker behind `url`, or behind STOKER_URL, or the one over the data directory `stoker.db`.
 
     `memory://` is a new one, `memory://name` one that this process shares; `sqlite:///path` is the one over a data
-    directory, `sqlite:////path` with a path from the root.
+    directory, which any number of processes may open; `sqlite:////path` has a path from the root. `tcp://host:port`,
+    `unix:///path`, `http://` and `grpc://` reach a server.
     """
     url = url if url is not None else os.environ.get("STOKER_URL") or DEFAULT_URL
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise InvalidRequest(f"cannot connect to {url!r}: the scheme must be one of {known}")
+    if parts.scheme in REMOTE:
+        from stoker.brokers.remote.opening import open_remote
+
+        return open_remote(parts, settings)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    from stoker.brokers.local import open_memory, open_sqlite
+    from stoker.brokers.local import LocalSettings, open_memory
+
+    if settings is not None and not isinstance(settings, LocalSettings):
+        raise InvalidRequest(f"{parts.scheme}:// takes LocalSettings, not {type(settings).__name__}")
 
     if parts.scheme == "memory":
         return open_memory(parts.netloc, parameters, settings)
     if parts.netloc:
         raise InvalidRequest(f"cannot connect to {url!r}: sqlite:// takes a path after three slashes, and no host")
-    return open_sqlite(unquote(parts.path[1:]), parameters, settings)
+    from stoker.brokers.shared import open_shared
+
+    return open_shared(unquote(parts.path[1:]), parameters, settings)

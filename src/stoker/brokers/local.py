@@ -15,6 +15,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -26,14 +27,15 @@ from stoker.journal.contract import Journal, JournalFailed
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
 from stoker.model.errors import Closed, InvalidRequest, StokerError, Unknown
-from stoker.model.ids import SHARDS_MAX
-from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.ids import SHARDS_MAX, SYSTEM_TENANT
+from stoker.model.limits import DEFAULT_LIMITS, INT_MAX, Limits
 from stoker.model.options import Settings
-from stoker.model.replies import LEVELS, Delivery, Level
+from stoker.model.replies import LEVELS, Delivery, Level, Stats
 from stoker.runtime.clock import AheadClock, Clock, SystemClock
 from stoker.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
+    from stoker.journal.directory import Holder
     from stoker.journal.disk import Disk
     from stoker.journal.sqlite import JournalSettings
     from stoker.journal.store import Store
@@ -152,9 +154,9 @@ class LocalBroker:
             self.runtime.open(self._now())
             store.start(self)
 
-    def execute(self, tenant: str, command: c.Command[R]) -> R:
+    def execute(self, tenant: str, command: c.Command[R], *, system: bool = False) -> R:
         with self._lock:
-            reply = self._turn(tenant, command)
+            reply = self._turn(tenant, command, self.runtime.execute_as_system if system else self._execute)
             ticket = self.runtime.ticket
             slot = signal = None
             if type(reply) is Parked:
@@ -174,12 +176,12 @@ class LocalBroker:
             flushed = threading.Event()
             if self.runtime.journal.when_flushed(ticket, flushed.set):
                 flushed.wait()
-                self._check_flushed(ticket)
+                self.check_flushed(ticket)
         return reply  # type: ignore[no-any-return]
 
-    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+    async def execute_async(self, tenant: str, command: c.Command[R], *, system: bool = False) -> R:
         with self._lock:
-            reply = self._turn(tenant, command)
+            reply = self._turn(tenant, command, self.runtime.execute_as_system if system else self._execute)
             ticket = self.runtime.ticket
             slot = signal = None
             if type(reply) is Parked:
@@ -196,15 +198,111 @@ class LocalBroker:
                 raise
             reply, ticket = self._reply(slot), slot.ticket
         if ticket and not self.runtime.journal.reached(ticket):
-            loop = asyncio.get_running_loop()
-            line = self._lines.get(loop)
-            if line is None:
-                line = self._lines[loop] = FlushLine(self.runtime.journal, loop)
-            await line.wait(ticket)
-            self._check_flushed(ticket)
+            await self.line(asyncio.get_running_loop()).wait(ticket)
+            self.check_flushed(ticket)
         return reply  # type: ignore[no-any-return]
 
-    def _check_flushed(self, ticket: int) -> None:
+    def execute_as_system(self, command: c.Command[R]) -> R:
+        """For what the process keeps for itself, in a tenant that no caller can name."""
+        return self.execute(SYSTEM_TENANT, command, system=True)
+
+    async def execute_as_system_async(self, command: c.Command[R]) -> R:
+        return await self.execute_async(SYSTEM_TENANT, command, system=True)
+
+    # --- for a server: many commands in one turn, on one event loop ------------------------------
+
+    def begin(self, tenant: str, command: c.Command[Any]) -> Any:
+        """One command of a turn: its reply, which must not leave before `end`, or a `Parked` for `hold`."""
+        with self._lock:
+            if self._closed:
+                raise Closed(self._closed)
+            try:
+                return self.runtime.begin(tenant, command, self._now())
+            except StokerError:
+                raise
+            except JournalFailed as error:
+                self._close(_journal_failed(error))
+                raise Unknown(f"it is not known whether this happened: {error}") from error
+            except BaseException as error:
+                self._stop_if_torn(error)
+                raise
+
+    def end(self) -> tuple[Level, int]:
+        """Journal the turn: the level that its replies reach, and the ticket that they wait for (0 = nothing).
+
+        Raises `Unknown` if nobody can say whether it happened.
+        """
+        with self._lock:
+            try:
+                if not self._closed:
+                    return self.runtime.end(), self.runtime.ticket
+            except JournalFailed as error:
+                self._close(_journal_failed(error))
+            finally:
+                self._wake_keepers(self.runtime.turn_next_at())
+                self._give_back_orphans()
+            raise Unknown(f"it is not known whether this happened: {self._closed}")
+
+    def hold(self, parked: Parked, wake: Callable[[], object]) -> Slot:
+        """Wait for the reply of a command: `wake` is called, from any thread, when the slot has it."""
+        with self._lock:
+            slot = self._slots[id(parked)] = Slot(parked, wake)
+            self._wake_keepers(parked.expires_at)
+            if self._closed:
+                slot.reply = Closed(self._closed)
+                wake()
+        return slot
+
+    def take(self, slot: Slot) -> Any:
+        """The reply that a slot was woken for; an error is returned, not raised."""
+        with self._lock:
+            self._leave(slot)
+        return slot.reply
+
+    def abandon(self, slot: Slot) -> None:
+        """Nobody waits for this reply any more: what it would have brought goes back, as if never pulled."""
+        with self._lock:
+            self._give_back(slot)
+
+    def line(self, loop: asyncio.AbstractEventLoop) -> FlushLine:
+        """Where those of an event loop wait for the disk."""
+        line = self._lines.get(loop)
+        if line is None:
+            line = self._lines[loop] = FlushLine(self.runtime.journal, loop)
+        return line
+
+    async def keep_time(self) -> None:
+        """Work off deadlines when they come, until cancelled: the timekeeper of a server."""
+        signal, loop = asyncio.Event(), asyncio.get_running_loop()
+        for_ever = Parked("", c.ListQueues(), INT_MAX)
+        slot = self.hold(for_ever, lambda: loop.call_soon_threadsafe(signal.set))
+        try:
+            while slot.reply is NO_REPLY:
+                await self._clock.wait_async(signal, self._next_look(slot))
+                signal.clear()
+                self.advance()
+        finally:
+            self.take(slot)
+
+    def shard_stats(self) -> list[Stats]:
+        """The counters of each shard over all tenants: for operators, never for a tenant."""
+        with self._lock:
+            return self.runtime.shard_stats(self._now())
+
+    def set_limits(self, limits: Limits) -> None:
+        """Other limits from now on, for whatever comes in."""
+        with self._lock:
+            self.runtime.set_limits(limits)
+
+    def hand_back_all(self) -> int:
+        """Return every running job to its queue as if it had never been pulled; how many there were."""
+        with self._lock:
+            if self._closed:
+                return 0
+            return self.runtime.hand_back_all(self._now())
+
+    def check_flushed(self, ticket: int) -> None:
+        """Raise `Unknown` if the disk has not got what the ticket stands for."""
         if not self.runtime.journal.reached(ticket):
             raise Unknown(f"it is not known whether this happened: {self._closed or 'the journal failed'}")
 
@@ -277,11 +375,11 @@ class LocalBroker:
             self._wake(slot)
         self.runtime.close()
 
-    def _turn(self, tenant: str, command: c.Command[Any]) -> Any:
+    def _turn(self, tenant: str, command: c.Command[Any], execute: Callable[[str, Any, int], Any]) -> Any:
         if self._closed:
             raise Closed(self._closed)
         try:
-            return self._execute(tenant, command, self._now())
+            return execute(tenant, command, self._now())
         except StokerError:
             raise
         except JournalFailed as error:
@@ -317,11 +415,16 @@ class LocalBroker:
     def _wake_sleepers(self) -> None:
         """A deadline may have come up that is earlier than the timekeeper knows of: let it look again."""
         if self._keepers:
-            next_at = self.runtime.next_at
-            if next_at is not None and next_at < self._keeper_until:
-                self._keeper_until = next_at
-                for keeper in list(self._keepers):
-                    self._wake(keeper)
+            self._wake_keepers(self.runtime.next_at)
+        self._give_back_orphans()
+
+    def _wake_keepers(self, next_at: int | None) -> None:
+        if self._keepers and next_at is not None and next_at < self._keeper_until:
+            self._keeper_until = next_at
+            for keeper in list(self._keepers):
+                self._wake(keeper)
+
+    def _give_back_orphans(self) -> None:
         while self._orphans:
             self._give_back(self._orphans.pop())
 
@@ -346,7 +449,9 @@ class LocalBroker:
         self._leave(slot)
         claimed = type(slot.parked.command) is c.Pull and slot.parked.command.claim is not None
         if isinstance(slot.reply, Delivery) and slot.reply.runs and not claimed and not self._closed:
-            self._turn(slot.parked.tenant, c.Release(slot.reply.ids, slot.reply.token))
+            tenant = slot.parked.tenant
+            execute = self.runtime.execute_as_system if tenant == SYSTEM_TENANT else self._execute
+            self._turn(tenant, c.Release(slot.reply.ids, slot.reply.token), execute)
 
     # --- waiting ---------------------------------------------------------------------------------
 
@@ -428,14 +533,18 @@ def open_sqlite(
     settings: LocalSettings | None = None,
     clock: Clock | None = None,
     disk: "Disk | None" = None,
+    notice: str = "",
 ) -> LocalBroker:
-    """The broker over a data directory: a new one, or the one that this process has open already."""
+    """The broker over a data directory: a new one, or the one that this process has open already.
+
+    `notice` is what other processes read who find the directory in use; see `brokers/shared.py`.
+    """
     asked = settings is not None or bool(parameters)
     settings = with_parameters(settings or LocalSettings(), parameters, ("shards", "durability"), "sqlite://")
     if not path:
         raise InvalidRequest("sqlite:// needs a directory: sqlite:///relative/path or sqlite:////absolute/path")
 
-    return _share(os.path.realpath(path), settings, asked, lambda: _open_directory(path, settings, clock, disk))
+    return _share(os.path.realpath(path), settings, asked, lambda: _open_directory(path, settings, clock, disk, notice))
 
 
 def open_part(
@@ -449,12 +558,18 @@ def open_part(
 
 
 def _open_directory(
-    path: str, settings: LocalSettings, clock: Clock | None, disk: "Disk | None", *, part: bool = False
+    path: str,
+    settings: LocalSettings,
+    clock: Clock | None,
+    disk: "Disk | None",
+    notice: str = "",
+    *,
+    part: bool = False,
 ) -> LocalBroker:
     from stoker.journal.store import open_store
 
     own = clock or SystemClock()
-    store = open_store(path, settings, own.now_ms(), disk, part=part)
+    store = open_store(path, settings, own.now_ms(), disk, notice, part=part)
     try:
         behind = store.at - own.now_ms()
         if behind > 0:
@@ -465,6 +580,20 @@ def _open_directory(
     except BaseException:
         store.close()
         raise
+
+
+def holder_of(path: Path) -> "Holder":
+    """Who has a data directory open, or had it last."""
+    from stoker.journal.directory import holder_of
+
+    return holder_of(path)
+
+
+def shards_of(path: Path) -> int:
+    """Of a data directory that somebody has open."""
+    from stoker.journal.directory import read_manifest
+
+    return read_manifest(path / "manifest.json").shards
 
 
 def with_parameters(

@@ -9,7 +9,7 @@ from stoker.client.sync import raise_refused, with_changes
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.events import Event
-from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
 
 R = TypeVar("R")
@@ -127,15 +127,22 @@ class AsyncClient:
         names = (queues,) if isinstance(queues, str) else queues
         return await self.execute(c.Pull(names, count, wait_ms, worker, lease_ms, claim))
 
-    async def ack(self, job: int, token: int | None = None, result: bytes | None = None) -> None:
+    async def ack(
+        self, job: int, token: int | None = None, result: bytes | None = None, *, codec: Codec = "bytes"
+    ) -> None:
         """The job is done."""
         results = None if result is None else (result,)
-        raise_refused((await self.execute(c.Ack((job,), token, results))).refused)
+        raise_refused((await self.execute(c.Ack((job,), token, results, codec))).refused)
 
     async def ack_batch(
-        self, ids: Sequence[int], tokens: c.Tokens = None, results: Sequence[bytes | None] | None = None
+        self,
+        ids: Sequence[int],
+        tokens: c.Tokens = None,
+        results: Sequence[bytes | None] | None = None,
+        *,
+        codec: Codec = "bytes",
     ) -> r.Settled:
-        return await self.execute(c.Ack(ids, tokens, results))
+        return await self.execute(c.Ack(ids, tokens, results, codec))
 
     async def fail(
         self,
@@ -192,8 +199,10 @@ class AsyncClient:
     ) -> r.Extended:
         return await self.execute(c.Extend(ids, tokens, lease_ms))
 
-    async def ack_claim(self, claim: str, results: Mapping[int, bytes] | None = None) -> r.Settled:
-        return await self.execute(c.AckClaim(claim, results or {}))
+    async def ack_claim(
+        self, claim: str, results: Mapping[int, bytes] | None = None, *, codec: Codec = "bytes"
+    ) -> r.Settled:
+        return await self.execute(c.AckClaim(claim, results or {}, codec))
 
     async def release_claim(self, claim: str) -> r.Settled:
         return await self.execute(c.ReleaseClaim(claim))
@@ -207,8 +216,16 @@ class AsyncClient:
     async def append_log(self, job: int, message: str, level: str = "info", token: int | None = None) -> None:
         await self.execute(c.AppendLog(job, message, level, token))
 
-    async def append_partial(self, job: int, data: bytes, index: int | None = None, token: int | None = None) -> None:
-        await self.execute(c.AppendPartial(job, data, index, token))
+    async def append_partial(
+        self,
+        job: int,
+        data: bytes,
+        index: int | None = None,
+        token: int | None = None,
+        *,
+        codec: Codec = "bytes",
+    ) -> None:
+        await self.execute(c.AppendPartial(job, data, index, token, codec))
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -346,8 +363,9 @@ class AsyncClient:
     async def move_to_delayed(self, job: int, delay_ms: int, token: int | None = None) -> None:
         await self.execute(c.MoveToDelayed(job, delay_ms, token))
 
-    async def update_payload(self, job: int, payload: bytes) -> None:
-        await self.execute(c.UpdatePayload(job, payload))
+    async def update_payload(self, job: int, payload: bytes, codec: Codec | None = None) -> None:
+        """Give the job another payload; without a codec it is written as the one before."""
+        await self.execute(c.UpdatePayload(job, payload, codec))
 
     async def discard(self, job: int) -> None:
         await self.execute(c.Discard(job))
@@ -391,3 +409,41 @@ class AsyncClient:
 
     async def purge_dead(self, queue: str, ids: Sequence[int] | None = None, *, reason: str | None = None) -> int:
         return (await self.execute(c.PurgeDead(queue, ids, reason))).count
+
+    # --- key-value entries -----------------------------------------------------------------------
+
+    async def kv_set(self, key: str, value: bytes, ttl_ms: int = 0, *, codec: Codec = "bytes") -> None:
+        """Keep a value under a key, for a time or until it is deleted."""
+        await self.execute(c.KvSet(key, value, ttl_ms, codec))
+
+    async def kv_set_many(self, entries: Sequence[c.KvEntry]) -> int:
+        """All of them or none."""
+        return (await self.execute(c.KvSetMany(entries))).count
+
+    async def kv_get(self, key: str) -> r.KvValue:
+        """The value, and whether there is one."""
+        return await self.execute(c.KvGet(key))
+
+    async def kv_get_many(self, keys: Sequence[str]) -> Sequence[r.KvValue]:
+        return (await self.execute(c.KvGetMany(keys))).values
+
+    async def kv_exists(self, keys: Sequence[str]) -> Sequence[bool]:
+        return (await self.execute(c.KvExists(keys))).exists
+
+    async def kv_delete(self, keys: str | Sequence[str]) -> int:
+        """How many of them were there."""
+        return (await self.execute(c.KvDelete((keys,) if isinstance(keys, str) else keys))).count
+
+    async def kv_expire(self, key: str, ttl_ms: int) -> r.KvExpiry:
+        """Let an entry leave after `ttl_ms`; 0 lets it stay."""
+        return await self.execute(c.KvExpire(key, ttl_ms))
+
+    async def kv_ttl(self, key: str) -> r.KvExpiry:
+        return await self.execute(c.KvTtl(key))
+
+    async def kv_keys(self, pattern: str = "*", after: str | None = None, limit: int = 1_000) -> r.KvKeyPage:
+        return await self.execute(c.KvKeys(pattern, after, limit))
+
+    async def kv_increment(self, key: str, by: int = 1) -> int:
+        """Count up, or down, and get the sum."""
+        return (await self.execute(c.KvIncrement(key, by))).value

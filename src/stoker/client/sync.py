@@ -15,7 +15,7 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.events import Event
-from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
 
 R = TypeVar("R")
@@ -127,15 +127,20 @@ class Client:
         names = (queues,) if isinstance(queues, str) else queues
         return self.execute(c.Pull(names, count, wait_ms, worker, lease_ms, claim))
 
-    def ack(self, job: int, token: int | None = None, result: bytes | None = None) -> None:
+    def ack(self, job: int, token: int | None = None, result: bytes | None = None, *, codec: Codec = "bytes") -> None:
         """The job is done."""
         results = None if result is None else (result,)
-        raise_refused(self.execute(c.Ack((job,), token, results)).refused)
+        raise_refused(self.execute(c.Ack((job,), token, results, codec)).refused)
 
     def ack_batch(
-        self, ids: Sequence[int], tokens: c.Tokens = None, results: Sequence[bytes | None] | None = None
+        self,
+        ids: Sequence[int],
+        tokens: c.Tokens = None,
+        results: Sequence[bytes | None] | None = None,
+        *,
+        codec: Codec = "bytes",
     ) -> r.Settled:
-        return self.execute(c.Ack(ids, tokens, results))
+        return self.execute(c.Ack(ids, tokens, results, codec))
 
     def fail(
         self,
@@ -190,8 +195,8 @@ class Client:
     def extend_batch(self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None) -> r.Extended:
         return self.execute(c.Extend(ids, tokens, lease_ms))
 
-    def ack_claim(self, claim: str, results: Mapping[int, bytes] | None = None) -> r.Settled:
-        return self.execute(c.AckClaim(claim, results or {}))
+    def ack_claim(self, claim: str, results: Mapping[int, bytes] | None = None, *, codec: Codec = "bytes") -> r.Settled:
+        return self.execute(c.AckClaim(claim, results or {}, codec))
 
     def release_claim(self, claim: str) -> r.Settled:
         return self.execute(c.ReleaseClaim(claim))
@@ -205,8 +210,16 @@ class Client:
     def append_log(self, job: int, message: str, level: str = "info", token: int | None = None) -> None:
         self.execute(c.AppendLog(job, message, level, token))
 
-    def append_partial(self, job: int, data: bytes, index: int | None = None, token: int | None = None) -> None:
-        self.execute(c.AppendPartial(job, data, index, token))
+    def append_partial(
+        self,
+        job: int,
+        data: bytes,
+        index: int | None = None,
+        token: int | None = None,
+        *,
+        codec: Codec = "bytes",
+    ) -> None:
+        self.execute(c.AppendPartial(job, data, index, token, codec))
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -342,8 +355,9 @@ class Client:
     def move_to_delayed(self, job: int, delay_ms: int, token: int | None = None) -> None:
         self.execute(c.MoveToDelayed(job, delay_ms, token))
 
-    def update_payload(self, job: int, payload: bytes) -> None:
-        self.execute(c.UpdatePayload(job, payload))
+    def update_payload(self, job: int, payload: bytes, codec: Codec | None = None) -> None:
+        """Give the job another payload; without a codec it is written as the one before."""
+        self.execute(c.UpdatePayload(job, payload, codec))
 
     def discard(self, job: int) -> None:
         self.execute(c.Discard(job))
@@ -387,6 +401,44 @@ class Client:
 
     def purge_dead(self, queue: str, ids: Sequence[int] | None = None, *, reason: str | None = None) -> int:
         return self.execute(c.PurgeDead(queue, ids, reason)).count
+
+    # --- key-value entries -----------------------------------------------------------------------
+
+    def kv_set(self, key: str, value: bytes, ttl_ms: int = 0, *, codec: Codec = "bytes") -> None:
+        """Keep a value under a key, for a time or until it is deleted."""
+        self.execute(c.KvSet(key, value, ttl_ms, codec))
+
+    def kv_set_many(self, entries: Sequence[c.KvEntry]) -> int:
+        """All of them or none."""
+        return self.execute(c.KvSetMany(entries)).count
+
+    def kv_get(self, key: str) -> r.KvValue:
+        """The value, and whether there is one."""
+        return self.execute(c.KvGet(key))
+
+    def kv_get_many(self, keys: Sequence[str]) -> Sequence[r.KvValue]:
+        return self.execute(c.KvGetMany(keys)).values
+
+    def kv_exists(self, keys: Sequence[str]) -> Sequence[bool]:
+        return self.execute(c.KvExists(keys)).exists
+
+    def kv_delete(self, keys: str | Sequence[str]) -> int:
+        """How many of them were there."""
+        return self.execute(c.KvDelete((keys,) if isinstance(keys, str) else keys)).count
+
+    def kv_expire(self, key: str, ttl_ms: int) -> r.KvExpiry:
+        """Let an entry leave after `ttl_ms`; 0 lets it stay."""
+        return self.execute(c.KvExpire(key, ttl_ms))
+
+    def kv_ttl(self, key: str) -> r.KvExpiry:
+        return self.execute(c.KvTtl(key))
+
+    def kv_keys(self, pattern: str = "*", after: str | None = None, limit: int = 1_000) -> r.KvKeyPage:
+        return self.execute(c.KvKeys(pattern, after, limit))
+
+    def kv_increment(self, key: str, by: int = 1) -> int:
+        """Count up, or down, and get the sum."""
+        return self.execute(c.KvIncrement(key, by)).value
 
 
 def with_changes(options: Options, changes: dict[str, Any]) -> Options:

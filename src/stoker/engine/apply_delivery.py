@@ -28,6 +28,7 @@ from stoker.engine.state import (
     DELAYED,
     FAILED,
     GONE,
+    LIVE_BYTES,
     T_FAILED,
     T_RETRIED,
     T_STALLED,
@@ -42,9 +43,11 @@ from stoker.engine.state import (
     Queue,
     Slice,
 )
+from stoker.model.options import CODECS
 from stoker.model.replies import Attempt, Chunk, LogLine
 from stoker.model.states import Reason
 from stoker.records import records as rec
+from stoker.records.stored import total_size
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -150,12 +153,13 @@ def _start_slice(shard: "Shard", batch: Batch, start: int, stop: int, record: re
 
 def completed(shard: "Shard", record: rec.Completed) -> None:
     queue = shard.queue(record.tenant, record.queue)
-    at, results, offset = record.at, record.results, 0
+    at, results, offset, codec = record.at, record.results, 0, CODECS[record.codec]
     for run in record.runs:
         jobs = abs(run.count)
         job = shard.index.get(run.first)
         started_at = run.started_at
-        queue.completed(jobs, (started_at - run.pushed_at) * jobs, (at - started_at) * jobs, at // 1000)
+        wait_ms, run_ms = (started_at - run.pushed_at) * jobs, (at - started_at) * jobs
+        queue.completed(jobs, total_size(run.sizes, jobs), wait_ms, run_ms, at // 1000)
         part = results[offset : offset + jobs] if results is not None else None
         offset += jobs
         if job is None:
@@ -166,14 +170,14 @@ def completed(shard: "Shard", record: rec.Completed) -> None:
                 piece = batch.slices.find(position)
                 assert piece is not None
                 leave_active_run(shard, piece, position, position + jobs, at)
-                end_run(shard, batch, position, position + jobs, COMPLETED, at, piece=piece, results=part)
+                end_run(shard, batch, position, position + jobs, COMPLETED, at, piece=piece, results=part, codec=codec)
                 continue
             job = split(shard, batch, position)
         leave_active(shard, job, at)
         detail = job.details()
         detail.error = detail.stack = ""
-        if part is not None:
-            detail.result = part[0]
+        if part is not None and part[0] is not None:
+            detail.result, detail.result_codec = part[0], codec
         end_job(shard, job, COMPLETED, at)
 
 
@@ -234,6 +238,7 @@ def failed(shard: "Shard", record: rec.Failed) -> None:
     detail.reason = record.reason
     detail.ended_at = record.at
     queue.count(old, -1)
+    queue.count(LIVE_BYTES, -len(job.payload))
     queue.total(T_FAILED)
     settle_end(shard, job, FAILED, record.at)
     if job.options.remove_on_fail:
@@ -317,7 +322,7 @@ def partial_added(shard: "Shard", record: rec.PartialAdded) -> None:
     detail = shard.own_job(record.job).details()
     if detail.partials is None:
         detail.partials = deque(maxlen=shard.limits.partials_max)
-    detail.partials.append(Chunk(record.index, record.data))
+    detail.partials.append(Chunk(record.index, record.data, CODECS[record.codec]))
     detail.next_chunk = max(detail.next_chunk, record.index + 1)
 
 

@@ -20,8 +20,10 @@ from stoker.engine.moves import (
     split,
     total_of,
 )
-from stoker.engine.state import ACTIVE, BLOCKED, DELAYED, GONE, WAITING, Appliers, Batch, Job
+from stoker.engine.state import ACTIVE, BLOCKED, DELAYED, GONE, LIVE_BYTES, WAITING, Appliers, Batch, Job
+from stoker.model.options import CODECS
 from stoker.records import records as rec
+from stoker.records.stored import total_size
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -33,6 +35,7 @@ def ended(shard: "Shard", record: rec.Ended) -> None:
     for run in record.runs:
         jobs = abs(run.count)
         queue.total(total_of(record.state), jobs)
+        queue.count(LIVE_BYTES, -total_size(run.sizes, jobs))
         job = shard.index.get(run.first)
         if job is None:
             found = shard.index.find_batch(run.first)
@@ -142,11 +145,15 @@ def reprioritised(shard: "Shard", record: rec.Reprioritised) -> None:
 
 def payload_updated(shard: "Shard", record: rec.PayloadUpdated) -> None:
     job: Job = shard.own_job(record.job)
+    if job.state <= ACTIVE:
+        job.queue.count(LIVE_BYTES, len(record.payload) - len(job.payload))
     if type(job.payload) is bytes:
         shard.index.bytes -= len(job.payload)
     if type(record.payload) is bytes:
         shard.index.bytes += len(record.payload)
     job.payload = record.payload
+    if record.codec is not None and CODECS[record.codec] != job.options.codec:
+        job.options = shard.intern(msgspec.structs.replace(job.options, codec=CODECS[record.codec]))
 
 
 APPLY: Appliers = {

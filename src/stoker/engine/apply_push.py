@@ -8,12 +8,25 @@ from stoker.engine import deadlines as kinds
 from stoker.engine.edges import OPEN, open_edges, standing
 from stoker.engine.moves import arm_ttl, make_delayed, make_waiting
 from stoker.engine.spans import Pieces, Span
-from stoker.engine.state import BLOCKED, DELAYED, T_PUSHED, WAITING, Appliers, Batch, Detail, Job, Key, Queue, Request
+from stoker.engine.state import (
+    BLOCKED,
+    DELAYED,
+    LIVE_BYTES,
+    T_PUSHED,
+    WAITING,
+    Appliers,
+    Batch,
+    Detail,
+    Job,
+    Key,
+    Queue,
+    Request,
+)
 from stoker.model.ids import SHARD_BITS, STEP
 from stoker.model.options import Options
 from stoker.model.replies import PushedBatch, Refusal
 from stoker.records import records as rec
-from stoker.records.stored import StoredRun, sizes_of
+from stoker.records.stored import StoredRun, sizes_of, total_size
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -72,6 +85,7 @@ def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushe
         left=jobs,
     )
     shard.index.add_batch(batch)
+    queue.counts[LIVE_BYTES] += total_size(sizes, jobs)
     if record.due:
         queue.count(DELAYED, jobs)
         make_delayed(shard, batch, record.due)
@@ -85,6 +99,7 @@ def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushe
 
 def _add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed, job: Job) -> None:
     shard.index.add(job)
+    queue.counts[LIVE_BYTES] += len(job.payload)
     if options.depends_on:
         edges = open_edges(shard, queue.tenant, options.depends_on)
         if edges:

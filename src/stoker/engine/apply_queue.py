@@ -6,7 +6,7 @@ from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import hold_unique_key
 from stoker.engine.bucket import Bucket
 from stoker.engine.moves import arm_age, forget, make_waiting
-from stoker.engine.state import FAILED, GONE, T_EVICTED, WAITING, Appliers, EndedRun, Key
+from stoker.engine.state import FAILED, GONE, LIVE_BYTES, T_EVICTED, WAITING, Appliers, EndedRun, Key
 from stoker.model.ids import SHARD_BITS
 from stoker.records import records as rec
 
@@ -73,6 +73,7 @@ def revived(shard: "Shard", record: rec.Revived) -> None:
     if options.custom_id is not None:
         queue.custom_ids[options.custom_id] = Key(job.id)
     queue.move(FAILED, WAITING)
+    queue.count(LIVE_BYTES, len(job.payload))
     make_waiting(shard, job)
 
 

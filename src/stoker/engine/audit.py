@@ -15,6 +15,7 @@ from stoker.engine.state import (
     BLOCKED,
     DELAYED,
     FAILED,
+    LIVE_BYTES,
     WAITING,
     Batch,
     Job,
@@ -39,6 +40,7 @@ def audit(shard: "Shard") -> None:
         _job(shard, part, armed)
     for tenant in shard.tenants.values():
         _claims(shard, tenant, parts)
+        _kv(shard, tenant)
         for queue in tenant.queues.values():
             own = [part for part in parts if part.queue is queue]
             _queue(shard, queue, own)
@@ -60,9 +62,12 @@ def _counters(shard: "Shard", parts: list[Part]) -> None:
     for part in parts:
         queue = part.queue
         for scope in queue.scopes:
-            expected.setdefault(id(scope), [0] * 8)[shard.state_of(part)] += 1
+            expected.setdefault(id(scope), [0] * 9)[shard.state_of(part)] += 1
+    for queue, live in shard.index.live_bytes().items():
+        for scope in queue.scopes:
+            expected.setdefault(id(scope), [0] * 9)[LIVE_BYTES] += live
     for key, scope in scopes.items():
-        assert scope.counts == expected.get(key, [0] * 8), f"counters say {scope.counts}, jobs say {expected.get(key)}"
+        assert scope.counts == expected.get(key, [0] * 9), f"counters say {scope.counts}, jobs say {expected.get(key)}"
         assert min(scope.totals) >= 0, f"a total is negative: {scope.totals}"
 
 
@@ -172,18 +177,30 @@ def _claims(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
     assert not held, f"claims without a record: {held}"
 
 
+def _kv(shard: "Shard", tenant: Tenant) -> None:
+    listed = list(tenant.kv.keys_from(""))
+    assert listed == sorted(set(listed)), f"the keys of {tenant.name} are out of order"
+    assert len(listed) == len(tenant.kv) and all(key in tenant.kv for key in listed), "a key is listed and not there"
+    armed = {(at, place[1]) for at, kind, _, place in shard.deadlines.heap if kind == kinds.KV and place[0] is tenant}
+    for key in listed:
+        expires_at = tenant.kv[key].expires_at
+        assert not expires_at or (expires_at, key) in armed, f"the entry {key} would never expire"
+
+
 def audit_counts(shard: "Shard") -> None:
     """The short form, for every recovery: each counter against the jobs, without looking at those inside batches."""
     counted: dict[int, list[int]] = {}
+    live = shard.index.live_bytes()
     for job in shard.index.jobs():
-        counted.setdefault(id(job.queue), [0] * 8)[job.state] += 1
+        counted.setdefault(id(job.queue), [0] * 9)[job.state] += 1
     for batch in shard.index.batches():
-        counts = counted.setdefault(id(batch.queue), [0] * 8)
+        counts = counted.setdefault(id(batch.queue), [0] * 9)
         counts[DELAYED if batch.due else WAITING] += batch.waiting.left
         counts[ACTIVE] += sum(piece.span.left for piece in batch.slices)
         for run in batch.ended:
             counts[run.state] += run.stop - run.start
     for tenant in shard.tenants.values():
         for queue in tenant.queues.values():
-            found = counted.get(id(queue), [0] * 8)
+            found = counted.get(id(queue), [0] * 9)
+            found[LIVE_BYTES] = live.get(queue, 0)
             assert queue.counts == found, f"queue {queue.name} counts {queue.counts}, and there are {found}"

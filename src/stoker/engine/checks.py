@@ -9,11 +9,13 @@ from typing import Any, get_args
 from msgspec.structs import astuple
 
 from stoker.model import errors
+from stoker.model.commands import Sending
 from stoker.model.limits import DURATION_MS_MAX, INT_MAX, NAME_PATTERN, Limits
 from stoker.model.options import (
     DEFAULT_OPTIONS,
     Backoff,
     BackoffKind,
+    Codec,
     DeadLetterPolicy,
     Dependency,
     DependencyPolicy,
@@ -150,6 +152,33 @@ def dead_letter_policy(value: DeadLetterPolicy) -> None:
         flag(getattr(value, field), f"dead letter {field}")
 
 
+def sending(value: object, limits: Limits) -> None:
+    if type(value) is not Sending:
+        raise errors.InvalidRequest(f"invalid sending: expected Sending, got {type(value).__name__}")
+    text(value.sender, "sender", limits.key_chars_max, 1)
+    number(value.number, "number", 0, INT_MAX)
+    number(value.settled, "settled", 0, INT_MAX)
+
+
+def kv_key(value: object, limits: Limits) -> None:
+    text(value, "key", limits.kv_key_chars_max, 1)
+
+
+def kv_batch(values: object, what: str, limits: Limits) -> None:
+    """What a command about several entries names: keys, or entries."""
+    if not is_list(values) or type(values) is range:
+        raise errors.InvalidRequest(f"invalid {what} {short(values)}: expected a list")
+    if not values:
+        raise errors.InvalidRequest(f"no {what}: name at least one")
+    if len(values) > limits.kv_batch_max:  # type: ignore[arg-type]
+        count = len(values)  # type: ignore[arg-type]
+        raise errors.LimitExceeded(f"{count} {what} are over the limit of {limits.kv_batch_max}: split the call")
+
+
+def codec(value: object) -> None:
+    choice(value, "codec", Codec)
+
+
 def group_policy(value: GroupPolicy) -> None:
     choice(value, "group_on_retry", GroupPolicy)
 
@@ -253,6 +282,7 @@ _CHECKS: dict[str, Check] = {
     "keep_completed_count": _optional(_counter),
     "trace": _optional(_trace),
     "parent_id": _optional(_whole(1, INT_MAX)),
+    "codec": _one_of(Codec),
 }
 """How each option is checked; one that is missing here fails at import."""
 

@@ -18,6 +18,7 @@ from stoker.engine.state import (
     DELAYED,
     EXPIRED,
     FAILED,
+    LIVE_BYTES,
     WAITING,
     Batch,
     EndedRun,
@@ -30,6 +31,7 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.limits import INT_MAX
+from stoker.model.options import CODECS
 from stoker.model.states import STATES, Reason, State
 from stoker.records import records as rec
 
@@ -159,8 +161,11 @@ def move_to_delayed(shard: "Shard", tenant: str, command: c.MoveToDelayed, now: 
 
 def update_payload(shard: "Shard", tenant: str, command: c.UpdatePayload, now: int) -> r.Done:
     checks.payload(command.payload, shard.limits)
+    if command.codec is not None:
+        checks.codec(command.codec)
     queue = shard.live_or_dead(tenant, command.id, "be updated").queue
-    shard.emit(rec.PayloadUpdated(now, tenant, queue.name, command.id, command.payload))
+    codec = None if command.codec is None else CODECS.index(command.codec)
+    shard.emit(rec.PayloadUpdated(now, tenant, queue.name, command.id, command.payload, codec))
     return r.Done()
 
 
@@ -290,7 +295,7 @@ def obliterate(shard: "Shard", tenant: str, command: c.Obliterate, now: int) -> 
     counts = queue.scope.counts
     if counts[ACTIVE] and not command.force:
         raise errors.QueueActive(f"queue {command.queue} has {counts[ACTIVE]} active jobs: let them end, or use force")
-    before = sum(counts)
+    before = sum(counts) - counts[LIVE_BYTES]
     parts = parts_in(shard, queue, (WAITING, DELAYED, BLOCKED, ACTIVE))
     if parts:
         runs = [run_of(piece) for part in parts for piece in in_id_order(part)]

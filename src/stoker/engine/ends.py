@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def labels_of(options: Options) -> rec.Labels | None:
     if options is DEFAULT_OPTIONS:
         return None
-    labels = rec.Labels(options.priority, options.tags, options.group_id, options.trace, options.parent_id)
-    return labels if labels != _NO_LABELS else None
-
-
-_NO_LABELS = rec.Labels()
+    priority, tags, group_id = options.priority, options.tags, options.group_id
+    trace, parent_id = options.trace, options.parent_id
+    if not (priority or tags) and group_id is None and trace is None and parent_id is None:
+        return None
+    return rec.Labels(priority, tags, group_id, trace, parent_id)
 
 
 def run_of(part: Part) -> rec.Run:

@@ -12,6 +12,7 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP
+from stoker.model.options import CODECS, Codec
 from stoker.model.states import STATES, Reason, State
 from stoker.records import records as rec
 
@@ -31,19 +32,47 @@ def held(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> t
     parts: list[Part] = []
     refused: dict[int, str] = {}
     seen: set[int] = set()
-    for place, job_id in enumerate(ids):
+    place = 0
+    while place < len(ids):
+        job_id = ids[place]
         token = tokens if tokens is None or isinstance(tokens, int) else tokens[place]
         found, code = _held_one(shard, tenant, job_id, token)
         if found is None or job_id in seen:
             refused.setdefault(job_id, code or ("wrong_state" if token is None else "lost_lease"))
+            place += 1
             continue
-        seen.add(job_id)
+        stop = place + 1
+        if type(found) is Members:
+            stop = _neighbours(found, ids, place, tokens, seen)
+            found = Members(found.batch, found.start, found.start + stop - place)
+        seen.update(ids[place:stop])
+        place = stop
         last = parts[-1] if parts else None
         if type(found) is Members and type(last) is Members and _follows(last, found):
             parts[-1] = Members(last.batch, last.start, found.stop)
         else:
             parts.append(found)
     return parts, refused
+
+
+def _neighbours(member: Members, ids: Sequence[int], place: int, tokens: c.Tokens, seen: set[int]) -> int:
+    """Where the ids end that name, one after another, what stands behind a member in its slice.
+
+    A delivery out of batches with holes is a dozen runs in one list. Judged alone, each id costs 6 us; walked so, 0.1.
+    """
+    piece = member.slice
+    assert piece is not None
+    each = None if tokens is None or isinstance(tokens, int) else tokens
+    holes, step, job_id = piece.span.holes, member.batch.step, ids[place]
+    before = member.start - place
+    most = min(len(ids), piece.span.stop - before)
+    for at in range(place + 1, most):
+        job_id += step
+        if ids[at] != job_id or job_id in seen or (holes and before + at in holes):
+            return at
+        if each is not None and each[at] != piece.token:
+            return at
+    return most
 
 
 def _follows(last: Members, member: Members) -> bool:
@@ -57,7 +86,7 @@ def _held_run(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens)
         return None
     first, step = ids[0], STEP if ids[-1] > ids[0] else -STEP
     expected = range(first, first + step * len(ids), step)
-    if ids != expected and list(ids) != list(expected):
+    if ids[-1] != expected[-1] or (ids != expected and list(ids) != list(expected)):
         return None
     found = shard.index.find_batch(first)
     if found is None or shard.index.get(first) is not None:
@@ -110,6 +139,7 @@ def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> Non
     check_settling(shard, command.ids, command.tokens)
     if isinstance(command, c.Ack):
         check_results(shard, command.ids, command.results)
+        checks.codec(command.codec)
     elif isinstance(command, c.Extend):
         if command.lease_ms is not None:
             checks.duration(command.lease_ms, "lease_ms", shard.limits.lease_ms_min)
@@ -125,8 +155,9 @@ def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> Non
 
 
 def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
-    if len(command.ids) == 1 and command.results is None and type(command.ids[0]) is int:
-        done = quick.ack(shard, tenant, command.ids[0], command.tokens, now)
+    ids = command.ids
+    if len(ids) == 1 and command.results is None and type(ids[0]) is int and command.codec == "bytes":
+        done = quick.ack(shard, tenant, ids[0], command.tokens, now)
         if done is not None:
             return done
     check(shard, command)
@@ -134,7 +165,7 @@ def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
     results = None
     if command.results is not None:
         results = dict(zip(reversed(command.ids), reversed(command.results), strict=True))  # the first mention counts
-    return complete(shard, parts, refused, results, now)
+    return complete(shard, parts, refused, results, now, command.codec)
 
 
 def check_results(shard: "Shard", ids: Sequence[int], results: Sequence[bytes | None] | None) -> None:
@@ -148,16 +179,22 @@ def check_results(shard: "Shard", ids: Sequence[int], results: Sequence[bytes | 
 
 
 def complete(
-    shard: "Shard", parts: list[Part], refused: dict[int, str], results: dict[int, bytes | None] | None, now: int
+    shard: "Shard",
+    parts: list[Part],
+    refused: dict[int, str],
+    results: dict[int, bytes | None] | None,
+    now: int,
+    codec: Codec = "bytes",
 ) -> r.Settled:
     count = 0
+    written = CODECS.index(codec) if results is not None else 0
     for queue, own in by_queue(parts):
         found = None
         if results is not None:
             found = [results.get(job_id) for part in own for job_id in part.ids]
         runs = tuple(run_of(part) for part in own)
         count += sum(abs(run.count) for run in runs)
-        shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found))
+        shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found, written))
     if shard.settling:
         settle(shard, now)
     return r.Settled(count, refused) if refused else r.Settled(count)
@@ -291,9 +328,10 @@ def lease_end(part: Part, lease_ms: int | None, now: int) -> int:
 def ack_claim(shard: "Shard", tenant: str, command: c.AckClaim, now: int) -> r.Settled:
     for result in command.results.values():
         checks.payload(result, shard.limits, "result", shard.limits.result_bytes_max)
+    checks.codec(command.codec)
     parts = claim_parts(shard, tenant, command.claim)
-    results = dict(command.results) if command.results else None
-    return complete(shard, parts, {}, results, now)  # type: ignore[arg-type]
+    results: dict[int, bytes | None] | None = {**command.results} if command.results else None
+    return complete(shard, parts, {}, results, now, command.codec)
 
 
 def release_claim(shard: "Shard", tenant: str, command: c.ReleaseClaim, now: int) -> r.Settled:
@@ -330,12 +368,14 @@ def append_partial(shard: "Shard", tenant: str, command: c.AppendPartial, now: i
     checks.payload(command.data, shard.limits, "data", shard.limits.result_bytes_max)
     if command.index is not None:
         checks.number(command.index, "index", 0, 2**53 - 1)
+    checks.codec(command.codec)
     queue = held_or_raise(shard, tenant, command.id, command.token)
     job = shard.index.get(command.id)
     index = command.index
     if index is None:
         index = job.detail.next_chunk if job is not None and job.detail is not None else 0
-    shard.emit(rec.PartialAdded(now, tenant, queue.name, command.id, index, command.data))
+    codec = CODECS.index(command.codec)
+    shard.emit(rec.PartialAdded(now, tenant, queue.name, command.id, index, command.data, codec))
     return r.Done()
 
 

@@ -8,9 +8,9 @@ order needs no sort of everything.
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 
-from stoker.engine.state import Batch, Job
+from stoker.engine.state import ACTIVE, Batch, Job, Queue
 from stoker.model.ids import SHARD_BITS
-from stoker.records.stored import Stored, StoredRun
+from stoker.records.stored import Stored, StoredRun, total_size
 
 BLOCK_BITS = SHARD_BITS + 10
 """1,024 neighbouring jobs a block."""
@@ -104,6 +104,19 @@ class Index:
         batch = self._batches[at]
         position, between = divmod(job_id - batch.first, batch.step)
         return (batch, position) if not between and 0 <= position < batch.count else None
+
+    def live_bytes(self) -> dict[Queue, int]:
+        """Payload bytes of the live jobs of each queue, counted one by one."""
+        found: dict[Queue, int] = {}
+        for job in self.jobs():
+            if job.state <= ACTIVE:
+                found[job.queue] = found.get(job.queue, 0) + len(job.payload)
+        for batch in self.batches():
+            spans = (batch.waiting, *(piece.span for piece in batch.slices))
+            sizes = [batch.sizes_of(start, stop) for span in spans for start, stop in span.runs()]
+            counts = [stop - start for span in spans for start, stop in span.runs()]
+            found[batch.queue] = found.get(batch.queue, 0) + sum(map(total_size, sizes, counts))
+        return found
 
     # --- walking ---------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ deadline is armed from what it belongs to. Heaps are put in order once, at the e
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heapify
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -14,9 +15,12 @@ from msgspec.structs import astuple
 
 from stoker.engine import deadlines as kinds
 from stoker.engine import saved as s
+from stoker.engine.apply_kv import put
 from stoker.engine.apply_push import request_remembered
 from stoker.engine.apply_transactions import staged, transaction_ended
 from stoker.engine.bucket import Bucket
+from stoker.engine.entries import Entry
+from stoker.engine.keys import reply_of
 from stoker.engine.moves import join_lane, offer
 from stoker.engine.shard import Shard
 from stoker.engine.spans import Pieces, Span
@@ -25,6 +29,7 @@ from stoker.engine.state import (
     BLOCKED,
     DELAYED,
     FAILED,
+    LIVE_BYTES,
     WAITING,
     Batch,
     Claim,
@@ -39,7 +44,7 @@ from stoker.engine.state import (
     Tenant,
 )
 from stoker.model.errors import Damaged, NewerFormat
-from stoker.model.options import Options
+from stoker.model.options import Codec, Options
 from stoker.model.replies import Attempt, Chunk, LogLine
 from stoker.records import records as rec
 
@@ -94,6 +99,7 @@ class _Loading:
         assert type(head) is s.SavedShard
         shard = self.shard = Shard(head.number, head.settings, head.limits)
         self.position = head.position
+        self.format = head.format
         shard.sequence, shard.token, shard.now, shard.epoch = head.sequence, head.token, head.now, head.epoch
         shard.sent, shard.taken = head.sent, head.taken
         for start, stop in head.never_given:
@@ -123,11 +129,19 @@ class _Loading:
                 heapify(queue.delayed)
                 queue.delayed_armed = queue.delayed[0][0]
                 self.arm(queue.delayed_armed, kinds.DUE, queue)
+        if self.format == 1:
+            self.count_bytes()
         deadlines = self.shard.deadlines
         heapify(deadlines.heap)
         deadlines.most = kinds.SWEEP_MIN + 2 * len(deadlines.heap)
         deadlines.earliest = deadlines.heap[0][0] if deadlines.heap else kinds.NEVER
         return self.shard
+
+    def count_bytes(self) -> None:
+        """Checkpoints of the first format did not know how many bytes live jobs have."""
+        for queue, live in self.shard.index.live_bytes().items():
+            for scope in (*queue.scopes, queue.told):
+                scope.counts[LIVE_BYTES] += live
 
     def arm(self, at: int, kind: int, holder: Any) -> None:
         deadlines = self.shard.deadlines
@@ -208,7 +222,7 @@ class _Loading:
 
     def detail(self, saved: s.SavedDetail) -> Detail:
         same = self.same
-        detail = Detail(*astuple(saved))
+        detail = Detail(*astuple(saved)[:-1])  # without `partial_codecs`
         if saved.started_at:
             detail.worker = same(saved.worker, saved.worker)
             detail.started_at = same(saved.started_at, saved.started_at)
@@ -226,7 +240,8 @@ class _Loading:
             detail.logs = deque((LogLine(*line) for line in lines), most)
         if saved.partials is not None:
             most, indexes, data = saved.partials
-            detail.partials = deque(map(Chunk, indexes, self.values(data)), most)
+            codecs: Iterable[Codec] = saved.partial_codecs or repeat("bytes", len(indexes))
+            detail.partials = deque(map(Chunk, indexes, self.values(data), codecs), most)
         return detail
 
     def batch(self, saved: s.SavedBatch) -> None:
@@ -296,6 +311,7 @@ class _Loading:
             self.same(saved.worker, saved.worker),
             saved.reason,
             self.values(saved.results) if saved.results is not None else None,
+            saved.codec,
         )
         batch.ended.add(run)
 
@@ -361,6 +377,16 @@ class _Loading:
         published, created, runs, expires_at = saved.published, saved.created, saved.runs, saved.expires_at
         transaction_ended(self.shard, rec.TransactionEnded(0, tenant, name, published, created, runs, expires_at))
 
+    def answer(self, saved: s.SavedAnswer) -> None:
+        answers = self.shard.senders.setdefault((saved.tenant, saved.sender), {})
+        answers[saved.number] = reply_of(saved.runs, saved.refused, saved.duplicates)
+
+    def kv(self, saved: s.SavedKv) -> None:
+        tenant = self.tenants[saved.tenant]
+        put(self.shard, tenant, saved.key, Entry(saved.value, saved.codec, saved.expires_at))
+        if saved.expires_at:
+            self.arm(saved.expires_at, kinds.KV, (tenant, saved.key))
+
 
 READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedMessage: _Loading.message,
@@ -377,6 +403,8 @@ READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedClaim: _Loading.claim,
     s.SavedPart: _Loading.part,
     s.SavedOutcome: _Loading.outcome,
+    s.SavedAnswer: _Loading.answer,
+    s.SavedKv: _Loading.kv,
     s.SavedEnd: _Loading.end,
 }
 """What each entry becomes."""
@@ -390,7 +418,8 @@ def hold_group(queue: Queue, job: Job) -> None:
 
 
 def _fill(scope: Scope, saved: s.Counters) -> None:
-    scope.counts[:], scope.totals[:], scope.recent[:], scope.recent_second = saved
+    counts, scope.totals[:], scope.recent[:], scope.recent_second = saved
+    scope.counts[: len(counts)] = counts
 
 
 def _span(start: int, stop: int, left: int, holes: list[int]) -> Span:

@@ -69,7 +69,7 @@ def wait_job(shard: "Shard", tenant: str, command: c.WaitJob, now: int) -> "r.En
 
 
 def ended(job: r.JobView) -> r.Ended:
-    return r.Ended(job.id, job.state, bool(job.finished_at), job.result, job.reason, job.error)
+    return r.Ended(job.id, job.state, bool(job.finished_at), job.result, job.reason, job.error, job.result_codec)
 
 
 # --- views -----------------------------------------------------------------------------------------
@@ -122,6 +122,7 @@ def _view_job(job: Job) -> r.JobView:
         progress=r.Progress(detail.percent, detail.message),
         history=tuple(detail.history or ()),
         dead=dead,
+        result_codec=detail.result_codec,
     )
 
 
@@ -146,6 +147,7 @@ def _view_member(batch: Batch, position: int) -> r.JobView:
         )
     run = batch.ended.find(position)
     assert run is not None
+    result = run.results[position - run.origin] if run.results is not None else None
     return r.JobView(
         **common,  # type: ignore[arg-type]
         state=STATES[run.state],
@@ -154,7 +156,8 @@ def _view_member(batch: Batch, position: int) -> r.JobView:
         worker=run.worker,
         finished_at=run.ended_at,
         reason=run.reason,
-        result=run.results[position - run.origin] if run.results is not None else None,
+        result=result,
+        result_codec="bytes" if result is None else run.codec,
     )
 
 
@@ -316,4 +319,5 @@ def get_stats(shard: "Shard", tenant: str, command: c.GetStats, now: int) -> r.S
 def stats_of(scope: Scope | None, now: int) -> r.Stats:
     if scope is None:
         return r.Stats(r.Counts(), r.Totals())
-    return r.Stats(r.Counts(*scope.counts), r.Totals(*scope.totals), scope.last_minute(now // 1000))
+    *counts, payload_bytes = scope.counts
+    return r.Stats(r.Counts(*counts), r.Totals(*scope.totals), scope.last_minute(now // 1000), payload_bytes)

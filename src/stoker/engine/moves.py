@@ -31,7 +31,7 @@ from stoker.engine.state import (
 )
 from stoker.model import replies as r
 from stoker.model.ids import SHARD_BITS
-from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.model.options import DEFAULT_OPTIONS, Codec, Options
 from stoker.model.states import STATES
 
 if TYPE_CHECKING:
@@ -350,7 +350,8 @@ def settle_end(shard: "Shard", job: Job, state: int, at: int) -> None:
         shard.settling.append((job.id, state))
     if shard.job_waiters and job.id in shard.job_waiters:
         detail = job.details()
-        shard.ended_waits.append(r.Ended(job.id, STATES[state], True, detail.result, detail.reason, detail.error))
+        result, codec = detail.result, detail.result_codec
+        shard.ended_waits.append(r.Ended(job.id, STATES[state], True, result, detail.reason, detail.error, codec))
 
 
 def let_custom_id_expire(shard: "Shard", queue: Queue, options: Options, job_id: int, at: int) -> None:
@@ -376,6 +377,7 @@ def end_run(
     piece: Slice | None = None,
     reason: str = "",
     results: list[bytes | None] | None = None,
+    codec: Codec = "bytes",
 ) -> None:
     """Neighbouring jobs of a batch that have left their place end together. Counts are the caller's."""
     queue, options = batch.queue, batch.options
@@ -383,12 +385,13 @@ def end_run(
         low = min(batch.id_at(start), batch.id_at(stop - 1)) >> SHARD_BITS
         queue.tenant.ended_badly.add(low, low + stop - start)
     if shard.dependents or shard.job_waiters:
-        note_ended(shard, batch.ids(start, stop), state, reason, results)
+        note_ended(shard, batch.ids(start, stop), state, reason, results, codec)
     policy = retention_of(shard, options)
     if policy is None or (state == COMPLETED and options.remove_on_complete):
         leave_batch(shard, batch, start, stop)
         return
-    run = EndedRun(batch, start, start, stop, state, at, queue.retained.serial + 1, reason=reason, results=results)
+    serial = queue.retained.serial + 1
+    run = EndedRun(batch, start, start, stop, state, at, serial, reason=reason, results=results, codec=codec)
     if piece is not None:
         run.started_at, run.worker = piece.started_at, piece.worker
     batch.ended.add(run)
@@ -397,13 +400,16 @@ def end_run(
     arm_age(shard, queue, policy, at)
 
 
-def note_ended(shard: "Shard", ids: range, state: int, reason: str, results: list[bytes | None] | None) -> None:
+def note_ended(
+    shard: "Shard", ids: range, state: int, reason: str, results: list[bytes | None] | None, codec: Codec
+) -> None:
     """Find those of many ended jobs that somebody depends on or waits for."""
     for job_id in common(shard.dependents, ids):
         shard.settling.append((job_id, state))
     for job_id in common(shard.job_waiters, ids):
         result = results[ids.index(job_id)] if results is not None else None
-        shard.ended_waits.append(r.Ended(job_id, STATES[state], True, result, reason))
+        written: Codec = "bytes" if result is None else codec
+        shard.ended_waits.append(r.Ended(job_id, STATES[state], True, result, reason, result_codec=written))
 
 
 def common(table: dict[int, Any], ids: range) -> list[int]:

@@ -7,7 +7,7 @@ changing anything, since later items may be named by earlier ones; then the reco
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stoker.engine import checks, quick
+from stoker.engine import checks, quick, senders
 from stoker.engine.apply_push import is_plain
 from stoker.engine.classify import Classifier, Item, refuse_behind, refuse_cycles
 from stoker.engine.edges import end_dependent, first_failed, is_known, settle
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 
 
 def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
+    sending = command.sending
+    if sending is None:
+        return push_one(shard, tenant, command, now)
+    before = senders.answer_before(shard, tenant, sending)
+    if before is not None:
+        return senders.as_one(before, shard.level)
+    reply = push_one(shard, tenant, command, now)
+    senders.remember(shard, shard.queue(tenant, command.queue), sending, senders.as_batch(reply), now)
+    return reply
+
+
+def push_one(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
     options, payload = command.options, command.payload
     if type(payload) is not bytes or len(payload) > shard.limits.payload_bytes_max:
         checks.payload(payload, shard.limits)
@@ -56,6 +68,10 @@ def push_batch(shard: "Shard", tenant: str, command: c.PushBatch, now: int) -> r
     checks.edges(len(command.payloads), command.each, command.options, limits)
     if command.request_key is not None:
         checks.key(command.request_key, "request_key", limits)
+    if command.sending is not None:
+        before = senders.answer_before(shard, tenant, command.sending)
+        if before is not None:
+            return before
     queue = shard.queue_for_writing(tenant, command.queue)
     if command.request_key is not None:
         answered = answer_to(shard, queue, command.request_key, now)
@@ -64,6 +80,8 @@ def push_batch(shard: "Shard", tenant: str, command: c.PushBatch, now: int) -> r
     reply = push_many(shard, queue, command.payloads, command.options, command.each, now, atomic=command.atomic)
     if command.request_key is not None:
         remember_request(shard, queue, command.request_key, reply, now)
+    if command.sending is not None:
+        senders.remember(shard, queue, command.sending, reply, now)
     return reply
 
 

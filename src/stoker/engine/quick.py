@@ -16,6 +16,7 @@ from stoker.engine.ends import labels_of
 from stoker.engine.state import (
     ACTIVE,
     COMPLETED,
+    LIVE_BYTES,
     T_COMPLETED,
     T_PUSHED,
     T_RUN_MS,
@@ -55,11 +56,14 @@ def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: in
     """One job for a queue that exists."""
     sequence = shard.sequence + 1
     job_id = sequence << SHARD_BITS | shard.number
-    shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, (payload,), options, 0, len(payload)))
+    size = len(payload)
+    shard.records.append(rec.Pushed(now, queue.tenant.name, queue.name, job_id, (payload,), options, 0, size))
     shard.sequence = sequence
     job = Job(job_id, queue, options, payload, now, WAITING)
     shard.index.add(job)
-    queue.counts[WAITING] += 1
+    counts = queue.counts
+    counts[WAITING] += 1
+    counts[LIVE_BYTES] += size
     queue.totals[T_PUSHED] += 1
     if not queue.touched:
         queue.touch()
@@ -122,11 +126,13 @@ def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) ->
         return None
     pushed_at, started_at = job.pushed_at, detail.started_at
     labels = None if options is DEFAULT_OPTIONS else labels_of(options)
-    run = rec.Run(job_id, 1, pushed_at, detail.attempts, started_at, detail.worker, len(job.payload), labels)
+    size = len(job.payload)
+    run = rec.Run(job_id, 1, pushed_at, detail.attempts, started_at, detail.worker, size, labels)
     shard.records.append(rec.Completed(now, tenant, queue.name, (run,)))
     counts, totals = queue.counts, queue.totals
     counts[ACTIVE] -= 1
     counts[COMPLETED] += 1
+    counts[LIVE_BYTES] -= size
     totals[T_COMPLETED] += 1
     totals[T_WAIT_MS] += started_at - pushed_at
     totals[T_RUN_MS] += now - started_at

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from stoker.model.limits import Limits
-from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options, RateLimit, Settings
+from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit, Settings
 from stoker.model.replies import Level
 from stoker.records.records import Message
 from stoker.records.stored import Stored, StoredRun
 
-FORMAT = 1
+FORMAT = 2
+"""2 knows codecs of results and partial results, key-value entries and bytes of payloads."""
 
 CHUNK_ENTRIES = 4_096
 CHUNK_BYTES = 1 << 20
@@ -144,6 +145,9 @@ class SavedDetail(msgspec.Struct, array_like=True, gc=False):
     retry_count: int = 0
     next_retry_at: int = 0
     revived: bool = False
+    result_codec: Codec = "bytes"
+    partial_codecs: list[Codec] | None = None
+    """Of the partial results, where not all are bytes; no field of `Detail`."""
 
 
 class SavedJob(Saved, gc=False, tag=7):
@@ -189,6 +193,7 @@ class SavedRun(msgspec.Struct, array_like=True, gc=False):
     worker: str
     reason: str
     results: Values | None
+    codec: Codec = "bytes"
 
 
 class SavedBatch(Saved, gc=False, tag=8):
@@ -290,6 +295,25 @@ class SavedOutcome(Saved, gc=False, tag=15):
     expires_at: int
 
 
+class SavedKv(Saved, gc=False, tag=17):
+    tenant: int
+    key: str
+    value: bytes
+    codec: Codec
+    expires_at: int
+
+
+class SavedAnswer(Saved, gc=False, tag=18):
+    """An answer that may be asked for again, in the order of senders and numbers."""
+
+    tenant: str
+    sender: str
+    number: int
+    runs: Runs
+    refused: list[tuple[int, str, str]]
+    duplicates: list[tuple[int, str]]
+
+
 class SavedEnd(Saved, gc=False, tag=16):
     """The last entry."""
 
@@ -310,6 +334,8 @@ Entry = (
     | SavedClaim
     | SavedPart
     | SavedOutcome
+    | SavedKv
+    | SavedAnswer
     | SavedEnd
 )
 

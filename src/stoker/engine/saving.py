@@ -95,7 +95,8 @@ class _Saving:
 
     def entries(self) -> Entries:
         """Each is made only when it is asked for, since it names options by their place in the chunk."""
-        for part in (self.heads, self.jobs, self.lines, self.ages, self.keys, self.claims, self.transactions):
+        parts = (self.heads, self.jobs, self.lines, self.ages, self.keys, self.claims, self.transactions, self.kv)
+        for part in (*parts, self.answers):
             yield from part()
         yield s.SavedEnd()
 
@@ -132,7 +133,7 @@ class _Saving:
                 yield s.SavedMessage(to, number, tenant, message)
         for owner in shard.tenants.values():
             queues = [queue for queue in owner.queues.values() if queue.known or queue.requests]
-            if not (queues or owner.claims or owner.transactions or any(owner.scope.totals)):
+            if not queues and not owner.is_used:
                 continue  # only waiting pulls have named it
             place = self.tenants[owner] = len(self.tenants)
             yield s.SavedTenant(owner.name, _counters(owner.scope))
@@ -203,6 +204,8 @@ class _Saving:
                 assert detail.partials.maxlen is not None
                 data = yield from self.apart([chunk.data for chunk in detail.partials])
                 saved.partials = (detail.partials.maxlen, [chunk.index for chunk in detail.partials], data)
+                codecs = [chunk.codec for chunk in detail.partials]
+                saved.partial_codecs = codecs if set(codecs) != {"bytes"} else None
         group = queue.groups.get(job.options.group_id) if job.options.group_id is not None else None
         yield s.SavedJob(
             job.id,
@@ -332,6 +335,18 @@ class _Saving:
             published, runs = outcome.outcome == "published", list(outcome.runs)
             yield s.SavedOutcome(self.tenants[tenant], name, published, outcome.created, runs, found.expires_at)
 
+    def answers(self) -> Entries:
+        for (tenant, sender), answers in self.shard.senders.items():
+            for number, reply in answers.items():
+                yield s.SavedAnswer(tenant, sender, number, *fields_of(reply))
+
+    def kv(self) -> Entries:
+        """In the order of their keys: those that expire together leave in that order."""
+        for tenant, place in self.tenants.items():
+            for key in tenant.kv.keys_from(""):
+                entry = tenant.kv[key]
+                yield s.SavedKv(place, key, entry.value, entry.codec, entry.expires_at)
+
     def part(self, tenant: int, part: rec.Staged) -> Entries:
         self.room = s.PILE_BYTES
         found: Any = part.payloads
@@ -386,6 +401,7 @@ def _run(run: EndedRun, results: s.Values | None) -> s.SavedRun:
         run.worker,
         run.reason,
         results,
+        run.codec,
     )
 
 

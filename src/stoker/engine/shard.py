@@ -12,6 +12,7 @@ from typing import Any
 
 from stoker.engine import (
     apply_delivery,
+    apply_kv,
     apply_pending,
     apply_push,
     apply_queue,
@@ -20,11 +21,13 @@ from stoker.engine import (
     control,
     dead,
     finishing,
+    kv,
     looking,
     messages,
     pulling,
     pushing,
     quick,
+    senders,
     timers,
     transactions,
 )
@@ -38,6 +41,7 @@ from stoker.engine.parking import Parked
 from stoker.engine.ranges import RangeSet
 from stoker.engine.ready import Ready
 from stoker.engine.retained import Ended, Retained
+from stoker.engine.senders import Senders
 from stoker.engine.state import (
     ACTIVE,
     DELAYED,
@@ -104,6 +108,8 @@ class Shard:
         self.claim_waiters: dict[tuple[str, str], dict[Parked, None]] = {}
         """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
         self.claims_made: list[tuple[str, str]] = []
+        self.senders: Senders = {}
+        """Answers that may be asked for again."""
         self.never_given = RangeSet()
         """Sequence numbers left out after a crash, so that none is given twice: whoever had one, his job is lost."""
         self.outbox: dict[int, dict[int, tuple[str, rec.Message]]] = {}
@@ -122,11 +128,10 @@ class Shard:
         self.queue_levels: dict[tuple[str, str], r.Level] = {}
         """What queues ask for, by tenant and name, where it is not what everybody gets."""
         self.default_retention: tuple[int, int] | None = None
-        self.configure(self.settings, limits)
         self._interned: dict[Options, Options] = {}
         self.simple: dict[int, Options] = {}
         """Checked and interned options that take the short ways of `quick.py`, by their `id()`."""
-        self._start_interning()
+        self.configure(self.settings, limits)
 
     def configure(self, settings: Settings, limits: Limits) -> None:
         """How it behaves from now on."""
@@ -134,6 +139,7 @@ class Shard:
         kept = settings.retention
         policy = (kept.completed_age_ms, kept.completed_count)
         self.default_retention = policy if all(policy) else None
+        self._start_interning()  # those that are known were checked against the limits of before
 
     # --- the way of a command --------------------------------------------------------------------
 
@@ -283,7 +289,7 @@ class Shard:
             return
         if type(name) is str and name in owner.queues:
             self.drop_unknown(owner.queues[name])
-        if not (owner.queues or owner.claims or owner.transactions or any(owner.scope.totals)):
+        if not owner.queues and not owner.is_used:
             del self.tenants[tenant]
 
     def drop_unknown(self, queue: Queue) -> None:
@@ -552,6 +558,16 @@ DECIDE: dict[type[c.Command[Any]], Decide] = {
     c.GetDeadStats: dead.get_dead_stats,
     c.RetryDead: dead.retry_dead,
     c.PurgeDead: dead.purge_dead,
+    c.KvSet: kv.set_one,
+    c.KvGet: kv.get_one,
+    c.KvGetMany: kv.get_many,
+    c.KvSetMany: kv.set_many,
+    c.KvDelete: kv.delete,
+    c.KvExists: kv.exists,
+    c.KvExpire: kv.expire,
+    c.KvTtl: kv.ttl,
+    c.KvKeys: kv.keys,
+    c.KvIncrement: kv.increment,
 }
 """Who decides which command. Reading events is the journal's business, not the engine's."""
 
@@ -562,5 +578,7 @@ APPLY: Appliers = {
     **apply_queue.APPLY,
     **apply_transactions.APPLY,
     **messages.APPLY,
+    **apply_kv.APPLY,
+    **senders.APPLY,
 }
 """What each record does to the state."""

@@ -26,12 +26,16 @@ def dump(shard: "Shard") -> dict[str, Any]:
         "tenants": {name: _tenant(tenant) for name, tenant in sorted(shard.tenants.items()) if _is_used(tenant)},
         "jobs": [_job(shard, part) for part in _parts(shard)],
         "dependents": _dependents(shard),
+        "senders": [
+            (*key, [(number, list(reply.ids), dict(reply.duplicates)) for number, reply in answers.items()])
+            for key, answers in shard.senders.items()
+        ],
     }
 
 
 def _is_used(tenant: Tenant) -> bool:
     queues = any(queue.known for queue in tenant.queues.values())
-    return queues or bool(tenant.claims or tenant.transactions) or any(tenant.scope.totals)
+    return queues or tenant.is_used
 
 
 def _parts(shard: "Shard") -> Iterator[Part]:
@@ -87,6 +91,11 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
             for name, found in sorted(tenant.transactions.items())
         },
         "ended_badly": tenant.ended_badly.ranges(),
+        "kv": {
+            key: (entry.value, entry.codec, entry.expires_at)
+            for key in tenant.kv.keys_from("")
+            if (entry := tenant.kv.get(key)) is not None
+        },
     }
 
 

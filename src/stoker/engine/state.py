@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from stoker.engine.bucket import Bucket
+from stoker.engine.entries import Entries
 from stoker.engine.ranges import RangeSet
 from stoker.engine.spans import Pieces, Span
 from stoker.model.ids import SHARD_BITS
-from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options
+from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options
 from stoker.model.replies import Attempt, Chunk, Level, LogLine
 from stoker.records.records import Record
 from stoker.records.stored import Stored, StoredRun
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 WAITING, DELAYED, BLOCKED, ACTIVE, COMPLETED, FAILED, CANCELLED, EXPIRED = range(8)
 """Indexes into STATES and into the counters: comparing and counting small integers is what is fast."""
 GONE = 8
+LIVE_BYTES = 8
+"""The place behind the states in `Scope.counts`: bytes of the payloads of live jobs, added up like them."""
 
 
 class Detail(msgspec.Struct, gc=False, eq=False):
@@ -71,6 +74,7 @@ class Detail(msgspec.Struct, gc=False, eq=False):
     next_retry_at: int = 0
     revived: bool = False
     """Once back from the dead letters, its ttl no longer counts."""
+    result_codec: Codec = "bytes"
 
 
 @final
@@ -205,6 +209,8 @@ class EndedRun(msgspec.Struct, gc=False, eq=False):
     worker: str = ""
     reason: str = ""
     results: list[bytes | None] | None = None
+    codec: Codec = "bytes"
+    """Of the results."""
 
     def covers(self, position: int) -> bool:
         return self.start <= position < self.stop
@@ -287,7 +293,7 @@ class Scope:
     __slots__ = ("counts", "recent", "recent_second", "totals")
 
     def __init__(self) -> None:
-        self.counts = [0] * 8
+        self.counts = [0] * (LIVE_BYTES + 1)
         self.totals = [0] * 12
         self.recent = [0] * 60
         """Completed jobs by second, a ring of the last minute."""
@@ -459,10 +465,11 @@ class Queue:
         self.touched = True
         self.tenant.shard_touched.append(self)
 
-    def completed(self, jobs: int, wait_ms: int, run_ms: int, second: int) -> None:
+    def completed(self, jobs: int, payload_bytes: int, wait_ms: int, run_ms: int, second: int) -> None:
         """Active jobs have completed."""
         counts, totals = self.counts, self.totals
         counts[ACTIVE] -= jobs
+        counts[LIVE_BYTES] -= payload_bytes
         totals[T_COMPLETED] += jobs
         totals[T_WAIT_MS] += wait_ms
         totals[T_RUN_MS] += run_ms
@@ -494,9 +501,9 @@ class Queue:
 
 
 class Tenant:
-    """The owner of queues, claims and transactions."""
+    """The owner of queues, claims, transactions and key-value entries."""
 
-    __slots__ = ("claims", "ended_badly", "name", "queues", "scope", "shard_touched", "transactions")
+    __slots__ = ("claims", "ended_badly", "kv", "name", "queues", "scope", "shard_touched", "transactions")
 
     def __init__(self, name: str, touched: list[Queue]) -> None:
         self.name = name
@@ -507,3 +514,10 @@ class Tenant:
         self.scope = Scope()
         self.ended_badly = RangeSet()
         """Sequence numbers of its jobs that failed, were cancelled or expired."""
+        self.kv = Entries()
+        """Its key-value entries, if this shard is their home."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything has happened to it beside its queues."""
+        return bool(self.claims or self.transactions or self.kv) or any(self.scope.totals)

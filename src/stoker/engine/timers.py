@@ -163,6 +163,14 @@ def on_refill(shard: "Shard", at: int, queues: list[Queue]) -> None:
         shard.dirty.append(queue)
 
 
+def on_kv(shard: "Shard", at: int, entries: list[tuple[Tenant, str]]) -> None:
+    over: dict[Tenant, set[str]] = {}
+    for tenant, key in entries:
+        over.setdefault(tenant, set()).add(key)
+    for tenant, keys in over.items():
+        shard.emit(rec.KvRemoved(at, tenant.name, sorted(keys), expired=True))
+
+
 HANDLERS: tuple[Callable[["Shard", int, list[Any]], None], ...] = (
     on_due,
     on_ttl,
@@ -174,6 +182,7 @@ HANDLERS: tuple[Callable[["Shard", int, list[Any]], None], ...] = (
     on_stage,
     on_transaction,
     on_claim,
+    on_kv,
     on_refill,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""
@@ -252,6 +261,12 @@ def refill_holds(at: int, queue: Queue) -> bool:
     return queue.refill_armed == at and is_current(queue)
 
 
+def kv_holds(at: int, place: tuple[Tenant, str]) -> bool:
+    tenant, key = place
+    entry = tenant.kv.get(key)
+    return entry is not None and entry.expires_at == at
+
+
 HOLDS: tuple[Callable[[int, Any], bool], ...] = (
     due_holds,
     ttl_holds,
@@ -263,6 +278,7 @@ HOLDS: tuple[Callable[[int, Any], bool], ...] = (
     stage_holds,
     transaction_holds,
     claim_holds,
+    kv_holds,
     refill_holds,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""

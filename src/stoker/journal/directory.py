@@ -1,7 +1,8 @@
 """A data directory: who may open it, what belongs to it, and how far it is known to be on disk.
 
     manifest.json     which files count, and the facts that never change; replaced as a whole
-    lock              held by the one process that has the directory open
+    lock              held by the one process that has the directory open: who it is, and what it says to others
+    socket            where that process serves others, if it does
     mark              how far the log was flushed, kept outside SQLite
     log-00000001.db   a part of the log; see `logfile.py`
     checkpoint-00000003   all shards at some moment
@@ -35,7 +36,7 @@ FORMAT = 1
 DEFAULT_SHARDS = 16
 """Fixed for a directory: moving data is worse than a few idle shards."""
 
-KEPT = frozenset(("manifest.json", "lock", "mark", "keys.db", "reserve"))
+KEPT = frozenset(("manifest.json", "lock", "socket", "mark", "keys.db", "reserve"))
 """Files that are no left-overs though the manifest does not name them."""
 
 
@@ -83,6 +84,25 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return list(range(self.shards)) if self.owned is msgspec.UNSET else self.owned
 
 
+class Holder(msgspec.Struct, frozen=True):
+    """Who has a directory open, or had it last: a process that was killed leaves its name."""
+
+    pid: str
+    notice: str
+
+
+def holder_of(path: Path) -> Holder:
+    try:
+        text = (path / "lock").read_bytes()[:HOLDER_BYTES_MAX].decode("ascii", "replace")
+    except OSError:
+        text = ""
+    pid, _, notice = text.partition("\n")
+    return Holder(pid.strip(), notice.strip())
+
+
+HOLDER_BYTES_MAX = 256
+
+
 class Directory:
     """A data directory that this process has opened, and nobody else."""
 
@@ -91,14 +111,17 @@ class Directory:
         path: Path,
         shards: int | None = None,
         disk: Disk | None = None,
+        notice: str = "",
         *,
         lock: int | None = None,
         ready: Callable[[], object] | None = None,
     ) -> None:
         """`lock` is one that is held already, and `ready` puts the directory in order once it is held."""
         self.path = path
+        self.notice = notice
+        """What others read who find the directory in use."""
         self.disk = disk or Disk()
-        self._lock = take_lock(path) if lock is None else lock
+        self._lock = take_lock(path, notice) if lock is None else lock
         try:
             if ready is not None:
                 ready()
@@ -148,7 +171,7 @@ class Directory:
 
 
 OURS = re.compile(
-    r"((?:log-[0-9]{8,12}\.db|checkpoint-[0-9]{8,12}|manifest\.json|processes\.json|lock|mark|keys\.db|reserve)"
+    r"((?:log-[0-9]{8,12}\.db|checkpoint-[0-9]{8,12}|manifest\.json|processes\.json|lock|socket|mark|keys\.db|reserve)"
     r"(?:\.new)?)(?:-wal|-shm|-journal)?"
 )
 """Names that we give; nothing else is ever removed."""
@@ -158,7 +181,7 @@ def is_ours(name: str) -> bool:
     return OURS.fullmatch(name) is not None
 
 
-def take_lock(path: Path) -> int:
+def take_lock(path: Path, notice: str = "") -> int:
     """Make a directory if there is none, and keep all others out of it until the descriptor is closed."""
     if path.exists() and not path.is_dir():
         raise InvalidRequest(f"{path} is a file: sqlite:// wants a directory of its own, which it makes if it is new")
@@ -167,13 +190,11 @@ def take_lock(path: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(lock)
-        raise InUse(
-            f"{path} is open in another process (pid {owner}): end that one, or use another directory"
-        ) from None
+        pid = holder_of(path).pid or "unknown"
+        raise InUse(f"{path} is open in another process (pid {pid}): end that one, or use another directory") from None
     os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    os.pwrite(lock, f"{os.getpid()}\n{notice}\n".encode(), 0)
     return lock
 
 

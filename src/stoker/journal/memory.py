@@ -7,9 +7,11 @@ from typing import Any
 from stoker.journal.contract import Turn
 from stoker.model.replies import Level
 from stoker.records.records import (
+    Answered,
     Completed,
     Ended,
     Failed,
+    KvWritten,
     Logged,
     PartialAdded,
     PayloadUpdated,
@@ -131,8 +133,10 @@ BULK: dict[type[Record], Callable[[Any], int]] = {
     Failed: _failure,
     PartialAdded: lambda record: len(record.data),
     PayloadUpdated: lambda record: len(record.payload),
+    KvWritten: lambda record: sum(len(key) + len(value) for key, value, _, _ in record.entries),
     Logged: lambda record: len(record.message),
     RequestRemembered: lambda record: (len(record.runs) + len(record.refused)) * JOB_BYTES,
+    Answered: lambda record: (len(record.runs) + len(record.refused)) * JOB_BYTES,
     Ended: lambda record: len(record.runs) * JOB_BYTES,
     Released: lambda record: len(record.runs) * JOB_BYTES,
 }

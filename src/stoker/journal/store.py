@@ -165,10 +165,12 @@ class Store:
             self.directory.close()
 
 
-def open_store(path: str, settings: StoreSettings, now: int, disk: Disk | None = None, *, part: bool = False) -> Store:
+def open_store(
+    path: str, settings: StoreSettings, now: int, disk: Disk | None = None, notice: str = "", *, part: bool = False
+) -> Store:
     """Recover a data directory, or make a new one. What was dealt to several processes is gathered first.
 
-    `part` opens one process's own part of a directory that is dealt.
+    `notice` is what others read who find it in use; `part` opens one process's own part of a directory that is dealt.
     """
     directory: Directory | None = None
     kept = settings.journal or JournalSettings()
@@ -178,7 +180,7 @@ def open_store(path: str, settings: StoreSettings, now: int, disk: Disk | None =
             directory = _open_part(place, settings.shards, disk)
         else:
             ready = partial(gather, place, settings.shards, disk, kept.vfs)
-            directory = Directory(place, settings.shards, disk, ready=ready)
+            directory = Directory(place, settings.shards, disk, notice, ready=ready)
             if directory.manifest.owned is not msgspec.UNSET:
                 raise InvalidRequest(
                     f"{path} is one process's part of a data directory: open {place.absolute().parent.parent}"

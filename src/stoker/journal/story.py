@@ -267,6 +267,10 @@ SILENT = frozenset(
         rec.Sent,
         rec.Taken,
         rec.Arrived,
+        rec.KvWritten,
+        rec.KvRemoved,
+        rec.KvTimed,
+        rec.Answered,
     }
 )
-"""Records that name no job that is there. (What ages out is known by its age alone.)"""
+"""Records that name no job, or say nothing of one that its push has not said. (What ages out is known by its age.)"""

@@ -13,18 +13,32 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from stoker.model import replies as r
-from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
 
 R_co = TypeVar("R_co", covariant=True)
 Tokens = int | Sequence[int] | None
 
 
-class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
+class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False, omit_defaults=True):
     """Base of all commands; the type parameter is the reply."""
 
 
 # --- producing -----------------------------------------------------------------------------------
+
+
+class Sending(msgspec.Struct, frozen=True, gc=False):
+    """Which of a sender's pushes one is: sent again, it is answered as the first time and makes no second job.
+
+    The queue remembers an answer until the sender says that it has it.
+    """
+
+    sender: str
+    """A name of the sender's own choice that nobody else uses."""
+    number: int
+    """Counted up by the sender; one number a push."""
+    settled: int = 0
+    """Every number below this one has been answered, or was given up."""
 
 
 class Push(Command[r.Pushed], frozen=True, gc=False):
@@ -34,12 +48,14 @@ class Push(Command[r.Pushed], frozen=True, gc=False):
     payload: bytes
     options: Options = DEFAULT_OPTIONS
     durability: r.Level | None = None
+    sending: Sending | None = None
 
 
 class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
     """Jobs with the same options, or with options of their own in `each` (one for every payload).
 
-    `atomic` refuses all if one is refused. `request_key` makes sending it again harmless.
+    `atomic` refuses all if one is refused. `request_key` makes sending it again harmless for as long as the settings
+    say, `sending` until the sender has the answer.
     """
 
     queue: str
@@ -49,6 +65,7 @@ class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
     atomic: bool = False
     request_key: str | None = None
     durability: r.Level | None = None
+    sending: Sending | None = None
 
 
 class Stage(Command[r.Staged], frozen=True, gc=False):
@@ -94,11 +111,12 @@ class Pull(Command[r.Delivery], frozen=True, gc=False):
 
 
 class Ack(Command[r.Settled], frozen=True, gc=False):
-    """The jobs are done. `results` has one entry an id, or is None."""
+    """The jobs are done. `results` has one entry an id, or is None; all are written in one codec."""
 
     ids: Sequence[int]
     tokens: Tokens = None
     results: Sequence[bytes | None] | None = None
+    codec: Codec = "bytes"
 
 
 class Fail(Command[r.Failed], frozen=True, gc=False):
@@ -132,6 +150,7 @@ class Extend(Command[r.Extended], frozen=True, gc=False):
 class AckClaim(Command[r.Settled], frozen=True, gc=False):
     claim: str
     results: Mapping[int, bytes] = {}
+    codec: Codec = "bytes"
 
 
 class ReleaseClaim(Command[r.Settled], frozen=True, gc=False):
@@ -166,6 +185,7 @@ class AppendPartial(Command[r.Done], frozen=True, gc=False):
     data: bytes
     index: int | None = None
     token: int | None = None
+    codec: Codec = "bytes"
 
 
 # --- looking -------------------------------------------------------------------------------------
@@ -311,10 +331,11 @@ class MoveToDelayed(Command[r.Done], frozen=True, gc=False):
 
 
 class UpdatePayload(Command[r.Done], frozen=True, gc=False):
-    """Of a live job or a dead letter; a running delivery keeps what it got."""
+    """Of a live job or a dead letter; a running delivery keeps what it got. Without a codec the job keeps its own."""
 
     id: int
     payload: bytes
+    codec: Codec | None = None
 
 
 class Discard(Command[r.Done], frozen=True, gc=False):
@@ -378,6 +399,85 @@ class PurgeDead(Command[r.Done], frozen=True, gc=False):
     queue: str
     ids: Sequence[int] | None = None
     reason: str | None = None
+
+
+# --- key-value entries ---------------------------------------------------------------------------
+
+
+class KvEntry(msgspec.Struct, frozen=True, gc=False):
+    """A value under a key, for `ttl_ms`; 0 = until it is deleted."""
+
+    key: str
+    value: bytes
+    ttl_ms: int = 0
+    codec: Codec = "bytes"
+
+
+class KvSet(Command[r.Done], frozen=True, gc=False):
+    """Keep a value under a key, instead of what was there; its time to live starts anew."""
+
+    key: str
+    value: bytes
+    ttl_ms: int = 0
+    codec: Codec = "bytes"
+
+
+class KvGet(Command[r.KvValue], frozen=True, gc=False):
+    key: str
+
+
+class KvGetMany(Command[r.KvValues], frozen=True, gc=False):
+    """All at one moment."""
+
+    keys: Sequence[str]
+
+
+class KvSetMany(Command[r.Done], frozen=True, gc=False):
+    """All or none. A key that is there twice keeps its last value."""
+
+    entries: Sequence[KvEntry]
+
+
+class KvDelete(Command[r.Done], frozen=True, gc=False):
+    """Counts those that were there."""
+
+    keys: Sequence[str]
+
+
+class KvExists(Command[r.KvFound], frozen=True, gc=False):
+    keys: Sequence[str]
+
+
+class KvExpire(Command[r.KvExpiry], frozen=True, gc=False):
+    """Let an entry leave after `ttl_ms`, counted from now; 0 lets it stay."""
+
+    key: str
+    ttl_ms: int
+
+
+class KvTtl(Command[r.KvExpiry], frozen=True, gc=False):
+    key: str
+
+
+class KvKeys(Command[r.KvKeyPage], frozen=True, gc=False):
+    """Keys that match the pattern, in their order, after the key where the last page ended.
+
+    `*` stands for any characters, `?` for one; there is no way to ask for those two themselves.
+    """
+
+    pattern: str = "*"
+    after: str | None = None
+    limit: int = 1_000
+
+
+class KvIncrement(Command[r.KvNumber], frozen=True, gc=False):
+    """Add to a whole number of 64 bits. An entry that is not there counts 0, and is written as JSON from then on.
+
+    The entry keeps its codec and its time to live: decimal digits, which are JSON's too, or MessagePack's integers.
+    """
+
+    key: str
+    by: int = 1
 
 
 Selector = Literal["queue", "id"]

@@ -19,6 +19,7 @@
     |   |-- DiskFull            disk_full            no room for new jobs; what is there can still be worked off
     |   |-- MemoryFull          memory_full          the same for memory
     |   |-- Busy                busy                 too many requests or connections at once
+    |   |-- ShuttingDown        shutting_down        the server is about to stop and gives out no more jobs
     |   |-- Unreachable         unreachable          no server answers
     |   `-- Closed              closed               this broker was closed
     |-- Unknown               unknown              it may have happened or not: ask, or repeat with a key
@@ -115,6 +116,10 @@ class MemoryFull(Unavailable):
 
 class Busy(Unavailable):
     code = "busy"
+
+
+class ShuttingDown(Unavailable):
+    code = "shutting_down"
 
 
 class Unreachable(Unavailable):

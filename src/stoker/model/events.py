@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from stoker.model.options import Codec
+
 
 class EventKind(StrEnum):
     PUSHED = "pushed"
@@ -38,7 +40,10 @@ class EventKind(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of one job (or of a queue, with `job` 0). Fields that do not apply keep their defaults."""
+    """One step of one job (or of a queue, with `job` 0). Fields that do not apply keep their defaults.
+
+    `codec` says how `data` is written.
+    """
 
     shard: int
     sequence: int
@@ -68,6 +73,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str | None = None
     trace: str | None = None
     parent_id: int | None = None
+    codec: Codec = "bytes"
 
     @property
     def wait_ms(self) -> int:

@@ -13,6 +13,13 @@ STEP = 1 << SHARD_BITS
 SHARDS_MAX = STEP
 SHARD_MASK = STEP - 1
 
+SYSTEM_TENANT = "$system"
+"""Who owns what the server keeps for itself. No name that a client may send, so only callers inside the process
+can be it."""
+
+KV_HOME = "$kv"
+"""All key-value entries of a tenant live in the shard where a queue of this name would."""
+
 
 def make_id(sequence: int, shard: int) -> int:
     return sequence << SHARD_BITS | shard

@@ -65,8 +65,24 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Ten minutes: proxies and people give up earlier; ask again."""
     lease_ms_min: int = 1
     """A lease of 0 would end before it begins."""
+    senders_max: int = 10_000
+    """Whose unfinished pushes a shard remembers; the one that has been quiet for longest makes room."""
+    sendings_max: int = 1_000
+    """Pushes of one sender that it has not settled: as many as a connection may have in flight."""
     stages_per_transaction_max: int = 100_000
     """One per task attempt of a large Spark job."""
+    kv_key_chars_max: int = 1024
+    """As long as the other keys."""
+    kv_value_bytes_max: int = 10 * 1024 * 1024
+    """As large as a payload."""
+    kv_batch_max: int = 1_000
+    """Keys of one command: it is one turn of the loop and one record."""
+    kv_entries_per_tenant_max: int = 1_000_000
+    """They are all in memory, and one shard holds them all."""
+    kv_wildcards_max: int = 32
+    """`*` and `?` in one pattern; people write three, and each makes the comparison with a key longer."""
+    kv_keys_max: int = 10_000
+    """One page of keys; one turn of the loop looks at about twice as many."""
 
 
 DEFAULT_LIMITS = Limits()

@@ -14,6 +14,9 @@ Jitter = Literal["none", "equal", "full"]
 DependencyPolicy = Literal["fail", "cancel", "continue"]
 UniquePolicy = Literal["keep", "extend", "replace"]
 GroupPolicy = Literal["hold", "skip"]
+Codec = Literal["bytes", "json", "msgpack"]
+CODECS: tuple[Codec, ...] = ("bytes", "json", "msgpack")
+"""How a payload or a result is written; only its readers look into it. Records number them in this order."""
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -91,6 +94,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """W3C trace context, carried along untouched."""
     parent_id: int | None = None
     """A link for people and readers of events; it decides nothing."""
+    codec: Codec = "bytes"
+    """How the payload is written; it decides nothing, but a reader can ask for another one."""
 
 
 DEFAULT_OPTIONS = Options()

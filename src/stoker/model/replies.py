@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from stoker.model.events import Event
-from stoker.model.options import DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
 
 Level = Literal["memory", "commit", "fsync"]
@@ -228,6 +228,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress = Progress()
     history: tuple[Attempt, ...] = ()
     dead: DeadLetter | None = None
+    result_codec: Codec = "bytes"
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
@@ -239,6 +240,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     result: bytes | None = None
     reason: str = ""
     error: str = ""
+    result_codec: Codec = "bytes"
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
@@ -285,6 +287,8 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
     totals: Totals
     completed_last_minute: int = 0
     """Completed jobs in the last 60 whole seconds."""
+    payload_bytes: int = 0
+    """Of the jobs that are waiting, delayed, blocked or active."""
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,6 +338,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
 
     index: int
     data: bytes
+    codec: Codec = "bytes"
 
 
 class Partials(msgspec.Struct, frozen=True, gc=False):
@@ -368,3 +373,46 @@ class Story(msgspec.Struct, frozen=True):
     notes: list[Note]
     complete: bool
     """Whether the beginning is there. False when the push, if there was one, is older than what the log keeps."""
+
+
+class KvValue(msgspec.Struct, frozen=True, gc=False):
+    """An entry, or that there is none. `expires_at` is 0 for one that stays."""
+
+    exists: bool
+    value: bytes = b""
+    codec: Codec = "bytes"
+    expires_at: int = 0
+
+
+class KvValues(msgspec.Struct, frozen=True, gc=False):
+    """One for each of the keys, in their order."""
+
+    values: Sequence[KvValue]
+
+
+class KvFound(msgspec.Struct, frozen=True, gc=False):
+    """Whether there is an entry, for each of the keys in their order."""
+
+    exists: Sequence[bool]
+
+
+class KvExpiry(msgspec.Struct, frozen=True, gc=False):
+    """When an entry leaves by itself: 0 = never."""
+
+    exists: bool
+    expires_at: int = 0
+    level: Level = "memory"
+
+
+class KvNumber(msgspec.Struct, frozen=True, gc=False):
+    """What an entry counts now."""
+
+    value: int
+    level: Level = "memory"
+
+
+class KvKeyPage(msgspec.Struct, frozen=True, gc=False):
+    """Some keys in their order, and where the next page starts: None after the last one. A page may be short."""
+
+    keys: Sequence[str]
+    next_after: str | None = None

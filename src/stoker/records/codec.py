@@ -57,6 +57,7 @@ class _PayloadUpdatedHead(msgspec.Struct, array_like=True, frozen=True, gc=False
     queue: str
     job: int
     size: int
+    codec: int | None = None
 
 
 class _StagedHead(msgspec.Struct, array_like=True, frozen=True, gc=False, tag_field="t", tag=28):
@@ -114,7 +115,7 @@ def _split(record: Record) -> tuple[Any, bytes]:
         )  # type: ignore[assignment]
         return head, _encode(record.payloads)
     assert type(record) is PayloadUpdated
-    updated = _PayloadUpdatedHead(record.at, record.tenant, record.queue, record.job, len(record.payload))
+    updated = _PayloadUpdatedHead(record.at, record.tenant, record.queue, record.job, len(record.payload), record.codec)
     return updated, _encode((record.payload,))
 
 
@@ -136,7 +137,7 @@ def _joined(head: Any, payloads: Any) -> Record:
             head.part,
             head.expires_at,
         )
-    return PayloadUpdated(head.at, head.tenant, head.queue, head.job, payloads[0])
+    return PayloadUpdated(head.at, head.tenant, head.queue, head.job, payloads[0], head.codec)
 
 
 # --- rows --------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing import Any
 
 from stoker.model.events import Event, EventKind
 from stoker.model.ids import STEP
+from stoker.model.options import CODECS
 from stoker.model.states import STATES, State
 from stoker.records import records as rec
 
@@ -111,6 +112,11 @@ def _dead_removed(record: rec.DeadRemoved) -> Iterator[tuple[EventKind, Fields]]
         yield kind, {"job": job, "reason": record.why}
 
 
+def _partial_added(record: rec.PartialAdded) -> Iterator[tuple[EventKind, Fields]]:
+    fields = {"job": record.job, "data": record.data, "chunk": record.index, "codec": CODECS[record.codec]}
+    yield EventKind.PARTIAL, fields
+
+
 def _one(kind: EventKind, **sources: str) -> Callable[[Any], Iterator[tuple[EventKind, Fields]]]:
     """Records about one job: the event's fields and the record's that they come from."""
 
@@ -132,7 +138,7 @@ _EVENTS: dict[type[rec.Record], Callable[[Any], Iterator[tuple[EventKind, Fields
     rec.CancelRequested: _one(EventKind.CANCEL_REQUESTED, job="job"),
     rec.Progressed: _one(EventKind.PROGRESS, job="job", percent="percent", message="message"),
     rec.Logged: _one(EventKind.LOG, job="job", message="message", reason="level"),
-    rec.PartialAdded: _one(EventKind.PARTIAL, job="job", data="data", chunk="index"),
+    rec.PartialAdded: _partial_added,
     rec.Unblocked: _unblocked,
     rec.BecameDue: _became_due,
     rec.Delayed: _one(EventKind.DELAYED, job="job", due="due"),

@@ -90,6 +90,20 @@ class RequestRemembered(Record, frozen=True, gc=False, tag=2):
     expires_at: int
 
 
+class Answered(Record, frozen=True, gc=False, tag=41):
+    """The answer to a push that may be sent again; the fields are those of `RequestRemembered`."""
+
+    at: int
+    tenant: str
+    queue: str
+    sender: str
+    number: int
+    settled: int
+    runs: list[tuple[int, int]]
+    refused: list[tuple[int, str, str]]
+    duplicates: list[tuple[int, str]]
+
+
 class KeyExtended(Record, frozen=True, gc=False, tag=3):
     at: int
     tenant: str
@@ -119,6 +133,8 @@ class Completed(Record, frozen=True, gc=False, tag=5):
     queue: str
     runs: tuple[Run, ...]
     results: list[bytes | None] | None = None
+    codec: int = 0
+    """How all of the results are written: a place in `CODECS`."""
 
 
 class Retrying(Record, frozen=True, gc=False, tag=6):
@@ -211,6 +227,7 @@ class PartialAdded(Record, frozen=True, gc=False, tag=14):
     job: int
     index: int
     data: bytes
+    codec: int = 0
 
 
 class Unblocked(Record, frozen=True, gc=False, tag=15):
@@ -259,6 +276,8 @@ class PayloadUpdated(Record, frozen=True, gc=False, tag=19):
     queue: str
     job: int
     payload: bytes
+    codec: int | None = None
+    """None = as the payload before."""
 
 
 class QueueConfigured(Record, frozen=True, gc=False, tag=20):
@@ -438,6 +457,32 @@ class KeysStored(Record, frozen=True, gc=False, tag=37):
     tenant: str
     queue: str
     keys: list[tuple[str, str]]
+
+
+class KvWritten(Record, frozen=True, gc=False, tag=38):
+    """Entries were set, as (key, value, place in `CODECS`, when it expires or 0), each instead of what was there."""
+
+    at: int
+    tenant: str
+    entries: list[tuple[str, bytes, int, int]]
+
+
+class KvRemoved(Record, frozen=True, gc=False, tag=39):
+    """Entries were deleted, or have `expired`."""
+
+    at: int
+    tenant: str
+    keys: list[str]
+    expired: bool = False
+
+
+class KvTimed(Record, frozen=True, gc=False, tag=40):
+    """An entry expires at another time from now on; 0 = never."""
+
+    at: int
+    tenant: str
+    key: str
+    expires_at: int
 
 
 ALL: tuple[type[Record], ...] = tuple(Record.__subclasses__())

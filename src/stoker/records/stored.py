@@ -64,6 +64,11 @@ class StoredRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return slice(self.place, stop if stop >= 0 else None, -1)
 
 
+def total_size(sizes: int | list[int], count: int) -> int:
+    """How long so many payloads are together."""
+    return sizes * count if type(sizes) is int else sum(sizes)  # type: ignore[arg-type]
+
+
 def sizes_of(payloads: Sequence[bytes]) -> int | list[int]:
     """How long each of them is, or one number when all are equally long."""
     sizes = list(map(len, payloads))

@@ -10,7 +10,7 @@ from stoker.engine.shard import Shard
 from stoker.engine.state import Batch
 from stoker.journal.contract import Journal
 from stoker.model.ids import STEP
-from stoker.records.records import Pushed
+from stoker.records.records import KvWritten, Pushed
 from stoker.records.stored import Stored, StoredRun, sizes_of
 
 SPILL_AT = 0.4
@@ -51,7 +51,9 @@ class Memory:
     def after(self, shard: Shard) -> None:
         """A turn has been journaled; its records are still there."""
         self._turns += 1
-        if self._turns % LOOK_EVERY == 0 or self.is_full or len(getattr(shard.records[0], "payloads", ())) > LOOK_EVERY:
+        first_of_all = shard.records[0]
+        many = type(first_of_all) is KvWritten or len(getattr(first_of_all, "payloads", ())) > LOOK_EVERY
+        if self._turns % LOOK_EVERY == 0 or self.is_full or many:
             self.look()
         if self.is_spilling:
             first = self._journal.last(shard.number) - len(shard.records) + 1

@@ -16,7 +16,7 @@ from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import shard_of
+from stoker.model.ids import KV_HOME, SHARD_MASK
 from stoker.records import records as rec
 from stoker.runtime import outbox
 from stoker.runtime.shards import Shards
@@ -42,7 +42,7 @@ def execute(shards: Shards, tenant: str, command: c.Command[Any], now: int) -> A
 def settle(shards: Shards, tenant: str, command: Any, now: int) -> Any:
     """Ack, Fail, Release and Extend: each shard gets the ids that are its own."""
     finishing.check(shards[0], command)
-    if len({shard_of(job_id) for job_id in command.ids}) == 1:
+    if len(set(map(SHARD_MASK.__and__, command.ids))) == 1:  # `shard_of` for thousands, at C speed
         return shards.by_id(command.ids[0]).execute(tenant, command, now)
     parts = split(command, lambda job_id: shards.by_id(job_id).number)
     return settled(command, [shards.at(number).execute(tenant, part, now) for number, part in parts.items()])
@@ -302,7 +302,10 @@ def all_queues(command: c.ListQueues, found: Sequence[r.Queues]) -> r.Queues:
 def all_stats(command: c.GetStats, found: Sequence[r.Stats]) -> r.Stats:
     counts = [sum(values) for values in zip(*(msgspec.structs.astuple(one.counts) for one in found), strict=True)]
     totals = [sum(values) for values in zip(*(msgspec.structs.astuple(one.totals) for one in found), strict=True)]
-    return r.Stats(r.Counts(*counts), r.Totals(*totals), sum(one.completed_last_minute for one in found))
+    last_minute, payload_bytes = (
+        sum(values) for values in zip(*((one.completed_last_minute, one.payload_bytes) for one in found), strict=True)
+    )
+    return r.Stats(r.Counts(*counts), r.Totals(*totals), last_minute, payload_bytes)
 
 
 def all_pages(command: c.Browse, pages: Sequence[r.Page]) -> r.Page:
@@ -325,6 +328,25 @@ ALL_OF: dict[type[Any], Callable[[Any, Sequence[Any]], Any]] = {
 }
 """How the replies of several become one: of shards in a process, and of processes in `spread.py`."""
 
+
+def kv(shards: Shards, tenant: str, command: Any, now: int) -> Any:
+    """All entries of a tenant live together, so that commands about several of them are decided in one place."""
+    return shards.home(tenant, KV_HOME).execute(tenant, command, now)
+
+
+KV: tuple[type[c.Command[Any]], ...] = (
+    c.KvSet,
+    c.KvGet,
+    c.KvGetMany,
+    c.KvSetMany,
+    c.KvDelete,
+    c.KvExists,
+    c.KvExpire,
+    c.KvTtl,
+    c.KvKeys,
+    c.KvIncrement,
+)
+
 SPECIAL: dict[type[Any], Any] = {
     c.Pull: pull,
     c.AckClaim: claim,
@@ -337,4 +359,5 @@ SPECIAL: dict[type[Any], Any] = {
     c.ListQueues: look,
     c.GetStats: look,
     c.Browse: look,
+    **dict.fromkeys(KV, kv),
 }

@@ -18,8 +18,9 @@ from stoker.journal.story import story
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import STEP
-from stoker.model.limits import INT_MAX
+from stoker.model.ids import STEP, SYSTEM_TENANT
+from stoker.model.limits import INT_MAX, Limits
+from stoker.model.states import State
 from stoker.records.events import events_of
 from stoker.runtime import outbox, parts, routing, shapes
 from stoker.runtime.loading import filled, look_ahead
@@ -32,8 +33,8 @@ HOMES_MAX = 100_000
 ROOM_WATCHED = 256 * 1024 * 1024
 """With less room than this on the disk, the size of each push is looked at."""
 
-MAKING = frozenset((c.Push, c.PushBatch, c.Stage))
-"""Commands that bring new jobs: refused when there is no room."""
+MAKING = frozenset((c.Push, c.PushBatch, c.Stage, c.KvSet, c.KvSetMany, c.KvIncrement))
+"""Commands that bring something new: refused when there is no room."""
 ASKING = frozenset((c.Push, c.PushBatch, c.Publish, *parts.FLUSHED))
 """Commands that may ask for a level of their own."""
 
@@ -71,12 +72,23 @@ class Runtime:
         """Names that have been checked."""
         self._answer = answer
         self._reached: r.Level = self.level
+        self._asks: set[r.Level | None] = set()
+        """The levels that the commands of a turn begun and not ended yet have asked for."""
+        self._turn_level: r.Level | None = None
+        """What those of them that are journaled already have reached."""
+        self._touched: set[Shard] = set()
+        """The shards that they concern."""
+        self._is_flushed = False
+        """Whether one of them waits for everything that happened before."""
+        self._broken = False
         self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
         """Commands that wait for events of a shard and a tenant, with the position up to which there was nothing."""
 
     def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """One turn with one command: its reply, or a `Parked` that will be answered later."""
         kind = type(command)
+        if self._asks:
+            self.commit()
         self.ticket = 0
         if kind not in shapes.QUICK or type(tenant) is not str or tenant not in self._tenants:
             return self._execute_checked(tenant, command, now)
@@ -141,31 +153,100 @@ class Runtime:
 
     def _execute_checked(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """The same for commands and tenants that must be looked at first."""
-        checks.name(tenant, "tenant")
-        if len(self._tenants) >= TENANTS_CHECKED_MAX:
-            self._tenants.clear()
-        self._tenants.add(tenant)
-        asked = getattr(command, "durability", None) if type(command) in ASKING else None
+        self._check_tenant(tenant)
+        return self._execute_for(tenant, command, now)
+
+    def execute_as_system(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """One turn for the process itself, in a tenant that nobody else can name."""
+        assert tenant == SYSTEM_TENANT
+        if self._asks:
+            self.commit()
+        self.ticket = 0
+        return self._execute_for(tenant, command, now)
+
+    def _execute_for(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         try:
-            if (type(command) not in shapes.QUICK or asked is not None) and type(command) not in parts.EXECUTE:
-                shapes.check(command)
-            if type(command) in MAKING:
-                self._check_room(command)
-            reply = self._execute_any(tenant, command, now)
+            reply = self._decide(tenant, command, now)
         except Exception as error:
             self._after_error(command, error)
             raise
+        asked = asked_by(command)
         self.commit(asked)
         if asked == "fsync" and type(command) in parts.FLUSHED:
             self.ticket = self.journal.ticket()
         reply = self._told(reply)
         return filled(self.journal, reply) if self.memory.is_stored else reply
 
+    def _check_tenant(self, tenant: str) -> None:
+        checks.name(tenant, "tenant")
+        if len(self._tenants) >= TENANTS_CHECKED_MAX:
+            self._tenants.clear()
+        self._tenants.add(tenant)
+
+    def _decide(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """A command with everything looked at, before anything of it is journaled."""
+        if (type(command) not in shapes.QUICK or asked_by(command) is not None) and type(command) not in parts.EXECUTE:
+            shapes.check(command)
+        if type(command) in MAKING:
+            self._check_room(command)
+        return self._execute_any(tenant, command, now)
+
+    # --- turns with several commands -------------------------------------------------------------
+
+    def begin(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """One command of a turn that `end` journals. Its reply must not leave before.
+
+        Whoever gets in between with a turn of his own journals what was begun together with his.
+        """
+        kind = type(command)
+        asked = asked_by(command)
+        self._asks.add(asked if asked in r.LEVELS else None)
+        shard = None
+        if kind in shapes.QUICK and tenant in self._tenants and (asked is None or asked in r.LEVELS):
+            shard = self._only or self._home(tenant, command)
+        touched = self.shards if shard is None else (shard,)
+        self._touched.update(touched)
+        before = sum([len(one.records) for one in touched])
+        try:
+            if shard is None:
+                self._check_tenant(tenant)
+                reply = self._decide(tenant, command, now)
+            else:
+                if kind in MAKING:
+                    self._check_room(command)
+                reply = shard.execute(tenant, command, now)
+        except errors.StokerError:
+            raise
+        except Exception:
+            self._broken = sum([len(one.records) for one in touched]) > before
+            if not self._broken and kind not in parts.EXECUTE:
+                shapes.check(command)
+            raise
+        if asked == "fsync" and kind in parts.FLUSHED:
+            self._is_flushed = True
+        if not self.memory.is_stored:
+            return reply
+        return self._filled(tenant, shard, reply, now) if shard is not None else filled(self.journal, reply)
+
+    def end(self) -> r.Level:
+        """Journal the turn that was begun; the level that its replies have reached once `ticket` is."""
+        if self._asks:
+            self.commit()
+        level, self._turn_level = self._turn_level or self.level, None
+        is_flushed, self._is_flushed = self._is_flushed, False
+        self.ticket = self.journal.ticket() if level == "fsync" or is_flushed else 0
+        return level
+
+    def turn_next_at(self) -> int | None:
+        """The next deadline of the shards that the turn concerned: asking all of them costs more than a push."""
+        touched, self._touched = self._touched, set()
+        return min([at for shard in touched if (at := shard.next_at) is not None], default=None)
+
     def _check_room(self, command: Any) -> None:
         journal = self.journal
         if journal.is_full or (journal.room < ROOM_WATCHED and not has_room(journal.room, command)):
             raise errors.DiskFull(
-                "the disk is full: new jobs are refused, those that are there can be worked off; make room, and pushes"
+                "the disk is full: nothing new is taken, jobs that are there can be worked off; make room, and pushes"
                 " are taken again by themselves"
             )
         if self.memory.is_full:
@@ -218,8 +299,11 @@ class Runtime:
         """Journal what happened in this turn, then let the answers to waiting commands out."""
         changed = [shard for shard in self.shards if shard.records]
         self._reached = self.level
+        asks = self._asks
+        if asks:
+            self._asks = set()
         if changed:
-            level = self._level_of(changed, asked)
+            level = self._level_of_turn(changed, asks) if asks else self._level_of(changed, asked)
             self.journal.append([(shard.number, shard.records) for shard in changed], defer=level != "commit")
             if level == "fsync":
                 self.ticket = self.journal.ticket()
@@ -230,6 +314,8 @@ class Runtime:
                     self.memory.after(shard)
                 if self._readers:
                     woken += {(shard.number, record.tenant) for record in shard.records}  # type: ignore[attr-defined]
+            if asks:
+                self._turn_level = max(self._turn_level or level, level, key=r.LEVELS.index)
             for shard in changed:
                 shard.records.clear()
             for place in sorted(woken):
@@ -263,6 +349,11 @@ class Runtime:
         }
         return weaker(max(wanted or {self.level}, key=r.LEVELS.index), most)
 
+    def _level_of_turn(self, changed: Sequence[Shard], asks: "set[r.Level | None]") -> r.Level:
+        """The strongest level that any command of the turn asks for, or is given where it asks for none."""
+        wanted = [self._level_of(changed, ask) for ask in asks]
+        return max(wanted, key=r.LEVELS.index)
+
     def open(self, now: int) -> None:
         """The first turn over a journal that was there before: bring about what was decided and not done."""
         outbox.deliver(self.shards, now)
@@ -274,7 +365,7 @@ class Runtime:
 
         Nothing changes before it is recorded, so an exception that leaves no record behind has done no harm.
         """
-        return any(shard.records for shard in self.shards)
+        return self._broken or (not self._asks and any(shard.records for shard in self.shards))
 
     @property
     def next_at(self) -> int | None:
@@ -286,6 +377,27 @@ class Runtime:
     def shard_stats(self, now: int) -> list[r.Stats]:
         """The counters of each shard over all tenants: for operators and metrics, never for a tenant."""
         return [looking.stats_of(shard.scope, now) for shard in self.shards]
+
+    def set_limits(self, limits: Limits) -> None:
+        """Other limits from now on, for whatever comes in."""
+        self.limits = limits
+        for shard in self.shards:
+            shard.configure(shard.settings, limits)
+
+    def hand_back_all(self, now: int) -> int:
+        """Return every running job to its queue as if it had never been pulled; how many there were."""
+        count = 0
+        for shard in self.shards:
+            for tenant in list(shard.tenants):
+                while True:
+                    page = shard.execute(tenant, c.Browse(state=State.ACTIVE, limit=self.limits.browse_jobs_max), now)
+                    running = [view.id for view in page.jobs if not view.cancel_requested]
+                    done = shard.execute(tenant, c.Release(running), now).count if running else 0
+                    count += done
+                    if not done:
+                        break
+        self.commit()
+        return count
 
     def close(self) -> None:
         for shard in self.shards:
@@ -363,16 +475,31 @@ class Runtime:
 
 
 def has_room(room: int, command: Any) -> bool:
-    """Whether what a push brings fits on the disk."""
-    payloads = (command.payload,) if type(command) is c.Push else command.payloads
+    """Whether what a command brings fits on the disk."""
     try:
-        return sum(map(len, payloads)) * 2 + ROOM_EACH <= room
-    except TypeError:
+        return sum(map(len, brought_by(command))) * 2 + ROOM_EACH <= room
+    except (TypeError, AttributeError):
         return True  # malformed: whoever decides about it will say how
+
+
+def brought_by(command: Any) -> Sequence[bytes]:
+    kind = type(command)
+    if kind is c.Push:
+        return (command.payload,)
+    if kind is c.KvSet:
+        return (command.value,)
+    if kind is c.KvSetMany:
+        return [entry.value for entry in command.entries]
+    return () if kind is c.KvIncrement else command.payloads
 
 
 ROOM_EACH = 64 * 1024
 """What a turn takes on disk besides payloads, generously."""
+
+
+def asked_by(command: Any) -> r.Level | None:
+    """The level that a command asks for, if it does."""
+    return command.durability if type(command) in ASKING else None
 
 
 def weaker(one: r.Level, other: r.Level) -> r.Level:

@@ -17,9 +17,9 @@ from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import process_of, shard_for, shard_of
+from stoker.model.ids import KV_HOME, SYSTEM_TENANT, process_of, shard_for, shard_of
 from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.runtime import parts, plans, plans_transactions, shapes
+from stoker.runtime import parts, plans, plans_transactions, routing, shapes
 from stoker.runtime.gone import Gone, lost
 from stoker.runtime.peers import Answer, Ask, Drop, Message, Peers, Unreadable, from_bytes, to_bytes
 
@@ -40,6 +40,11 @@ READING = parts.READING | {
     c.ReadEvents,
     c.ListDead,
     c.GetDeadStats,
+    c.KvGet,
+    c.KvGetMany,
+    c.KvExists,
+    c.KvTtl,
+    c.KvKeys,
 }
 """Whoever dies while carrying one of these out has changed nothing."""
 
@@ -50,6 +55,8 @@ class Local(Protocol):
     """The broker over the shards of this process."""
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R: ...
+
+    async def execute_as_system_async(self, command: c.Command[R]) -> R: ...
 
 
 class Asked:
@@ -106,6 +113,13 @@ class Spread:
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         """Carry out a command, wherever its shards live."""
         self._check(tenant, command)
+        return await self._execute(tenant, command)
+
+    async def execute_as_system_async(self, command: c.Command[R]) -> R:
+        """For what the server keeps for itself, in a tenant that no caller can name."""
+        return await self._execute(SYSTEM_TENANT, command)
+
+    async def _execute(self, tenant: str, command: c.Command[R]) -> R:
         special = plans.SPECIAL.get(type(command))
         try:
             if special is not None:
@@ -128,6 +142,8 @@ class Spread:
         """The process that a command goes to which concerns one shard; one that can say so if it is malformed."""
         if type(command) is c.ReadEvents:
             return self.at(command.shard)
+        if type(command) in routing.KV:
+            return self.home(tenant, KV_HOME)
         queue = getattr(command, "queue", None)
         if type(queue) is str:
             return self.home(tenant, queue)
@@ -166,7 +182,7 @@ class Spread:
     async def ask(self, process: int, tenant: str, command: Any, whole: bool = False) -> Any:
         """Have a process carry something out for its own shards, or a whole command; this one included."""
         if process == self.me:
-            return await (self if whole else self.local).execute_async(tenant, command)
+            return await self._here(tenant, command, whole)
         self._number += 1
         number = self._number
         if not self._peers.send(process, to_bytes(Ask(number, tenant, command, whole))):
@@ -184,6 +200,13 @@ class Spread:
         if isinstance(reply, errors.StokerError):
             raise reply
         return reply
+
+    async def _here(self, tenant: str, command: Any, whole: bool) -> Any:
+        if whole:
+            return await self._execute(tenant, command)
+        if tenant == SYSTEM_TENANT:
+            return await self.local.execute_as_system_async(command)
+        return await self.local.execute_async(tenant, command)
 
     async def ask_all(self, tenant: str, questions: Mapping[int, Any]) -> list[Any]:
         """Ask several processes at once: replies and errors, in the order asked. Raises none of them."""
@@ -218,8 +241,7 @@ class Spread:
 
     async def _serve(self, process: int, message: Ask) -> None:
         try:
-            broker = self if message.whole else self.local
-            reply: Any = await broker.execute_async(message.tenant, message.command)
+            reply: Any = await self._here(message.tenant, message.command, message.whole)
             if type(message.command) is parts.TakeLetters:
                 self._greeted(process)
         except errors.StokerError as error:

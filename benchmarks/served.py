@@ -1,0 +1,326 @@
+"""How fast the server is, over TCP, with client and server in two processes on this machine.
+
+Level `commit`, payloads of 100 bytes. Each figure stands beside a floor from the same run: a bare loop that only
+decodes and commits the same frames, or a bare echo of them (`bare.py`). The client encodes once and sends the same
+frames to both; what encoding costs is a line of its own. Every part asks the server afterwards whether the jobs are
+there.
+"""
+
+import os
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import stoker
+from benchmarks.durable import place
+from benchmarks.measure import PAYLOAD, Row
+from stoker.model import commands as c
+from stoker.wire import native
+
+LENGTH = struct.Struct(">I")
+ROUNDS = 3
+SECONDS = float(os.environ.get("STOKER_BENCH_SECONDS", "2"))
+"""For each figure and round."""
+
+
+def frame(command: c.Command[Any], number: int | None = None) -> bytes:
+    body = native.request(command, number, None, "msgpack")
+    return LENGTH.pack(len(body)) + body
+
+
+class Wire:
+    """A blocking socket that counts frames."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._left = b""
+
+    def ask(self, request: bytes) -> bytes:
+        self.socket.sendall(request)
+        return self.answers(1)[0]
+
+    def answers(self, count: int) -> list[bytes]:
+        found: list[bytes] = []
+        got = self._left
+        while True:
+            while len(got) >= 4 and len(got) - 4 >= (length := LENGTH.unpack_from(got)[0]):
+                found.append(got[4 : 4 + length])
+                got = got[4 + length :]
+                if len(found) == count:
+                    self._left = got
+                    return found
+            chunk = self.socket.recv(1 << 20)
+            if not chunk:
+                raise ConnectionError("the server has closed the connection")
+            got += chunk
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@contextmanager
+def process(*command: str) -> Iterator[int]:
+    """A server that prints where it listens on its first line: its port."""
+    child = subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdin is not None
+    try:
+        yield int(child.stdout.readline().rstrip().rsplit(":", 1)[-1])
+    finally:
+        child.stdin.close()
+        child.terminate()
+        child.wait(60)
+        child.stdout.close()
+
+
+@contextmanager
+def stoker_server(path: str, *more: str) -> Iterator[int]:
+    options = ("--tcp", "127.0.0.1:0", "--http", "off", "--grpc", "off")
+    with process("-m", "stoker", "serve", "--data", f"{path}/data", *options, *more) as port:
+        yield port
+
+
+@contextmanager
+def three_servers(*more: str) -> Iterator[tuple[int, int, int]]:
+    """Ours, the bare one that commits, and the bare echo."""
+    with (
+        place() as path,
+        stoker_server(path, *more) as ours,
+        process("-m", "benchmarks.bare", "commit", path) as commits,
+        process("-m", "benchmarks.bare", "echo", path) as echoes,
+    ):
+        yield ours, commits, echoes
+
+
+def in_turn(runs: list[Callable[[], float]], pick: Callable[[list[float]], float] = max) -> list[float]:
+    """Each measured several times, one after another and not one by one: noise comes and goes for all."""
+    figures: list[list[float]] = [[] for _ in runs]
+    for _ in range(ROUNDS):
+        for kept, run in zip(figures, runs, strict=True):
+            kept.append(run())
+    return [pick(kept) for kept in figures]
+
+
+# --- pushes ----------------------------------------------------------------------------------------------------------
+
+
+def push_rate(port: int, request: bytes, jobs: int) -> float:
+    """Jobs a second with one request after another on one connection."""
+    wire = Wire(port)
+    count, started = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - started) < SECONDS:
+        wire.ask(request)
+        count += 1
+    wire.close()
+    return count * jobs / elapsed
+
+
+def encoding_rate(port: int, size: int) -> float:
+    """The same through the client, which encodes each batch anew."""
+    with stoker.connect(f"tcp://127.0.0.1:{port}") as client:
+        payloads = [PAYLOAD] * size
+        count, started = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - started) < SECONDS:
+            client.push_batch("encoded", payloads)
+            count += 1
+        client.obliterate("encoded")
+    return count * size / elapsed
+
+
+def pushes() -> list[Row]:
+    return [pushes_of(size, wanted) for size, wanted in ((10_000, 0.6), (1_000, 0.6), (100, 0.5), (10, 0.5))]
+
+
+def pushes_of(size: int, wanted: float) -> Row:
+    with three_servers() as (ours, commits, _):
+        request = frame(c.PushBatch("q", [PAYLOAD] * size))
+        before = waiting(ours)
+        rate, floor, encoded = in_turn(
+            [
+                lambda: push_rate(ours, request, size),
+                lambda: push_rate(commits, request, size),
+                lambda: encoding_rate(ours, size),
+            ]
+        )
+        assert waiting(ours) > before
+        note = f"asked {wanted} of the floor; {encoded:,.0f} jobs/s with encoding"
+        return Row(f"push, batches of {size:,}, 1 connection", rate, floor, note=note)
+
+
+def waiting(port: int) -> int:
+    with stoker.connect(f"tcp://127.0.0.1:{port}") as client:
+        return client.get_counts().waiting
+
+
+# --- one job at a time -----------------------------------------------------------------------------------------------
+
+
+def latencies_us(port: int, make: Callable[[], bytes], count: int = 5_000) -> list[float]:
+    wire = Wire(port)
+    taken = []
+    for _ in range(count):
+        request = make()
+        started = time.perf_counter()
+        wire.ask(request)
+        taken.append((time.perf_counter() - started) * 1e6)
+    wire.close()
+    return taken
+
+
+def quantiles(port: int, request: bytes) -> tuple[float, float]:
+    """p50 and p99 in microseconds, the median of some rounds."""
+    rounds = [statistics.quantiles(latencies_us(port, lambda: request), n=100) for _ in range(ROUNDS)]
+    return statistics.median(cuts[49] for cuts in rounds), statistics.median(cuts[98] for cuts in rounds)
+
+
+def in_flight_rate(port: int, make: Callable[[int], bytes], most: int) -> float:
+    """Requests a second on one connection with so many of them under way."""
+    wire = Wire(port)
+    burst = b"".join(make(number) for number in range(most))
+    count, started = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - started) < SECONDS:
+        wire.socket.sendall(burst)
+        wire.answers(most)
+        count += most
+    wire.close()
+    return count / elapsed
+
+
+def many_connections(port: int, request: bytes, connections: int) -> float:
+    """Requests a second over so many connections, each with one request at a time, driven by one event loop."""
+    import asyncio
+
+    import uvloop
+
+    class Peer(asyncio.Protocol):
+        count = 0
+        until = time.perf_counter() + SECONDS
+
+        def connection_made(self, transport: Any) -> None:
+            self.transport, self.got = transport, b""
+            transport.write(request)
+
+        def data_received(self, data: bytes) -> None:
+            self.got += data
+            while len(self.got) >= 4 and len(self.got) - 4 >= (length := LENGTH.unpack_from(self.got)[0]):
+                self.got = self.got[4 + length :]
+                Peer.count += 1
+                if time.perf_counter() < Peer.until:
+                    self.transport.write(request)
+                else:
+                    self.transport.close()
+                    ended.set()
+
+    ended = asyncio.Event()
+
+    async def main() -> float:
+        started = time.perf_counter()
+        Peer.until = started + SECONDS
+        for _ in range(connections):
+            await asyncio.get_running_loop().create_connection(Peer, "127.0.0.1", port)
+        await ended.wait()
+        return Peer.count / (time.perf_counter() - started)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def singles() -> list[Row]:
+    with three_servers() as (ours, commits, echoes):
+        push = frame(c.Push("q", PAYLOAD))
+        (p50, p99), (floor50, floor99) = quantiles(ours, push), quantiles(commits, push)
+        rows = [
+            Row("one push, 1 connection, p50", p50, floor50, "us", "asked <= 1.5 of a bare echo + commit"),
+            Row("one push, 1 connection, p99", p99, floor99, "us", "asked <= 2"),
+        ]
+        rate, echo = in_turn([lambda: many_connections(ours, push, 10), lambda: many_connections(echoes, push, 10)])
+        rows.append(Row("one push, 10 connections", rate, echo, note="asked 0.5 of a bare echo"))
+
+        def numbered(number: int) -> bytes:
+            return frame(c.Push("q", PAYLOAD), number)
+
+        rate, echo = in_turn(
+            [lambda: in_flight_rate(ours, numbered, 100), lambda: in_flight_rate(echoes, numbered, 100)]
+        )
+        rows.append(Row("one push, 1 connection, 100 in flight", rate, echo, note="asked 0.5 of a bare echo"))
+        pull = frame(c.Pull(["q"]))
+        p50, _ = quantiles(ours, pull)
+        floor50, _ = quantiles(commits, pull)
+        rows.append(Row("one pull, 1 connection, p50", p50, floor50, "us", "asked <= 1.5 of a bare echo + commit"))
+    return rows
+
+
+def cycles() -> list[Row]:
+    """Pull 1,000 and acknowledge them."""
+    with place() as path, stoker_server(path) as port, stoker.connect(f"tcp://127.0.0.1:{port}") as client:
+        jobs = 1_000_000
+        for _ in range(jobs // 10_000):
+            client.push_batch("q", [PAYLOAD] * 10_000)
+        done, started = 0, time.perf_counter()
+        while len(delivery := client.pull("q", 1_000)):
+            done += client.ack_batch(delivery.ids, delivery.token).count
+        rate = done / (time.perf_counter() - started)
+        assert done == jobs
+        assert client.get_counts().waiting == 0
+    return [Row("pull 1,000 + ack 1,000, 1 connection", rate, note="asked 500,000; the client decodes every job")]
+
+
+# --- many ------------------------------------------------------------------------------------------------------------
+
+
+def crowds() -> list[Row]:
+    """Idle connections, and pulls that wait."""
+    with place() as path, stoker_server(path) as port:
+        pid = server_pid(port)
+        wires = [Wire(port) for _ in range(10)]
+        for wire in wires:
+            wire.ask(frame(c.ListQueues()))
+        before = resident_of(pid)
+        count = 2_000
+        wires += [Wire(port) for _ in range(count)]
+        for wire in wires[10:]:
+            wire.ask(frame(c.ListQueues()))
+        each = (resident_of(pid) - before) / count / 1024
+        rows = [Row("memory of an idle connection, 2,000 of them", each, unit="KB", note="asked <= 30")]
+        push = frame(c.Push("plain", PAYLOAD))
+        alone = statistics.median(latencies_us(port, lambda: push))
+        for wire in wires[:500]:
+            wire.socket.sendall(frame(c.Pull(["crowded"], wait_ms=600_000)))
+        crowded = statistics.median(latencies_us(port, lambda: push))
+        rows.append(Row("one push while 500 pulls wait on another queue, p50", crowded, alone, "us"))
+        note = "each push wakes one of the pulls; beside it the push that wakes nobody"
+        to_crowded = frame(c.Push("crowded", PAYLOAD))
+        woken = statistics.median(latencies_us(port, lambda: to_crowded, 400))
+        rows.append(Row("one push to the queue on which they wait, p50", woken, alone, "us", note))
+        for wire in wires:
+            wire.close()
+    return rows
+
+
+def server_pid(port: int) -> int:
+    """The process that listens on a port of this machine, by its socket."""
+    wanted = f"0100007F:{port:04X}"
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        inode = next(line.split()[9] for line in table if line.split()[1] == wanted and line.split()[3] == "0A")
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        if f"socket:[{inode}]" in links:
+            return int(pid)
+    raise RuntimeError(f"nobody listens on {port}")
+
+
+def resident_of(pid: int) -> int:
+    with open(f"/proc/{pid}/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

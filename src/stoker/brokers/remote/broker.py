@@ -1,0 +1,287 @@
+"""The broker contract over a connection to a server.
+
+A call that nobody answered is tried again, with growing pauses, as long as doing it twice would do no harm; otherwise
+the caller is told that the outcome is unknown. Threads take a connection each from a pool; an event loop shares one.
+"""
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, Links, lost_reply
+from stoker.brokers.remote.settings import Address, RemoteSettings
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import Closed, ShuttingDown, Unreachable
+from stoker.wire import native
+from stoker.wire.table import BY_COMMAND
+
+R = TypeVar("R")
+
+CLOSED = "this broker is closed: connect again"
+PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
+OWN_TENANT = "default"
+"""Whoever names no tenant means his token's own."""
+
+
+class RemoteBroker:
+    """A server, seen from a client."""
+
+    def __init__(self, links: Links, address: Address, settings: RemoteSettings) -> None:
+        self._links = links
+        self.address = address
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._idle: list[BlockingLink] = []
+        self._busy: set[BlockingLink] = set()
+        self._streams: WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = WeakKeyDictionary()
+        self._closed = False
+
+    def execute(self, tenant: str, command: c.Command[R]) -> R:
+        for pause in pauses(self.settings.retry_s):
+            try:
+                return self.once(tenant, command)
+            except LinkLost as error:
+                self._check_again(command, error, pause)
+            except (Unreachable, ShuttingDown):
+                if pause is None or self._closed:
+                    raise
+            assert pause is not None
+            time.sleep(pause)
+        raise AssertionError("the last pause is None")
+
+    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+        for pause in pauses(self.settings.retry_s):
+            try:
+                return await self.once_async(tenant, command)
+            except LinkLost as error:
+                self._check_again(command, error, pause)
+            except (Unreachable, ShuttingDown):
+                if pause is None or self._closed:
+                    raise
+            assert pause is not None
+            await asyncio.sleep(pause)
+        raise AssertionError("the last pause is None")
+
+    def once(self, tenant: str, command: c.Command[R]) -> R:
+        """One try. Raises `LinkLost` if the connection broke, `Unreachable` if there was none."""
+        body = native.request(command, None, None if tenant == OWN_TENANT else tenant, self.settings.codec)
+        link = self._take()
+        try:
+            frame = link.call(body, self.settings.timeout_s + wait_of(command))
+        except BaseException:
+            self._drop(link)
+            raise
+        self._give_back(link)
+        reply: R = native.reply(native.open_head(frame, self.settings.codec), type(command), self.settings.codec)
+        return reply
+
+    async def once_async(self, tenant: str, command: c.Command[R]) -> R:
+        name = native.NAMES.get(type(command), type(command).__name__)
+        link = await self._stream()
+        request = native.Request(name, command, None, None if tenant == OWN_TENANT else tenant)
+        timeout_s = self.settings.timeout_s + wait_of(command)
+        head = await self._answer(link, tenant, command, link.call(request), timeout_s)
+        reply: R = native.reply(head, type(command), self.settings.codec)
+        return reply
+
+    def greet(self) -> None:
+        """See whether somebody answers, and speaks as we do. Raises `Unreachable`, or what the other side says."""
+        self._give_back(self._take())
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def forget(self) -> None:
+        """In a forked process: the connections stay the parent's, and this copy does nothing more."""
+        self._lock, self._closed = threading.Lock(), True
+        for link in (*self._idle, *self._busy):
+            getattr(link, "forget", link.close)()  # without a word to the other side, where that is possible
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            links = [*self._idle, *self._busy]
+            self._idle.clear()
+            streams = list(self._streams.values())
+        for link in links:
+            link.close()
+        for stream in streams:
+            stream.close()
+
+    def _check_again(self, command: c.Command[Any], error: LinkLost, pause: float | None) -> None:
+        """Go on if the command may be sent again; else say that nobody knows."""
+        if self._closed:
+            raise Closed(CLOSED) from None
+        if error.sent and not may_repeat(command):
+            raise lost_reply(command, error) from None
+        if pause is None:
+            raise Unreachable(f"no server answers at {self.address} any more: {error}") from None
+
+    # --- threads ---------------------------------------------------------------------------------
+
+    def _take(self) -> BlockingLink:
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise Closed(CLOSED)
+                link = self._idle.pop() if self._idle else None
+                if link is not None:
+                    self._busy.add(link)
+            if link is None:
+                link = self._links.connect(self.address, self.settings)
+                with self._lock:
+                    self._busy.add(link)
+                return link
+            if link.is_alive:
+                return link
+            self._drop(link)
+
+    def _give_back(self, link: BlockingLink) -> None:
+        with self._lock:
+            self._busy.discard(link)
+            if not self._closed and len(self._idle) < self.settings.connections_max:
+                self._idle.append(link)
+                return
+        link.close()
+
+    def _drop(self, link: BlockingLink) -> None:
+        with self._lock:
+            self._busy.discard(link)
+        link.close()
+
+    # --- event loops -----------------------------------------------------------------------------
+
+    async def _stream(self) -> AsyncLink:
+        if self._closed:
+            raise Closed(CLOSED)
+        loop = asyncio.get_running_loop()
+        streams = self._streams.get(loop)
+        if streams is None:
+            streams = self._streams[loop] = Streams(self._links, self.address, self.settings, loop)
+        return await streams.take()
+
+    async def _answer(
+        self,
+        link: AsyncLink,
+        tenant: str,
+        command: c.Command[Any],
+        future: "asyncio.Future[native.Head]",
+        timeout_s: float,
+    ) -> native.Head:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            link.close()
+            raise LinkLost(f"no answer within {timeout_s:g} s", sent=True) from None
+        except asyncio.CancelledError:
+            self._let_go(link, tenant, command, future)
+            raise
+
+    def _let_go(
+        self, link: AsyncLink, tenant: str, command: c.Command[Any], future: "asyncio.Future[native.Head]"
+    ) -> None:
+        """The caller was cancelled: tell the server, and return what it sends all the same."""
+        number = link.number_of(future)
+        if not link.is_alive:
+            future.cancel()
+            return
+        if number is None:
+            future.cancel()
+        else:
+            link.call(native.Request("give_up", {"reqId": number})).add_done_callback(heard)
+
+        def late(done: "asyncio.Future[native.Head]") -> None:
+            if done.cancelled() or done.exception() is not None or not done.result().ok:
+                return
+            reply = native.reply(done.result(), type(command), self.settings.codec)
+            if isinstance(reply, r.Delivery) and reply.runs and type(command) is c.Pull and command.claim is None:
+                back = c.Release(reply.ids, reply.token)
+                named = None if tenant == OWN_TENANT else tenant
+                link.call(native.Request(native.NAMES[c.Release], back, None, named)).add_done_callback(heard)
+
+        future.add_done_callback(late)
+
+
+class Streams:
+    """The connection of one event loop, made when it is needed."""
+
+    def __init__(
+        self, links: Links, address: Address, settings: RemoteSettings, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._links = links
+        self._address, self._settings, self._loop = address, settings, loop
+        self._link: AsyncLink | None = None
+        self._connecting: asyncio.Lock = asyncio.Lock()
+        self._ending: AsyncGenerator[None, None] | None = None
+
+    async def take(self) -> AsyncLink:
+        if self._link is not None:
+            return self._link
+        async with self._connecting:
+            if self._ending is None:
+                self._ending = self._close_with_loop()
+                await anext(self._ending)
+            if self._link is None:
+                self._link = await self._links.connect_async(self._address, self._settings, self._lost)
+            return self._link
+
+    def _lost(self, link: AsyncLink) -> None:
+        if self._link is link:
+            self._link = None
+
+    async def _close_with_loop(self) -> AsyncGenerator[None, None]:
+        """A loop that ends closes the generators begun on it: the last moment for a connection that nobody closed."""
+        try:
+            yield
+        finally:
+            self._close()
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """From any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._close)
+        except RuntimeError:
+            pass  # the loop is closed, and its connections with it
+
+    def _close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+
+def heard(future: "asyncio.Future[Any]") -> None:
+    """Nobody waits for this answer; a failure of it is no news."""
+    if not future.cancelled():
+        future.exception()
+
+
+def wait_of(command: Any) -> float:
+    """How long the server may take on purpose, in seconds."""
+    wait_ms = getattr(command, "wait_ms", 0)
+    return wait_ms / 1000 if isinstance(wait_ms, int) else 0.0
+
+
+def may_repeat(command: c.Command[Any]) -> bool:
+    """Whether doing it twice is as good as doing it once."""
+    again = BY_COMMAND[type(command)].again
+    if again == "keyed":
+        key = {c.PushBatch: "request_key", c.Stage: "part", c.Pull: "claim"}[type(command)]
+        return getattr(command, key) is not None
+    return again == "always"
+
+
+def pauses(total_s: float) -> Iterator[float | None]:
+    """How long to wait before each further try, with jitter; None where the try is the last."""
+    deadline = time.monotonic() + total_s
+    pause = PAUSE_S
+    while time.monotonic() + pause < deadline:
+        yield pause * random.uniform(0.5, 1.0)
+        pause = min(2 * pause, PAUSE_S_MAX)
+    yield None

@@ -1,0 +1,309 @@
+"""Connections to a server over HTTP: native requests as bodies of `POST /api/call`, the token in a header.
+
+Only the standard library: `http.client` for threads, and for event loops a small pool of HTTP/1.1 connections, each
+with one request at a time. A request that is given up closes its connection, by which the server learns of it.
+"""
+
+import asyncio
+import http.client
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from stoker.brokers.remote.broker import heard
+from stoker.brokers.remote.links import (
+    AsyncLink,
+    BlockingLink,
+    LinkLost,
+    check_welcome,
+    greet,
+    tls_context,
+    unreachable,
+)
+from stoker.brokers.remote.settings import Address, RemoteSettings
+from stoker.model import commands as c
+from stoker.model.errors import Unknown
+from stoker.wire import native
+
+PATH = "/api/call"
+READ_BYTES = 1024 * 1024
+KINDS = {"json": "application/json", "msgpack": "application/msgpack"}
+
+
+class HttpLinks:
+    """Over HTTP and HTTPS."""
+
+    def connect(self, address: Address, settings: RemoteSettings) -> BlockingLink:
+        return ClientLink(address, settings)
+
+    async def connect_async(
+        self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
+    ) -> AsyncLink:
+        link = PoolLink(address, settings, lost)
+        try:
+            async with asyncio.timeout(settings.connect_timeout_s):
+                greeting = native.Greeting(client="python", tokens=False)
+                head = await link.call(native.Request("hello", greeting))
+        except (OSError, TimeoutError, LinkLost) as error:
+            link.close()
+            raise unreachable(address, error) from None
+        if not head.ok:
+            link.close()
+            raise native.error_of(head)
+        return link
+
+
+def headers_for(settings: RemoteSettings) -> dict[str, str]:
+    found = {"Content-Type": KINDS[settings.codec]}
+    if settings.token is not None:
+        found["Authorization"] = f"Bearer {settings.token}"
+    return found
+
+
+def check_answer(kind: str, status: int, settings: RemoteSettings) -> None:
+    """What has not our type was not said by our server: a proxy on the way, or something else at this address."""
+    if kind.partition(";")[0].strip() != KINDS[settings.codec]:
+        raise LinkLost(f"what answers there is no Stoker server (HTTP status {status}, {kind or 'no type'})", sent=True)
+
+
+# --- for threads ---------------------------------------------------------------------------------
+
+
+class ClientLink:
+    """A blocking connection with one request at a time."""
+
+    def __init__(self, address: Address, settings: RemoteSettings) -> None:
+        self._settings = settings
+        self._headers = headers_for(settings)
+        if address.is_encrypted:
+            self._http: http.client.HTTPConnection = http.client.HTTPSConnection(
+                address.host, address.port, timeout=settings.connect_timeout_s, context=tls_context(settings)
+            )
+        else:
+            self._http = http.client.HTTPConnection(address.host, address.port, timeout=settings.connect_timeout_s)
+        try:
+            self._http.connect()
+            bare = msgspec.structs.replace(settings, token=None)  # it is in the header
+            check_welcome(self.call(greet(bare), settings.connect_timeout_s), settings.codec)
+        except (OSError, LinkLost) as error:
+            self.close()
+            raise unreachable(address, error) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, body: bytes, timeout_s: float) -> bytes:
+        if self._http.sock is None:
+            raise LinkLost("this connection was closed", sent=False)
+        sent = False
+        try:
+            self._http.sock.settimeout(timeout_s)
+            sent = True  # a part of it may arrive even if sending fails
+            self._http.request("POST", PATH, body, self._headers)
+            answer = self._http.getresponse()
+            frame = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise LinkLost(str(error) or type(error).__name__, sent=sent) from None
+        check_answer(answer.headers.get("content-type", ""), answer.status, self._settings)
+        return frame
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server has not closed it meanwhile. Nothing is due to be read on an idle connection."""
+        connected = self._http.sock
+        if connected is None:
+            return False
+        try:
+            connected.setblocking(False)
+            connected.recv(1)
+            return False
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        connected = self._http.sock
+        if connected is not None:
+            try:
+                connected.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for a reply
+            except OSError:
+                pass
+        self._http.close()
+
+
+# --- for event loops -----------------------------------------------------------------------------
+
+
+class Wire:
+    """One connection of a pool."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.can_stay = True
+        """Whether another request may follow."""
+
+    @property
+    def is_idle(self) -> bool:
+        return self.can_stay and not self._writer.is_closing() and not self._reader.at_eof()
+
+    async def exchange(self, request: bytes) -> tuple[int, str, bytes]:
+        """Send a request: the status, the type and the body of its answer."""
+        self._writer.write(request)
+        await self._writer.drain()
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        line, *lines = head[:-4].decode("latin-1").split("\r\n")
+        status = int(line.split(" ", 2)[1])
+        fields = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
+        if fields.get("connection", "").lower() == "close" or line.startswith("HTTP/1.0"):
+            self.can_stay = False
+        return status, fields.get("content-type", ""), await self._body(fields)
+
+    async def _body(self, fields: dict[str, str]) -> bytes:
+        if "content-length" in fields:
+            return await self._reader.readexactly(int(fields["content-length"]))
+        if fields.get("transfer-encoding", "").lower() != "chunked":
+            self.can_stay = False
+            return await self._reader.read()
+        pieces: list[bytes] = []
+        while True:
+            size = int((await self._reader.readline()).split(b";")[0], 16)
+            if not size:
+                while (await self._reader.readline()).strip():
+                    pass  # trailers
+                return b"".join(pieces)
+            pieces.append(await self._reader.readexactly(size))
+            await self._reader.readexactly(2)
+
+    def stop_asking(self) -> None:
+        """Tell the server that nobody waits; what it has sent already can still be read."""
+        self.can_stay = False
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+        else:
+            self._writer.close()
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+
+class PoolLink:
+    """Any number of requests at once, each on a connection of its own."""
+
+    def __init__(self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]") -> None:
+        self._loop = asyncio.get_running_loop()
+        self._address, self._settings = address, settings
+        self._lost = lost
+        self._tls = tls_context(settings) if address.is_encrypted else None
+        self._idle: list[Wire] = []
+        self._busy: set[Wire] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opening = asyncio.Semaphore(settings.connections_max)
+        """How many may be opened at once: a burst is not a storm."""
+        self._head = self._make_head()
+        self.is_alive = True
+
+    def _make_head(self) -> bytes:
+        host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
+        lines = [f"POST {PATH} HTTP/1.1", f"Host: {host}:{self._address.port}"]
+        lines += [f"{name}: {value}" for name, value in headers_for(self._settings).items()]
+        return "\r\n".join([*lines, "Content-Length: "]).encode("latin-1")
+
+    def call(self, request: native.Request) -> "asyncio.Future[native.Head]":
+        body = native.encoded(request, self._settings.codec)
+        future: asyncio.Future[native.Head] = self._loop.create_future()
+        task = self._loop.create_task(self._carry(request, body, future))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return future
+
+    def number_of(self, future: "asyncio.Future[native.Head]") -> int | None:
+        return None
+
+    def close(self) -> None:
+        if self.is_alive:
+            self.is_alive = False
+            self._lost(self)
+        for wire in (*self._idle, *self._busy):
+            wire.close()
+        self._idle.clear()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _carry(self, request: native.Request, body: bytes, future: "asyncio.Future[native.Head]") -> None:
+        """From the request to its reply. Whoever cancels the future gives the request up."""
+        sent = False
+        wire: Wire | None = None
+        try:
+            wire = await self._take()
+            self._busy.add(wire)
+            if future.cancelled():
+                self._give_back(wire)
+                return
+            sent = True
+            future.add_done_callback(lambda done: wire.stop_asking() if done.cancelled() else None)
+            head = await self._ask(wire, body)
+        except asyncio.CancelledError:
+            self._fail(future, LinkLost("this connection was closed", sent=sent))
+            self._drop(wire)
+            raise
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError, LinkLost) as error:
+            self._fail(future, LinkLost(str(error) or type(error).__name__, sent=sent))
+            self._drop(wire)
+        except Exception as error:
+            self._fail(future, Unknown(f"the server's answer to {request.cmd} cannot be read: {error}"))
+            self._drop(wire)
+        else:
+            self._give_back(wire)
+            if not future.done():
+                future.set_result(head)
+            else:
+                self._return(request, head)
+
+    async def _ask(self, wire: Wire, body: bytes) -> native.Head:
+        status, kind, frame = await wire.exchange(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
+        check_answer(kind, status, self._settings)
+        return native.open_head(frame, self._settings.codec)
+
+    def _return(self, request: native.Request, head: native.Head) -> None:
+        """Jobs that came after all go back, as if never pulled."""
+        if not head.ok or not isinstance(request.body, c.Pull) or request.body.claim is not None or not self.is_alive:
+            return
+        delivery: Any = native.reply(head, c.Pull, self._settings.codec)
+        if delivery.runs:
+            back = c.Release(delivery.ids, delivery.token)
+            self.call(native.Request(native.NAMES[c.Release], back, None, request.tenant)).add_done_callback(heard)
+
+    # --- the pool ------------------------------------------------------------------------------------
+
+    async def _take(self) -> Wire:
+        while self._idle:
+            wire = self._idle.pop()
+            if wire.is_idle:
+                return wire
+            wire.close()
+        async with self._opening, asyncio.timeout(self._settings.connect_timeout_s):
+            reader, writer = await asyncio.open_connection(
+                self._address.host, self._address.port, ssl=self._tls, limit=READ_BYTES
+            )
+        return Wire(reader, writer)
+
+    def _give_back(self, wire: Wire) -> None:
+        self._busy.discard(wire)
+        if self.is_alive and wire.is_idle and len(self._idle) < self._settings.connections_max:
+            self._idle.append(wire)
+        else:
+            wire.close()
+
+    def _drop(self, wire: Wire | None) -> None:
+        if wire is not None:
+            self._busy.discard(wire)
+            wire.close()
+
+    @staticmethod
+    def _fail(future: "asyncio.Future[native.Head]", error: Exception) -> None:
+        if not future.done():
+            future.set_exception(error)

@@ -1,0 +1,334 @@
+"""Connections to a server: for threads, which block, and for event loops, which must not.
+
+A link carries requests there and replies back, and knows nothing of what they mean. When it breaks it says whether
+the request can have arrived. Here are those over TCP and Unix sockets; each other transport has a file of its own.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from stoker.brokers.remote.settings import Address, RemoteSettings
+from stoker.model.errors import InvalidRequest, StokerError, Unknown, Unreachable
+from stoker.wire import native
+from stoker.wire.frames import LENGTH, Codec, Frames, framed
+
+READ_BYTES = 256 * 1024
+REPLY_BYTES_MAX = 1 << 31
+
+
+class LinkLost(Exception):
+    """The connection broke; `sent` says whether the server can have got the request."""
+
+    def __init__(self, why: str, *, sent: bool) -> None:
+        super().__init__(why)
+        self.sent = sent
+
+
+class BlockingLink(Protocol):
+    """A connection for one thread at a time."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be used again: asked after it was idle."""
+        ...
+
+    def call(self, body: bytes, timeout_s: float) -> bytes:
+        """Send an encoded request and wait for the encoded reply. Raises `LinkLost`."""
+        ...
+
+    def close(self) -> None:
+        """Also from another thread: it wakes whoever waits for a reply."""
+        ...
+
+
+class AsyncLink(Protocol):
+    """A connection for one event loop, with any number of requests at once."""
+
+    @property
+    def is_alive(self) -> bool: ...
+
+    def call(self, request: native.Request) -> "asyncio.Future[native.Head]":
+        """Send a request; the future brings the head of its reply, or `LinkLost`."""
+        ...
+
+    def number_of(self, future: "asyncio.Future[native.Head]") -> int | None:
+        """By which the server knows a request, for giving it up; None where the transport itself tells the server."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Links(Protocol):
+    """How one transport makes connections. Both raise `Unreachable`, or what the server said to the greeting."""
+
+    def connect(self, address: Address, settings: RemoteSettings) -> BlockingLink: ...
+
+    async def connect_async(
+        self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
+    ) -> AsyncLink:
+        """`lost` is called once, when the link is of no more use."""
+        ...
+
+
+class StreamLinks:
+    """Over TCP and Unix sockets."""
+
+    def connect(self, address: Address, settings: RemoteSettings) -> BlockingLink:
+        return SocketLink(address, settings)
+
+    async def connect_async(
+        self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
+    ) -> AsyncLink:
+        return await StreamLink.connect(address, settings, lost)
+
+
+def framing_of(codec: Codec) -> str:
+    return "lines" if codec == "json" else "lengths"
+
+
+def greet(settings: RemoteSettings) -> bytes:
+    """The first request of a connection."""
+    greeting = native.Greeting(token=settings.token, client="python", tokens=False, ranges=True)
+    return native.FORMATS[settings.codec].encode(native.Request("hello", greeting))  # type: ignore[no-any-return]
+
+
+def check_welcome(frame: bytes, codec: Codec) -> None:
+    check_head(native.open_head(frame, codec), codec)
+
+
+def check_head(head: native.Head, codec: Codec) -> None:
+    """Raises what the server says, or that it speaks another protocol than we do."""
+    if not head.ok:
+        raise native.error_of(head)
+    theirs = native.protocol_of(head, codec)
+    if theirs != native.PROTOCOL:
+        raise InvalidRequest(
+            f"the other side speaks protocol {theirs}, and this release of Stoker {native.PROTOCOL}: use the same"
+            " release on both sides"
+        )
+
+
+def tls_context(settings: RemoteSettings) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=settings.ca)
+    if not settings.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def unreachable(address: Address, error: Exception) -> Unreachable:
+    why = str(error) or type(error).__name__
+    return Unreachable(f"no server answers at {address}: {why}; is it running, and is the address right?")
+
+
+# --- for threads ---------------------------------------------------------------------------------
+
+
+class SocketLink:
+    """A blocking connection with one request at a time."""
+
+    def __init__(self, address: Address, settings: RemoteSettings) -> None:
+        self._codec = settings.codec
+        self._left = b""
+        try:
+            self._socket = self._connect(address, settings)
+            self._socket.settimeout(settings.timeout_s)
+        except OSError as error:
+            raise unreachable(address, error) from None
+        try:
+            check_welcome(self.call(greet(settings), settings.connect_timeout_s), self._codec)
+        except LinkLost as error:
+            self.close()
+            raise unreachable(address, error) from None
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def _connect(address: Address, settings: RemoteSettings) -> socket.socket:
+        if address.scheme == "unix":
+            plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            plain.settimeout(settings.connect_timeout_s)
+            try:
+                plain.connect(address.host)
+            except BaseException:
+                plain.close()
+                raise
+            return plain
+        plain = socket.create_connection((address.host, address.port), settings.connect_timeout_s)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.is_encrypted:
+            return tls_context(settings).wrap_socket(plain, server_hostname=address.host)
+        return plain
+
+    def call(self, body: bytes, timeout_s: float) -> bytes:
+        """Send a request and wait for its reply."""
+        sent = False
+        try:
+            self._socket.settimeout(timeout_s)
+            frame = framed(body, framing_of(self._codec))
+            sent = True  # a part of it may arrive even if sending fails
+            self._socket.sendall(frame)
+            return self._read_line() if self._codec == "json" else self._read_frame()
+        except OSError as error:
+            raise LinkLost(str(error) or type(error).__name__, sent=sent) from None
+
+    def _read_frame(self) -> bytes:
+        got = self._more(self._left)
+        while len(got) < 4:
+            got = self._more(got)
+        needed = LENGTH.unpack_from(got)[0] + 4
+        if len(got) < needed:
+            whole = bytearray(needed)
+            whole[: len(got)] = got
+            view, at = memoryview(whole), len(got)
+            while at < needed:
+                count = self._socket.recv_into(view[at:])
+                if not count:
+                    raise LinkLost("the server closed the connection", sent=True)
+                at += count
+            self._left = b""
+            return bytes(view[4:])
+        self._left = got[needed:]
+        return got[4:needed]
+
+    def _read_line(self) -> bytes:
+        parts = [self._left]
+        while b"\n" not in parts[-1]:
+            parts.append(self._more(b""))
+        line, _, self._left = b"".join(parts).partition(b"\n")
+        return line
+
+    def _more(self, got: bytes) -> bytes:
+        chunk = self._socket.recv(READ_BYTES)
+        if not chunk:
+            raise LinkLost("the server closed the connection", sent=True)
+        return got + chunk if got else chunk
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server has not closed it meanwhile. Nothing is due to be read on an idle connection."""
+        try:
+            self._socket.setblocking(False)
+            self._socket.recv(1)
+            return False
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+
+    def forget(self) -> None:
+        """In a forked process: the connection goes on in the parent."""
+        self._socket.close()
+
+    def close(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for a reply
+        except OSError:
+            pass
+        self._socket.close()
+
+
+# --- for event loops -----------------------------------------------------------------------------
+
+
+class StreamLink(asyncio.BufferedProtocol):
+    """A connection for any number of requests at once, each with a number by which its reply is known."""
+
+    def __init__(self, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]") -> None:
+        self._loop = asyncio.get_running_loop()
+        self._codec = settings.codec
+        self._frames = Frames(bytearray(READ_BYTES), REPLY_BYTES_MAX)
+        self._waiting: dict[int, asyncio.Future[native.Head]] = {}
+        self._out: list[bytes] = []
+        self._lost = lost
+        self._number = 0
+        self._transport: Any = None
+        self.is_alive = True
+
+    @classmethod
+    async def connect(
+        cls, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
+    ) -> "StreamLink":
+        loop = asyncio.get_running_loop()
+        make = lambda: cls(settings, lost)  # noqa: E731
+        try:
+            async with asyncio.timeout(settings.connect_timeout_s):
+                if address.scheme == "unix":
+                    _, link = await loop.create_unix_connection(make, address.host)
+                else:
+                    tls = tls_context(settings) if address.is_encrypted else None
+                    _, link = await loop.create_connection(make, address.host, address.port, ssl=tls)
+                head = await link.call(native.Request("hello", native.Greeting(settings.token, "python", tokens=False)))
+        except (OSError, TimeoutError, LinkLost) as error:
+            raise unreachable(address, error) from None
+        try:
+            check_head(head, settings.codec)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def call(self, request: native.Request) -> "asyncio.Future[native.Head]":
+        """Send a request with a number of its own; the future brings the head of its reply."""
+        self._number += 1
+        request.reqId = self._number
+        body = native.encoded(request, self._codec)
+        future: asyncio.Future[native.Head] = self._loop.create_future()
+        self._waiting[self._number] = future
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(framed(body, framing_of(self._codec)))
+        return future
+
+    def number_of(self, future: "asyncio.Future[native.Head]") -> int | None:
+        return next((number for number, known in self._waiting.items() if known is future), None)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self.is_alive:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def close(self) -> None:
+        self._fail("this connection was closed")
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio's calls -------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for frame in self._frames.received(nbytes):
+            head = native.open_head(frame, self._codec)
+            future = self._waiting.pop(head.reqId, None) if isinstance(head.reqId, int) else None
+            if future is not None and not future.done():
+                future.set_result(head)
+            elif future is None and not head.ok:
+                self._fail(head.error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(str(exc) if exc else "the server closed the connection")
+
+    def _fail(self, why: str) -> None:
+        if self.is_alive:
+            self.is_alive = False
+            self._lost(self)
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(LinkLost(why, sent=True))
+
+
+def lost_reply(command: Any, why: Exception) -> StokerError:
+    return Unknown(
+        f"it is not known whether this {type(command).__name__} happened: the connection broke before the answer came"
+        f" ({why}); ask, or send it again with a key of your own"
+    )

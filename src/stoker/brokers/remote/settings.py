@@ -1,0 +1,94 @@
+"""How a client reaches a server: what the URL says, and what else may be set.
+
+    tcp://[:TOKEN@]HOST[:PORT]    tcps:// with TLS
+    unix:///path/to/socket
+    http://, https://, grpc://, grpcs://
+
+Parameters after `?` are the fields of `RemoteSettings`: `tcp://queue:6789?timeout_s=5&codec=json`.
+"""
+
+import os
+from typing import Literal
+from urllib.parse import SplitResult, parse_qsl, unquote
+
+import msgspec
+
+from stoker.model.errors import InvalidRequest
+from stoker.wire.frames import Codec
+
+PORTS = {"tcp": 6789, "tcps": 6789, "http": 6790, "https": 6790, "grpc": 6791, "grpcs": 6791}
+SCHEMES = (*PORTS, "unix")
+Scheme = Literal["tcp", "tcps", "unix", "http", "https", "grpc", "grpcs"]
+
+
+class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to talk to a server."""
+
+    token: str | None = None
+    """An API token or a JWT; in the URL it stands where a password would. `STOKER_TOKEN` says it for all."""
+    codec: Codec = "msgpack"
+    """`json` to be able to read along."""
+    timeout_s: float = 30.0
+    """For one answer, besides the time that a pull or a wait may wait."""
+    connect_timeout_s: float = 5.0
+    """For one try to connect."""
+    retry_s: float = 30.0
+    """For how long a call is tried again while nobody answers; 0 = not at all."""
+    connections_max: int = 64
+    """Idle connections that are kept for the next call; as many as there are threads are open at once."""
+    ca: str | None = None
+    """A PEM file with the authorities to trust, instead of the system's."""
+    verify: bool = True
+    """False takes any certificate: for trying things out."""
+    resend: bool = True
+    """Let the server remember each push for a while: sent again after a lost answer, it makes no second job."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where the server is."""
+
+    scheme: Scheme
+    host: str
+    port: int
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.scheme.endswith("s")
+
+    def __str__(self) -> str:
+        return f"unix://{self.host}" if self.scheme == "unix" else f"{self.scheme}://{self.host}:{self.port}"
+
+
+def read_url(parts: SplitResult, settings: RemoteSettings | None) -> tuple[Address, RemoteSettings]:
+    """The address in a URL and the settings with what the URL says of them."""
+    said: dict[str, str] = dict(parse_qsl(parts.query, keep_blank_values=True))
+    try:
+        token = parts.password or parts.username
+        port = parts.port
+    except ValueError as error:
+        raise InvalidRequest(f"cannot connect to {parts.scheme}://{parts.hostname or ''}: {error}") from None
+    if token:
+        said.setdefault("token", unquote(token))
+    elif settings is None or settings.token is None:
+        from_environment = os.environ.get("STOKER_TOKEN")
+        if from_environment:
+            said.setdefault("token", from_environment)
+    try:
+        told = msgspec.convert(said, dict[str, str])
+        known = {field.name: field for field in msgspec.structs.fields(RemoteSettings)}
+        unknown = sorted(told.keys() - known.keys())
+        if unknown:
+            raise InvalidRequest(f"unknown parameters {unknown}: a URL may say {', '.join(known)}")
+        changes = {name: msgspec.convert(text, known[name].type, strict=False) for name, text in told.items()}
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"invalid parameter in the URL: {error}") from None
+    settings = msgspec.structs.replace(settings or RemoteSettings(), **changes)
+    if parts.scheme == "unix":
+        path = unquote(parts.netloc + parts.path)
+        if not path:
+            raise InvalidRequest("unix:// needs the path of a socket: unix:///run/stoker.sock")
+        return Address("unix", path, 0), settings
+    if parts.path not in ("", "/"):
+        raise InvalidRequest(f"{parts.scheme}://{parts.hostname} takes no path, and the URL has {parts.path!r}")
+    scheme: Scheme = parts.scheme  # type: ignore[assignment]
+    return Address(scheme, parts.hostname or "127.0.0.1", port or PORTS[scheme]), settings

@@ -1,0 +1,51 @@
+"""How a command ends: one exit code for each kind of outcome, one line on standard error for each error.
+
+Scripts may rely on the codes and on the word in brackets (`docs/reference/errors.md`); the text between is for people.
+"""
+
+import click
+
+from stoker.model.errors import Refused, StokerError, Unavailable
+
+OK = 0
+FAILED = 1
+USAGE = 2
+UNREACHABLE = 3
+REFUSED = 4
+NOTHING = 5
+INTERRUPTED = 130
+
+MEANINGS = {
+    OK: "done",
+    FAILED: "something else went wrong: a data directory that cannot be opened, an unknown outcome, a bug",
+    USAGE: "not a command, option or configuration that there is; nothing was done",
+    UNREACHABLE: "nobody answers, or not now (`unreachable`, `busy`, `disk_full`, ...): trying again later may help",
+    REFUSED: "the request was refused (`not_found`, `forbidden`, `limit_exceeded`, ...); nothing has changed",
+    NOTHING: "there was nothing to do: a pull that brought no job",
+    INTERRUPTED: "interrupted from the keyboard",
+}
+
+
+BAD_CONFIG = "bad_config"
+"""Known by its name: its class lives with the server, which most commands never load."""
+
+
+def exit_code_for(error: StokerError) -> int:
+    if error.code == BAD_CONFIG:
+        return USAGE
+    if isinstance(error, Refused):
+        return REFUSED
+    return UNREACHABLE if isinstance(error, Unavailable) else FAILED
+
+
+def tell(message: str, code: str) -> None:
+    """`error: message (code)`, a line for each problem."""
+    for line in message.splitlines() or [""]:
+        click.echo(f"error: {line} ({code})", err=True)
+
+
+def tell_usage(error: click.UsageError) -> None:
+    if error.ctx is not None:
+        click.echo(error.ctx.get_usage(), err=True)
+        click.echo(f"Try '{error.ctx.command_path} --help'.", err=True)
+    tell(error.format_message(), "usage")

@@ -1,0 +1,240 @@
+"""`stoker push` and `stoker pull`: jobs in and out, by hand and from scripts."""
+
+import base64
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stoker.cli import exits
+from stoker.cli.kinds import DURATION, as_json, connected, echo_json, open_client
+
+if TYPE_CHECKING:
+    from stoker import Client, Options
+    from stoker.model.replies import DeliveredJob, Delivery
+
+LINES_AT_ONCE = 1_000
+"""As a batch: large enough to be quick, small enough to see it move."""
+
+
+# --- push --------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("data", required=False)
+@click.option("--file", "file", type=click.File("rb"), help="Take the data from this file; - is standard input.")
+@click.option("--raw", is_flag=True, help="The data are bytes and need not be JSON.")
+@click.option("--lines", is_flag=True, help="Push a job for each line of the data.")
+@click.option("--priority", type=int, help="Higher first; 0 if you do not say.")
+@click.option("--delay", "delay_ms", type=DURATION, help="Run it no sooner than in this time: 30s, 5m.")
+@click.option("--ttl", "ttl_ms", type=DURATION, help="Forget it if it was not started within this time.")
+@click.option("--timeout", "timeout_ms", type=DURATION, help="Fail an attempt that runs longer than this.")
+@click.option("--max-attempts", type=int, help="How often it is tried at most; 0 is without limit.")
+@click.option("--unique-key", help="At most one live job of the queue has this key.")
+@click.option("--custom-id", help="Your own id: a second push with it answers with the first job.")
+@click.option("--group", "group_id", help="Jobs of a group run one at a time, in push order.")
+@click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated.")
+@click.option(
+    "-o",
+    "--option",
+    "pairs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Any other option by its name, the value as JSON or text: -o lifo=true. May be repeated.",
+)
+@click.option("--durability", type=click.Choice(["memory", "commit", "fsync"]), help="What the reply waits for.")
+@connected
+@as_json
+def push(
+    queue: str,
+    data: str | None,
+    file: Any,
+    raw: bool,
+    lines: bool,
+    pairs: tuple[str, ...],
+    durability: Any,
+    url: str | None,
+    tenant: str,
+    is_json: bool,
+    **named: Any,
+) -> int:
+    """Push DATA, a JSON text, to QUEUE and print the new job's id. DATA may be - for standard input."""
+    options = options_from(named, pairs, raw)
+    if (data is None) == (file is None):
+        raise click.UsageError("give the data: either DATA or --file, - for standard input")
+    source = sys.stdin.buffer if data == "-" else file
+    if lines:
+        payloads = lines_of(data.encode().splitlines() if source is None and data is not None else source, raw)
+        with open_client(url, tenant) as client:
+            return push_lines(client, queue, payloads, options, durability, is_json)
+    payload = data.encode() if source is None and data is not None else source.read()
+    if not raw:
+        check_json(payload)
+    with open_client(url, tenant) as client:
+        reply = client.push(queue, payload, options, durability=durability)
+    if is_json:
+        echo_json(reply)
+    else:
+        click.echo(reply.id)
+    return exits.OK
+
+
+def push_lines(
+    client: "Client", queue: str, payloads: Iterator[bytes], options: "Options", durability: Any, is_json: bool
+) -> int:
+    """In batches. A line that is refused does not hurt the others; the exit code says that there was one."""
+    number, is_refused = 0, False
+    while batch := list(islice(payloads, LINES_AT_ONCE)):
+        reply = client.push_batch(queue, batch, options, durability=durability)
+        for place, job in enumerate(reply.ids):
+            refusal = reply.refused.get(place)
+            if refusal is not None:
+                is_refused = True
+                exits.tell(f"line {number + place + 1}: {refusal.message}", refusal.code)
+            elif is_json:
+                echo_json({"id": job, "created": place not in reply.duplicates, "level": reply.level})
+            else:
+                click.echo(job)
+        number += len(batch)
+    return exits.REFUSED if is_refused else exits.OK
+
+
+def lines_of(source: Iterable[bytes], raw: bool) -> Iterator[bytes]:
+    """One job a line; empty lines are none."""
+    for number, line in enumerate(source, 1):
+        line = line.rstrip(b"\r\n")
+        if line.strip():
+            if not raw:
+                check_json(line, f"line {number}: ")
+            yield line
+
+
+def check_json(payload: bytes, where: str = "") -> None:
+    import msgspec
+
+    try:
+        msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise click.UsageError(
+            f"{where}the data are not JSON: {error}; text needs quotes of its own, as in '\"hello\"', and --raw takes"
+            " any bytes"
+        ) from None
+
+
+def options_from(named: dict[str, Any], pairs: Sequence[str], raw: bool) -> "Options":
+    """The options that were given; what was not given keeps the default."""
+    import msgspec
+
+    from stoker import Options
+
+    known = {field.name for field in msgspec.structs.fields(Options)}
+    given = {name: value for name, value in named.items() if value not in (None, ())}
+    if not raw:
+        given["codec"] = "json"
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name not in known:
+            raise click.BadParameter(
+                f"{pair!r}: expected NAME=VALUE, NAME one of {', '.join(sorted(known))}", param_hint="--option"
+            )
+        try:
+            given[name] = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            given[name] = text
+    try:
+        return msgspec.convert({name: value for name, value in given.items() if name in known}, Options)
+    except msgspec.ValidationError as error:
+        raise click.UsageError(f"these options cannot be: {error}") from None
+
+
+# --- pull --------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("queue")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many jobs at most.")
+@click.option("--wait", "wait_ms", type=DURATION, default=0, help="Wait so long for a job: 30s. [default: do not wait]")
+@click.option("--ack", is_flag=True, help="Acknowledge the jobs as soon as they are printed.")
+@click.option("--lease", "lease_ms", type=DURATION, help="They are yours for so long. [default: as they were pushed]")
+@click.option("--worker", default="stoker pull", show_default=True, help="Who works on them, for people.")
+@connected
+@as_json
+def pull(
+    queue: str,
+    count: int,
+    wait_ms: int,
+    ack: bool,
+    lease_ms: int | None,
+    worker: str,
+    url: str | None,
+    tenant: str,
+    is_json: bool,
+) -> int:
+    """Take jobs from QUEUE and print them, each with its id and its data.
+
+    Without --ack they stay leased, and are given to somebody else when the lease has run out. Exits with 5 when there
+    was none.
+    """
+    with open_client(url, tenant) as client:
+        delivery = client.pull(queue, count, wait_ms=wait_ms, worker=worker, lease_ms=lease_ms)
+        for job in delivery:
+            if is_json:
+                echo_json(as_shown(job))
+            else:
+                click.echo(b"%d\t%s" % (job.id, as_text(job)))
+        sys.stdout.flush()  # an ack must not come before whoever reads this has it
+        if not len(delivery):
+            return exits.NOTHING
+        if not ack:
+            say_leased(delivery)
+            return exits.OK
+        refused = client.ack_batch(delivery.ids, delivery.token).refused
+    for job_id, code in refused.items():
+        exits.tell(f"job {job_id} could not be acknowledged", code)
+    return exits.REFUSED if refused else exits.OK
+
+
+def say_leased(delivery: "Delivery") -> None:
+    until = datetime.fromtimestamp(delivery.runs[0].lease_until / 1_000).strftime("%H:%M:%S")
+    click.echo(f"{len(delivery)} leased until {until} with token {delivery.token}, not acknowledged", err=True)
+
+
+def as_shown(job: "DeliveredJob") -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "token": job.token,
+        "queue": job.queue,
+        "data": data_of(job),
+        "attempt": job.attempt,
+        "pushed_at": job.pushed_at,
+        "lease_until": job.lease_until,
+    }
+
+
+def data_of(job: "DeliveredJob") -> Any:
+    """The data as a value; bytes that are neither JSON nor MessagePack as `{"$bytes": base64}`."""
+    import msgspec
+
+    codec = codec_of(job)
+    if codec == "json":
+        return msgspec.Raw(msgspec.json.format(job.payload, indent=-1))  # one line a job, and no number rounded
+    if codec == "msgpack":
+        return msgspec.msgpack.decode(job.payload)
+    return {"$bytes": base64.b64encode(job.payload).decode()}
+
+
+def as_text(job: "DeliveredJob") -> bytes:
+    """The data for people: as they are, unless they are MessagePack, or JSON of several lines."""
+    import msgspec
+
+    codec = codec_of(job)
+    as_it_is = codec == "bytes" or (codec == "json" and b"\n" not in job.payload)
+    return job.payload if as_it_is else msgspec.json.encode(data_of(job))
+
+
+def codec_of(job: "DeliveredJob") -> str:
+    return getattr(job.options, "codec", "bytes")

@@ -1,0 +1,75 @@
+"""Pushes that may be sent again because their answer was lost: each is carried out once.
+
+A sender numbers its pushes and says up to which number it has all answers; what lies between is remembered. So what is
+kept grows with what is under way, not with time. Senders that stay away make room for others, by their last push.
+"""
+
+from typing import TYPE_CHECKING
+
+from stoker.engine import checks
+from stoker.engine.keys import fields_of, reply_of
+from stoker.engine.state import Appliers, Queue
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+Answers = dict[int, r.PushedBatch]
+"""Of one sender, by number, in the order in which they were given."""
+Senders = dict[tuple[str, str], Answers]
+"""By tenant and name; whoever pushed last stands last."""
+
+
+def answer_before(shard: "Shard", tenant: str, sending: c.Sending) -> r.PushedBatch | None:
+    """What this very push was answered before, if it was. Refuses one that cannot be told apart from others."""
+    checks.sending(sending, shard.limits)
+    answers = shard.senders.get((tenant, sending.sender), {})
+    found = answers.get(sending.number)
+    if found is None:
+        if sending.number < sending.settled:
+            raise errors.InvalidRequest(
+                f"invalid sending: number {sending.number} is below {sending.settled}, which settles it"
+            )
+        under_way = sum(1 for number in answers if number >= sending.settled)
+        if under_way >= shard.limits.sendings_max:
+            raise errors.LimitExceeded(
+                f"sender {sending.sender!r} has {under_way} pushes that it has not settled: say with `settled` which"
+                " answers have come"
+            )
+    return found
+
+
+def remember(shard: "Shard", queue: Queue, sending: c.Sending, reply: r.PushedBatch, now: int) -> None:
+    runs, refused, duplicates = fields_of(reply)
+    tenant, sender, number, settled = queue.tenant.name, sending.sender, sending.number, sending.settled
+    shard.emit(rec.Answered(now, tenant, queue.name, sender, number, settled, runs, refused, duplicates))
+
+
+def as_one(reply: r.PushedBatch, level: r.Level) -> r.Pushed:
+    """The answer to a push of one job."""
+    by = reply.duplicates.get(0)
+    return r.Pushed(reply.ids[0], by is None, by, level)
+
+
+def as_batch(reply: r.Pushed) -> r.PushedBatch:
+    return r.PushedBatch((reply.id,), {}, {} if reply.duplicate_by is None else {0: reply.duplicate_by})
+
+
+# --- applying ----------------------------------------------------------------------------------------
+
+
+def _answered(shard: "Shard", record: rec.Answered) -> None:
+    key, senders = (record.tenant, record.sender), shard.senders
+    answers = senders.pop(key, {})
+    for number in [number for number in answers if number < record.settled]:
+        del answers[number]
+    answers[record.number] = reply_of(record.runs, record.refused, record.duplicates)
+    senders[key] = answers
+    while len(senders) > shard.limits.senders_max:
+        del senders[next(iter(senders))]
+
+
+APPLY: Appliers = {rec.Answered: _answered}

@@ -1,0 +1,1 @@
+"""The queue on the network: transports, authentication, tenants, webhooks, metrics."""

@@ -1,0 +1,99 @@
+"""How much a tenant may use, and the refusal of what goes beyond.
+
+Usage is counted where it happens and only asked for here, so that nothing can drift. The one thing kept is the
+request rate; it is forgotten as soon as it means nothing, however many tenants come by.
+"""
+
+from collections.abc import Collection
+from typing import Annotated, Final, Protocol
+
+import msgspec
+
+from stoker.model.errors import Busy, QuotaExceeded
+
+Amount = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+
+TENANTS_MAX: Final = 65_536
+"""Whose rates are kept at once: some megabytes."""
+
+SECOND_US: Final = 1_000_000
+"""A tenant that was quiet may send a second's worth at once. Also the price of a request, in millionths of one."""
+
+
+class Quotas(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """None and 0 mean no limit."""
+
+    queues: Amount | None = None
+    """Names in use; pushing to one that exists is always within."""
+    waiting_jobs: Amount | None = None
+    """Jobs that no worker has yet, for whatever reason."""
+    bytes: Amount | None = None
+    """Of payloads that are kept."""
+    requests_per_second: Amount | None = None
+    """Of all connections together; a batch is one request."""
+
+
+class Usage(Protocol):
+    """What a tenant uses at this moment. Each is asked for only where a quota needs it."""
+
+    def queue_names(self, tenant: str) -> Collection[str]: ...
+    def waiting_jobs(self, tenant: str) -> int: ...
+    def payload_bytes(self, tenant: str) -> int: ...
+
+
+class QuotaKeeper:
+    """Enforces quotas, given at each call: those of a tenant may change and differ between its connections."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, tuple[int, int]] = {}
+        """By tenant: millionths of requests spent, and when that was so, in microseconds. In whole numbers, as time
+        of day in floats has not enough digits left for a fast tenant."""
+
+    def check_rate(self, tenant: str, quotas: Quotas | None, now: float) -> None:
+        """Count one request; `now` in seconds, best of a clock that only goes forward. Refused ones cost nothing."""
+        if quotas is None or not quotas.requests_per_second:
+            return
+        rate, now_us = quotas.requests_per_second, round(now * 1e6)
+        spent, at_us = self._spent.get(tenant, (0, now_us))
+        # A clock that was set back brings nothing, but from then on time counts again.
+        spent = max(0, spent - max(0, now_us - at_us) * rate) + SECOND_US
+        over = spent - rate * SECOND_US
+        if over > 0:
+            self._spent[tenant] = (spent - SECOND_US, now_us)
+            raise Busy(
+                f"quota requests_per_second of tenant {tenant!r}: the rate limit of {rate} requests a second is used"
+                f" up: try again in {-(-over // (rate * 1000))} ms"
+            )
+        if len(self._spent) >= TENANTS_MAX and tenant not in self._spent:
+            self._make_room(now_us)
+        self._spent[tenant] = (spent, now_us)
+
+    def _make_room(self, now_us: int) -> None:
+        """Who was quiet for a second is like somebody new. If nobody was, half of them get a gift."""
+        kept = {tenant: spent for tenant, spent in self._spent.items() if abs(now_us - spent[1]) < SECOND_US}
+        if len(kept) >= TENANTS_MAX:
+            kept = dict(sorted(kept.items(), key=lambda item: item[1])[-TENANTS_MAX // 2 :])
+        self._spent = kept
+
+    def check_push(self, tenant: str, quotas: Quotas | None, queue: str, jobs: int, bytes: int, stats: Usage) -> None:
+        """Whether that many jobs with that many bytes fit, all of them: a batch is never cut in two."""
+        if quotas is None:
+            return
+        if quotas.queues:
+            names = stats.queue_names(tenant)
+            if queue not in names:
+                _check("queues", tenant, len(names), 1, quotas.queues, "use one that exists, or obliterate one")
+        if quotas.waiting_jobs:
+            _check(
+                "waiting_jobs", tenant, stats.waiting_jobs(tenant), jobs, quotas.waiting_jobs, "let workers catch up"
+            )
+        if quotas.bytes:
+            _check("bytes", tenant, stats.payload_bytes(tenant), bytes, quotas.bytes, "let workers catch up")
+
+
+def _check(quota: str, tenant: str, used: int, asked: int, limit: int, advice: str) -> None:
+    if used + asked > limit:
+        raise QuotaExceeded(
+            f"quota {quota} of tenant {tenant!r}: {used} in use and {asked} more asked for, limit {limit}:"
+            f" {advice}, or have the quota raised"
+        )

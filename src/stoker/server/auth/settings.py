@@ -1,0 +1,83 @@
+"""What a configuration says about tokens, keys and tenants, as plain values.
+
+Only shapes are checked here; what is in the files is read by the gate. A field marked as a secret is in no repr,
+and whoever shows a configuration finds the mark in the field's type (`msgspec.inspect`), or uses `shown`.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from stoker.server.auth.quotas import Quotas
+
+Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
+
+Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
+"""All there are. A token chooses among the keys, and a key has one algorithm: no token ever chooses one."""
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown(self).items())})"
+
+
+class JwtKey(_Section, frozen=True):
+    """Exactly one of `key` and `key_file`: a secret of 32 bytes or more for HS256, else a public key in PEM."""
+
+    algorithm: Algorithm
+    kid: str | None = None
+    """Needed as soon as there are two keys of an algorithm."""
+    key: Secret | None = None
+    key_file: str | None = None
+
+
+class JwtSettings(_Section, frozen=True):
+    keys: tuple[JwtKey, ...] = ()
+    jwks_file: str | None = None
+    """Read again on a reload, and when a token names a key that is not there."""
+    issuer: str | None = None
+    audience: str | tuple[str, ...] | None = None
+    """A token that names an audience is refused unless it is one of these."""
+    leeway: Annotated[float, msgspec.Meta(ge=0, le=600)] = 60.0
+    """Seconds by which the clocks of issuer and server may differ."""
+    tenant_claim: Annotated[str, msgspec.Meta(min_length=1)] = "tenant"
+    permissions_claim: Annotated[str, msgspec.Meta(min_length=1)] = "scope"
+    """A list, or words with spaces between. Words that are no permission here are somebody else's."""
+
+
+class AuthSettings(_Section, frozen=True):
+    tokens: tuple[Secret, ...] = ()
+    """Plain ones: all permissions for the tenant `default`."""
+    tokens_file: str | None = None
+    """What `stoker token` writes."""
+    jwt: JwtSettings | None = None
+    entitlement_secrets: tuple[Secret, ...] = ()
+    """An entitlement may be signed with any of them: put the new one beside the old one, then drop the old one."""
+    tenants: dict[str, Quotas] = {}
+    """Quotas by tenant; "*" is everybody who is not named."""
+
+
+def shown(section: msgspec.Struct) -> dict[str, Any]:
+    """For people: every secret replaced by stars, all else as it is."""
+    fields = msgspec.inspect.type_info(type(section)).fields  # type: ignore[attr-defined]
+    return {field.name: _shown(getattr(section, field.name), _is_secret(field.type)) for field in fields}
+
+
+def _is_secret(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return bool((kind.extra or {}).get("secret")) or _is_secret(kind.type)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(_is_secret(each) for each in kind.types)
+    return isinstance(kind, msgspec.inspect.VarTupleType) and _is_secret(kind.item_type)
+
+
+def _shown(value: Any, secret: bool) -> Any:
+    if isinstance(value, tuple):
+        return [_shown(each, secret) for each in value]
+    if isinstance(value, dict):
+        return {name: _shown(each, secret) for name, each in value.items()}
+    if isinstance(value, _Section):
+        return shown(value)
+    if isinstance(value, Quotas):
+        return msgspec.to_builtins(value)
+    return "***" if secret and value is not None else value

@@ -1,0 +1,67 @@
+"""Every setting of a server. A value is taken from the first of these that has it: a flag (`--tcp`, or
+`--set KEY=VALUE` for those without one of their own), the environment, the file `stoker.toml` in the working directory
+(or `--config FILE`, or STOKER_CONFIG), `[tool.stoker]` in its `pyproject.toml`, and the default below.
+`stoker serve --show-config` prints every value with its source.
+
+In the environment a key is written in capitals behind `STOKER_`, with two underscores for a dot:
+`limits.batch_jobs_max` is `STOKER_LIMITS__BATCH_JOBS_MAX`. Lists are words with commas between, or JSON. A secret may
+stand in a file of its own: `STOKER_AUTH__ENTITLEMENT_SECRETS_FILE` names one with `auth.entitlement_secrets` in it.
+
+Times may be written as `"500ms"`, `"30s"`, `"5m"`, `"1h30m"` or `"7d"`, sizes as `"64MiB"` or `"10MB"`, or both as
+plain numbers in the unit of the name. A listener may be written short: `tcp = "0.0.0.0:6789"` means `tcp.listen`.
+
+Unknown settings are refused wherever they stand, and so are values that do not fit. A listener that other machines can
+reach is refused as long as nobody has to say who they are (`auth`), unless `insecure` is set.
+
+```toml
+data = "/var/lib/stoker"
+tcp.listen = "0.0.0.0:6789"
+tcp.tls = { cert = "/etc/stoker/cert.pem", key = "/etc/stoker/key.pem" }
+auth.tokens_file = "/etc/stoker/tokens"
+auth.tenants.acme.waiting_jobs = 100_000
+limits.payload_bytes_max = "1MiB"
+```
+"""
+
+from stoker.server.config.addresses import Address
+from stoker.server.config.keys import BadConfig
+from stoker.server.config.loading import Loaded, check, load, refuse_open_door
+from stoker.server.config.showing import Setting, settings_of, show
+from stoker.server.config.tls import tls_context
+from stoker.server.config.tree import (
+    GrpcListener,
+    HttpListener,
+    LogSettings,
+    MetricsSettings,
+    ServerConfig,
+    ServerLimits,
+    StopSettings,
+    TcpListener,
+    Tls,
+    UnixListener,
+    WebhookSettings,
+)
+
+__all__ = [
+    "Address",
+    "BadConfig",
+    "GrpcListener",
+    "HttpListener",
+    "Loaded",
+    "LogSettings",
+    "MetricsSettings",
+    "ServerConfig",
+    "ServerLimits",
+    "Setting",
+    "StopSettings",
+    "TcpListener",
+    "Tls",
+    "UnixListener",
+    "WebhookSettings",
+    "check",
+    "load",
+    "refuse_open_door",
+    "settings_of",
+    "show",
+    "tls_context",
+]

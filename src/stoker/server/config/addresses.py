@@ -1,0 +1,43 @@
+"""`HOST:PORT`, taken apart and put together again, and whether a host is this machine alone."""
+
+import ipaddress
+import re
+from typing import NamedTuple
+
+from stoker.model.errors import InvalidRequest
+
+OFF = "off"
+WRITTEN = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:\[\]/]+)):(?P<port>[0-9]{1,5})")
+
+
+class Address(NamedTuple):
+    """Where a listener listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it. Of names only `localhost` counts: others may change their meaning."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str) -> Address | None:
+    """The address, or None for `off`."""
+    if text == OFF:
+        return None
+    found = WRITTEN.fullmatch(text)
+    if found is None:
+        raise InvalidRequest('expected HOST:PORT or "off", an IPv6 host in brackets: [::1]:6789')
+    if int(found["port"]) > 65_535:
+        raise InvalidRequest("a port goes up to 65535")
+    return Address(found["six"] or found["host"], int(found["port"]))

@@ -1,0 +1,205 @@
+"""From flags, environment and files to one checked `ServerConfig`, with the source of every value.
+
+Flags win over `STOKER_*`, those over the configuration file, that over `[tool.stoker]` in pyproject.toml, and that over
+the defaults. Nothing is guessed: a key that is not known and a value that does not fit are refused, all at once, each
+with its place. Which settings exist stands in `tree.py` alone.
+"""
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stoker.model.errors import InvalidRequest
+from stoker.server.config.keys import (
+    KEYS,
+    PREFIX,
+    BadConfig,
+    Given,
+    Place,
+    environment_name,
+    key_of,
+    place_of,
+    said,
+    settings_in,
+)
+from stoker.server.config.sources import FILE, PROJECT, from_environment, from_file, from_flags, from_project
+from stoker.server.config.tree import ServerConfig
+from stoker.server.config.values import named_structs_of, read_value, struct_of
+
+
+class Loaded(NamedTuple):
+    """A configuration, and where each value that is not a default came from, by key."""
+
+    config: ServerConfig
+    sources: Mapping[str, str]
+    again: Callable[[], "Loaded"]
+    """The same once more, from what the files say by then. Raises `BadConfig` like `load`."""
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    file: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: str | Path = ".",
+) -> Loaded:
+    """Read everything there is. `flags` are by key (`tcp.listen` or `tcp`); a flag that is None was not given.
+
+    `file` (or STOKER_CONFIG) is read in place of `stoker.toml` in `directory`, and must exist.
+    """
+    environ = os.environ if environ is None else environ
+    given: dict[Place, Given] = {}
+    problems: list[str] = []
+    named = file or environ.get("STOKER_CONFIG") or None
+    for raw, one in (
+        *from_project(Path(directory) / PROJECT),
+        *from_file(Path(named) if named else Path(directory) / FILE, bool(named)),
+        *from_environment(environ, problems),
+        *from_flags(flags or {}),
+    ):
+        _flatten(ServerConfig, raw, (), one, given, problems)
+    config = _build(ServerConfig, ServerConfig(), (), given, problems)
+    sources = {key_of(path): one.source for path, one in given.items()}
+    if not problems:
+        problems += check(config, sources)
+    if problems:
+        raise BadConfig("\n".join(problems))
+    # Not a partial: that would show the environment, with the secrets in it, to whoever prints this.
+    return Loaded(config, sources, lambda: load(flags, file=file, environ=environ, directory=directory))
+
+
+def check(config: ServerConfig, sources: Mapping[str, str] | None = None) -> list[str]:
+    """What is wrong with settings that are each fine by themselves."""
+    problems = []
+    if config.shards is not None and config.shards & (config.shards - 1):
+        problems.append(f"shards = {config.shards}: expected a power of two from 1 to 64")
+    if config.shards is not None and config.processes > config.shards:
+        problems.append(
+            f"processes = {config.processes}: there are only {config.shards} shards to share among them;"
+            " set shards to at least as many"
+        )
+    if config.data is None and config.durability != "memory" and sources is not None and "durability" in sources:
+        problems.append(
+            f'durability = "{config.durability}" ({sources["durability"]}): without a data directory nothing is kept;'
+            " set data (--data DIR)"
+        )
+    return problems + refuse_open_door(config)
+
+
+def refuse_open_door(config: ServerConfig) -> list[str]:
+    """A server that asks nobody who they are is for this machine alone."""
+    auth = config.auth
+    if config.insecure or auth.tokens or auth.tokens_file or auth.jwt:
+        return []
+    return [
+        f'{name}.listen = "{address}": other machines could reach this address, and no authentication is configured;'
+        " make a token (stoker token create) and set auth.tokens_file, or configure auth.jwt; or listen on"
+        f" 127.0.0.1:{address.port}; or say insecure = true (--insecure) if you trust everybody who can connect"
+        for name, address in config.listeners.items()
+        if not address.is_loopback
+    ]
+
+
+# --- one flat table of what was given ------------------------------------------------------------------
+
+
+def _flatten(
+    kind: type[msgspec.Struct], raw: dict[str, Any], path: Place, one: Given, into: dict[Place, Given], bad: list[str]
+) -> None:
+    known = settings_in(kind, path)
+    for name, value in raw.items():
+        here = (*path, name)
+        if name not in known:
+            bad.append(_unknown(here, known, one))
+            continue
+        section, table = struct_of(known[name]), named_structs_of(known[name])
+        if section is None and table is None:
+            into[here] = one._replace(value=value)
+            continue
+        if one.is_text and isinstance(value, str) and value.lstrip().startswith("{"):
+            try:
+                value = msgspec.json.decode(value)
+            except msgspec.DecodeError as error:
+                bad.append(f"{said(here, value, one)}: expected JSON: {error}")
+                continue
+        if not isinstance(value, dict):
+            short = getattr(section, "shorthand", None)
+            if short is not None:
+                into[(*here, short)] = one._replace(value=value)
+            else:
+                bad.append(f"{said(here, value, one)}: expected a table with keys of its own")
+        elif section is not None:
+            _flatten(section, value, here, one, into, bad)
+        elif table is not None:
+            for inner, values in value.items():
+                if isinstance(values, dict):
+                    _flatten(table, values, (*here, inner), one, into, bad)
+                else:
+                    bad.append(f"{said((*here, inner), values, one)}: expected a table with keys of its own")
+
+
+def _unknown(path: Place, known: Iterable[str], one: Given) -> str:
+    if one.is_text and one.source.startswith(PREFIX):
+        whole = place_of(one.source)
+        hint = _nearest(whole, known if whole == path else ())
+        what, hint = one.source, hint and environment_name(hint)
+    else:
+        what, hint = f"{key_of(path)} ({one.source})", _nearest(path, known)
+    return f"{what}: there is no such setting" + (f"; did you mean {hint}?" if hint else "")
+
+
+def _nearest(path: Place, known: Iterable[str]) -> str:
+    """A misspelt name of this section, or else the right name from another one."""
+    near = difflib.get_close_matches(path[-1], known, 1)
+    if near:
+        return ".".join((*path[:-1], near[0]))
+    keys = sorted(".".join(key) for key in KEYS)
+    same = [key for key in keys if key.rpartition(".")[2] == path[-1]]
+    return (same or difflib.get_close_matches(".".join(path), keys, 1) or [""])[0]
+
+
+# --- building ------------------------------------------------------------------------------------------
+
+
+def _build(kind: type[Any], start: Any, path: Place, given: Mapping[Place, Given], bad: list[str]) -> Any:
+    """`start` with what was given below `path` put in; None = nothing was there, and `kind` is made anew."""
+    changes: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        here = (*path, field.name)
+        section, table = struct_of(field.type), named_structs_of(field.type)
+        inner = [other for other in given if other[: len(here)] == here]
+        if not inner:
+            if start is None and field.required:
+                bad.append(f"{key_of(here)} is missing: the other settings of {key_of(path)} need it")
+            continue
+        if section is not None:
+            changes[field.name] = _build(section, _default(start, field), here, given, bad)
+        elif table is not None:
+            names = dict.fromkeys(other[len(here)] for other in inner)
+            changes[field.name] = {name: _build(table, None, (*here, name), given, bad) for name in names}
+        else:
+            one = given[here]
+            try:
+                changes[field.name] = read_value(one.value, field.type, field.name, is_text=one.is_text)
+            except ValueError as error:
+                bad.append(f"{said(here, one.value, one)}: {error}")
+    if bad:
+        return start  # it is refused anyway; a half-made struct would only add noise
+    try:
+        return kind(**changes) if start is None else msgspec.structs.replace(start, **changes)
+    except (InvalidRequest, ValueError) as error:
+        culprits = [(place, given[place]) for name in changes if (place := (*path, name)) in given]
+        bad.append(f"{', '.join(said(place, one.value, one) for place, one in culprits)}: {error}")
+        return start
+
+
+def _default(start: Any, field: msgspec.structs.FieldInfo) -> Any:
+    if start is not None:
+        return getattr(start, field.name)
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return None if field.default is msgspec.NODEFAULT else field.default

@@ -1,0 +1,268 @@
+"""Every setting of a server, as one tree of structs: names, types, defaults and reasons stand here and nowhere else.
+
+Settings of the queue itself (limits, engine, journal) are the queue's own structs. This module holds values; it reads
+no file and no environment. What a server waits for is in seconds and ends in `_s`; the queue counts in `_ms`.
+"""
+
+import ipaddress
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from stoker.brokers.local import LocalSettings
+from stoker.journal.sqlite import JournalSettings
+from stoker.model.errors import InvalidRequest
+from stoker.model.limits import Limits
+from stoker.model.options import Settings
+from stoker.model.replies import Level
+from stoker.server.auth.settings import AuthSettings
+from stoker.server.config.addresses import Address, parse_address
+
+MIB = 1024 * 1024
+QUEUE = LocalSettings()
+"""The defaults of whatever a server hands on to its queue."""
+
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+# --- listeners ---------------------------------------------------------------------------------------
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Encryption of one listener. It is on when there is a certificate."""
+
+    cert: str = ""
+    """A PEM file: the certificate, followed by those that lead to its root."""
+    key: str = ""
+    """A PEM file: the certificate's private key, without a password."""
+    client_ca: str = ""
+    """A PEM file: clients must show a certificate that one of these has signed. Empty = they need none."""
+
+    def __post_init__(self) -> None:
+        if bool(self.cert) != bool(self.key):
+            raise InvalidRequest("TLS needs both: cert and key")
+        if self.client_ca and not self.cert:
+            raise InvalidRequest("client_ca needs TLS: set cert and key, too")
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.cert)
+
+
+class TcpListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """JSON lines and MessagePack frames, as flashQ's SDKs and our own clients speak them."""
+
+    shorthand: ClassVar[str] = "listen"
+
+    listen: str = "127.0.0.1:6789"
+    """`HOST:PORT`, or `off`. Port 0 takes a free one; `[::]:6789` is IPv6, `0.0.0.0:6789` every IPv4 address."""
+    tls: Tls = Tls()
+
+    def __post_init__(self) -> None:
+        parse_address(self.listen)
+
+    @property
+    def address(self) -> Address | None:
+        """Where to listen; None = nowhere."""
+        return parse_address(self.listen)
+
+
+class HttpListener(TcpListener, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """REST, bulk NDJSON, events, metrics, health and the description of all that."""
+
+    listen: str = "127.0.0.1:6790"
+    """`HOST:PORT`, or `off`."""
+    tls: Tls = Tls()
+    origins: tuple[str, ...] = ()
+    """Sites (`https://dash.example`) whose pages may use this API from a browser. Others may change nothing here."""
+
+
+class GrpcListener(TcpListener, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Unary calls, batches and streams of work."""
+
+    listen: str = "127.0.0.1:6791"
+    """`HOST:PORT`, or `off`."""
+    tls: Tls = Tls()
+
+
+class UnixListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The TCP protocol on a socket in the file system."""
+
+    shorthand: ClassVar[str] = "listen"
+
+    listen: str = "off"
+    """A path, or `off`."""
+    mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "600"
+    """The socket's permissions, in octal: who may write to it may connect. 660 lets the group in."""
+
+    @property
+    def path(self) -> str | None:
+        """Where to listen; None = nowhere."""
+        return None if self.listen == "off" else self.listen
+
+    @property
+    def permissions(self) -> int:
+        return int(self.mode, 8)
+
+
+# --- limits ------------------------------------------------------------------------------------------
+
+
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one client may take of a server, so that all others still get theirs."""
+
+    frame_bytes_max: Positive = 64 * MIB
+    """Of one request or reply. A length is checked before anything of the frame is kept; six full payloads fit."""
+    nesting_max: Positive = 64
+    """How deep maps and lists of a request may stand in each other: deeper ones cost a decoder its stack."""
+    connections_max: Positive = 10_000
+    """Over all listeners of a process; each costs up to 30 KB and a file descriptor even when it is idle."""
+    connections_per_address_max: Positive = 5_000
+    """One host cannot take all connections. High, because proxies and containers share addresses."""
+    connections_per_second_max: Positive = 2_000
+    """From one address: a storm of connections is turned away before it costs a handshake."""
+    requests_in_flight_max: Positive = 1_000
+    """Of one connection, those that wait in a pull included. At the bound the connection is read no further."""
+    output_buffer_bytes_max: Positive = 64 * MIB
+    """Replies that a client has not read yet; a whole frame fits. At the bound the connection is read no further."""
+    output_stalled_s: Seconds = 30.0
+    """A client that has a full output buffer and reads nothing for so long is cut off."""
+    handshake_s: Seconds = 10.0
+    """From the connection to its first whole request, TLS included: who only connects holds nothing for long."""
+    frame_s: Seconds = 30.0
+    """From the first byte of a request to its last one: a request that trickles in is a slow-loris."""
+    idle_s: Seconds = 0.0
+    """Close a connection that has asked nothing for so long; 0 = never. Dead peers are found by `keepalive_s`."""
+    keepalive_s: Seconds = 60.0
+    """The kernel asks a silent peer so often whether it is still there; 0 = never."""
+    subscriptions_max: Positive = 100
+    """Of one connection; each is an own reader of events."""
+    streams_max: Positive = 1_000
+    """Event streams and streams of work over HTTP, WebSocket and gRPC at once; each has a buffer of its own."""
+    http_body_bytes_max: Positive = 64 * MIB
+    """Of one HTTP request; as large as a frame. Bulk NDJSON is read in pieces and not bounded by it."""
+    http_line_bytes_max: Positive = 16 * MIB
+    """Of one line of NDJSON: a full payload as base64 fits."""
+    http_header_bytes_max: Positive = 64 * 1024
+    """Of the head of one HTTP request: a token and a trace context fit many times."""
+    http_keep_alive_s: Seconds = 75.0
+    """How long an HTTP connection may wait for its next request: longer than the 60 s of common proxies."""
+
+
+# --- the rest ----------------------------------------------------------------------------------------
+
+
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How events are posted to URLs that tenants have registered."""
+
+    enabled: bool = True
+    """False refuses registrations and posts nothing."""
+    allow: tuple[str, ...] = ()
+    """Networks (`10.1.0.0/16`) that may be called although they are private, local or reserved."""
+    timeout_s: Annotated[float, Meta(gt=0)] = 10.0
+    """For one attempt, from resolving the name to the end of the answer."""
+    attempts_max: Positive = 10
+    """Then the event is given up for this hook. With the backoff below that is after a quarter of an hour."""
+    backoff_s: Annotated[float, Meta(gt=0)] = 2.0
+    """Before the second attempt; doubled with each further one, with jitter."""
+    backoff_s_max: Annotated[float, Meta(gt=0)] = 900.0
+    """It is doubled up to this."""
+    circuit_failures: Positive = 5
+    """So many failures in a row, and a hook is left alone for `circuit_open_s`."""
+    circuit_open_s: Seconds = 60.0
+    """After it one attempt decides whether the hook is called again."""
+    concurrency: Positive = 16
+    """Attempts under way at once, over all hooks: a slow receiver must not eat the sockets."""
+    body_bytes_max: Positive = MIB
+    """A larger event is posted without its data, and says so."""
+    response_bytes_max: Positive = 64 * 1024
+    """Of an answer no more is read: only its status matters."""
+    hooks_per_tenant_max: Positive = 100
+    """Each event is matched against all of them."""
+
+    def __post_init__(self) -> None:
+        for network in self.allow:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise InvalidRequest(f"expected networks like 10.1.0.0/16: {error}") from None
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the server says on its standard error."""
+
+    format: Literal["plain", "json"] = "plain"
+    """Lines for people, or one JSON object a line."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """And everything more important."""
+
+
+class StopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the server stops on SIGTERM and SIGINT."""
+
+    drain_s: Seconds = 30.0
+    """Running jobs may end for so long; then their leases are handed back. A second signal does that at once."""
+
+
+class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `/metrics` tells."""
+
+    tenant_labels: bool = False
+    """A label for each tenant: as many more time series as there are tenants, so only if you ask."""
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All of it."""
+
+    data: str | None = None
+    """The data directory, made if it is new. None = in memory: nothing survives the process."""
+    durability: Level = QUEUE.durability
+    """What replies wait for where neither the push nor the queue says: `memory`, `commit` or `fsync`."""
+    shards: Annotated[int, Meta(ge=1, le=64)] | None = QUEUE.shards
+    """A power of two. If you do not say, memory has 1, a new directory 16, an old one what it has."""
+    processes: Annotated[int, Meta(ge=1, le=64)] = 1
+    """The shards are spread over so many processes, which share the ports. One for each core, at most."""
+    memory_bytes_max: int = QUEUE.memory_bytes_max
+    """Beyond it no new jobs are taken; long before, payloads are left in the journal. 0 = no limit."""
+    events_bytes_max: int = QUEUE.events_bytes_max
+    """How much of the latest history is kept in memory where there is no data directory."""
+    insecure: bool = False
+    """Listen beyond this machine although nobody has to say who they are. For networks that you trust entirely."""
+    tcp: TcpListener = TcpListener()
+    http: HttpListener = HttpListener()
+    grpc: GrpcListener = GrpcListener()
+    unix: UnixListener = UnixListener()
+    auth: AuthSettings = AuthSettings()
+    server: ServerLimits = ServerLimits()
+    limits: Limits = QUEUE.limits
+    engine: Settings = QUEUE.engine
+    journal: JournalSettings = JournalSettings()
+    webhooks: WebhookSettings = WebhookSettings()
+    log: LogSettings = LogSettings()
+    stop: StopSettings = StopSettings()
+    metrics: MetricsSettings = MetricsSettings()
+
+    @property
+    def listeners(self) -> dict[str, Address]:
+        """The listeners with a host and a port that are on, by name."""
+        found = {"tcp": self.tcp.address, "http": self.http.address, "grpc": self.grpc.address}
+        return {name: address for name, address in found.items() if address is not None}
+
+    @property
+    def local(self) -> LocalSettings:
+        """How the queue behind the server is opened."""
+        return LocalSettings(
+            engine=self.engine,
+            limits=self.limits,
+            shards=self.shards,
+            durability=self.durability,
+            events_bytes_max=self.events_bytes_max,
+            memory_bytes_max=self.memory_bytes_max,
+            journal=self.journal,
+        )
+
+
+NOT_SETTINGS = frozenset({"engine.seed", "engine.batching", "journal.checkpoint_process", "journal.vfs"})
+"""Fields of the queue's structs that only tests turn."""

@@ -1,0 +1,89 @@
+"""Who calls: told by the metadata of each call, judged by the one gate.
+
+gRPC has connections, but its calls do not know them: a proxy may carry many clients over one. So everything that
+is said about a caller is said with each call.
+"""
+
+import time
+from typing import Any
+from urllib.parse import unquote
+
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import Unauthenticated
+from stoker.server.auth.identity import Identity
+from stoker.server.service import Service
+from stoker.wire.table import BY_COMMAND, Permission
+
+BEARER = "bearer "
+TENANT = "stoker-tenant"
+SESSION = "stoker-session"
+
+
+class Caller:
+    """The other side of one call, for as long as it lasts. Nobody is one who is not known: `Unauthenticated`."""
+
+    __slots__ = ("_service", "context", "credential", "identity", "is_local", "peer", "session", "tenant_asked")
+
+    def __init__(self, service: Service, context: Any) -> None:
+        self._service = service
+        self.context = context
+        self.peer: str = context.peer()
+        self.is_local = is_loopback(self.peer)
+        self.credential: str | None = None
+        self.tenant_asked: str | None = None
+        self.session: str | None = None
+        """By which a client knows its own requests, to give them up."""
+        for name, value in context.invocation_metadata() or ():
+            if name == "authorization":
+                self.credential = bearer(value)
+            elif name == TENANT:
+                self.tenant_asked = value
+            elif name == SESSION:
+                self.session = value
+        self.identity: Identity = service.gate.identify(
+            self.credential, loopback=self.is_local or service.config.insecure
+        )
+
+    async def write(self, message: Any) -> None:
+        """Send a part of the answer."""
+        await self.context.write(message)
+
+    def admit(self, command: Any) -> str:
+        """The tenant to carry a command out for."""
+        return self._service.admit(self.identity, BY_COMMAND[type(command)].permission, self.tenant_asked, command)
+
+    def admit_for(self, tenant: str | None, command: Any) -> str:
+        """The same where the request itself may name the tenant."""
+        asked = tenant if tenant is not None else self.tenant_asked
+        return self._service.admit(self.identity, BY_COMMAND[type(command)].permission, asked, command)
+
+    def check(self, permission: Permission) -> None:
+        """Whether it still may, for what is sent unasked."""
+        self._service.gate.allow(self.identity, permission, self.tenant_asked, time.time())
+
+    async def carry_out(self, tenant: str, command: c.Command[Any]) -> Any:
+        """The reply to a command that was admitted. Jobs whose caller left before they were on their way go back."""
+        desk = self._service.desk
+        reply = await desk.call(tenant, command)
+        if type(command) is c.Pull and isinstance(reply, r.Delivery) and reply.runs:
+
+            def ended(context: Any) -> None:
+                if not context.done():  # its status was not sent
+                    desk.return_unsent(tenant, command, reply)
+
+            self.context.add_done_callback(ended)
+        return reply
+
+
+def bearer(header: str) -> str:
+    if header[: len(BEARER)].lower() != BEARER:
+        raise Unauthenticated("authentication failed: expected the metadata `authorization: Bearer TOKEN`")
+    return header[len(BEARER) :].strip()
+
+
+def is_loopback(peer: str) -> bool:
+    """`ipv4:127.0.0.1:1234`, `ipv6:%5B::1%5D:1234`, `unix:`."""
+    kind, _, rest = peer.partition(":")
+    host = unquote(rest).rpartition(":")[0].strip("[]")
+    return kind == "unix" or host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")

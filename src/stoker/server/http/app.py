@@ -1,0 +1,41 @@
+"""The parts of the HTTP application, put together."""
+
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from stoker.model.errors import StokerError
+from stoker.server.http import webhooks
+from stoker.server.http.answers import GUARDS, NotHere, WrongMethod, encode_json, extra_headers, status_of
+from stoker.server.http.answers import problem as as_problem
+from stoker.server.http.front import Front
+from stoker.server.http.pages import Pages
+from stoker.server.http.streams import Streams
+from stoker.server.service import Service
+
+
+async def refuse(request: Any, error: Any) -> Response:
+    """What Starlette refuses by itself, in our words."""
+    problem: StokerError = NotHere("there is nothing at this path: /docs tells what there is")
+    if error.status_code == 405:
+        problem = WrongMethod(error.headers.get("Allow", "GET"))
+    status = status_of(problem)
+    headers = {name.decode(): value.decode() for name, value in (*GUARDS, *extra_headers(problem, status))}
+    return Response(encode_json(as_problem(problem)), status, headers, media_type="application/json")
+
+
+def make_app(service: Service) -> Front:
+    streams = Streams(service)
+    routes: list[BaseRoute] = [
+        Route("/events", streams.sse),
+        Route("/events/job/{id}", streams.sse),
+        Route("/events/{queue}", streams.sse),
+        Route("/queues/{queue}/events", streams.sse),
+        WebSocketRoute("/ws", streams.ws),
+        WebSocketRoute("/ws/{queue}", streams.ws),
+    ]
+    behind = Starlette(routes=routes, exception_handlers={HTTPException: refuse})
+    return Front(service, behind, (*Pages(service, streams).handlers(), *webhooks.handlers()))

@@ -1,0 +1,343 @@
+"""Many jobs in one request, one a line: `POST /queues/{queue}/jobs/bulk` with newline-delimited JSON.
+
+    ?lines=data   each line is a job's payload (the default); options for all of them stand in the query
+    ?lines=jobs   each line is {"data": ..., and options of its own}
+
+Lines are pushed in batches while the rest is still on its way, and nothing is held beyond a batch. The answer is a
+summary, or with `Accept: application/x-ndjson` a line for each batch as it is done and then the summary. A line that is
+refused is named with its number; all others are pushed. With `request_key` sending the same lines again makes no second
+job: batches then end after a fixed number of lines, however they arrive.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import InvalidRequest, StokerError
+from stoker.model.options import Options
+from stoker.model.replies import Level
+from stoker.server.auth.identity import Identity
+from stoker.server.http import answers
+from stoker.server.http.answers import TooLarge, TooSlow
+from stoker.server.http.rest import named, refuse
+from stoker.server.http.visit import Gone, Visit, convert
+from stoker.wire.flashq.decoding import MISFITS
+from stoker.wire.flashq.options import options_of, options_of_all
+from stoker.wire.flashq.payloads import stored_as
+from stoker.wire.flashq.requests import JobItem, JobOptions
+from stoker.wire.flashq.spelling import meant
+from stoker.wire.native import told
+
+PATH = "/queues/{queue}/jobs/bulk"
+PIECE_BYTES = 1024 * 1024
+"""Lines are cut and pushed when so much has come, or as much as there is when nothing more comes for a moment."""
+MOMENT_S = 0.05
+REFUSALS_TOLD = 1_000
+"""Of more refused lines only the number is told."""
+
+_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_value = msgspec.json.Decoder(msgspec.Raw).decode
+_item = msgspec.json.Decoder(JobItem).decode
+_KINDS = {field.name: field.type for field in msgspec.structs.fields(JobOptions)}
+
+Refusals = dict[int, r.Refusal]
+"""By line number, from 0 on."""
+
+
+class Wishes(msgspec.Struct):
+    """What the query asks for, for all lines."""
+
+    lines: str
+    options: JobOptions
+    durability: Level | None
+    request_key: str | None
+
+
+class Tally(msgspec.Struct):
+    """How far it has come."""
+
+    lines: int = 0
+    created: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    batches: int = 0
+    level: Level = "memory"
+    refusals: list[dict[str, Any]] = []
+
+    def refuse(self, line: int, refusal: r.Refusal) -> None:
+        self.refused += 1
+        if len(self.refusals) < REFUSALS_TOLD:
+            self.refusals.append({"line": line, "code": refusal.code, "error": refusal.message})
+
+
+async def push_lines(visit: Visit) -> None:
+    """The handler."""
+    visit.check_origin()
+    identity = visit.identify()
+    wishes = wishes_of(visit)
+    visit.service.admit(identity, "produce", named(visit), None)
+    work = Work(visit, identity, wishes)
+    streaming = answers.NDJSON in visit.headers.get(b"accept", b"")
+    try:
+        async for lines in batches(visit, wishes):
+            line = await work.push(lines)
+            if streaming:
+                await work.tell(line)
+    except StokerError as error:
+        await work.fail(error)
+        return
+    await work.finish()
+
+
+class Work:
+    """One bulk push on its way."""
+
+    def __init__(self, visit: Visit, identity: Identity, wishes: Wishes) -> None:
+        self._visit, self._identity, self._wishes = visit, identity, wishes
+        self._queue = visit.parameters["queue"]
+        self._options = options_of(wishes.options, "json")
+        self._begun = False
+        self.tally = Tally()
+
+    async def push(self, lines: list[bytes]) -> dict[str, Any]:
+        """Push a batch: what is told about it."""
+        tally, first = self.tally, self.tally.lines
+        refused: Refusals = {}
+        places: list[int] | None
+        if self._wishes.lines == "jobs":
+            payloads, options, each, places = self._jobs(lines, first, refused)
+        else:
+            payloads, places = valid_lines(lines, first, refused)
+            options, each = self._options, None
+        reply = r.PushedBatch([])
+        if payloads:
+            reply = await self._carry_out(payloads, options, each)
+        for number, refusal in reply.refused.items():
+            refused[first + (places[number] if places is not None else number)] = refusal
+        for line in sorted(refused):
+            tally.refuse(line, refused[line])
+        tally.lines += len(lines)
+        tally.created += reply.created
+        tally.duplicates += len(reply.duplicates)
+        tally.batches += 1
+        tally.level = reply.level
+        return {"line": first, "lines": len(lines), "created": reply.created, "ids": runs_of(reply.ids)}
+
+    async def _carry_out(self, payloads: list[bytes], options: Options, each: list[Options] | None) -> r.PushedBatch:
+        wishes = self._wishes
+        key = None if wishes.request_key is None else f"{wishes.request_key}/{self.tally.batches}"
+        command = c.PushBatch(self._queue, payloads, options, each, request_key=key, durability=wishes.durability)
+        tenant = self._visit.service.admit(self._identity, "produce", named(self._visit), command)
+        reply: r.PushedBatch = await self._visit.carry_out(tenant, command)
+        return reply
+
+    def _jobs(
+        self, lines: list[bytes], first: int, refused: Refusals
+    ) -> tuple[list[bytes], Options, list[Options] | None, list[int]]:
+        items: list[JobItem] = []
+        payloads: list[bytes] = []
+        places: list[int] = []
+        for number, line in enumerate(lines):
+            try:
+                item = job_of(line)
+                payloads.append(stored_as(item.data, "json", item.codec))
+            except (*MISFITS, InvalidRequest) as error:
+                refused[first + number] = r.Refusal("invalid", f"invalid line: {told(error)}")
+            else:
+                items.append(item)
+                places.append(number)
+        options, each = options_of_all(items, "json") if items else (self._options, None)
+        return payloads, options, each, places
+
+    # --- the answer ----------------------------------------------------------------------------------
+
+    async def tell(self, line: dict[str, Any]) -> None:
+        """A line of a streamed answer."""
+        if not self._begun:
+            self._begun = True
+            headers = [(b"content-type", answers.NDJSON), *answers.GUARDS]
+            await self._visit.send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = answers.encode_json(line) + b"\n"
+        await self._visit.send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def finish(self) -> None:
+        tally = self.tally
+        data = msgspec.to_builtins(tally)
+        summary = {"ok": True, "success": not tally.refused, "data": data}
+        if self._begun:
+            await self.tell(summary)
+            await self._visit.send({"type": "http.response.body", "body": b""})
+        else:
+            await answers.send(self._visit.send, 200, answers.encode_json(summary))
+
+    async def fail(self, error: StokerError) -> None:
+        """Say what was wrong, and what had been pushed before."""
+        pushed = msgspec.to_builtins(self.tally)
+        status = answers.status_of(error)
+        problem = {"ok": False, "error": error.message, "code": error.code, "data": pushed}
+        if self._begun:
+            await self.tell(problem)
+            await self._visit.send({"type": "http.response.body", "body": b""})
+        elif self.tally.lines:
+            headers = answers.extra_headers(error, status)
+            await answers.send(self._visit.send, status, answers.encode_json(problem), headers=headers)
+        else:
+            await refuse(self._visit, error)
+
+
+# --- lines -------------------------------------------------------------------------------------------
+
+
+async def batches(visit: Visit, wishes: Wishes) -> AsyncIterator[list[bytes]]:
+    """The lines of a body in lists of at most a batch."""
+    most = visit.service.config.limits.batch_jobs_max
+    whole = wishes.request_key is not None
+    waiting: list[bytes] = []
+    async for block in blocks(visit):
+        lines = lines_of(block)
+        waiting = waiting + lines if waiting else lines
+        while len(waiting) >= most:
+            yield waiting[:most]
+            waiting = waiting[most:]
+        if waiting and not whole:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+def lines_of(block: bytes) -> list[bytes]:
+    """The lines that are not empty."""
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n")
+    lines = block.split(b"\n")
+    return lines if b"" not in lines else [line for line in lines if line]
+
+
+async def blocks(visit: Visit) -> AsyncIterator[bytes]:
+    """The body in pieces that end with a line: as much as has come, up to a megabyte."""
+    limits = visit.service.config.server
+    left: list[bytes] = []
+    """What has come since the last line's end was cut off."""
+    size = 0
+    more = True
+    while more:
+        piece, more = await next_piece(visit, MOMENT_S if size else limits.frame_s, bool(size))
+        if piece is not None:
+            left.append(piece)
+            size += len(piece)
+        if more and piece is not None and size < PIECE_BYTES:
+            continue
+        got = left[0] if len(left) == 1 else b"".join(left)
+        cut = got.rfind(b"\n") if more else len(got)
+        if cut > 0:
+            yield got[:cut]
+        rest = got[cut + 1 :]
+        if len(rest) > limits.http_line_bytes_max:
+            raise TooLarge(f"a line of more than {limits.http_line_bytes_max} bytes: that is the most that is taken")
+        left, size = ([rest], len(rest)) if rest else ([], 0)
+        if more and piece is None and rest:
+            piece, more = await next_piece(visit, limits.frame_s, False)
+            assert piece is not None
+            left.append(piece)
+            size += len(piece)
+
+
+async def next_piece(visit: Visit, wait_s: float, may_pass: bool) -> tuple[bytes | None, bool]:
+    """What comes next, and whether there is more; None if nothing comes in time and that is fine."""
+    try:
+        async with asyncio.timeout(wait_s):
+            message = await visit.receive()
+    except TimeoutError:
+        if may_pass:
+            return None, True
+        raise TooSlow("timeout: nothing more came of this request, and it has not ended") from None
+    if message["type"] != "http.request":
+        raise Gone
+    return message["body"], bool(message.get("more_body"))
+
+
+def valid_lines(lines: list[bytes], first: int, refused: Refusals) -> tuple[list[bytes], list[int] | None]:
+    """The lines that are JSON, and their places where some are not.
+
+    All at once: put between brackets they are one array, which a decoder checks and cuts in one go (0.1 us a line).
+    Its items are the lines if they are as many and as long.
+    """
+    joined = b",".join(lines)
+    try:
+        if not joined.isascii():
+            str(joined, "utf-8")
+        found = _array(b"[%b]" % joined)
+        if len(found) == len(lines) and list(map(len, map(bytes, found))) == list(map(len, lines)):
+            return lines, None
+    except MISFITS:
+        pass
+    return _one_by_one(lines, first, refused)
+
+
+def _one_by_one(lines: list[bytes], first: int, refused: Refusals) -> tuple[list[bytes], list[int]]:
+    payloads: list[bytes] = []
+    places: list[int] = []
+    for number, line in enumerate(lines):
+        try:
+            value = bytes(_value(line))
+            if not value.isascii():
+                str(value, "utf-8")
+        except MISFITS as error:
+            refused[first + number] = r.Refusal("invalid", f"invalid line: {told(error)}")
+        else:
+            payloads.append(value)
+            places.append(number)
+    return payloads, places
+
+
+def job_of(line: bytes) -> JobItem:
+    if not line.isascii():
+        str(line, "utf-8")
+    try:
+        return _item(line)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        spelt = {(meant(name, JobItem) or (name,))[0]: value for name, value in fields.items()}
+        return _item(msgspec.json.encode(spelt))
+
+
+def runs_of(ids: Any) -> list[list[int]]:
+    """Ids as `[first, count, step]`."""
+    if type(ids) is range:
+        return [[ids.start, len(ids), ids.step]] if ids else []
+    found: list[list[int]] = []
+    for job_id in ids:
+        if found:
+            start, count, step = last = found[-1]
+            if count == 1 or job_id == start + count * step:
+                last[1], last[2] = count + 1, job_id - start if count == 1 else step
+                continue
+        found.append([job_id, 1, 0])
+    return found
+
+
+def wishes_of(visit: Visit) -> Wishes:
+    query = visit.query()
+    lines = query.pop("lines", "data")
+    if lines not in ("data", "jobs"):
+        raise InvalidRequest("invalid parameter lines: expected data or jobs")
+    durability: Any = query.pop("durability", None)
+    if durability is not None:
+        durability = convert(durability, Level, "durability")
+    key = query.pop("request_key", None)
+    fields: dict[str, Any] = {}
+    for name, text in query.items():
+        meaning = meant(name, JobOptions)
+        if meaning is None:
+            raise InvalidRequest(f"invalid parameter {name[:40]!r}: no option of a job is called so")
+        kind = _KINDS[meaning[0]]
+        many = "tuple[" in str(kind)
+        fields[meaning[0]] = convert(text.split(","), kind, name) if many else convert(text, kind, name)
+    if fields and lines == "jobs":
+        raise InvalidRequest("invalid parameters: with lines=jobs options stand in the lines")
+    return Wishes(lines, convert(fields, JobOptions, "options"), durability, key)

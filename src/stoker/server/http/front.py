@@ -1,0 +1,76 @@
+"""The application: every request of HTTP comes in here and is led to whoever answers it.
+
+Calls and REST go straight to their handlers; pages, event streams and WebSockets are a Starlette application behind
+them, because its router costs a third of the throughput.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.applications import Starlette
+
+from stoker.model.errors import StokerError, Unknown
+from stoker.server.http import answers, bulk, calls, cors, plans, rest
+from stoker.server.http.answers import NotHere
+from stoker.server.http.paths import Handler, Paths
+from stoker.server.http.protocol import Door
+from stoker.server.http.visit import Gone, Visit
+from stoker.server.service import Service
+
+log = logging.getLogger("stoker.server")
+
+
+class Front:
+    """An ASGI application."""
+
+    def __init__(self, service: Service, behind: Starlette, pages: Iterable[tuple[str, str, Handler]] = ()) -> None:
+        self.service = service
+        self.behind = behind
+        self._origins = service.config.http.origins
+        self.door: Door | None = None
+        self.paths = Paths()
+        self.paths.add("POST", "/api/call", calls.call)
+        self.paths.add("POST", "/api/call/{name}", calls.call_named)
+        self.paths.add("POST", "/api/command", plans.command)
+        self.paths.add("POST", bulk.PATH, bulk.push_lines)
+        for method, path, handler in (*rest.handlers(), *pages):
+            self.paths.add(method, path, handler)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.behind(scope, receive, send)
+            return
+        if self._origins:
+            origin = cors.origin_of(scope, self._origins)
+            if origin is not None:
+                send = cors.named(send, origin)
+                if scope["method"] == "OPTIONS":
+                    await cors.allow(send)
+                    return
+        visit = Visit(self.service, scope, receive, send)
+        try:
+            handler: Handler = self.paths.find(visit)
+        except NotHere:
+            await self.behind(scope, receive, send)
+            return
+        except StokerError as error:
+            await answers.refuse(send, error)
+            return
+        await self._answer(visit, handler)
+
+    async def _answer(self, visit: Visit, handler: Handler) -> None:
+        started = time.perf_counter()
+        try:
+            await handler(visit)
+        except Gone:
+            return
+        except StokerError as error:
+            await answers.refuse(visit.send, error)
+        except Exception as error:
+            log.exception("%s %s failed in a way that nobody expected", visit.method, visit.path[:200])
+            unknown = Unknown(f"it is not known whether this happened: an unexpected {type(error).__name__}")
+            await answers.refuse(visit.send, unknown)
+        finally:
+            self.service.meter.http(visit.status, time.perf_counter() - started)

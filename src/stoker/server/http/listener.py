@@ -1,0 +1,75 @@
+"""The HTTP port: uvicorn's protocol on the server's own event loop, and our application behind it."""
+
+import asyncio
+
+from uvicorn.config import Config
+
+from stoker.server.config import tls_context
+from stoker.server.http.app import make_app
+from stoker.server.http.protocol import Door
+from stoker.server.meter import HISTORY_S
+from stoker.server.server import BACKLOG, told
+from stoker.server.service import Service
+
+WS_MESSAGE_BYTES_MAX = 64 * 1024
+"""Of what a reader of events may say: it has little to say."""
+
+
+class HttpListener:
+    """REST and everything else that HTTP carries."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._server: asyncio.Server | None = None
+        self._door: Door | None = None
+        self._historian: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        service, config = self._service, self._service.config
+        address = config.http.address
+        assert address is not None
+        app = make_app(service)
+        uvicorn = Config(
+            app,
+            http="httptools",
+            ws="websockets-sansio",
+            ws_max_size=WS_MESSAGE_BYTES_MAX,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=max(1, round(config.server.http_keep_alive_s)),
+        )
+        uvicorn.load()
+        self._door = app.door = Door(uvicorn, config.server, service.meter.connections)
+        tls = tls_context(config.http.tls)
+        self._server = await asyncio.get_running_loop().create_server(
+            self._door.connect,
+            address.host,
+            address.port,
+            ssl=tls,
+            backlog=BACKLOG,
+            reuse_port=config.processes > 1,
+        )
+        self._historian = asyncio.get_running_loop().create_task(self._note())
+        return f"http   {'https' if tls else 'http'}://{told(self._server.sockets[0])}"
+
+    async def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _note(self) -> None:
+        """Keep the history of the numbers."""
+        while True:
+            self._service.meter.note(self._service.desk.broker.shard_stats())
+            await asyncio.sleep(HISTORY_S)
+
+    async def stop(self) -> None:
+        await self.stop_accepting()
+        if self._historian is not None:
+            self._historian.cancel()
+        if self._door is not None:
+            await self._door.close()

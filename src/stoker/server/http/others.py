@@ -1,0 +1,162 @@
+"""The paths that stand for no command of flashQ's dialect, as the description tells of them. Only a table."""
+
+from typing import Any
+
+import msgspec
+
+REST = "Queues and jobs"
+BULK = "Bulk and events"
+CALLS = "Calls"
+SERVER = "Server"
+TAGS = (
+    (REST, "REST: fields come from the path, the query and a JSON body. Answers are {ok, data, ...}."),
+    (BULK, "Many jobs in one request, one a line, and what happens to jobs as it happens."),
+    (CALLS, "Every command of the contract, field for field. Bytes are base64 in JSON, `bin` in MessagePack."),
+    (SERVER, "Health, numbers, workers, webhooks."),
+)
+
+JSON = "application/json"
+Schema = dict[str, Any]
+TEXT: Schema = {"type": "string"}
+ENVELOPE: Schema = {
+    "type": "object",
+    "properties": {"ok": {"const": True}, "data": {}},
+    "required": ["ok", "data"],
+}
+OBJECT: Schema = {"type": "object"}
+COMMAND: Schema = {
+    "type": "object",
+    "properties": {"cmd": TEXT, "tenant": TEXT, "body": {}},
+    "required": ["cmd"],
+}
+HOOK: Schema = {
+    "type": "object",
+    "properties": {
+        "url": TEXT,
+        "events": {"type": "array", "items": TEXT},
+        "queue": TEXT,
+        "secret": TEXT,
+        "enabled": {"type": "boolean"},
+        "id": TEXT,
+    },
+    "required": ["url"],
+}
+WORKER: Schema = {
+    "type": "object",
+    "properties": {"queues": {"type": "array", "items": TEXT}, "concurrency": {"type": "integer"}},
+}
+READING: dict[str, tuple[Schema, str]] = {
+    "events": (TEXT, "Only these kinds: `completed,failed`."),
+    "after": (TEXT, "The id of the last event that was read; `Last-Event-ID` says it, too."),
+    "from": ({"enum": ["beginning", "now"]}, "Whether to begin with all that is kept."),
+}
+LINES: dict[str, tuple[Schema, str]] = {
+    "lines": ({"enum": ["data", "jobs"], "default": "data"}, "Whether a line is a payload, or {data, and options}."),
+    "request_key": (TEXT, "Sent again with the same key, the same lines make no second job."),
+}
+
+
+class Other(msgspec.Struct, frozen=True, kw_only=True):
+    """A path, what it takes and what it answers with."""
+
+    method: str
+    path: str
+    tag: str
+    summary: str
+    query: dict[str, tuple[Schema, str]] = {}
+    takes: str = ""
+    """The type of the body; empty = none."""
+    body: Schema = {}
+    example: Any = None
+    answers: str = JSON
+    answer: Schema = msgspec.field(default_factory=lambda: ENVELOPE)
+    status: int = 200
+
+    @property
+    def parameters(self) -> list[str]:
+        return [segment[1:-1] for segment in self.path.split("/") if segment.startswith("{")]
+
+    @property
+    def is_json(self) -> bool:
+        return self.answers == JSON
+
+
+def _events(path: str, summary: str) -> Other:
+    return Other(
+        method="GET", path=path, tag=BULK, summary=summary, query=READING, answers="text/event-stream", answer={}
+    )
+
+
+def _page(path: str, summary: str, **more: Any) -> Other:
+    return Other(method="GET", path=path, tag=SERVER, summary=summary, **more)
+
+
+OTHERS: tuple[Other, ...] = (
+    Other(
+        method="POST",
+        path="/queues/{queue}/jobs/bulk",
+        tag=BULK,
+        summary="Push many jobs, one a line.",
+        query=LINES,
+        takes="application/x-ndjson",
+        example='{"to": "ada"}\n{"to": "grace"}\n',
+    ),
+    _events("/events", "Events as they happen, as server-sent events; over WebSocket at /ws."),
+    _events("/events/{queue}", "Events of one queue; over WebSocket at /ws/{queue}."),
+    _events("/events/job/{id}", "Events of one job."),
+    Other(
+        method="POST",
+        path="/webhooks/incoming/{queue}",
+        tag=BULK,
+        summary="Make a job of whatever another service posts.",
+        takes=JSON,
+        example={"event": "paid"},
+    ),
+    Other(
+        method="POST",
+        path="/api/call",
+        tag=CALLS,
+        summary="Any command, in an envelope.",
+        takes=JSON,
+        body=COMMAND,
+        example={"cmd": "get_stats", "body": {}},
+        answer=OBJECT,
+    ),
+    Other(
+        method="POST",
+        path="/api/command",
+        tag=CALLS,
+        summary="Any command, those of flashQ's dialect included.",
+        takes=JSON,
+        body=COMMAND,
+        example={"cmd": "STATS"},
+        answer=OBJECT,
+    ),
+    _page("/health", "Whether the process lives. Open to everybody.", answer=OBJECT),
+    _page("/ready", "Whether it is worth sending work here. Open to everybody.", answer=OBJECT),
+    _page("/metrics", "Numbers for Prometheus.", answers="text/plain", answer=TEXT),
+    _page("/metrics/prometheus", "The same, whatever is asked for.", answers="text/plain", answer=TEXT),
+    _page("/metrics/history", "A point every five seconds, for the last hour and twenty minutes."),
+    _page("/workers", "Workers that were heard of, and when."),
+    Other(
+        method="POST",
+        path="/workers/{id}/heartbeat",
+        tag=SERVER,
+        summary="A worker says that it is there.",
+        takes=JSON,
+        body=WORKER,
+        example={"queues": ["mail"], "concurrency": 4},
+    ),
+    _page("/webhooks", "The webhooks of the tenant, with how they fare."),
+    Other(
+        method="POST",
+        path="/webhooks",
+        tag=SERVER,
+        summary="Have events posted to a URL.",
+        takes=JSON,
+        body=HOOK,
+        status=201,
+    ),
+    Other(method="DELETE", path="/webhooks/{id}", tag=SERVER, summary="Delete a webhook."),
+    Other(method="POST", path="/webhooks/{id}/test", tag=SERVER, summary="Post a trial at once, and say how it went."),
+)

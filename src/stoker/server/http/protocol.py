@@ -1,0 +1,248 @@
+"""What one HTTP connection may take of the server: room for a head, time for a request, patience for its answers.
+
+uvicorn's parser and flow control do the work; here stands only what they leave open. Nothing here knows a path.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from email.utils import formatdate
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from stoker.server.config.tree import ServerLimits
+from stoker.server.http import answers
+from stoker.server.tcp import is_loopback
+
+log = logging.getLogger("stoker.server.http")
+log.setLevel(logging.ERROR)  # whoever sends nonsense must not fill a log with it
+
+SWEEP_S = 1.0
+BODY_AHEAD_BYTES = 1024 * 1024
+"""So much of a body is read before somebody asks for it: the next batch arrives while one is pushed."""
+
+
+class Door:
+    """All connections of the listener: counted, bounded, and closed together."""
+
+    def __init__(self, config: Config, limits: ServerLimits, counts: dict[str, int]) -> None:
+        self.config = config
+        self.limits = limits
+        self._counts = counts
+        """Open connections by transport, for the metrics."""
+        self.state = ServerState()
+        self.open: set[Connection] = set()
+        self.turned_away = 0
+        self._by_address: dict[str, int] = {}
+        self._arrivals: dict[str, int] = {}
+        """Connections of this second, by address."""
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    def connect(self) -> "Connection":
+        return Connection(self)
+
+    def enter(self, connection: "Connection") -> bool:
+        """Whether there is room for one more."""
+        limits, address = self.limits, connection.address
+        arrived = self._arrivals[address] = self._arrivals.get(address, 0) + 1
+        if (
+            len(self.open) >= limits.connections_max
+            or self._by_address.get(address, 0) >= limits.connections_per_address_max
+            or arrived > limits.connections_per_second_max
+        ):
+            self.turned_away += 1
+            return False
+        self._by_address[address] = self._by_address.get(address, 0) + 1
+        self.open.add(connection)
+        self._counts["http"] = len(self.open)
+        return True
+
+    def leave(self, connection: "Connection") -> None:
+        if connection in self.open:
+            self.open.discard(connection)
+            self._counts["http"] = len(self.open)
+            left = self._by_address[connection.address] - 1
+            if left:
+                self._by_address[connection.address] = left
+            else:
+                del self._by_address[connection.address]
+
+    async def _sweep(self) -> None:
+        while True:
+            self.state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+            await asyncio.sleep(SWEEP_S)
+            self._arrivals.clear()
+            now = time.monotonic()
+            for connection in list(self.open):
+                connection.check_pace(now)
+
+    async def close(self) -> None:
+        """End what runs, and close every connection."""
+        self._sweeper.cancel()
+        tasks = [task for task in self.state.tasks if not task.done()]
+        for connection in list(self.state.connections):
+            connection.shutdown()  # WebSockets included
+        if tasks:
+            # Whoever waited at the desk has been told by now that the server stops; a turn of the loop is enough.
+            _, late = await asyncio.wait(tasks, timeout=0.2)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for connection in list(self.open):
+            connection.transport.close()
+        await asyncio.sleep(0)
+
+
+class Connection(HttpToolsProtocol):
+    """One peer."""
+
+    def __init__(self, door: Door) -> None:
+        super().__init__(config=door.config, server_state=door.state, app_state={})
+        self.access_log = False
+        self.logger = log
+        self.pipeline = deque()
+        self._door = door
+        self._limits = door.limits
+        self.address = ""
+        self.loopback = False
+        self._head_since: float | None = time.monotonic()
+        """Since when the head of a request is owed; None between requests and inside of one."""
+        self._is_first = True
+        self._head_open = True
+        self._head_bytes = 0
+        self._paused_since: float | None = None
+        self._idle_since: float | None = None
+        """Since when the last request is answered and no other one has begun."""
+
+    def connection_made(self, transport: Any) -> None:
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else "local"
+        self.loopback = is_loopback(self.address)
+        super().connection_made(transport)
+        if not self._door.enter(self):
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=min(1 << 20, self._limits.output_buffer_bytes_max))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.leave(self)
+        super().connection_lost(exc)
+
+    # --- the head of a request -----------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        was_open = self._head_open
+        if was_open and self._head_since is None:
+            self._head_since = time.monotonic()
+        self._idle_since = None
+        super().data_received(data)
+        if self._head_open and was_open and self.parser is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._limits.http_header_bytes_max:
+                self.transport.write(HEAD_TOO_LARGE)
+                self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_open = True
+
+    def on_headers_complete(self) -> None:
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        self._head_open, self._head_bytes, self._head_since, self._is_first = False, 0, None, False
+        self.app = self.config.loaded_app if size <= self._limits.http_header_bytes_max else too_many_headers
+        self.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > BODY_AHEAD_BYTES:
+            self.flow.pause_reading()
+        cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._head_open = True
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        self._door.leave(self)  # from now on it is a stream, and counted as one
+
+    def on_response_complete(self) -> None:
+        """As uvicorn does it, but for its timer: a sweep looks after idle connections, and costs a request nothing."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = time.monotonic()
+
+    # --- pace ----------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        self._paused_since = time.monotonic()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._paused_since = None
+        super().resume_writing()
+
+    @property
+    def is_gone(self) -> bool:
+        return self.transport.is_closing()
+
+    def check_pace(self, now: float) -> None:
+        """Cut off who holds a connection without using it as agreed."""
+        limits = self._limits
+        allowed = limits.handshake_s if self._is_first else limits.frame_s
+        trickles = self._head_since is not None and now - self._head_since > allowed
+        reads_nothing = self._paused_since is not None and now - self._paused_since > limits.output_stalled_s
+        if trickles or reads_nothing:
+            self.transport.abort()
+        elif self._idle_since is not None and now - self._idle_since > limits.http_keep_alive_s:
+            self.transport.close()
+
+
+def answer_whole(send: Any, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
+    """Write an answer at once, head and body, if `send` is the way back of a request that waits for one.
+
+    Sent as two messages each answer would be two system calls, and every header would be checked anew: a third of the
+    throughput of small requests. False means that it has to be sent as messages.
+    """
+    cycle = getattr(send, "__self__", None)
+    if type(cycle) is not RequestResponseCycle or cycle.response_started or cycle.flow.write_paused:
+        return False
+    if cycle.disconnected or cycle.scope["method"] == "HEAD":
+        return False
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    head = [STATUS_LINE[status]]
+    closes = not cycle.keep_alive
+    for name, value in (*cycle.default_headers, *headers):
+        head.append(b"%b: %b\r\n" % (name, value))
+        closes = closes or (name == b"connection" and value == b"close")
+    if not cycle.keep_alive:
+        head.append(b"connection: close\r\n")
+    head += [b"content-length: %d\r\n\r\n" % len(body), body]
+    cycle.transport.write(b"".join(head))
+    cycle.message_event.set()
+    if closes:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
+
+
+HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+async def too_many_headers(scope: Any, receive: Any, send: Any) -> None:
+    error = answers.TooLarge("the head of this request is too large: send fewer or shorter headers")
+    await answers.send(send, 431, answers.encode_json(answers.problem(error)), headers=[(b"connection", b"close")])

@@ -1,0 +1,185 @@
+"""Events as they happen, over server-sent events and over WebSocket: the same JSON, the same filters, the same pace.
+
+GET /events, /events/{queue}, /events/job/{id}      WS /ws, /ws/{queue}
+?events=completed,failed   only these kinds      ?after=CURSOR   from where a reader was (or Last-Event-ID)
+?from=beginning            all that is kept      ?token=TOKEN    where no header can be sent
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from starlette.requests import Request
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from stoker.model.errors import Busy, Forbidden, StokerError
+from stoker.model.events import Event
+from stoker.server.http import answers
+from stoker.server.http.feed import Cursor, Feed, Filter, Missed, filter_of
+from stoker.server.http.visit import Visit, convert
+from stoker.server.service import Service
+from stoker.wire.flashq.events import event_answer
+
+POLICY_VIOLATION = 1008
+TRY_AGAIN_LATER = 1013
+RETRY_MS = 2_000
+
+
+class Streams:
+    """All streams of one listener."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.open = 0
+
+    @asynccontextmanager
+    async def room(self) -> AsyncIterator[None]:
+        most = self._service.config.server.streams_max
+        if self.open >= most:
+            raise Busy(f"too many streams: {most} are open; close one, or come back later")
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+    def feed(self, visit: Visit, queue: str | None, job: int | None) -> Feed:
+        """What a request asks for."""
+        identity = visit.identify(in_query=True)
+        tenant = visit.admit(identity, "read")
+        query = visit.query()
+        wanted: Filter = filter_of(queue or query.get("queue"), query.get("events"), job)
+        return Feed(self._service, identity, tenant, wanted, self._start(visit, query))
+
+    def _start(self, visit: Visit, query: dict[str, str]) -> Cursor | None:
+        count = len(self._service.desk.broker.runtime.shards)
+        text = visit.headers.get(b"last-event-id", b"").decode("latin-1") or query.get("after")
+        if text:
+            return Cursor.read(text, count)
+        if query.get("from") == "beginning":
+            lowest = self._service.desk.broker.runtime.journal.lowest
+            return Cursor([lowest(number) - 1 for number in range(count)])
+        return None
+
+    # --- server-sent events --------------------------------------------------------------------------
+
+    async def sse(self, request: Request) -> "Sse":
+        return Sse(self, request)
+
+    # --- WebSocket -----------------------------------------------------------------------------------
+
+    async def ws(self, socket: WebSocket) -> None:
+        visit = Visit(self._service, socket.scope, socket.receive, socket.send)
+        try:
+            check_same_origin(visit)
+            feed = self.feed(visit, socket.path_params.get("queue"), None)
+        except StokerError as error:
+            await socket.close(POLICY_VIOLATION, error.message[:120])
+            return
+        await socket.accept()
+        try:
+            async with self.room():
+                await self._talk(socket, feed)
+        except Busy as error:
+            await socket.close(TRY_AGAIN_LATER, error.message[:120])
+
+    async def _talk(self, socket: WebSocket, feed: Feed) -> None:
+        await until_either(self._send_all(socket, feed), self._until_left(socket))
+
+    async def _send_all(self, socket: WebSocket, feed: Feed) -> None:
+        try:
+            async with aclosing(feed.items()) as items:
+                async for cursor, item in items:
+                    if item is not None:
+                        await socket.send_text(answers.encode_json(shown(cursor, item)).decode())
+        except WebSocketDisconnect:
+            pass
+        except StokerError as error:
+            await socket.send_text(answers.encode_json(answers.problem(error)).decode())
+            await socket.close(POLICY_VIOLATION, error.code)
+
+    async def _until_left(self, socket: WebSocket) -> None:
+        """What a reader says is not listened to; it only has to be taken off the line."""
+        while (await socket.receive())["type"] != "websocket.disconnect":
+            pass
+
+
+class Sse:
+    """An answer that goes on for as long as somebody reads it."""
+
+    def __init__(self, streams: Streams, request: Request) -> None:
+        self._streams, self._request = streams, request
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        visit = Visit(self._streams._service, scope, receive, send)
+        try:
+            check_same_origin(visit)
+            parameters = self._request.path_params
+            job = convert(parameters["id"], int, "id") if "id" in parameters else None
+            feed = self._streams.feed(visit, parameters.get("queue"), job)
+            async with self._streams.room():
+                headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *answers.GUARDS]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                if visit.method == "HEAD":
+                    await send({"type": "http.response.body", "body": b""})
+                    return
+                await until_either(self._send_all(send, feed), visit.until_left())
+        except StokerError as error:
+            await answers.refuse(send, error)
+
+    async def _send_all(self, send: Any, feed: Feed) -> None:
+        async def tell(text: bytes, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": text, "more_body": more})
+
+        await tell(b"retry: %d\n\n" % RETRY_MS)
+        try:
+            async with aclosing(feed.items()) as items:
+                async for cursor, item in items:
+                    await tell(sse_block(cursor, item))
+        except StokerError as error:
+            body = answers.encode_json(answers.problem(error))
+            await tell(b"event: error\ndata: %b\n\n" % body)
+        await tell(b"", False)
+
+
+async def until_either(sending: Coroutine[Any, Any, None], leaving: Coroutine[Any, Any, None]) -> None:
+    """Send until there is nothing more to send, or nobody is left."""
+    tasks = [asyncio.ensure_future(sending), asyncio.ensure_future(leaving)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+def sse_block(cursor: str, item: Event | Missed | None) -> bytes:
+    if item is None:
+        return b": here\nid: %b\n\n" % cursor.encode()
+    name = "missed" if isinstance(item, Missed) else str(item.kind)
+    data = answers.encode_json(shown(cursor, item))
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (cursor.encode(), name.encode(), data)
+
+
+def shown(cursor: str, item: Event | Missed) -> dict[str, Any]:
+    if isinstance(item, Missed):
+        return {
+            "event_type": "missed",
+            "cursor": cursor,
+            "shard": item.shard,
+            "after": item.after,
+            "lowest": item.lowest,
+            "message": "events between these positions are not kept any more",
+        }
+    return {**event_answer(item, "json"), "cursor": cursor}
+
+
+def check_same_origin(visit: Visit) -> None:
+    """A page of another site may not read along either: a browser opens streams without asking first."""
+    try:
+        visit.check_origin()
+    except Forbidden:
+        raise Forbidden("cross-site request: another site's page may not read events here") from None

@@ -1,0 +1,261 @@
+"""One request of HTTP: who asks, whether a browser was tricked into asking, and what the request holds.
+
+An identity belongs to one request: HTTP has no connections that would remember one. Nothing here knows what is asked.
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from stoker.model import commands as c
+from stoker.model.errors import Forbidden, InvalidRequest, StokerError, Unauthenticated
+from stoker.server.auth.identity import Identity
+from stoker.server.http.answers import Send, TooLarge, TooSlow
+from stoker.server.http.protocol import answer_whole
+from stoker.server.service import Service
+from stoker.wire.table import Permission
+
+Receive = Callable[[], Awaitable[Any]]
+
+FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-real-ip")
+"""Whoever came through a proxy is not on this machine, even if the proxy is."""
+LOOPBACK_NAMES = frozenset((b"localhost", b"127.0.0.1", b"::1"))
+SAME_SITE = (b"same-origin", b"none")
+TENANT = b"stoker-tenant"
+
+
+class Visit:
+    """One request and its way back."""
+
+    __slots__ = ("_send", "headers", "method", "parameters", "path", "receive", "scope", "service", "status")
+
+    def __init__(self, service: Service, scope: Any, receive: Receive, send: Send) -> None:
+        self.service = service
+        self.scope = scope
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.method: str = scope.get("method", "GET")
+        self.path: str = scope["path"]
+        self.receive = receive
+        self._send = send
+        self.status = 0
+        """Of the answer, once it has begun."""
+        self.parameters: dict[str, str] = {}
+        """From the path."""
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+    def answer_whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
+        """Whether a whole answer could be written at once."""
+        self.status = status
+        return answer_whole(self._send, status, body, headers)
+
+    # --- who asks ------------------------------------------------------------------------------------
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the peer is on this machine, as far as anybody can tell."""
+        headers = self.headers
+        connection = self.scope.get("connection")
+        near = connection.loopback if connection is not None else is_near(self.scope)
+        return self.service.config.insecure or (near and not any(name in headers for name in FORWARDED))
+
+    def identify(self, *, in_query: bool = False) -> Identity:
+        """`in_query`: for readers of events, which cannot always send a header."""
+        given = self.headers.get(b"authorization")
+        credential: str | None = None
+        if given is not None:
+            credential = credential_of(given)
+        elif in_query:
+            credential = self.query().get("token")
+        gate = self.service.gate
+        if not gate.configured and not self.service.config.insecure:
+            self._check_host()
+        return gate.identify(credential, loopback=self.is_loopback)
+
+    def admit(self, identity: Identity, permission: Permission, command: c.Command[Any] | None = None) -> str:
+        """The tenant to act for."""
+        named = self.headers.get(TENANT)
+        return self.service.admit(identity, permission, named.decode("latin-1") if named else None, command)
+
+    def _check_host(self) -> None:
+        """Where nobody has to say who he is, a page of somebody else must not reach us by a name of its own."""
+        host = self.headers.get(b"host")
+        if host is None:
+            return
+        name = host_name(host)
+        server = self.scope.get("server") or ("", 0)
+        if name not in LOOPBACK_NAMES and not name.startswith(b"127.") and name != str(server[0]).encode():
+            raise Forbidden(
+                "this server has no tokens and so answers only to localhost: configure tokens to use other names"
+            )
+
+    # --- whether a browser was tricked ---------------------------------------------------------------
+
+    def check_origin(self) -> None:
+        """Refuse what another site made a browser send: it would be sent with this machine's rights."""
+        headers = self.headers
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1") in self.service.config.http.origins:
+            return
+        site = headers.get(b"sec-fetch-site")
+        if site is not None and site.lower() not in SAME_SITE:
+            raise Forbidden("cross-site request: another site's page may not change anything here")
+        if origin is not None and origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower():
+            raise Forbidden("cross-origin request: another site's page may not change anything here")
+
+    def check_deliberate(self) -> None:
+        """The one GET with an effect: only for programs, which neither navigate nor load pictures."""
+        self.check_origin()
+        headers = self.headers
+        accept = headers.get(b"accept", b"*/*")
+        navigates = headers.get(b"sec-fetch-mode", b"") in (b"navigate", b"no-cors") or b"purpose" in headers
+        if navigates or b"sec-purpose" in headers or b"text/html" in accept or accept.startswith(b"image/"):
+            raise Forbidden("a page cannot pull jobs: send POST /queues/{queue}/pull, from a program")
+
+    # --- what it holds -------------------------------------------------------------------------------
+
+    def query(self) -> dict[str, str]:
+        """The parameters after `?`. One that is there twice means two things, and so nothing."""
+        text = self.scope["query_string"]
+        if not text:
+            return {}
+        try:
+            pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict")
+        except ValueError as error:
+            raise InvalidRequest(f"invalid query: {error}") from None
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise InvalidRequest("invalid query: a parameter is there twice")
+        return found
+
+    async def body(self) -> bytes:
+        """All of it, within the limit for size and time."""
+        limit = self.service.config.server.http_body_bytes_max
+        told = self.headers.get(b"content-length")
+        if told is not None and told.isdigit() and int(told) > limit:
+            raise TooLarge(f"the body has {int(told)} bytes: at most {limit} are taken")
+        message = await self.receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            piece: bytes = message["body"]
+            if len(piece) > limit:
+                raise TooLarge(f"the body has {len(piece)} bytes: at most {limit} are taken")
+            return piece
+        return await self._rest(message, limit)
+
+    async def _rest(self, message: Any, limit: int) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self.service.config.server.frame_s):
+                while True:
+                    if message["type"] != "http.request":
+                        raise Gone
+                    pieces.append(message["body"])
+                    size += len(pieces[-1])
+                    if size > limit:
+                        raise TooLarge(f"the body has more than {limit} bytes: that is the most that is taken")
+                    if not message.get("more_body"):
+                        return b"".join(pieces)
+                    message = await self.receive()
+        except TimeoutError:
+            raise TooSlow("timeout: the body of this request did not come in time") from None
+
+    # --- waiting for a reply -------------------------------------------------------------------------
+
+    async def carry_out(self, tenant: str, command: c.Command[Any]) -> Any:
+        """The reply of a command. Raises `StokerError`, or `Gone` when the client has left meanwhile."""
+        desk = self.service.desk
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(reply: Any) -> None:
+            if not future.done():
+                future.set_result(reply)
+            else:
+                desk.return_unsent(tenant, command, reply)
+
+        held = self.service.submit(tenant, command, done)
+        try:
+            if held is None:
+                reply = await future
+            else:
+                reply = await self._reply_or_leave(future)
+        except BaseException:
+            future.cancel()
+            if held is not None:
+                desk.give_up(held)
+            raise
+        if isinstance(reply, StokerError):
+            raise reply
+        if type(command) is c.Pull and self.is_gone:
+            desk.return_unsent(tenant, command, reply)
+            raise Gone
+        return reply
+
+    async def _reply_or_leave(self, future: "asyncio.Future[Any]") -> Any:
+        """A reply that lets itself be waited for, unless the client leaves first."""
+        leaving = asyncio.ensure_future(self.until_left())
+        try:
+            await asyncio.wait((future, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if future.done():
+                return future.result()
+            raise Gone
+        finally:
+            leaving.cancel()
+
+    async def until_left(self) -> None:
+        """Until the client has closed its connection."""
+        while (await self.receive())["type"] == "http.request":
+            pass
+
+    @property
+    def is_gone(self) -> bool:
+        connection = self.scope.get("connection")
+        return connection is not None and bool(connection.is_gone)
+
+
+class Gone(Exception):
+    """The client has left: nobody is there to answer."""
+
+
+def credential_of(header: bytes) -> str:
+    """The token in `Authorization`. `Basic` is for senders that can only put a password into a URL."""
+    kind, _, rest = header.partition(b" ")
+    rest = rest.strip()
+    if kind.lower() == b"bearer" and rest:
+        return rest.decode("latin-1")
+    if kind.lower() == b"basic":
+        try:
+            return base64.b64decode(rest, validate=True).decode("latin-1").partition(":")[2]
+        except (binascii.Error, ValueError):
+            pass
+    raise Unauthenticated("authentication failed: expected `Authorization: Bearer TOKEN`")
+
+
+def host_name(host: bytes) -> bytes:
+    """A Host header without its port."""
+    if host.startswith(b"["):
+        return host[1:].partition(b"]")[0]
+    return host.partition(b":")[0].lower()
+
+
+def is_near(scope: Any) -> bool:
+    from stoker.server.tcp import is_loopback
+
+    client = scope.get("client")
+    return client is not None and is_loopback(str(client[0]))
+
+
+def convert(text: Any, kind: Any, name: str) -> Any:
+    """A parameter of a URL as what it means."""
+    try:
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"invalid parameter {name}: {error}") from None

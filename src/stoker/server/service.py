@@ -1,0 +1,90 @@
+"""What every transport is given: the desk, the gate, the quotas and the limits. The same rules hold on all of them.
+
+Whoever has decoded a request asks here whether it may be carried out, and for whom.
+"""
+
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from stoker.model import commands as c
+from stoker.model.errors import InvalidRequest
+from stoker.server.auth.gate import Gate
+from stoker.server.auth.identity import Identity
+from stoker.server.auth.quotas import QuotaKeeper
+from stoker.server.config import ServerConfig
+from stoker.server.desk import Desk, Done, Held
+from stoker.wire.table import Permission
+
+if TYPE_CHECKING:
+    from stoker.server.webhooks import Webhooks
+
+PUSHING = frozenset((c.Push, c.PushBatch, c.Stage))
+SETTLING = frozenset((c.Ack, c.Fail, c.Release, c.Extend))
+WORKER_CHARS_MAX = 256
+"""Of a worker's name that is remembered."""
+MARKING = frozenset((c.SetProgress, c.AppendLog, c.AppendPartial, c.MoveToDelayed))
+
+
+class Service:
+    """The queue as all transports of one event loop see it."""
+
+    def __init__(self, desk: Desk, gate: Gate, config: ServerConfig) -> None:
+        self.desk = desk
+        self.meter = desk.meter
+        self.gate = gate
+        self.config = config
+        self.quotas = QuotaKeeper()
+        self.usage = BrokerUsage(desk)
+        self.started_at = time.time()
+        self.webhooks: Webhooks | None = None
+        """Where they are posted: a server has them, a queue that is only shared between processes has not."""
+
+    def admit(self, identity: Identity, permission: Permission, tenant: str | None, command: Any) -> str:
+        """The tenant to act for. Raises if this identity may not, or not so much."""
+        tenant = self.gate.allow(identity, permission, tenant, time.time())
+        quotas = self.gate.quotas(identity, tenant, time.time())
+        if quotas is not None:
+            self.quotas.check_rate(tenant, quotas, time.monotonic())
+            self.check_quota(identity, tenant, command)
+        return tenant
+
+    def check_quota(self, identity: Identity, tenant: str, command: Any) -> None:
+        """Whether what a push brings is within what the tenant may have."""
+        if type(command) not in PUSHING:
+            return
+        quotas = self.gate.quotas(identity, tenant, time.time())
+        if quotas is not None:
+            payloads = (command.payload,) if type(command) is c.Push else command.payloads
+            size = sum(map(len, payloads))
+            self.quotas.check_push(tenant, quotas, command.queue, len(payloads), size, self.usage)
+
+    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+        if type(command) is c.Pull and 0 < len(command.worker) <= WORKER_CHARS_MAX:
+            self.meter.seen(tenant, command.worker, command.queues)
+        return self.desk.submit(tenant, command, done)
+
+
+class BrokerUsage:
+    """What a tenant uses, asked of the broker itself."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def queue_names(self, tenant: str) -> Collection[str]:
+        names: Collection[str] = self._desk.look(tenant, c.ListQueues()).names
+        return names
+
+    def waiting_jobs(self, tenant: str) -> int:
+        counts = self._desk.look(tenant, c.GetStats()).counts
+        return int(counts.waiting + counts.delayed + counts.blocked)
+
+    def payload_bytes(self, tenant: str) -> int:
+        return int(self._desk.look(tenant, c.GetStats()).payload_bytes)
+
+
+def check_tokens(command: Any) -> None:
+    """Peers that have said HELLO know about tokens: they must prove which delivery they mean."""
+    kind = type(command)
+    if (kind in SETTLING and command.tokens is None) or (kind in MARKING and command.token is None):
+        raise InvalidRequest(f"{kind.__name__} without a token: after HELLO say which delivery is meant, by its token")

@@ -1,0 +1,309 @@
+"""One peer that sends requests: who it is, what it has said about itself, and how each of its requests is answered.
+
+Transports cut the stream into frames and hand them in here; the answer comes through a callback, encoded as the
+request was. Nothing here knows a socket. Both dialects come together here: a request of Stoker's own is one command;
+one of flashQ's is a plan of commands, whose answer is written the way that its clients read.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from stoker.model import commands as c
+from stoker.model.errors import Busy, InvalidRequest, LimitExceeded, StokerError
+from stoker.model.events import Event
+from stoker.model.version import __version__
+from stoker.server.auth.identity import Identity
+from stoker.server.desk import Held
+from stoker.server.service import Service, check_tokens
+from stoker.server.subscriptions import Subscription
+from stoker.wire import flashq, native
+from stoker.wire.flashq import requests as q
+from stoker.wire.flashq.answers import done
+from stoker.wire.flashq.events import event_answer
+from stoker.wire.frames import Codec
+from stoker.wire.native import Envelope
+from stoker.wire.table import ROWS
+
+Answer = Callable[[bytes], None]
+"""Takes an encoded reply."""
+
+SESSION_COMMANDS = ("hello", "give_up", "subscribe", "unsubscribe")
+"""What a peer of Stoker's own dialect may ask of its connection besides the commands of the contract."""
+WEBHOOK_COMMANDS = ("set_webhook", "list_webhooks", "delete_webhook", "test_webhook")
+"""And of the server behind it."""
+
+
+class Session:
+    """The state of one connection, whatever carries it."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        loopback: bool,
+        identity: Identity | None = None,
+        send: Answer | None = None,
+    ) -> None:
+        self.service = service
+        self.loopback = loopback or service.config.insecure
+        self.identity = identity
+        self.needs_tokens = False
+        self.in_flight = 0
+        self.is_closed = False
+        self._send = send
+        """For what the peer did not ask for at this moment: events. None where the transport has no way to send it."""
+        self._in_flight_max = service.config.server.requests_in_flight_max
+        self._held: dict[Held, str | int | None] = {}
+        """Requests that wait, with their numbers."""
+        self._subscriptions: list[Subscription] = []
+        self._contexts: dict[Codec, flashq.Context] = {
+            codec: flashq.Context(codec=codec, limits=service.config.limits) for codec in native.FORMATS
+        }
+
+    def request(self, envelope: Envelope, frame: bytes, codec: Codec, answer: Answer) -> None:
+        """Carry out one request; `answer` is called exactly once, unless the session is closed first."""
+        request_id = envelope.reqId
+        row = ROWS.get(envelope.cmd)
+        try:
+            if self.in_flight >= self._in_flight_max:
+                raise Busy(
+                    f"too many requests in flight: {self._in_flight_max} of this connection are not answered yet;"
+                    " wait for some of them, or use a second connection"
+                )
+            if row is None:
+                self._other(envelope, frame, codec, answer)
+                return
+            command = native.command_of(envelope, codec)
+            if self.needs_tokens:
+                check_tokens(command)
+            tenant = self.service.admit(self._who(), row.permission, envelope.tenant, command)
+        except StokerError as error:
+            answer(native.refused(error, request_id, codec))
+            return
+        self._submit(tenant, command, partial(self._reply, request_id, codec, answer), request_id)
+
+    def close(self) -> None:
+        """The peer is gone: nobody waits for its replies any more. Leases stay what they are."""
+        self.is_closed = True
+        for subscription in self._subscriptions:
+            subscription.end()
+        for held in list(self._held):
+            self.service.desk.give_up(held)
+        self._held.clear()
+
+    def authenticate(self, credential: str | None) -> Identity:
+        """Become whoever the credential says. Raises `Unauthenticated`, and then it is nobody."""
+        self.identity = None
+        self.identity = self.service.gate.identify(credential, loopback=self.loopback)
+        return self.identity
+
+    def _who(self) -> Identity:
+        return self.identity or self.authenticate(None)
+
+    def _submit(
+        self, tenant: str, command: c.Command[Any], done: Callable[[Any], None], request_id: str | int | None
+    ) -> None:
+        """Hand a command in, and remember it while it waits."""
+        self.in_flight += 1
+        held: Held | None = None
+
+        def ended(reply: Any) -> None:
+            self.in_flight -= 1
+            if held is not None:
+                self._held.pop(held, None)
+            if self.is_closed:
+                self.service.desk.return_unsent(tenant, command, reply)
+            else:
+                done(reply)
+
+        held = self.service.submit(tenant, command, ended)
+        if held is not None:
+            self._held[held] = request_id
+
+    def _reply(self, request_id: str | int | None, codec: Codec, answer: Answer, reply: Any) -> None:
+        if isinstance(reply, StokerError):
+            answer(native.refused(reply, request_id, codec))
+        else:
+            answer(native.answered(reply, request_id, codec))
+
+    # --- what is not a command of the contract ---------------------------------------------------
+
+    def _other(self, envelope: Envelope, frame: bytes, codec: Codec, answer: Answer) -> None:
+        cmd = envelope.cmd
+        if cmd in SESSION_COMMANDS:
+            answer(native.answered(self._of_connection(cmd, envelope, frame, codec), envelope.reqId, codec))
+            return
+        if cmd in WEBHOOK_COMMANDS:
+            self._of_webhooks(cmd, envelope, codec, answer)
+            return
+        row = flashq.BY_NAME.get(cmd)
+        if row is None:
+            raise InvalidRequest(f"unknown command {cmd[:64]!r}: the reference lists the commands that there are")
+        Exchange(self, row, envelope, codec, answer).begin(frame)
+
+    def _of_webhooks(self, cmd: str, envelope: Envelope, codec: Codec, answer: Answer) -> None:
+        """What takes its time: a name is resolved, perhaps, or a trial posted."""
+        from stoker.server.webhooks import commands
+
+        tenant = self.service.admit(self._who(), "admin", envelope.tenant, None)
+        request = commands.decode(cmd, envelope.body, codec)
+        self.in_flight += 1
+
+        def ended(reply: Any) -> None:
+            self.in_flight -= 1
+            if not self.is_closed:
+                self._reply(envelope.reqId, codec, answer, reply)
+
+        commands.submit(self.service.webhooks, tenant, cmd, request, ended)
+
+    def _of_connection(self, cmd: str, envelope: Envelope, frame: bytes, codec: Codec) -> dict[str, Any]:
+        if cmd == "hello":
+            return self.hello(native.greeting(envelope, frame, codec))
+        if cmd == "give_up":
+            return self._give_up(native.given_up(envelope, codec))
+        wish = native.wish(envelope, codec)
+        if cmd == "unsubscribe":
+            return self.unsubscribe(wish.queue)
+        send = partial(self._send_event, envelope.reqId, codec, native.event_frame)
+        return self.subscribe(envelope.tenant, wish, send)
+
+    def _give_up(self, number: str | int) -> dict[str, Any]:
+        """Stop waiting for a request of this peer. One that is answered already stays answered."""
+        found = [held for held, known in self._held.items() if known == number]
+        for held in found:
+            del self._held[held]
+            self.in_flight -= 1
+            self.service.desk.give_up(held)
+        return {"count": len(found)}
+
+    def hello(self, greeting: native.Greeting) -> dict[str, Any]:
+        if greeting.token is not None or self.identity is None:
+            self.authenticate(greeting.token)
+        assert self.identity is not None
+        if greeting.entitlement is not None:
+            self.identity = self.service.gate.entitle(self.identity, greeting.entitlement)
+        self.needs_tokens = greeting.tokens
+        config = self.service.config
+        for codec in native.FORMATS:
+            self._contexts[codec] = flashq.Context(codec, True, greeting.ranges, config.limits)
+        return {
+            "server": "stoker",
+            "version": __version__,
+            "protocol": native.PROTOCOL,
+            "tenant": self.identity.tenant,
+            "permissions": sorted(self.identity.permissions),
+            "shards": self.service.desk.broker.runtime.shards.total,
+            "limits": config.limits,
+            "frame_bytes_max": config.server.frame_bytes_max,
+            "requests_in_flight_max": config.server.requests_in_flight_max,
+        }
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def subscribe(
+        self, tenant: str | None, wish: native.Wish, send: Callable[[Event | StokerError], None]
+    ) -> dict[str, Any]:
+        most = self.service.config.server.subscriptions_max
+        if self._send is None:
+            raise InvalidRequest("invalid command: this transport cannot send events; read them, or use its stream")
+        if len(self._subscriptions) >= most:
+            raise LimitExceeded(f"this connection has {most} subscriptions already: end one, or use another connection")
+        identity = self._who()
+        tenant = self.service.admit(identity, "read", tenant, wish)
+        self._subscriptions.append(
+            Subscription(
+                self.service, identity, tenant, send, queue=wish.queue, kinds=tuple(wish.kinds), after=wish.after
+            )
+        )
+        return {"subscriptions": len(self._subscriptions)}
+
+    def unsubscribe(self, queue: str | None) -> dict[str, Any]:
+        ended = [one for one in self._subscriptions if queue is None or one.queue == queue]
+        for subscription in ended:
+            subscription.end()
+            self._subscriptions.remove(subscription)
+        return {"count": len(ended)}
+
+    def _send_event(self, request_id: Any, codec: Codec, frame: Callable[..., Any], event: Event | StokerError) -> None:
+        assert self._send is not None
+        if isinstance(event, StokerError):
+            self._send(native.refused(event, request_id, codec))
+        else:
+            self._send(frame(event, request_id, codec))
+
+
+class Exchange:
+    """One request of flashQ's dialect, from its frame to its answer."""
+
+    __slots__ = ("_answer", "_codec", "_context", "_envelope", "_plan", "_row", "_session", "_tenant")
+
+    def __init__(self, session: Session, row: flashq.Row, envelope: Envelope, codec: Codec, answer: Answer) -> None:
+        self._session = session
+        self._row = row
+        self._envelope = envelope
+        self._codec = codec
+        self._answer = answer
+        self._context = session._contexts[codec]
+        self._tenant = ""
+        self._plan: Any = None
+
+    def begin(self, frame: bytes) -> None:
+        try:
+            request = flashq.decode(frame, self._codec, self._row.name, self._context.limits)
+            if self._row.kind == "server":
+                self._tell(self._of_connection(request))
+                return
+            session = self._session
+            identity = session._who()
+            if self._row.permission is not None:
+                self._tenant = session.service.admit(identity, self._row.permission, self._envelope.tenant, None)
+            if self._row.name == "KVTTL":
+                self._context = msgspec.structs.replace(self._context, now=session.service.desk.broker.now())
+            self._plan = self._row.plan(request, self._context)
+            self._go_on(None)
+        except StokerError as error:
+            self._tell(flashq.failure(error))
+
+    def _go_on(self, reply: Any) -> None:
+        """Take the plan one step further with the last reply."""
+        try:
+            if isinstance(reply, StokerError):
+                command = self._plan.throw(reply)
+            else:
+                command = self._plan.send(reply)
+            if self._session.needs_tokens:
+                check_tokens(command)
+            self._session.service.check_quota(self._session._who(), self._tenant, command)
+        except StopIteration as end:
+            self._tell(end.value)
+        except StokerError as error:
+            self._tell(flashq.failure(error))
+        else:
+            self._session._submit(self._tenant, command, self._go_on, self._envelope.reqId)
+
+    def _tell(self, answer: dict[str, Any]) -> None:
+        if self._envelope.reqId is not None:
+            answer["reqId"] = self._envelope.reqId
+        self._answer(native.FORMATS[self._codec].encode(answer))
+
+    def _of_connection(self, request: Any) -> dict[str, Any]:
+        session = self._session
+        if isinstance(request, q.Auth):
+            session.authenticate(request.token)
+            return done()
+        if isinstance(request, q.Hello):
+            return done(**session.hello(native.Greeting(request.token, request.client, ranges=request.ranges)))
+        if isinstance(request, q.Unsubscribe):
+            return done(**session.unsubscribe(request.queue))
+        assert isinstance(request, q.Subscribe)
+        kinds = [kind.removeprefix("job.") for kind in request.events]
+        wish = native.Wish(request.queue, [] if "*" in kinds else kinds, request.after)
+        send = partial(session._send_event, self._envelope.reqId, self._codec, self._event)
+        return done(**session.subscribe(self._envelope.tenant, wish, send))
+
+    @staticmethod
+    def _event(event: Event, request_id: Any, codec: Codec) -> bytes:
+        return native.FORMATS[codec].encode({"event": event_answer(event, codec)})  # type: ignore[no-any-return]

@@ -1,0 +1,103 @@
+"""Serving the other processes of a shared data directory: the server's desk and door over the owner's own broker.
+
+Whoever reaches the socket in the directory could as well read its files, so everything is open to him. The limits that
+keep strangers from harming each other are out of the way: between processes of one program they would only be in it.
+"""
+
+import asyncio
+import socket
+
+from stoker.brokers.hosting import BACKLOG, Place
+from stoker.brokers.local import LocalBroker
+from stoker.server.auth.gate import Gate
+from stoker.server.config import ServerConfig
+from stoker.server.config.tree import ServerLimits
+from stoker.server.desk import Desk
+from stoker.server.run import new_loop
+from stoker.server.service import Service
+from stoker.server.tcp import Door
+
+GENEROUS = ServerLimits(
+    frame_bytes_max=2**31 - 1,
+    connections_max=100_000,
+    connections_per_address_max=100_000,
+    connections_per_second_max=100_000,
+    requests_in_flight_max=1_000_000,
+    output_buffer_bytes_max=2**31 - 1,
+)
+LAST_WORDS_S = 1.0
+"""For answers that are on their way when the owner closes."""
+LOOK_S = 0.002
+
+
+class SharedListener:
+    """The socket in a data directory, on whichever event loop."""
+
+    def __init__(self, desk: Desk, place: Place, bound: socket.socket | None = None) -> None:
+        config = ServerConfig(server=GENEROUS, limits=desk.broker.settings.limits)
+        self.door = Door(Service(desk, Gate(), config), is_local=True)
+        self._place = place
+        self._bound = bound
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        """It is nothing that people connect to by name: there is no line to print."""
+        loop, bound = asyncio.get_running_loop(), self._bound or self._place.listen()
+        self._server = await loop.create_unix_server(self.door.connect, sock=bound, backlog=BACKLOG)
+        return ""
+
+    async def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._place.remove()
+            self._server.close()
+            self._server = None
+
+    async def stop(self) -> None:
+        """Let every connection have its last answers, then close it."""
+        await self.stop_accepting()
+        await self.door.close()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LAST_WORDS_S
+        while self.door.connections and loop.time() < until:  # noqa: ASYNC110  no event for a last moment
+            await asyncio.sleep(LOOK_S)
+        for connection in list(self.door.connections):
+            connection.transport.abort()
+
+    def descriptors(self) -> list[int]:
+        found = (connection.transport.get_extra_info("socket") for connection in list(self.door.connections))
+        return [bound.fileno() for bound in found if bound is not None]
+
+
+class Sharing:
+    """An owner's event loop for others, in a thread of its own."""
+
+    def __init__(self, broker: LocalBroker, place: Place, bound: socket.socket, ended: socket.socket) -> None:
+        self._broker = broker
+        self._place, self._bound = place, bound
+        self._ended = ended
+        """Readable when it is time to end."""
+        self._listener: SharedListener | None = None
+        self.desk: Desk | None = None
+
+    def run(self) -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(self._serve())
+
+    def descriptors(self) -> list[int]:
+        """Of the connections: a forked process has them too, and must not keep them open."""
+        return self._listener.descriptors() if self._listener is not None else []
+
+    async def _serve(self) -> None:
+        loop, end = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._ended.fileno(), end.set)
+        desk = self.desk = Desk(self._broker)
+        self._listener = SharedListener(desk, self._place, self._bound)
+        await self._listener.start()
+        try:
+            await end.wait()
+        finally:
+            loop.remove_reader(self._ended.fileno())
+            await self._listener.stop_accepting()
+            await desk.stop_dispatching()
+            await desk.close()
+            await self._listener.stop()

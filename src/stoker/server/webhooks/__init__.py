@@ -1,0 +1,10 @@
+"""Events posted to URLs that tenants have registered: signed, retried, at least once, and never into private networks.
+
+The log is the outbox. Registrations and how far each of them has come are key-value entries of the system's own
+tenant, so both survive restarts and come back from backups. `Webhooks` is what the rest of the server knows.
+"""
+
+from stoker.server.webhooks.hooks import HookView, Wanted
+from stoker.server.webhooks.registry import Webhooks
+
+__all__ = ["HookView", "Wanted", "Webhooks"]

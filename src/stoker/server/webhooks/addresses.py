@@ -1,0 +1,84 @@
+"""Which addresses a webhook may reach. Only what the whole internet can reach, unless the operator allows a network.
+
+A name is resolved once, every address that it has is checked, and the connection goes to one of exactly these: what the
+name means a moment later does not matter.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from stoker.model.errors import Forbidden
+from stoker.server.webhooks.urls import Target
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""From a name and a port to the addresses that it has."""
+
+ADDRESSES_MAX: Final = 16
+"""Of one name; an attempt has no time for more."""
+
+DENIED: Final[tuple[Network, ...]] = tuple(
+    map(
+        ip_network,
+        """
+        0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+        192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+        ::/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 3fff::/20 5f00::/16 fc00::/7 fe80::/10 fec0::/10 ff00::/8
+        """.split(),
+    )
+)
+"""This machine, private and shared networks, links, tests, documentation, multicast, reserved. Written out, because
+Python's own idea of what is global changes with its release; both must agree that an address is."""
+
+NAT64: Final = IPv6Network("64:ff9b::/96")
+
+
+class NotAllowed(Forbidden):
+    """An address that may not be called. The message does not name it: whoever registered the URL will read it."""
+
+
+def networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    return tuple(ip_network(text) for text in texts)
+
+
+def within(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one only wraps: it is where packets go in the end."""
+    if isinstance(address, IPv6Address):
+        if address in NAT64:
+            return IPv4Address(int(address) & 0xFFFF_FFFF)
+        return address.ipv4_mapped or address.sixtofour or address
+    return address
+
+
+def is_allowed(address: Address, allow: Sequence[Network]) -> bool:
+    meant = within(address)
+    if any(meant in network or address in network for network in allow):
+        return True
+    return meant.is_global and not meant.is_multicast and not any(meant in network for network in DENIED)
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """By the system's resolver."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+async def checked(target: Target, resolver: Resolve, allow: Sequence[Network]) -> list[str]:
+    """The addresses to connect to. Raises `NotAllowed` if any of them may not be called, `OSError` if there is none."""
+    if target.address is not None:
+        found: list[Address] = [target.address]
+    else:
+        texts = (await resolver(target.host, target.port))[:ADDRESSES_MAX]
+        found = [ip_address(text.partition("%")[0]) for text in texts]
+    if not found:
+        raise OSError("the name has no address")
+    if not all(is_allowed(address, allow) for address in found):
+        raise NotAllowed(
+            "the url leads to a private, local or reserved network: use a public address, or let the operator allow"
+            " the network in webhooks.allow"
+        )
+    return [str(address) for address in found]

@@ -1,0 +1,98 @@
+"""The commands of Stoker's own dialect that are about webhooks: what each takes, and what it answers.
+
+    set_webhook     {url, events, queue?, secret?, enabled?, id?}   the hook; a secret that was made up is shown once
+    list_webhooks   {}                                              {webhooks: [...]}
+    delete_webhook  {id}                                            {count: 1}
+    test_webhook    {id}                                            {ok, status, error}
+
+They are commands of a server, not of the contract: an embedded queue posts nothing. All of them need `admin`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from stoker.model.errors import InvalidRequest, StokerError, Unknown
+from stoker.server.webhooks.hooks import Wanted
+from stoker.server.webhooks.registry import Webhooks
+from stoker.wire import native
+from stoker.wire.frames import Codec
+
+log = logging.getLogger("stoker.webhooks")
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """No fields."""
+
+
+class Named(msgspec.Struct, forbid_unknown_fields=True):
+    """One hook."""
+
+    id: str
+
+
+async def set_webhook(webhooks: Webhooks, tenant: str, request: Wanted) -> Any:
+    return await webhooks.add(tenant, request)
+
+
+async def list_webhooks(webhooks: Webhooks, tenant: str, request: Nothing) -> Any:
+    return {"webhooks": await webhooks.list(tenant)}
+
+
+async def delete_webhook(webhooks: Webhooks, tenant: str, request: Named) -> Any:
+    await webhooks.remove(tenant, request.id)
+    return {"count": 1}
+
+
+async def test_webhook(webhooks: Webhooks, tenant: str, request: Named) -> Any:
+    return await webhooks.test(tenant, request.id)
+
+
+Act = Callable[[Webhooks, str, Any], Awaitable[Any]]
+WEBHOOK_COMMANDS: Final[dict[str, tuple[type, Act]]] = {
+    "set_webhook": (Wanted, set_webhook),
+    "list_webhooks": (Nothing, list_webhooks),
+    "delete_webhook": (Named, delete_webhook),
+    "test_webhook": (Named, test_webhook),
+}
+
+
+def decode(name: str, body: bytes | msgspec.Raw, codec: Codec) -> Any:
+    """The fields of a command. Raises `InvalidRequest`, which repeats no value: one of them is a secret."""
+    module: Any = msgspec.json if codec == "json" else msgspec.msgpack
+    try:
+        return module.decode(body or native.EMPTY[codec], type=WEBHOOK_COMMANDS[name][0])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"invalid {name}: {native.told(error)}") from None
+
+
+async def carry_out(webhooks: Webhooks | None, tenant: str, name: str, request: Any) -> Any:
+    """The reply. Raises `StokerError`."""
+    if webhooks is None:
+        raise InvalidRequest("invalid command: webhooks are posted by a server; this is a queue without one")
+    return await WEBHOOK_COMMANDS[name][1](webhooks, tenant, request)
+
+
+def submit(webhooks: Webhooks | None, tenant: str, name: str, request: Any, done: Callable[[Any], None]) -> None:
+    """The same for those who cannot wait: `done` is called with the reply, or with a `StokerError`."""
+
+    async def go() -> None:
+        try:
+            reply = await carry_out(webhooks, tenant, name, request)
+        except StokerError as error:
+            reply = error
+        except Exception as error:
+            log.exception("%s failed in a way that nobody expected", name)
+            reply = Unknown(f"it is not known whether this happened: an unexpected {type(error).__name__}; see the log")
+        done(reply)
+
+    task = asyncio.get_running_loop().create_task(go())
+    _under_way.add(task)
+    task.add_done_callback(_under_way.discard)
+
+
+_under_way: set[asyncio.Task[None]] = set()
+"""Nobody else holds on to them."""

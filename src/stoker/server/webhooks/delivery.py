@@ -1,0 +1,356 @@
+"""One hook at work: reads its tenant's log on from where it is, posts what it wants, and notes how far it has come.
+
+First attempts are made in the order of the log, one at a time. An event that fails waits for its next attempt while
+later ones go on; when many wait, nothing new is begun. Progress is noted in batches: after a crash the events of the
+last batch are posted again, with the same ids. A slow receiver holds up nobody but its own hook.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from stoker.model import commands as c
+from stoker.model.errors import Closed, StokerError
+from stoker.model.events import Event
+from stoker.server.config.tree import WebhookSettings
+from stoker.server.desk import Desk
+from stoker.server.webhooks.bodies import body_of, delivery_id
+from stoker.server.webhooks.circuit import Circuit, delay_s
+from stoker.server.webhooks.hooks import Hook, Status
+from stoker.server.webhooks.posting import Outcome
+from stoker.server.webhooks.store import WHOLE, Progress, Store, Waiting
+from stoker.server.webhooks.tail import Tail
+from stoker.server.webhooks.urls import Target, parse
+from stoker.webhooks import ATTEMPT, DELIVERY, EVENT, FLASHQ_SIGNATURE, SIGNATURE, sign, sign_flashq
+
+WAITING_MAX: Final = 256
+"""Events that failed and wait: they are all in the entry that is noted."""
+NOTE_EVENTS: Final = 100
+NOTE_S: Final = 1.0
+"""After so many outcomes or so long progress is noted."""
+IDLE_RECORDS: Final = 1_000
+"""After so many records without an event for this hook it is noted, too, so that a restart does not read them again."""
+STOP_S: Final = 2.0
+"""How long an attempt that is under way may go on when the server stops."""
+AGAIN_S: Final = 1.0
+
+log = logging.getLogger("stoker.webhooks")
+
+
+class Totals(msgspec.Struct):
+    """Over all hooks of this process, since it started."""
+
+    delivered: int = 0
+    failures: int = 0
+    given_up: int = 0
+    missed: int = 0
+
+
+class Post(Protocol):
+    async def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> Outcome: ...
+
+
+class Page:
+    """What is left of a page of one shard."""
+
+    def __init__(self, shard: int, events: deque[Event], next_after: int) -> None:
+        self.shard = shard
+        self.events = events
+        self.next_after = next_after
+
+
+class Delivery:
+    """The work of one hook."""
+
+    def __init__(
+        self,
+        hook: Hook,
+        progress: Progress,
+        tails: Mapping[int, Tail],
+        *,
+        desk: Desk,
+        store: Store,
+        poster: Post,
+        settings: WebhookSettings,
+        totals: Totals,
+        now: Callable[[], float] = time.time,
+        tick: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.hook = hook
+        self.progress = progress
+        self.tails = tails
+        self._target = parse(hook.url)
+        self._desk = desk
+        self._store = store
+        self._poster = poster
+        self._settings = settings
+        self._totals = totals
+        self._now = now
+        self._tick = tick
+        self._chance = chance
+        self._circuit = Circuit(settings)
+        self._page: Page | None = None
+        self._woken = asyncio.Event()
+        self._is_stopping = False
+        self._unnoted = 0
+        self._noted_at = tick()
+        self._noted_sum = self._sum()
+        self._task: asyncio.Task[None] | None = None
+        for shard, tail in tails.items():  # a position that the log lost before it was flushed is not one any more
+            sequence, index = progress.positions.get(shard, (0, WHOLE))
+            progress.positions[shard] = (sequence, index) if sequence <= tail.last() else (tail.last(), WHOLE)
+        latest = now() + settings.backoff_s_max
+        for waiting in progress.waiting:
+            waiting.due = min(waiting.due, latest)  # it was noted by another clock, perhaps
+
+    # --- from outside --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self, *, note: bool = True) -> None:
+        """Let the attempt that is under way end, for a moment, and note how far it came."""
+        self._is_stopping = True
+        self._woken.set()
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=STOP_S)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for tail in self.tails.values():
+            tail.forget(self._woken)
+        if note and (self._unnoted or self._sum() != self._noted_sum):
+            await self._note()
+
+    def wake(self) -> None:
+        """Look again at what there is to do."""
+        self._woken.set()
+
+    def status(self) -> Status:
+        told = status_of(self.progress)
+        behind = sum(max(0, tail.last() - self._after(shard)) for shard, tail in self.tails.items())
+        return msgspec.structs.replace(
+            told, circuit=self._circuit.state(self._tick()), pending=behind + len(self.progress.waiting)
+        )
+
+    # --- the loop ------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                await self._step()
+            except Closed:
+                return
+            except StokerError as error:
+                log.warning("webhook %s: %s; it goes on in a moment", self.hook.id, error)
+                await self._pause(AGAIN_S)
+            except Exception:
+                log.exception("webhook %s failed in a way that nobody expected; it goes on in a moment", self.hook.id)
+                await self._pause(AGAIN_S)
+
+    async def _step(self) -> None:
+        """The most important thing that there is to do."""
+        await self._note_if_due()
+        now = self._now()
+        shut_s = self._circuit.wait_s(self._tick())
+        if shut_s > 0:
+            await self._pause(shut_s)
+            return
+        waiting = min(self.progress.waiting, key=lambda one: one.due, default=None)
+        if waiting is not None and waiting.due <= now:
+            await self._try_again(waiting)
+        elif len(self.progress.waiting) >= WAITING_MAX:
+            assert waiting is not None
+            await self._pause(waiting.due - now)
+        elif self._page is not None:
+            await self._go_on(self._page)
+        elif not await self._turn_page():
+            await self._pause(waiting.due - now if waiting is not None else None)
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Until there is news, or so long, or it is time to note something."""
+        if self._unnoted:
+            seconds = min(NOTE_S, seconds) if seconds is not None else NOTE_S
+        if self._is_stopping:
+            return
+        try:
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        except TimeoutError:
+            pass
+        if not self._is_stopping:
+            self._woken.clear()
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def _after(self, shard: int) -> int:
+        """The sequence number to read on from: a record that is begun is read again."""
+        sequence, index = self.progress.positions[shard]
+        return sequence if index == WHOLE else sequence - 1
+
+    async def _turn_page(self) -> bool:
+        """Open the next page of a shard that is behind; false if none is, and then we will be woken."""
+        for shard, tail in self.tails.items():
+            after = self._after(shard)
+            if after < tail.position:
+                page = await tail.page(after)
+                self._check_gap(shard, after, page.lowest)
+                at = self.progress.positions[shard]
+                wanted = deque(
+                    event for event in page.events if (event.sequence, event.index) > at and self.hook.wants(event)
+                )
+                self._page = Page(shard, wanted, max(page.next_after, after))
+                return True
+        for tail in self.tails.values():
+            tail.want(self._woken)
+        return False
+
+    def _check_gap(self, shard: int, after: int, lowest: int) -> None:
+        missed = lowest - after - 1
+        if missed > 0:
+            self.progress.missed += missed
+            self._totals.missed += missed
+            self.progress.positions[shard] = (lowest - 1, WHOLE)
+            self._unnoted += 1
+            log.warning(
+                "webhook %s: %d records of shard %d are no longer kept; events in them were not posted",
+                self.hook.id,
+                missed,
+                shard,
+            )
+
+    async def _go_on(self, page: Page) -> None:
+        """One more first attempt, or the end of the page."""
+        if not page.events:
+            self.progress.positions[page.shard] = (page.next_after, WHOLE)
+            self._page = None
+            return
+        event = page.events[0]
+        outcome = await self._attempt(event, 1)
+        page.events.popleft()
+        self.progress.positions[page.shard] = (event.sequence, event.index)
+        if not outcome.ok:
+            self._failed(Waiting(event.shard, event.sequence, event.index, 0, 0.0), outcome)
+
+    # --- attempts ------------------------------------------------------------------------------------
+
+    async def _try_again(self, waiting: Waiting) -> None:
+        page = await self._desk.call(self.hook.tenant, c.ReadEvents(waiting.shard, waiting.sequence - 1, 1))
+        event = next((one for one in page.events if place(one) == (waiting.sequence, waiting.index)), None)
+        if event is None:
+            self.progress.waiting.remove(waiting)
+            self._give_up(waiting, "it is no longer in the log")
+            return
+        outcome = await self._attempt(event, waiting.attempts + 1)
+        self.progress.waiting.remove(waiting)
+        if not outcome.ok:
+            self._failed(waiting, outcome)
+
+    async def _attempt(self, event: Event, number: int) -> Outcome:
+        body = await body_of(self._desk, self.hook, event, self._settings.body_bytes_max)
+        headers = signed_headers(self.hook, delivery_id(self.hook, event), str(event.kind), body, self._now(), number)
+        outcome = await self._poster.post(self._target, headers, body)
+        self._count(outcome)
+        return outcome
+
+    def _count(self, outcome: Outcome) -> None:
+        progress, now = self.progress, self._now()
+        self._unnoted += 1
+        if outcome.ok:
+            progress.delivered += 1
+            self._totals.delivered += 1
+            progress.consecutive_failures = 0
+            progress.last_success_at = round(now * 1000)
+            if self._circuit.succeeded():
+                log.info("webhook %s: its receiver answers again", self.hook.id)
+            return
+        progress.failures += 1
+        self._totals.failures += 1
+        progress.consecutive_failures += 1
+        progress.last_failure_at = round(now * 1000)
+        progress.last_error = outcome.error
+        log.debug("webhook %s: an attempt failed: %s", self.hook.id, outcome.error)
+        if self._circuit.failed(self._tick()):
+            log.warning(
+                "webhook %s: left alone for %g s after %d failures in a row: %s",
+                self.hook.id,
+                self._settings.circuit_open_s,
+                progress.consecutive_failures,
+                outcome.error,
+            )
+
+    def _failed(self, waiting: Waiting, outcome: Outcome) -> None:
+        waiting.attempts += 1
+        if waiting.attempts >= self._settings.attempts_max:
+            self._give_up(waiting, outcome.error)
+            return
+        waiting.due = self._now() + delay_s(waiting.attempts, self._settings, self._chance)
+        self.progress.waiting.append(waiting)
+
+    def _give_up(self, waiting: Waiting, why: str) -> None:
+        self.progress.given_up += 1
+        self._totals.given_up += 1
+        self._unnoted += 1
+        log.warning(
+            "webhook %s: gave up event %d.%d.%d after %d attempts: %s",
+            self.hook.id,
+            waiting.shard,
+            waiting.sequence,
+            waiting.index,
+            waiting.attempts,
+            why,
+        )
+
+    # --- noting --------------------------------------------------------------------------------------
+
+    def _sum(self) -> int:
+        return sum(sequence for sequence, _ in self.progress.positions.values())
+
+    async def _note_if_due(self) -> None:
+        idle = self._sum() - self._noted_sum >= IDLE_RECORDS
+        late = self._tick() - self._noted_at >= NOTE_S
+        if self._unnoted >= NOTE_EVENTS or (late and (self._unnoted or idle)):
+            await self._note()
+
+    async def _note(self) -> None:
+        self._unnoted, self._noted_at, self._noted_sum = 0, self._tick(), self._sum()
+        try:
+            await self._store.note(self.hook, self.progress)
+        except StokerError as error:
+            self._unnoted = 1  # again later: until then a crash means repetitions, not losses
+            log.warning("webhook %s: its progress could not be noted: %s", self.hook.id, error)
+
+
+def place(event: Event) -> tuple[int, int]:
+    return event.sequence, event.index
+
+
+def signed_headers(hook: Hook, identity: str, event: str, body: bytes, now: float, attempt: int) -> dict[str, str]:
+    return {
+        SIGNATURE: sign(hook.secret, body, int(now)),
+        FLASHQ_SIGNATURE: sign_flashq(hook.secret, body),
+        DELIVERY: identity,
+        EVENT: event,
+        ATTEMPT: str(attempt),
+    }
+
+
+def status_of(progress: Progress) -> Status:
+    """As far as what was noted tells."""
+    return Status(
+        delivered=progress.delivered,
+        failures=progress.failures,
+        consecutive_failures=progress.consecutive_failures,
+        given_up=progress.given_up,
+        missed=progress.missed,
+        last_success_at=progress.last_success_at,
+        last_failure_at=progress.last_failure_at,
+        last_error=progress.last_error,
+        waiting=len(progress.waiting),
+        pending=len(progress.waiting),
+    )

@@ -1,0 +1,98 @@
+"""Where hooks are kept: two key-value entries each in the system's own tenant, journaled like everything else.
+
+One entry is the registration, the other how far the hook has come. Nothing here knows what they mean.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from stoker.brokers.local import LocalBroker
+from stoker.model import commands as c
+from stoker.server.webhooks.hooks import Hook
+
+HOOKS: Final = "webhooks/hook/"
+PROGRESS: Final = "webhooks/progress/"
+BATCH: Final = 100
+WHOLE: Final = 2**31
+"""As the index of a position: every event of the record."""
+
+
+class Waiting(msgspec.Struct):
+    """An event that failed and is tried again later."""
+
+    shard: int
+    sequence: int
+    index: int
+    attempts: int
+    due: float
+    """Unix time."""
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """How far a hook has come. Everything up to its positions is delivered, given up, or in `waiting`."""
+
+    positions: dict[int, tuple[int, int]] = {}
+    """By shard: the sequence and the index of the last event that was tried."""
+    waiting: list[Waiting] = []
+    delivered: int = 0
+    failures: int = 0
+    consecutive_failures: int = 0
+    given_up: int = 0
+    missed: int = 0
+    last_success_at: int = 0
+    last_failure_at: int = 0
+    last_error: str = ""
+
+
+def key_of(kind: str, tenant: str, hook_id: str) -> str:
+    return f"{kind}{tenant}/{hook_id}"
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_hook = msgspec.msgpack.Decoder(Hook).decode
+_progress = msgspec.msgpack.Decoder(Progress).decode
+
+
+class Store:
+    def __init__(self, broker: LocalBroker) -> None:
+        self._broker = broker
+        self._batch = min(BATCH, broker.settings.limits.kv_batch_max)
+
+    async def hooks(self) -> list[Hook]:
+        """All of them, of all tenants."""
+        found: list[Hook] = []
+        after: str | None = None
+        while True:
+            page = await self._broker.execute_as_system_async(c.KvKeys(f"{HOOKS}*", after, self._batch))
+            found += [_hook(value) for value in await self._values(page.keys)]
+            after = page.next_after
+            if after is None:
+                return found
+
+    async def progress(self, hook: Hook) -> Progress:
+        values = await self._values([key_of(PROGRESS, hook.tenant, hook.id)])
+        return _progress(values[0]) if values else Progress()
+
+    async def put(self, hook: Hook, progress: Progress) -> None:
+        """Both entries or none."""
+        entries = [self._entry(HOOKS, hook, hook), self._entry(PROGRESS, hook, progress)]
+        await self._broker.execute_as_system_async(c.KvSetMany(entries))
+
+    async def note(self, hook: Hook, progress: Progress) -> None:
+        await self._broker.execute_as_system_async(c.KvSetMany([self._entry(PROGRESS, hook, progress)]))
+
+    async def remove(self, hook: Hook) -> None:
+        keys = [key_of(kind, hook.tenant, hook.id) for kind in (HOOKS, PROGRESS)]
+        await self._broker.execute_as_system_async(c.KvDelete(keys))
+
+    @staticmethod
+    def _entry(kind: str, hook: Hook, value: Hook | Progress) -> c.KvEntry:
+        return c.KvEntry(key_of(kind, hook.tenant, hook.id), _encode(value), 0, "msgpack")
+
+    async def _values(self, keys: Sequence[str]) -> list[bytes]:
+        if not keys:
+            return []
+        reply = await self._broker.execute_as_system_async(c.KvGetMany(keys))
+        return [one.value for one in reply.values if one.exists]

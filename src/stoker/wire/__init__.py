@@ -1,0 +1,1 @@
+"""The protocol without sockets: frames, commands, replies. Both ends use it; neither end is known here."""

@@ -1,0 +1,11 @@
+"""flashQ's dialect: UPPERCASE commands with flat fields, jobs as maps, answers that its published clients read.
+
+Without sockets and without a server: a frame becomes a typed request (`decode`), a request becomes a plan of engine
+commands (`Row.plan`, or `Row.command` and `Row.answer`), and a plan ends with an answer that the caller encodes.
+"""
+
+from stoker.wire.flashq.answers import Answer, Plan, done, failure, run
+from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.rows import BY_NAME, ROWS, Row, decode, row_of
+
+__all__ = ["BY_NAME", "ROWS", "Answer", "Context", "Plan", "Row", "decode", "done", "failure", "row_of", "run"]

@@ -1,0 +1,171 @@
+"""From a frame to a typed request, or to an error that names the field.
+
+Nothing else comes out, whatever bytes go in. The most common requests have a narrow type that is tried first; what does
+not fit is tried with the whole type, and then spelt anew (`spelling.py`).
+"""
+
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from stoker.model.errors import InvalidRequest, LimitExceeded
+from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.replies import Level
+from stoker.wire.flashq import requests as q
+from stoker.wire.flashq.requests import AnyRequest, Request
+from stoker.wire.flashq.spelling import Fields, respelt
+
+Codec = Literal["json", "msgpack"]
+
+CODECS: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
+NARROW: dict[type[AnyRequest], type[AnyRequest]] = {q.Push: q.PlainPush, q.PushBatch: q.PlainPushBatch}
+"""What is tried first: with a handful of fields a decoder is three times as fast."""
+MISFITS = (msgspec.DecodeError, ValueError, RecursionError, OverflowError)
+"""Everything that decoding may raise; a ValidationError is a DecodeError, a bad UTF-8 a ValueError."""
+COUNTED_BYTES = 4 * 1024 * 1024
+"""Jobs of larger frames are counted before they are decoded: each becomes objects ten times its size."""
+TEXT_MAX = 300
+
+
+class Tried:
+    """The decoders of one command in one codec, in the order in which they are tried."""
+
+    __slots__ = ("decoders", "kind")
+
+    def __init__(self, kind: type[AnyRequest], codec: Any) -> None:
+        kinds = [NARROW[kind], kind] if kind in NARROW else [kind]
+        self.kind = kind
+        self.decoders = [codec.Decoder(one).decode for one in kinds]
+
+
+_TRIED: dict[tuple[type[AnyRequest], str], Tried] = {}
+_FIELDS = {codec: module.Decoder(Fields) for codec, module in CODECS.items()}
+
+
+def decode_as(kind: type[AnyRequest], frame: bytes, codec: Codec, limits: Limits = DEFAULT_LIMITS) -> AnyRequest:
+    """The request that the frame holds. Raises InvalidRequest or LimitExceeded, and nothing else."""
+    tried = _TRIED.get((kind, codec))
+    if tried is None:
+        tried = _TRIED[kind, codec] = Tried(kind, CODECS[codec])
+    if codec == "json":
+        frame = _clean(frame)
+    if len(frame) > COUNTED_BYTES and kind is q.PushBatch:
+        _count(frame, codec, limits)
+    for decoder in tried.decoders:
+        try:
+            return decoder(frame)  # type: ignore[no-any-return]
+        except MISFITS:
+            pass  # the last attempt below says what is wrong
+    if kind is q.PushBatch:
+        return _mixed_batch(frame, codec, limits)
+    return _respelt(kind, frame, codec)
+
+
+def _clean(frame: bytes) -> bytes:
+    """Values are stored and handed on as they came, so they must be fit to stand in a line of JSON."""
+    if b"\n" in frame:
+        try:
+            frame = msgspec.json.format(frame, indent=-1)
+        except MISFITS as error:
+            _refuse(error)
+    if not frame.isascii():
+        try:
+            str(frame, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"invalid request: it is not UTF-8 ({error.reason} at byte {error.start})") from None
+    return frame
+
+
+def _respelt(kind: type[AnyRequest], frame: bytes, codec: Codec) -> AnyRequest:
+    module = CODECS[codec]
+    try:
+        fields = respelt(_FIELDS[codec].decode(frame), kind, module)
+        return module.decode(module.encode(fields), type=kind)  # type: ignore[no-any-return]
+    except MISFITS as error:
+        _refuse(error)
+
+
+class _Batch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A batch whose jobs have not been looked at."""
+
+    queue: str
+    jobs: list[msgspec.Raw]
+    atomic: bool = False
+    durability: str | None = None
+    request_key: str | None = None
+
+
+def _mixed_batch(frame: bytes, codec: Codec, limits: Limits) -> AnyRequest:
+    """Item by item: one that cannot be understood must not cost the others their place."""
+    batch = _respelt(_Batch, frame, codec)
+    assert isinstance(batch, _Batch)
+    if len(batch.jobs) > limits.batch_jobs_max:
+        _over(limits)
+    module = CODECS[codec]
+    decode_item, decode_fields = module.Decoder(q.JobItem).decode, _FIELDS[codec].decode
+    jobs: list[q.JobItem] = []
+    wrong: dict[int, str] = {}
+    for number, raw in enumerate(batch.jobs):
+        try:
+            jobs.append(decode_item(module.encode(respelt(decode_fields(raw), q.JobItem, module))))
+        except MISFITS as error:
+            wrong[number] = _text(error)
+            jobs.append(_NO_JOB)
+    return q.MixedPushBatch(
+        cmd=batch.cmd,
+        reqId=batch.reqId,
+        tenant=batch.tenant,
+        queue=batch.queue,
+        jobs=jobs,
+        atomic=batch.atomic,
+        durability=_level(batch.durability),
+        request_key=batch.request_key,
+        wrong=wrong,
+    )
+
+
+_NO_JOB = q.JobItem(data=msgspec.Raw(b""))
+
+
+def _level(value: str | None) -> Any:
+    try:
+        return msgspec.convert(value, Level | None)
+    except MISFITS:
+        raise InvalidRequest("invalid durability: expected memory, commit or fsync") from None
+
+
+def _count(frame: bytes, codec: Codec, limits: Limits) -> None:
+    """Stop at the first job over the limit, before a frame of millions of empty ones has become objects."""
+    counted = 0
+
+    class Job(msgspec.Struct):
+        def __post_init__(self) -> None:
+            nonlocal counted
+            counted += 1
+            if counted > limits.batch_jobs_max:
+                raise ValueError("too many")
+
+    class Batch(msgspec.Struct):
+        jobs: list[Job] = []
+
+    try:
+        CODECS[codec].decode(frame, type=Batch)
+    except MISFITS:
+        if counted > limits.batch_jobs_max:
+            _over(limits)
+
+
+def _over(limits: Limits) -> NoReturn:
+    most = limits.batch_jobs_max
+    raise LimitExceeded(f"invalid batch: more than {most} jobs are over the limit of {most}: split it")
+
+
+def _refuse(error: Exception) -> NoReturn:
+    raise InvalidRequest(f"invalid request: {_text(error)}") from None
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    text = str(error).replace(" - at `$`", "").replace("`$.", "`")
+    return text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "..."

@@ -1,0 +1,306 @@
+"""GETJOB, GETSTATE, STATS and everything else that changes nothing."""
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import InvalidRequest, LimitExceeded, NotFound
+from stoker.model.states import State
+from stoker.wire.flashq import requests as q
+from stoker.wire.flashq.answers import NOTHING, Answer, JobFailed, Plan, TimedOut, done
+from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.jobs import STATE_NAMES, job_map, state_of
+from stoker.wire.flashq.payloads import NULL, shown
+
+OFFSET_MAX = 100_000
+"""Skipping is looking; whoever wants to go deeper goes on `after` the last id."""
+DEAD_LETTERS = 100
+"""How many are shown when 0 are asked for."""
+DETAILED_QUEUES_MAX = 1_000
+"""Of more queues only the names are told: each costs two questions."""
+
+
+def get_job(request: q.ById, context: Context) -> Plan:
+    return (yield from _one(c.GetJob(request.id), context))
+
+
+def find_job(request: q.ByCustomId, context: Context) -> Plan:
+    return (yield from _one(c.FindJob(request.job_id, request.queue), context))
+
+
+def _one(command: c.Command[r.JobView], context: Context) -> Plan:
+    """A job that is not there is an answer, too: clients of flashQ expect no error."""
+    try:
+        job: r.JobView = yield command
+    except NotFound:
+        return done(job=None, state="unknown", code="not_found")
+    return done(job=job_map(job, context), state=STATE_NAMES[job.state])
+
+
+def get_state(request: q.ById, context: Context) -> Plan:
+    try:
+        job: r.JobView = yield c.GetJob(request.id)
+    except NotFound:
+        return done(id=request.id, state="unknown", code="not_found")
+    return done(id=job.id, state=STATE_NAMES[job.state], reason=job.reason or None)
+
+
+def get_result(request: q.ById, context: Context) -> Plan:
+    job: r.JobView = yield c.GetJob(request.id)
+    result = NULL[context.codec] if job.result is None else shown(job.result, job.result_codec, context.codec)
+    return done(id=job.id, result=result, state=STATE_NAMES[job.state])
+
+
+def get_jobs_batch(request: q.ByIds, context: Context) -> Plan:
+    if len(request.ids) > context.limits.browse_jobs_max:
+        raise LimitExceeded(
+            f"{len(request.ids)} ids are over the limit of {context.limits.browse_jobs_max}: split the call"
+        )
+    jobs: list[Answer] = []
+    missing: list[int] = []
+    for job_id in request.ids:
+        try:
+            jobs.append(job_map((yield c.GetJob(job_id)), context))
+        except NotFound:
+            missing.append(job_id)
+    return done(jobs=jobs, missing=missing)
+
+
+def get_jobs(request: q.GetJobs, context: Context) -> Plan:
+    most = context.limits.browse_jobs_max
+    limit, skip = min(request.limit, most), request.offset
+    if limit < 0 or skip < 0:
+        raise InvalidRequest("invalid limit or offset: expected at least 0")
+    if skip > OFFSET_MAX:
+        raise LimitExceeded(f"offset {skip} is over the limit of {OFFSET_MAX}: go on with `after` the last id instead")
+    state = state_of(request.state) if request.state else None
+    found: list[r.JobView] = []
+    after = request.after
+    while len(found) < limit:
+        page: r.Page = yield c.Browse(
+            request.queue,
+            state,
+            request.tag,
+            request.group_id,
+            after=after,
+            limit=min(most, skip + limit - len(found)),
+        )
+        found += page.jobs[skip:]
+        skip = max(0, skip - len(page.jobs))
+        after = page.next_after
+        if after is None:
+            break
+    stats: r.Stats = yield c.GetStats(request.queue)
+    jobs = [_listed(job_map(job, context), context) for job in found]
+    return done(jobs=jobs, total=_total(stats.counts, state), next_after=after)
+
+
+def _listed(job: Answer, context: Context) -> Answer:
+    """Some readers look for the job's fields in the entry, others for an entry with `job` and `state`."""
+    return job if context.hello else {**job, "job": job}
+
+
+def _total(counts: r.Counts, state: State | None) -> int:
+    if state is not None:
+        total: int = getattr(counts, state.value)
+        return total
+    return sum(msgspec.structs.astuple(counts))
+
+
+def wait_job(request: q.Wait, context: Context) -> Plan:
+    wait_ms = min(request.timeout, context.limits.wait_ms_max)
+    ended: r.Ended = yield c.WaitJob(request.id, wait_ms)
+    if not ended.finished:
+        raise TimedOut(f"timeout: job {request.id} has not ended within {wait_ms} ms; it is {ended.state.value}")
+    if ended.state is not State.COMPLETED:
+        why = ended.error or ended.reason or "for an unknown reason"
+        raise JobFailed(f"job {request.id} {ended.state.value}: {why}")
+    result = NULL[context.codec] if ended.result is None else shown(ended.result, ended.result_codec, context.codec)
+    return done(id=ended.id, state="completed", result=result)
+
+
+def get_progress(request: q.ById, context: Context) -> Plan:
+    job: r.JobView = yield c.GetJob(request.id)
+    percent, message = job.progress.percent, job.progress.message or None
+    return done(
+        id=job.id,
+        progress={"id": job.id, "progress": percent, "message": message},
+        percent=percent,
+        message=message,
+    )
+
+
+def get_logs(request: q.ById, context: Context) -> Plan:
+    logs: r.Logs = yield c.GetLogs(request.id)
+    lines = [{"timestamp": line.at, "message": line.message, "level": line.level} for line in logs.lines]
+    return done(id=request.id, logs=lines)
+
+
+def get_partials(request: q.ById, context: Context) -> Plan:
+    partials: r.Partials = yield c.GetPartials(request.id)
+    chunks = [
+        {"index": chunk.index, "data": shown(chunk.data, chunk.codec, context.codec)} for chunk in partials.chunks
+    ]
+    return done(id=request.id, partials=chunks)
+
+
+def get_children(request: q.GetChildren, context: Context) -> Plan:
+    parent: r.JobView = yield c.GetJob(request.parent_id)
+    ids = [edge.id for edge in parent.options.depends_on]
+    children: list[Answer] = []
+    completed = 0
+    waiting = set(parent.blocked_by)
+    for job_id in ids[: context.limits.browse_jobs_max]:
+        try:
+            job: r.JobView = yield c.GetJob(job_id)
+        except NotFound:
+            completed += job_id not in waiting
+            continue
+        completed += job.state is State.COMPLETED
+        children.append(job_map(job, context))
+    return done(children=children, children_ids=ids, ids=ids, completed=completed, total=len(ids))
+
+
+def why(request: q.ById, context: Context) -> Plan:
+    reply: r.Waiting = yield c.Why(request.id)
+    return done(id=request.id, **{**msgspec.to_builtins(reply), "state": STATE_NAMES[reply.state]})
+
+
+def story(request: q.ById, context: Context) -> Plan:
+    reply: r.Story = yield c.GetStory(request.id)
+    return done(id=request.id, events=reply.events, notes=reply.notes, complete=reply.complete)
+
+
+# --- queues ----------------------------------------------------------------------------------------------------------
+
+
+def get_job_counts(request: q.ByQueue, context: Context) -> Plan:
+    stats: r.Stats = yield c.GetStats(request.queue)
+    counts = _counts(stats.counts)
+    return done(**counts, counts=counts)
+
+
+def _counts(counts: r.Counts) -> dict[str, int]:
+    return {
+        "waiting": counts.waiting,
+        "active": counts.active,
+        "delayed": counts.delayed,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "waiting-children": counts.blocked,
+        "cancelled": counts.cancelled,
+        "expired": counts.expired,
+    }
+
+
+def count(request: q.ByQueue, context: Context) -> Plan:
+    stats: r.Stats = yield c.GetStats(request.queue)
+    return done(count=stats.counts.waiting + stats.counts.delayed)
+
+
+def is_paused(request: q.ByQueue, context: Context) -> Plan:
+    view = yield from _policy(request.queue)
+    return done(paused=view is not None and view.paused)
+
+
+def _policy(queue: str) -> Generator[c.Command[Any], Any, r.QueueView | None]:
+    try:
+        view: r.QueueView = yield c.GetQueue(queue)
+    except NotFound:
+        return None
+    return view
+
+
+def queue(request: q.ByQueue, context: Context) -> Plan:
+    view: r.QueueView = yield c.GetQueue(request.queue)
+    stats: r.Stats = yield c.GetStats(request.queue)
+    return done(queue=_queue_map(view, stats), policy=view, counts=_counts(stats.counts), totals=stats.totals)
+
+
+def _queue_map(view: r.QueueView, stats: r.Stats) -> Answer:
+    counts = stats.counts
+    return {
+        "name": view.name,
+        "pending": counts.waiting + counts.delayed + counts.blocked,
+        "processing": counts.active,
+        "dlq": counts.failed,
+        "paused": view.paused,
+        "rate_limit": view.rate_limit.count if view.rate_limit is not None else None,
+        "concurrency_limit": view.concurrency or None,
+        **_counts(counts),
+    }
+
+
+def _queue_maps(names: Any) -> Generator[c.Command[Any], Any, list[Answer]]:
+    found: list[Answer] = []
+    for name in names[:DETAILED_QUEUES_MAX]:
+        view = yield from _policy(name)
+        if view is not None:
+            found.append(_queue_map(view, (yield c.GetStats(name))))
+    return found + [{"name": name} for name in names[DETAILED_QUEUES_MAX:]]
+
+
+def list_queues(request: q.Everything, context: Context) -> Plan:
+    queues: r.Queues = yield c.ListQueues()
+    return done(queues=(yield from _queue_maps(queues.names)), names=list(queues.names))
+
+
+def stats(request: q.Everything, context: Context) -> Plan:
+    totals: r.Stats = yield c.GetStats()
+    queues: r.Queues = yield c.ListQueues()
+    maps = yield from _queue_maps(queues.names)
+    counts = totals.counts
+    return done(
+        queued=counts.waiting,
+        processing=counts.active,
+        delayed=counts.delayed,
+        dlq=counts.failed,
+        completed=totals.totals.completed,
+        blocked=counts.blocked,
+        queues={one["name"]: one for one in maps},
+    )
+
+
+def metrics(request: q.Metrics, context: Context) -> Plan:
+    stats: r.Stats = yield c.GetStats()
+    queues: r.Queues = yield c.ListQueues()
+    totals = stats.totals
+    run_ms = totals.run_ms_sum / totals.completed if totals.completed else 0.0
+    wait_ms = totals.wait_ms_sum / totals.completed if totals.completed else 0.0
+    found: Answer = {
+        "total_pushed": totals.pushed,
+        "total_completed": totals.completed,
+        "total_failed": totals.failed,
+        "total_timed_out": totals.timed_out,
+        "jobs_per_second": stats.completed_last_minute / 60,
+        "throughput": stats.completed_last_minute / 60,
+        "avg_latency_ms": run_ms,
+        "avg_wait_ms": wait_ms,
+        "queues": (yield from _queue_maps(queues.names)),
+    }
+    return done(**found, metrics=found)
+
+
+def dead_letters(request: q.DeadLetters, context: Context) -> Plan:
+    limit = min(request.count or DEAD_LETTERS, context.limits.browse_jobs_max)
+    page: r.Page = yield c.ListDead(request.queue, request.reason, tag=request.tag, after=request.after, limit=limit)
+    return done(jobs=[job_map(job, context) for job in page.jobs], next_after=page.next_after)
+
+
+def dead_stats(request: q.ByQueue, context: Context) -> Plan:
+    reply: r.DeadStats = yield c.GetDeadStats(request.queue)
+    return done(total=reply.total, by_reason=dict(reply.by_reason), oldest_at=reply.oldest_at)
+
+
+def cron_list(request: q.Everything, context: Context) -> Plan:
+    """There are no schedules yet, and so nobody to ask."""
+    yield from NOTHING
+    return done(crons=[], jobs=[])
+
+
+def cron_delete(request: q.CronDelete, context: Context) -> Plan:
+    yield from NOTHING
+    raise NotFound(f"Cron job not found: {request.name[:80]}")

@@ -1,0 +1,352 @@
+"""Stoker's own dialect: the commands of the contract, field for field, and their typed replies.
+
+A request is `{cmd, reqId?, tenant?, body}`, a reply `{ok, reqId?, body}` or `{ok, reqId?, error, code}`, in MessagePack
+or JSON. Bytes are `bin`, or base64 in JSON. An array of ids that begins with -1 is a range: `[-1, start, stop, step]`;
+no id is negative, and a batch of ten thousand costs as much as one of ten.
+"""
+
+import re
+from types import MappingProxyType
+from typing import Any, Final, get_args
+
+import msgspec
+
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import BY_CODE, InvalidRequest, StokerError, Unknown
+from stoker.model.events import Event
+from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.wire.frames import Codec
+
+NOT_SAID: Final = msgspec.Raw(b"")
+RANGE: Final = -1
+PROTOCOL: Final = 1
+"""Raised when a client of before would misread an answer."""
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """What every request has, whatever it asks for."""
+
+    cmd: str
+    reqId: str | int | None = None
+    tenant: str | None = None
+    body: msgspec.Raw = NOT_SAID
+
+
+class Head(msgspec.Struct, gc=False):
+    """What every reply has."""
+
+    ok: bool
+    reqId: str | int | None = None
+    code: str = ""
+    error: str = ""
+    body: msgspec.Raw = NOT_SAID
+
+
+class Greeting(msgspec.Struct, gc=False):
+    """What a peer may say about itself in HELLO, in the body or beside the command."""
+
+    token: str | None = None
+    client: str = ""
+    entitlement: str | None = None
+    tokens: bool = True
+    """Whether it must prove each delivery with its token; false for a peer that may act on the current one."""
+    ranges: bool = False
+    """Whether it reads ranges of ids also in flashQ's dialect."""
+
+
+class Welcome(msgspec.Struct, gc=False):
+    """What a client needs to know of the answer to its greeting."""
+
+    protocol: int
+
+
+class GivenUp(msgspec.Struct, gc=False):
+    """The request that a peer does not wait for any more."""
+
+    reqId: str | int
+
+
+class Wish(msgspec.Struct, gc=False):
+    """Which events a peer wants to be told of: of one queue or all, of some kinds or all, from now or from before."""
+
+    queue: str | None = None
+    kinds: list[str] = []
+    after: dict[int, int] | None = None
+    """The sequence number to go on from, by shard."""
+
+
+class Request(msgspec.Struct, omit_defaults=True, gc=False):
+    cmd: str
+    body: Any
+    reqId: str | int | None = None
+    tenant: str | None = None
+
+
+class Answer(msgspec.Struct, omit_defaults=True, gc=False):
+    ok: bool
+    body: Any = None
+    reqId: str | int | None = None
+
+
+class Problem(msgspec.Struct, omit_defaults=True, gc=False):
+    """An error on the wire, in both dialects."""
+
+    ok: bool
+    error: str
+    code: str
+    reqId: str | int | None = None
+    retryable: bool = False
+
+
+def name_of(kind: type) -> str:
+    """`PushBatch` is called `push_batch` on the wire."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def reply_of(kind: type) -> Any:
+    """The type of a command's reply."""
+    return get_args(kind.__orig_bases__[0])[0]  # type: ignore[attr-defined]
+
+
+COMMANDS: dict[str, type[c.Command[Any]]] = {name_of(kind): kind for kind in c.ALL}
+
+
+def _plain(value: Any) -> Any:
+    """What msgspec does not know by itself."""
+    if type(value) is range:
+        return (RANGE, value.start, value.stop, value.step)
+    if isinstance(value, MappingProxyType):
+        return dict(value)
+    raise NotImplementedError(f"cannot send a {type(value).__name__}")
+
+
+class LooseBatch(msgspec.Struct, gc=False):
+    """A batch in which some items may have options that are none."""
+
+    queue: str
+    payloads: list[bytes]
+    each: list[msgspec.Raw]
+    options: Options = DEFAULT_OPTIONS
+    atomic: bool = False
+    request_key: str | None = None
+    durability: r.Level | None = None
+
+
+class Format:
+    """One codec: how requests and replies are written and read."""
+
+    def __init__(self, codec: Codec) -> None:
+        module: Any = msgspec.json if codec == "json" else msgspec.msgpack
+        self.codec = codec
+        self.encode: Any = module.Encoder(enc_hook=_plain).encode
+        self.envelope: Any = module.Decoder(Envelope).decode
+        self.head: Any = module.Decoder(Head).decode
+        self.welcome: Any = module.Decoder(Welcome).decode
+        self.given_up: Any = module.Decoder(GivenUp).decode
+        self.wish: Any = module.Decoder(Wish).decode
+        self.greeting: Any = module.Decoder(Greeting).decode
+        self.loose: Any = module.Decoder(LooseBatch).decode
+        self.options: Any = module.Decoder(Options).decode
+        self.anything: Any = module.Decoder().decode
+        self.bodies: dict[str, Any] = {name: module.Decoder(kind).decode for name, kind in COMMANDS.items()}
+        self.replies: dict[type, Any] = {kind: module.Decoder(reply_of(kind)).decode for kind in COMMANDS.values()}
+
+
+FORMATS: dict[Codec, Format] = {"json": Format("json"), "msgpack": Format("msgpack")}
+
+NAMES: dict[type, str] = {kind: name for name, kind in COMMANDS.items()}
+
+
+# --- at the server -------------------------------------------------------------------------------
+
+
+def open_envelope(frame: bytes, codec: Codec) -> Envelope:
+    try:
+        return FORMATS[codec].envelope(frame)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(
+            f"invalid request: {told(error)}; expected a map with `cmd` and the command's fields"
+        ) from None
+
+
+def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
+    """The command in an envelope. Raises `InvalidRequest` that names the field."""
+    decode = FORMATS[codec].bodies.get(envelope.cmd)
+    if decode is None:
+        raise InvalidRequest(f"unknown command {envelope.cmd[:64]!r}: the reference lists the commands that there are")
+    body = envelope.body
+    if body is NOT_SAID:
+        body = EMPTY[codec]
+    try:
+        command: c.Command[Any] = decode(body)
+    except msgspec.ValidationError as error:
+        command = item_by_item(envelope.cmd, body, codec, error)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"invalid {envelope.cmd}: {told(error)}") from None
+    if type(command) in WITH_IDS:
+        widen(command)
+    return command
+
+
+def item_by_item(name: str, body: msgspec.Raw, codec: Codec, error: Exception) -> c.Command[Any]:
+    """A batch that did not fit its types, with the misfits left to be refused one by one."""
+    if name == NAMES[c.PushBatch]:
+        try:
+            loose = FORMATS[codec].loose(body)
+            each = [options_of(raw, codec) for raw in loose.each]
+            fields = {field: getattr(loose, field) for field in loose.__struct_fields__}
+            return c.PushBatch(**{**fields, "each": each})
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError):
+            pass
+    raise InvalidRequest(f"invalid {name}: {told(error)}") from None
+
+
+OPTIONS_BYTES_MAX = 64 * 1024
+"""Larger ones are not looked into: an untyped value takes many times its bytes."""
+
+
+def options_of(raw: msgspec.Raw, codec: Codec) -> Options:
+    """The options of one item; what does not fit is kept as it is, for the queue to refuse it by name."""
+    decode = FORMATS[codec].options
+    try:
+        return decode(raw)  # type: ignore[no-any-return]
+    except msgspec.ValidationError:
+        if len(bytes(raw)) > OPTIONS_BYTES_MAX:
+            raise
+        return Options(**FORMATS[codec].anything(raw))
+
+
+def greeting(envelope: Envelope, frame: bytes, codec: Codec) -> Greeting:
+    try:
+        return FORMATS[codec].greeting(frame if envelope.body is NOT_SAID else envelope.body)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"invalid HELLO: {told(error)}") from None
+
+
+def given_up(envelope: Envelope, codec: Codec) -> str | int:
+    try:
+        return FORMATS[codec].given_up(envelope.body).reqId  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"invalid give_up: {told(error)}") from None
+
+
+def wish(envelope: Envelope, codec: Codec) -> Wish:
+    try:
+        return FORMATS[codec].wish(EMPTY[codec] if envelope.body is NOT_SAID else envelope.body)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"invalid subscription: {told(error)}") from None
+
+
+def event_frame(event: Event, request_id: str | int | None, codec: Codec) -> bytes:
+    """An event that a subscription of this number brings."""
+    return FORMATS[codec].encode({"event": event, "subscription": request_id})  # type: ignore[no-any-return]
+
+
+EMPTY: dict[Codec, msgspec.Raw] = {"json": msgspec.Raw(b"{}"), "msgpack": msgspec.Raw(b"\x80")}
+
+
+def told(error: Exception) -> str:
+    """A decoder's complaint in one line."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return str(error)
+
+
+def answered(reply: Any, request_id: str | int | None, codec: Codec) -> bytes:
+    return FORMATS[codec].encode(Answer(True, reply, request_id))  # type: ignore[no-any-return]
+
+
+def refused(error: StokerError, request_id: str | int | None, codec: Codec) -> bytes:
+    return FORMATS[codec].encode(  # type: ignore[no-any-return]
+        Problem(False, str(error), error.code, request_id, error.retryable)
+    )
+
+
+# --- at the client -------------------------------------------------------------------------------
+
+
+def request(command: c.Command[Any], request_id: int | None, tenant: str | None, codec: Codec) -> bytes:
+    """A command as a frame's body."""
+    name = NAMES.get(type(command))
+    if name is None:
+        raise InvalidRequest(f"unknown command {type(command).__name__}: the commands are in stoker.model.commands")
+    return encoded(Request(name, command, request_id, tenant), codec)
+
+
+def without_false_text(request: Request) -> Any:
+    """JSON writes bytes as text: bytes where text belongs, and text where bytes belong, must not pass for the other."""
+    raw = msgspec.Raw(FORMATS["msgpack"].encode(request.body))
+    command = command_of(Envelope(request.cmd, body=raw), "msgpack")
+    if type(command) is c.PushBatch and command.each is not None:
+        for options in command.each:
+            for field in options.__struct_fields__:
+                if type(getattr(options, field)) is bytes:
+                    msgspec.structs.force_setattr(options, field, NO_TEXT)
+    return command
+
+
+NO_TEXT: Final = 0
+"""Stands for bytes in a place of text, and is refused like them."""
+
+
+def encoded(request: Request, codec: Codec) -> bytes:
+    """Raises `InvalidRequest` for what no wire can carry."""
+    try:
+        if codec == "json" and request.cmd in COMMANDS:
+            request.body = without_false_text(request)
+        return FORMATS[codec].encode(request)  # type: ignore[no-any-return]
+    except (NotImplementedError, TypeError, OverflowError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"invalid {request.cmd}: {error}") from None
+
+
+def open_head(frame: bytes, codec: Codec) -> Head:
+    return FORMATS[codec].head(frame)  # type: ignore[no-any-return]
+
+
+def protocol_of(head: Head, codec: Codec) -> int:
+    """What a server's answer to HELLO says that it speaks."""
+    try:
+        protocol: int = FORMATS[codec].welcome(head.body).protocol
+        return protocol
+    except msgspec.MsgspecError:
+        return 0
+
+
+def error_of(head: Head) -> StokerError:
+    return BY_CODE.get(head.code, StokerError)(head.error)
+
+
+def reply(head: Head, kind: type[c.Command[Any]], codec: Codec) -> Any:
+    """The reply in a frame, or the error in it, raised."""
+    if not head.ok:
+        raise error_of(head)
+    try:
+        value = FORMATS[codec].replies[kind](head.body)
+    except msgspec.MsgspecError as error:
+        raise Unknown(f"the server's answer to {NAMES[kind]} cannot be read: {error}; is it a later release?") from None
+    return widen(value)
+
+
+# --- ranges --------------------------------------------------------------------------------------
+
+WITH_IDS = frozenset(
+    kind
+    for kind in (*COMMANDS.values(), r.PushedBatch, r.Run, r.Ids, r.Retried)
+    if "ids" in kind.__struct_fields__  # type: ignore[attr-defined]
+)
+
+
+def widen(value: Any) -> Any:
+    """The same value with its ids as a range where they were sent as one."""
+    kind = type(value)
+    if kind is r.Delivery:
+        for run in value.runs:
+            widen(run)
+    elif kind in WITH_IDS:
+        ids = value.ids
+        if ids and ids[0] == RANGE:
+            if len(ids) != 4 or not ids[3]:
+                raise InvalidRequest("invalid ids: a range is [-1, start, stop, step]")
+            msgspec.structs.force_setattr(value, "ids", range(*ids[1:]))
+    return value

@@ -1,0 +1,35 @@
+"""A command line in a directory of its own, with nothing of Stoker's in its environment."""
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from stoker.cli.main import run
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Stoker = Callable[..., Outcome]
+
+
+@pytest.fixture
+def stoker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Stoker:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("STOKER_")]:
+        monkeypatch.delenv(name)
+
+    def call(*arguments: object, stdin: bytes = b"") -> Outcome:
+        capfd.readouterr()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run([str(argument) for argument in arguments])
+        return Outcome(code, *capfd.readouterr())
+
+    return call

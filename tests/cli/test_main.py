@@ -1,0 +1,142 @@
+"""The command line as such: help, errors, exit codes, and how little it loads."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from stoker import __version__
+from stoker.cli import exits
+from stoker.cli.main import COMMANDS
+from stoker.cli.main import stoker as program
+from stoker.model import errors
+from stoker.server.config import BadConfig
+from tests.cli.conftest import Stoker
+
+
+def commands(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    yield context.command_path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(inner, click.Context(inner, info_name=name, parent=context))
+
+
+ALL = dict(commands(program, click.Context(program, info_name="stoker", **program.context_settings)))
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_command_and_option_has_a_help_text(path: str):
+    command = ALL[path]
+    assert command.help, f"{path} does not say what it does"
+    silent = [one.name for one in command.params if isinstance(one, click.Option) and not one.help]
+    assert silent == [], f"{path}: options without a help text"
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_command_can_be_asked_for_help(stoker: Stoker, path: str):
+    for flag in ("--help", "-h"):
+        outcome = stoker(*path.split()[1:], flag)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert f"Usage: {path}" in outcome.out
+
+
+def test_all_commands_were_found():
+    assert {f"stoker {name}" for name in COMMANDS} | {"stoker token revoke"} <= set(ALL)
+
+
+def test_the_version_is_told(stoker: Stoker):
+    assert stoker("--version") == (0, f"stoker {__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["push"], ["push", "q", "1", "--fly"], ["pull", "q", "--count", "0"]])
+def test_wrong_usage_exits_with_2(stoker: Stoker, arguments: list[str]):
+    outcome = stoker(*arguments)
+    assert (outcome.code, outcome.out) == (exits.USAGE, "")
+    assert outcome.err.splitlines()[-1].startswith("error: ")
+    assert outcome.err.endswith(" (usage)\n")
+
+
+@pytest.mark.parametrize("kind", [*errors.BY_CODE.values(), BadConfig], ids=lambda kind: kind.code)
+def test_every_error_has_an_exit_code(kind: type[errors.StokerError]):
+    code = exits.exit_code_for(kind("x"))
+    assert code in exits.MEANINGS
+    assert code not in (exits.OK, exits.NOTHING)
+    assert (code == exits.REFUSED) == issubclass(kind, errors.Refused)
+    assert (code == exits.UNREACHABLE) == issubclass(kind, errors.Unavailable)
+
+
+def test_an_error_is_told_in_one_line_with_its_code(stoker: Stoker):
+    outcome = stoker("stats", "--url", "gopher://x")
+    assert outcome.code == exits.REFUSED
+    assert outcome.err.startswith("error: cannot connect to 'gopher://x'")
+    assert outcome.err.endswith(" (invalid)\n")
+    assert len(outcome.err.splitlines()) == 1
+
+
+# --- as a process ------------------------------------------------------------------------------------
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["push", "--help"], ["serve", "--help"]])
+def test_help_loads_neither_the_queue_nor_the_server(arguments: list[str]):
+    heavy = ("stoker.engine", "stoker.journal", "stoker.runtime", "stoker.server", "apsw", "uvicorn", "grpc", "asyncio")
+    script = (
+        f"import sys; from stoker.cli.main import run; code = run({arguments!r})\n"
+        f"print([name for name in sys.modules if name.startswith({heavy!r})], file=sys.stderr); sys.exit(code)"
+    )
+    done = python("-c", script)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_the_program_is_there_as_a_module():
+    assert python("-m", "stoker.cli.main", "--version").stdout == f"stoker {__version__}\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_traceback(tmp_path: Path):
+    """`stoker config show | head -1`"""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "stoker.cli.main", "config", "show"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+            cwd=tmp_path,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (exits.FAILED, "")
+
+
+def test_an_interrupted_command_exits_with_130(tmp_path: Path):
+    with subprocess.Popen(
+        [sys.executable, "-m", "stoker.cli.main", "push", "q", "--file", "-", "--url", "memory://"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONVERBOSE": "1"},  # tells when click was imported, so that the signal hits the command
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdin is not None
+        for line in process.stderr:
+            if b"import 'stoker.cli.jobs'" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode in (exits.INTERRUPTED, -signal.SIGINT)

@@ -1,0 +1,234 @@
+"""What a connection promises: order, numbers, bounds, and that one bad peer is nobody else's trouble."""
+
+import struct
+
+from stoker.model import commands as c
+from stoker.server.config.tree import ServerLimits
+from stoker.server.server import StreamListener
+from stoker.server.tcp import Connection
+from tests.served.on_loop import Place, run, serving, until
+
+
+def test_requests_without_a_number_are_answered_in_their_order():
+    """A pull that waits holds back the answers behind it, not the work."""
+
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            peer.send(cmd="PULL", queue="q", timeout=10_000)
+            peer.send(cmd="PUSH", queue="q", data="for the pull in front")
+            peer.send(cmd="PING")
+            assert (await peer.line())["job"]["data"] == "for the pull in front"
+            assert (await peer.line())["id"] == 64
+            assert (await peer.line())["pong"] is True
+
+    run(main)
+
+
+def test_a_waiting_pull_with_a_number_blocks_nobody():
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            peer.send(cmd="PULL", queue="q", timeout=10_000, reqId="waits")
+            assert (await peer.ask(cmd="PING", reqId="quick"))["reqId"] == "quick"
+            other = await place.peer()
+            await other.ask(cmd="PUSH", queue="q", data=1)
+            answer = await peer.line()
+            assert (answer["reqId"], answer["job"]["data"]) == ("waits", 1)
+
+    run(main)
+
+
+def test_pipelined_requests_share_one_commit():
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            turns_before = place.broker.runtime.journal.last(0)
+            for number in range(100):
+                peer.send(cmd="PUSH", queue="q", data=number, reqId=str(number))
+            answers = [await peer.line() for _ in range(100)]
+            assert [answer["reqId"] for answer in answers] == [str(number) for number in range(100)]
+            assert place.broker.runtime.journal.last(0) > turns_before
+            assert place.server.desk.meter is not None
+
+    run(main)
+
+
+def test_all_three_framings_reach_the_same_queue():
+    async def main() -> None:
+        async with serving() as place:
+            lines, frames, framed_json = await place.peer(), await place.peer(), await place.peer()
+            assert (await lines.ask(cmd="PUSH", queue="q", data={"n": 1}))["ok"]
+            assert (await frames.ask_frame(cmd="PUSH", queue="q", data={"n": 2}))["ok"]
+            body = b'{"cmd":"PUSH","queue":"q","data":{"n":3}}'
+            framed_json.writer.write(struct.pack(">I", len(body)) + body)
+            length = struct.unpack(">I", await framed_json.reader.readexactly(4))[0]
+            assert (await framed_json.reader.readexactly(length)).startswith(b'{"ok":true')
+            jobs = (await lines.ask(cmd="PULLB", queue="q", count=3))["jobs"]
+            assert [job["data"] for job in jobs] == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+    run(main)
+
+
+def test_too_many_requests_in_flight_are_refused_and_the_connection_goes_on():
+    async def main() -> None:
+        async with serving(ServerLimits(requests_in_flight_max=2)) as place:
+            peer = await place.peer()
+            for number in range(3):
+                peer.send(cmd="PULL", queue="q", timeout=10_000, reqId=str(number))
+            answer = await peer.line()
+            assert (answer["reqId"], answer["code"]) == ("2", "busy")
+            other = await place.peer()
+            await other.ask(cmd="PUSHB", queue="q", jobs=[{"data": 1}, {"data": 2}])
+            assert {(await peer.line())["reqId"], (await peer.line())["reqId"]} == {"0", "1"}
+            assert (await peer.ask(cmd="PING"))["ok"]
+
+    run(main)
+
+
+def test_a_giant_length_is_refused_with_a_code_and_closes():
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            peer.writer.write(struct.pack(">I", 2**32 - 1) + b"x")
+            answer = await peer.frame()
+            assert (answer["ok"], answer["code"]) == (False, "limit_exceeded")
+            assert await peer.is_cut_off()
+            assert (await (await place.peer()).ask(cmd="PING"))["ok"]
+
+    run(main)
+
+
+def test_a_peer_that_sends_nothing_is_cut_off_and_so_is_one_that_trickles():
+    async def main() -> None:
+        async with serving(ServerLimits(handshake_s=0.1, frame_s=0.1)) as place:
+            silent, trickling = await place.peer(), await place.peer()
+            assert (await trickling.ask(cmd="PING"))["ok"]
+            trickling.writer.write(b'{"cmd":')
+            assert await silent.is_cut_off()
+            assert await trickling.is_cut_off()
+
+    run(main)
+
+
+def test_a_peer_that_never_reads_is_cut_off_and_holds_up_nobody():
+    async def main() -> None:
+        limits = ServerLimits(output_buffer_bytes_max=1 << 20, output_stalled_s=0.2)
+        async with serving(limits) as place:
+            deaf, other = await place.peer(), await place.peer()
+            deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
+            await other.ask(cmd="PUSH", queue="q", data="x" * 500_000)
+            for _ in range(200):
+                deaf.send(cmd="GETJOB", id=64)
+            assert (await other.ask(cmd="PING"))["ok"]
+            await until(lambda: len(connections(place)) == 1)
+            assert (await other.ask(cmd="PING"))["ok"]
+
+    run(main)
+
+
+def connections(place: Place) -> set[Connection]:
+    (listener,) = place.server._listeners
+    assert isinstance(listener, StreamListener)
+    return listener._door.connections
+
+
+def test_connections_over_the_limit_are_turned_away():
+    async def main() -> None:
+        async with serving(ServerLimits(connections_per_address_max=2)) as place:
+            first, second = await place.peer(), await place.peer()
+            assert (await first.ask(cmd="PING"))["ok"]
+            assert (await second.ask(cmd="PING"))["ok"]
+            assert await (await place.peer()).is_cut_off()
+            second.close()
+            await until(lambda: len(connections(place)) == 1)
+            assert (await (await place.peer()).ask(cmd="PING"))["ok"]
+
+    run(main)
+
+
+def test_a_delivery_that_was_never_sent_goes_back_and_no_attempt_is_counted():
+    async def main() -> None:
+        async with serving() as place:
+            peer, other = await place.peer(), await place.peer()
+            peer.send(cmd="PULL", queue="q", timeout=10_000)
+            await until(lambda: place.server.desk.is_waiting)
+            peer.close()
+            await until(lambda: not place.server.desk.is_waiting)
+            job = (await other.ask(cmd="PUSH", queue="q", data=1))["id"]
+            pulled = (await other.ask(cmd="PULL", queue="q", timeout=0))["job"]
+            assert (pulled["id"], pulled["attempts"]) == (job, 1)
+
+    run(main)
+
+
+def test_a_disconnect_ends_no_lease():
+    async def main() -> None:
+        async with serving() as place:
+            peer, other = await place.peer(), await place.peer()
+            job = (await peer.ask(cmd="PUSH", queue="q", data=1))["id"]
+            token = (await peer.ask(cmd="PULL", queue="q"))["job"]["token"]
+            peer.close()
+            assert (await other.ask(cmd="GETSTATE", id=job))["state"] == "active"
+            assert (await other.ask(cmd="ACK", id=job, token=token))["ok"]
+
+    run(main)
+
+
+def test_a_request_that_is_given_up_gets_no_job():
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            peer.send(cmd="pull", reqId=1, body={"queues": ["q"], "wait_ms": 10_000})
+            assert (await peer.ask(cmd="give_up", reqId=2, body={"reqId": 1}))["body"] == {"count": 1}
+            await peer.ask(cmd="push", reqId=3, body={"queue": "q", "payload": ""})
+            assert place.broker.execute("default", c.GetStats()).counts.waiting == 1
+
+    run(main)
+
+
+def test_after_hello_a_delivery_must_be_proved():
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            job = (await peer.ask(cmd="PUSH", queue="q", data=1))["id"]
+            token = (await peer.ask(cmd="PULL", queue="q"))["job"]["token"]
+            hello = await peer.ask(cmd="HELLO")
+            assert hello["limits"]["batch_jobs_max"] == 10_000
+            refused = await peer.ask(cmd="ACK", id=job)
+            assert (refused["ok"], refused["code"]) == (False, "invalid")
+            assert (await peer.ask(cmd="ACK", id=job, token=token))["ok"]
+
+    run(main)
+
+
+def test_a_subscription_delivers_and_ends():
+    async def main() -> None:
+        async with serving() as place:
+            reader, writer = await place.peer(), await place.peer()
+            assert (await reader.ask(cmd="SUBSCRIBE", queue="q", events=["completed"]))["ok"]
+            job = (await writer.ask(cmd="PUSH", queue="q", data=1))["id"]
+            await writer.ask(cmd="PULL", queue="q")
+            await writer.ask(cmd="ACK", id=job)
+            event = (await reader.line())["event"]
+            assert (event["event_type"], event["queue"], event["job_id"]) == ("completed", "q", job)
+            assert (await reader.ask(cmd="UNSUBSCRIBE", queue="q"))["count"] == 1
+            await writer.ask(cmd="PUSH", queue="q", data=2)
+            await writer.ask(cmd="PULL", queue="q")
+            assert (await writer.ask(cmd="ACK", id=job + 64))["ok"]
+            assert (await reader.ask(cmd="PING"))["pong"] is True
+
+    run(main)
+
+
+def test_a_subscription_goes_on_where_the_last_one_ended():
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            for number in range(3):
+                await peer.ask(cmd="PUSH", queue="q", data=number)
+            peer.send(cmd="SUBSCRIBE", queue="q", events=["pushed"], after={"0": 1})
+            answers = [await peer.line() for _ in range(3)]
+            assert [a["event"]["sequence"] for a in answers if "event" in a] == [2, 3]
+
+    run(main)

@@ -1,0 +1,191 @@
+"""What the processes do that share a data directory. Imported by the zygote once, before it forks."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import stoker
+import stoker.server.sharing  # else each process would load it for its first guest
+from stoker.brokers.hosting import Host, Place
+from stoker.brokers.local import LocalSettings, open_sqlite
+from stoker.brokers.shared import EMBEDDED, SharedBroker, notice
+from stoker.client.aio import AsyncClient
+from stoker.journal.sqlite import JournalSettings
+from stoker.model.options import Backoff, Options, Retention, Settings
+from stoker.testing import FakeClock
+
+PATIENCE_S = 0.03
+"""How long a waiting command waits for real before it moves the clock: others may be on their way to end its wait."""
+
+
+class OwnersClock(FakeClock):
+    """Stands still while no guest waits for anything; then whoever waits moves it."""
+
+    host: Host | None = None
+
+    async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
+        while not signal.is_set():
+            try:
+                await asyncio.wait_for(signal.wait(), PATIENCE_S)
+            except TimeoutError:
+                desk = self.host.sharing.desk if self.host is not None and self.host.sharing is not None else None
+                if desk is not None and desk.is_waiting:
+                    self._now_ms = max(self._now_ms, until_ms)
+                    return
+
+
+def own(wire: "Connection[Any, Any]", path: str, settings: LocalSettings) -> None:
+    """Own a directory under a clock that the test moves, and let others in, until told to close."""
+    clock = OwnersClock()
+    broker = open_sqlite(path, {}, settings, clock, notice=notice(EMBEDDED, settings))
+    clock.host = Host(broker, Place(Path(path)))
+    wire.send("open")
+    while True:
+        verb, *arguments = wire.recv()
+        if verb == "close":
+            clock.host.stop()
+            broker.close()
+            wire.send("closed")
+            return
+        if verb == "advance":
+            clock.advance(*arguments)
+            broker.advance()
+        wire.send(clock.now_ms())
+
+
+# --- many at work -----------------------------------------------------------------------------------
+
+LEASE_MS = 2_000
+JOBS = Options(lease_ms=LEASE_MS, max_attempts=0, max_crashes=0, backoff=Backoff(kind="fixed", base_ms=1))
+"""As often as it takes: each owner's death may cost a job a lease."""
+QUEUE = "work"
+SETTINGS = LocalSettings(
+    engine=Settings(retention=Retention(completed_count=1_000_000)),
+    shards=4,
+    journal=JournalSettings(disk_reserve_bytes=4096),
+)
+
+
+class Teller:
+    """Says what one process has done, from all of its threads."""
+
+    def __init__(self, wire: "Connection[Any, Any]", broker: SharedBroker) -> None:
+        self._wire = wire
+        self._broker = broker
+        self._lock = threading.Lock()
+        self._owns = False
+
+    def tell(self, kind: str, *what: object) -> None:
+        with self._lock:
+            if not self._owns and self._broker.owned is not None:
+                self._owns = True
+                self._wire.send(("owns", time.monotonic_ns()))
+            self._wire.send((kind, *what))
+
+
+def work_together(wire: "Connection[Any, Any]", path: str, name: str) -> None:
+    """Push, pull and ack from a thread and from an event loop, until told to stop; any error is told, too."""
+    queue = stoker.connect(f"sqlite:///{path}", settings=SETTINGS)
+    assert isinstance(queue.broker, SharedBroker)
+    teller = Teller(wire, queue.broker)
+    teller.tell("open")
+    stop = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        both = [
+            pool.submit(work_in_thread, queue, teller, stop, f"{name}.thread"),
+            pool.submit(asyncio.run, work_in_loop(AsyncClient(queue.broker), teller, stop, f"{name}.loop")),
+        ]
+        while not wire.poll(0.02) and not any(each.done() for each in both):
+            pass
+        stop.set()
+        for each in both:
+            each.result()
+    queue.close()
+    teller.tell("closed")
+
+
+def work_in_thread(queue: stoker.Client, teller: Teller, stop: threading.Event, name: str) -> None:
+    for number in count():
+        if stop.is_set():
+            return
+        key = f"{name}.{number}".encode()
+        teller.tell("pushed", key, queue.push(QUEUE, key, JOBS).id)
+        keys = [key + b".%d" % item for item in range(3)]
+        teller.tell("pushed_batch", keys, list(queue.push_batch(QUEUE, keys, JOBS).ids))
+        delivery = queue.pull(QUEUE, 6, wait_ms=20)
+        if delivery:
+            settled = queue.ack_batch(delivery.ids, delivery.token)
+            teller.tell("acked", [job for job in delivery.ids if job not in settled.refused])
+
+
+async def work_in_loop(queue: AsyncClient, teller: Teller, stop: threading.Event, name: str) -> None:
+    for number in count():
+        if stop.is_set():
+            return
+        key = f"{name}.{number}".encode()
+        teller.tell("pushed", key, (await queue.push(QUEUE, key, JOBS)).id)
+        delivery = await queue.pull(QUEUE, 4, wait_ms=20)
+        if delivery:
+            settled = await queue.ack_batch(delivery.ids, delivery.token)
+            teller.tell("acked", [job for job in delivery.ids if job not in settled.refused])
+
+
+# --- one who does as he is told ---------------------------------------------------------------------
+
+
+def join(wire: "Connection[Any, Any]", path: str, settings: LocalSettings | None = None) -> None:
+    """Open the directory as any program does, and carry out what is asked, until told to close."""
+    queue = stoker.connect(f"sqlite:///{path}", settings=settings)
+    broker = queue.broker
+    assert isinstance(broker, SharedBroker)
+    wire.send("open")
+    while True:
+        match wire.recv():
+            case "execute", command:
+                wire.send(queue.execute(command))
+            case "owns":
+                wire.send(broker.owned is not None)
+            case "somebody waits":
+                wait_until(lambda: guests_wait(broker))
+                wire.send(True)
+            case "fork":
+                wire.send(fork_idle())
+            case "close":
+                queue.close()
+                wire.send("closed")
+                return
+
+
+def guests_wait(broker: SharedBroker) -> bool:
+    host = broker.host
+    return (
+        host is not None
+        and host.sharing is not None
+        and host.sharing.desk is not None
+        and (host.sharing.desk.is_waiting)
+    )
+
+
+def wait_until(true: Callable[[], bool], within_s: float = 60) -> None:
+    until = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < until, "it never comes"
+        time.sleep(0.002)
+
+
+def fork_idle() -> int:
+    """A child that outlives its parent, does nothing, and ends on its own if nobody ends it."""
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        while True:
+            signal.pause()
+    return child

@@ -1,0 +1,160 @@
+"""A call whose answer was lost is sent again: what was done the first time is not done twice, and is not refused.
+
+Every command is carried out twice by a true engine; the caller sees only the second answer.
+"""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from stoker.brokers.resending import Answer, Plan, may_resend, plan_of
+from stoker.model import commands as c
+from stoker.model.errors import InvalidRequest, NotFound
+from stoker.model.options import Backoff, Options
+from stoker.model.states import State
+from stoker.testing import World
+
+R = TypeVar("R")
+
+ONCE = Options(max_attempts=1)
+RETRIED = Options(backoff=Backoff(kind="fixed", base_ms=1_000, jitter="none"))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with World() as world:
+        yield world
+
+
+def lost(world: World, command: c.Command[R], between: int = 0) -> R:
+    """The answer to the second sending of each command that carries this one out."""
+    plan: Plan[R] = plan_of(command)
+    try:
+        step = next(plan)
+        while True:
+            try:
+                answer = twice(world, step, between)
+            except NotFound as error:
+                step = plan.throw(error)
+            else:
+                step = plan.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def twice(world: World, command: c.Command[Any], between: int) -> Answer:
+    assert may_resend(command)
+    world.client.execute(command)
+    world.advance(between)
+    return Answer(world.client.execute(command), again=True)
+
+
+def pulled(world: World, options: Options = RETRIED, jobs: int = 1) -> tuple[list[int], int]:
+    world.client.push_batch("q", [b""] * jobs, options)
+    delivery = world.client.pull("q", jobs)
+    return list(delivery.ids), delivery.token
+
+
+def test_a_push_makes_one_job(world: World):
+    reply = lost(world, c.Push("q", b"x"))
+    assert reply.created
+    assert world.client.get_counts().waiting == 1
+    assert world.client.pull("q").payloads == (b"x",)
+
+
+def test_a_push_that_is_a_duplicate_says_so(world: World):
+    first = world.client.push("q", b"x", custom_id="mine")
+    reply = lost(world, c.Push("q", b"x", Options(custom_id="mine")))
+    assert (reply.id, reply.created, reply.duplicate_by) == (first.id, False, "custom_id")
+
+
+def test_a_push_that_is_refused_is_refused(world: World):
+    with pytest.raises(InvalidRequest):
+        lost(world, c.Push("q", b"x", Options(lease_ms=-1)))
+    assert world.client.get_counts().waiting == 0
+
+
+@pytest.mark.parametrize("key", [None, "mine"])
+def test_a_batch_is_there_once(world: World, key: str | None):
+    assert len(lost(world, c.PushBatch("q", [b"x"] * 5, request_key=key)).ids) == 5
+    assert world.client.get_counts().waiting == 5
+
+
+@pytest.mark.parametrize("part", [None, 7])
+def test_a_part_of_a_stage_is_there_once(world: World, part: int | None):
+    assert lost(world, c.Stage("t", "s", "q", [b"x"] * 5, part=part)).jobs == 5
+    assert lost(world, c.Publish("t", ["s"])).created == 5
+    assert world.client.get_counts().waiting == 5
+
+
+@pytest.mark.parametrize("options", [RETRIED, Options(remove_on_complete=True)], ids=["kept", "removed"])
+def test_an_ack_is_done(world: World, options: Options):
+    ids, token = pulled(world, options, jobs=3)
+    reply = lost(world, c.Ack(ids, token))
+    assert (reply.count, dict(reply.refused)) == (3, {})
+
+
+def test_an_ack_that_came_too_late_stays_refused(world: World):
+    (job,), token = pulled(world, Options(lease_ms=1_000, backoff=Backoff(base_ms=0)))
+    world.advance(5_000)
+    assert world.client.pull("q"), "another worker has it"
+    reply = lost(world, c.Ack([job], token))
+    assert (reply.count, dict(reply.refused)) == (0, {job: "lost_lease"})
+
+
+@pytest.mark.parametrize(("options", "state"), [(RETRIED, State.DELAYED), (ONCE, State.FAILED)])
+def test_a_failure_is_counted_once(world: World, options: Options, state: State):
+    (job,), token = pulled(world, options)
+    reply = lost(world, c.Fail([job], token, error="broken", error_class="Broken"))
+    assert not reply.refused
+    assert [(failed.id, failed.state) for failed in reply.jobs] == [(job, state)]
+    view = world.client.get_job(job)
+    assert (view.state, view.attempts) == (state, 1)
+    assert reply.jobs[0].due == view.due
+
+
+def test_a_failure_is_found_though_the_job_runs_again(world: World):
+    (job,), token = pulled(world, Options(backoff=Backoff(base_ms=0)))
+    plan = plan_of(c.Fail([job], token, error="broken"))
+    command = next(plan)
+    world.client.execute(command)
+    (again,) = world.client.pull("q")
+    question = plan.send(Answer(world.client.execute(command), again=True))
+    with pytest.raises(StopIteration) as end:
+        plan.send(Answer(world.client.execute(question), again=False))
+    assert not end.value.value.refused
+    world.client.ack(job, again.token)
+
+
+def test_a_failure_of_another_kind_is_not_taken_for_ours(world: World):
+    (job,), token = pulled(world, Options(lease_ms=1_000, backoff=Backoff(base_ms=0)))
+    world.advance(5_000)
+    reply = lost(world, c.Fail([job], token, error="broken"))
+    assert dict(reply.refused) == {job: "lost_lease"}
+
+
+@pytest.mark.parametrize("delay_ms", [0, 1_000])
+def test_a_job_is_handed_back_once(world: World, delay_ms: int):
+    (job,), token = pulled(world)
+    reply = lost(world, c.Release([job], token, delay_ms))
+    assert (reply.count, dict(reply.refused)) == (1, {})
+    assert world.client.get_job(job).attempts == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        c.Fail([64], None),
+        c.Release([64], None),
+        c.AppendLog(64, "line"),
+        c.AppendPartial(64, b""),
+        c.Promote(64),
+        c.RetryDead("q"),
+        c.KvIncrement("n"),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_what_would_be_done_twice_is_not_sent_twice(command: c.Command[Any]):
+    """Without a token, settling might hit another worker's delivery. The caller is told that the outcome is unknown."""
+    assert not may_resend(command)
