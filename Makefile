@@ -22,7 +22,7 @@ demo: $(READY) ## see a queue at work
 
 # The restarted broker starts thousands of processes, one after another: it has a core of its own, and its output comes last.
 RESTARTED := sqlite-restarted
-OTHERS := memory memory-unbatched sqlite
+OTHERS := memory memory-unbatched sqlite sqlite-2-processes
 
 test: $(READY) ## the whole test suite
 	@log=$$(mktemp); \

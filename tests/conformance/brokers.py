@@ -21,6 +21,7 @@ from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
 from stoker.testing import FakeClock, World
 from tests.crash.restarted import Restarted, fresh_directory
+from tests.processes.world import Backing as Spreading
 from tests.served import backing as served
 from tests.sharing.backing import SharedWithOwner
 
@@ -55,6 +56,10 @@ def sqlite(settings: Settings, limits: Limits, shards: int) -> Backing:
 def sqlite_restarted(settings: Settings, limits: Limits, shards: int) -> Backing:
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[2].partition("[")[0]
     return Restarted(kept_small(settings, limits, shards), gap=0 if test in COUNTING_IDS else GAP)
+
+
+def sqlite_2_processes(settings: Settings, limits: Limits, shards: int) -> Backing:
+    return Spreading(kept_small(settings, limits, shards))
 
 
 def sqlite_shared(settings: Settings, limits: Limits, shards: int) -> Backing:
@@ -108,6 +113,7 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "memory-unbatched": memory_unbatched,
     "sqlite": sqlite,
     "sqlite-restarted": sqlite_restarted,
+    "sqlite-2-processes": sqlite_2_processes,
     "tcp-msgpack": served.tcp_msgpack,
     "tcp-json": served.tcp_json,
     "unix": served.unix,

@@ -17,7 +17,9 @@ import msgspec
 
 from stoker.journal.disk import Disk
 
-Verb = Literal["create", "write", "truncate", "delete", "rename", "sync", "sync_directory"]
+Verb = Literal[
+    "create", "write", "truncate", "delete", "rename", "sync", "sync_directory", "make_directory", "remove_directory"
+]
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -112,6 +114,14 @@ class WatchedDisk(Disk):
             self._witness.happens(Call("sync_directory", ""), lambda call: sync_directory(path))
         else:
             sync_directory(path)
+
+    def make_directory(self, path: Path) -> None:
+        make_directory = super().make_directory
+        self._witness.happens(Call("make_directory", path.name), lambda call: make_directory(path))
+
+    def remove_directory(self, path: Path) -> None:
+        remove_directory = super().remove_directory
+        self._witness.happens(Call("remove_directory", path.name), lambda call: remove_directory(path))
 
     def rename(self, old: Path, new: Path) -> None:
         rename = super().rename

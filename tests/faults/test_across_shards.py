@@ -23,6 +23,7 @@ from stoker.model.ids import shard_for
 from stoker.records import records as rec
 from stoker.runtime import outbox
 from stoker.runtime.runtime import Runtime
+from stoker.runtime.shards import Shards
 from tests.crash.zygote import the_zygote
 from tests.faults.roles import Found, publish_for_ever
 from tests.faults.script import QUEUES, SHARDS, START_MS, TENANT
@@ -159,7 +160,7 @@ def test_a_message_that_comes_twice_is_taken_once():
     assert len(sent) == SHARDS - 1
     for to, number, tenant, message in sent * 3:
         messages.take(shards[to], 1, number, tenant, message, NOW)
-    outbox.deliver(shards, NOW)
+    outbox.deliver(Shards(shards), NOW)
     assert payloads(shards) == everything_of(name)
     assert all(len([one for one in shard.records if isinstance(one, rec.Taken)]) <= 1 for shard in shards)
 

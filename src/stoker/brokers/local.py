@@ -141,12 +141,13 @@ class LocalBroker:
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, FlushLine] = WeakKeyDictionary()
         """Who waits for the disk, by event loop."""
         self._users = 1
+        total: int | None = None
         if store is None:
             shards = new_shards(settings)
             journal: Journal = MemoryJournal(len(shards), settings.events_bytes_max)
         else:
-            shards, journal = store.shards, store.journal
-        self.runtime = Runtime(journal, self._answer, shards, settings.durability, settings.memory_bytes_max)
+            shards, journal, total = store.shards, store.journal, store.directory.manifest.shards
+        self.runtime = Runtime(journal, self._answer, shards, settings.durability, settings.memory_bytes_max, total)
         self._execute, self._now = self.runtime.execute, self._clock.now_ms
         if store is not None:
             self.runtime.memory.is_stored = True
@@ -538,28 +539,47 @@ def open_sqlite(
 
     `notice` is what other processes read who find the directory in use; see `brokers/shared.py`.
     """
-    from stoker.journal.store import open_store
-
     asked = settings is not None or bool(parameters)
     settings = with_parameters(settings or LocalSettings(), parameters, ("shards", "durability"), "sqlite://")
     if not path:
         raise InvalidRequest("sqlite:// needs a directory: sqlite:///relative/path or sqlite:////absolute/path")
 
-    def open_it() -> LocalBroker:
-        own = clock or SystemClock()
-        store = open_store(path, settings, own.now_ms(), disk, notice)
-        try:
-            behind = store.at - own.now_ms()
-            if behind > 0:
-                own = AheadClock(own, behind)
-                for shard in store.shards:
-                    shard.ahead_ms = behind
-            return LocalBroker(settings, own, store)
-        except BaseException:
-            store.close()
-            raise
+    return _share(os.path.realpath(path), settings, asked, lambda: _open_directory(path, settings, clock, disk, notice))
 
-    return _share(os.path.realpath(path), settings, asked, open_it)
+
+def open_part(
+    path: str, settings: LocalSettings | None = None, clock: Clock | None = None, disk: "Disk | None" = None
+) -> LocalBroker:
+    """The broker over one process's part of a data directory that is dealt (`journal/dealing.py`).
+
+    It carries out commands for its own shards only; `runtime/spread.py` puts it together with those of the others.
+    """
+    return _open_directory(path, settings or LocalSettings(), clock, disk, part=True)
+
+
+def _open_directory(
+    path: str,
+    settings: LocalSettings,
+    clock: Clock | None,
+    disk: "Disk | None",
+    notice: str = "",
+    *,
+    part: bool = False,
+) -> LocalBroker:
+    from stoker.journal.store import open_store
+
+    own = clock or SystemClock()
+    store = open_store(path, settings, own.now_ms(), disk, notice, part=part)
+    try:
+        behind = store.at - own.now_ms()
+        if behind > 0:
+            own = AheadClock(own, behind)
+            for shard in store.shards:
+                shard.ahead_ms = behind
+        return LocalBroker(settings, own, store)
+    except BaseException:
+        store.close()
+        raise
 
 
 def holder_of(path: Path) -> "Holder":

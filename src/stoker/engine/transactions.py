@@ -29,7 +29,7 @@ def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
     shard.check_room(tenant, [command.queue])
     found = find(shard, tenant, command.transaction)
     if found is not None and found.outcome is not None:
-        raise _over(command.transaction, found)
+        raise over(command.transaction, found.outcome)
     stage = found.stages.get(command.stage) if found else None
     if stage is None and found is not None and len(found.stages) >= limits.stages_per_transaction_max:
         raise errors.LimitExceeded(f"transaction {command.transaction!r} has too many stages: {len(found.stages)}")
@@ -69,17 +69,14 @@ def publish(shard: "Shard", tenant: str, command: c.Publish, now: int) -> r.Tran
     found = find(shard, tenant, command.transaction)
     if found is not None and found.outcome is not None:
         if found.outcome.outcome == "aborted":
-            raise _over(command.transaction, found)
+            raise over(command.transaction, found.outcome)
         outcome: r.Transaction = found.outcome
         return outcome
     names = list(dict.fromkeys(command.stages))
     for name in names:
         checks.key(name, "stage", shard.limits)
         if found is None or name not in found.stages:
-            raise errors.UnknownStage(
-                f"stage {name!r} of transaction {command.transaction!r} is not there: it expired or was never written;"
-                " nothing was published"
-            )
+            raise unknown_stage(name, command.transaction)
     parts = [part for name in names for part in found.stages[name].parts] if found else []
     check_publish(shard, tenant, command)
     runs: list[tuple[int, int]] = []
@@ -143,5 +140,12 @@ def find(shard: "Shard", tenant: str, name: str) -> TransactionState | None:
     return found.transactions.get(name) if found else None
 
 
-def _over(name: str, found: TransactionState) -> errors.TransactionOver:
-    return errors.TransactionOver(f"transaction {name!r} was {found.outcome.outcome} before: use a new one")
+def over(name: str, outcome: r.Transaction) -> errors.TransactionOver:
+    return errors.TransactionOver(f"transaction {name!r} was {outcome.outcome} before: use a new one")
+
+
+def unknown_stage(name: str, transaction: str) -> errors.UnknownStage:
+    return errors.UnknownStage(
+        f"stage {name!r} of transaction {transaction!r} is not there: it expired or was never written; nothing was"
+        " published"
+    )

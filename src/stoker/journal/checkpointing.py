@@ -114,12 +114,13 @@ def _saved(
 
 
 def _earlier(directory: Path, manifest: Manifest) -> Iterator[tuple[Shard, int]]:
-    if manifest.checkpoint is None:
-        for number in range(manifest.shards):
-            yield Shard(number), 0
-        return
-    for _, chunks in read_checkpoint(directory / manifest.checkpoint):
-        yield load(chunks)
+    missing = dict.fromkeys(manifest.own)
+    if manifest.checkpoint is not None:
+        for number, chunks in read_checkpoint(directory / manifest.checkpoint):
+            del missing[number]
+            yield load(chunks)
+    for number in missing:
+        yield Shard(number), 0
 
 
 def _rewrite(directory: Path, request: Request, expired: list[Segment], needs: Needs) -> Rewritten | None:

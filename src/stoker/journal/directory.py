@@ -9,6 +9,8 @@
     keys.db           keys of ended jobs
     reserve           room for acks when the disk is full
 
+Where several processes share one, each has such a directory for its own shards, and the root says so; see `dealing.py`.
+
 A file that the manifest does not name was being made or was given up when a process died: it is removed at open.
 """
 
@@ -17,6 +19,7 @@ import os
 import re
 import struct
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 from zlib import crc32
@@ -70,8 +73,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The first sequence number of each shard from which on all events are there."""
     keys: bool = False
     """Whether there is a keys.db."""
+    owned: list[int] | msgspec.UnsetType = msgspec.UNSET
+    """The shards that live here, where the others live with other processes. Lists have a place for all of them."""
     checksum: int = 0
     """Of all the rest."""
+
+    @property
+    def own(self) -> list[int]:
+        """The shards that live here."""
+        return list(range(self.shards)) if self.owned is msgspec.UNSET else self.owned
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -96,63 +106,42 @@ HOLDER_BYTES_MAX = 256
 class Directory:
     """A data directory that this process has opened, and nobody else."""
 
-    def __init__(self, path: Path, shards: int | None = None, disk: Disk | None = None, notice: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        shards: int | None = None,
+        disk: Disk | None = None,
+        notice: str = "",
+        *,
+        lock: int | None = None,
+        ready: Callable[[], object] | None = None,
+    ) -> None:
+        """`lock` is one that is held already, and `ready` puts the directory in order once it is held."""
         self.path = path
         self.notice = notice
         """What others read who find the directory in use."""
         self.disk = disk or Disk()
-        if path.exists() and not path.is_dir():
-            raise InvalidRequest(
-                f"{path} is a file: sqlite:// wants a directory of its own, which it makes if it is new"
-            )
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = self._take_lock()
+        self._lock = take_lock(path, notice) if lock is None else lock
         try:
+            if ready is not None:
+                ready()
             self.manifest = self._load(shards)
             self.mark = Mark(path / "mark", self.manifest.shards, self.disk)
         except BaseException:
             os.close(self._lock)
             raise
 
-    def _take_lock(self) -> int:
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            pid = holder_of(self.path).pid or "unknown"
-            raise InUse(
-                f"{self.path} is open in another process (pid {pid}): end that one, or use another directory"
-            ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n{self.notice}\n".encode(), 0)
-        return lock
-
     def _load(self, shards: int | None) -> Manifest:
         file = self.path / "manifest.json"
         if not file.exists():
-            if any(self.path.glob("log-*.db")):
-                raise Damaged(
-                    f"{file} is missing, but there are log files: restore it, or the directory, from a backup"
-                )
-            foreign = [found.name for found in sorted(self.path.iterdir()) if not is_ours(found.name)]
-            if foreign:
-                raise InvalidRequest(
-                    f"{self.path} is no data directory and holds other files ({', '.join(foreign[:3])}): use a new or"
-                    " an empty directory"
-                )
+            check_new(self.path)
             return self._create(DEFAULT_SHARDS if shards is None else shards)
         manifest = read_manifest(file)
-        if shards is not None and shards != manifest.shards:
-            raise InvalidRequest(
-                f"{self.path} has {manifest.shards} shards, and {shards} were asked for: the number is fixed when the"
-                " directory is made; leave it out, or use a new directory"
-            )
+        check_shards(self.path, manifest.shards, shards)
         return manifest
 
     def _create(self, shards: int) -> Manifest:
-        if shards not in (1 << bits for bits in range(7)):
-            raise InvalidRequest(f"{shards} shards: expected a power of two from 1 to {SHARDS_MAX}")
+        check_shards(self.path, shards, shards)
         manifest = Manifest(id=uuid.uuid4().hex, shards=shards, lowest=[1] * shards)
         self.disk.sync_directory(self.path.parent)
         self._write(manifest)
@@ -182,13 +171,55 @@ class Directory:
 
 
 OURS = re.compile(
-    r"((?:log-[0-9]{8,12}\.db|checkpoint-[0-9]{8,12}|manifest\.json|lock|socket|mark|keys\.db|reserve)(?:\.new)?)(?:-wal|-shm|-journal)?"
+    r"((?:log-[0-9]{8,12}\.db|checkpoint-[0-9]{8,12}|manifest\.json|processes\.json|lock|socket|mark|keys\.db|reserve)"
+    r"(?:\.new)?)(?:-wal|-shm|-journal)?"
 )
 """Names that we give; nothing else is ever removed."""
 
 
 def is_ours(name: str) -> bool:
     return OURS.fullmatch(name) is not None
+
+
+def take_lock(path: Path, notice: str = "") -> int:
+    """Make a directory if there is none, and keep all others out of it until the descriptor is closed."""
+    if path.exists() and not path.is_dir():
+        raise InvalidRequest(f"{path} is a file: sqlite:// wants a directory of its own, which it makes if it is new")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        pid = holder_of(path).pid or "unknown"
+        raise InUse(f"{path} is open in another process (pid {pid}): end that one, or use another directory") from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n{notice}\n".encode(), 0)
+    return lock
+
+
+def check_new(path: Path) -> None:
+    """Refuse to make a data directory where there is something else, or where one has lost its manifest."""
+    if any(path.glob("log-*.db")):
+        raise Damaged(
+            f"{path / 'manifest.json'} is missing, but there are log files: restore it, or the directory, from a backup"
+        )
+    foreign = [found.name for found in sorted(path.iterdir()) if not is_ours(found.name)]
+    if foreign:
+        raise InvalidRequest(
+            f"{path} is no data directory and holds other files ({', '.join(foreign[:3])}): use a new or"
+            " an empty directory"
+        )
+
+
+def check_shards(path: Path, there: int, asked: int | None) -> None:
+    if there not in (1 << bits for bits in range(7)):
+        raise InvalidRequest(f"{there} shards: expected a power of two from 1 to {SHARDS_MAX}")
+    if asked is not None and asked != there:
+        raise InvalidRequest(
+            f"{path} has {there} shards, and {asked} were asked for: the number is fixed when the"
+            " directory is made; leave it out, or use a new directory"
+        )
 
 
 def manifest_text(manifest: Manifest) -> bytes:
@@ -216,6 +247,7 @@ def read_manifest(file: Path) -> Manifest:
         crc32(msgspec.json.encode(msgspec.structs.replace(manifest, checksum=0))) != manifest.checksum
         or not all(map(is_ours, names))
         or any(len(numbers) not in (0, manifest.shards) for numbers in lists)
+        or not set(manifest.own) <= set(range(manifest.shards))
     ):
         raise Damaged(f"{file} is not as it was written: restore it, or the directory, from a backup")
     return manifest

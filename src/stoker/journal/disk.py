@@ -1,5 +1,6 @@
 """What the journal does with files besides SQLite, in one place: tests put another disk here and see everything."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,18 @@ class Disk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def make_directory(self, path: Path) -> None:
+        """A directory in which the files of a data directory lie; its name is flushed with the directory above."""
+        path.mkdir(mode=0o700)
+
+    def remove_directory(self, path: Path) -> None:
+        """If nothing is left in it that is not ours."""
+        try:
+            path.rmdir()
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,7 @@ from urllib.parse import quote
 import msgspec
 
 from stoker.journal.checkpoints import read_checkpoint
+from stoker.journal.deals import FACT, deal_of, parts_of
 from stoker.journal.directory import KEPT, Log, Manifest, Mark, read_manifest
 from stoker.journal.disk import Disk
 from stoker.model.errors import InUse, InvalidRequest, StokerError
@@ -232,6 +233,24 @@ def _permissions(directory: Path, ground: Path) -> Finding:
 
 
 def _data_directory(directory: Path) -> list[Finding]:
+    try:
+        deal = deal_of(directory)
+    except (StokerError, OSError) as error:
+        return [Finding("processes", "problem", str(error), RESTORE)]
+    if deal is None:
+        return _journal_directory(directory)
+    found = [Finding("processes", "ok", f"dealt to {deal.processes} processes"), _lock(directory)]
+    for part in parts_of(directory, deal):
+        found += _named_for(part, _journal_directory(part))
+    return found
+
+
+def _named_for(part: Path, findings: Iterable[Finding]) -> Iterator[Finding]:
+    for finding in findings:
+        yield msgspec.structs.replace(finding, name=f"{part.name} {finding.name}")
+
+
+def _journal_directory(directory: Path) -> list[Finding]:
     if not (directory / "manifest.json").exists():
         names = sorted(file.name for file in directory.iterdir())
         if any(LOG_NAME.fullmatch(name) for name in names):
@@ -364,12 +383,27 @@ RESTORE = "restore the directory from a backup"
 def verify(path: str) -> list[Finding]:
     """Read all of a data directory that nobody has open. `InUse` if somebody has."""
     directory = Path(path).absolute()
-    if not (directory / "manifest.json").exists():
+    if not (directory / "manifest.json").exists() and not (directory / FACT).exists():
         raise InvalidRequest(f"{directory} is no data directory: it has no manifest.json")
     with held(directory):
-        manifest = read_manifest(directory / "manifest.json")
-        check_names(manifest)
-        return list(verify_files(directory, manifest, decode=True))
+        deal = deal_of(directory)
+        if deal is None:
+            return _verify_part(directory)
+        return [one for part in parts_of(directory, deal) for one in _named_for(part, _verify_held(part))]
+
+
+def _verify_held(part: Path) -> list[Finding]:
+    try:
+        with held(part):
+            return _verify_part(part)
+    except (InvalidRequest, OSError) as error:
+        return [Finding("manifest", "problem", str(error), RESTORE)]
+
+
+def _verify_part(directory: Path) -> list[Finding]:
+    manifest = read_manifest(directory / "manifest.json")
+    check_names(manifest)
+    return list(verify_files(directory, manifest, decode=True))
 
 
 def verify_files(directory: Path, manifest: Manifest, decode: bool = False) -> Iterator[Finding]:
@@ -420,7 +454,7 @@ class _Walk:
         except apsw.Error as error:
             raise InvalidRequest(f"{log.name} cannot be opened: {error}") from error
         try:
-            for shard in range(self.manifest.shards):
+            for shard in self.manifest.own:
                 for row in file.rows(shard, 0):
                     if decode:
                         row.records()
@@ -479,7 +513,7 @@ def _checkpoint(directory: Path, manifest: Manifest) -> str:
     for shard, chunks in read_checkpoint(directory / manifest.checkpoint):
         shards.add(shard)
         size += sum(len(chunk) for chunk in chunks)
-    if not shards <= set(range(manifest.shards)):
+    if not shards <= set(manifest.own):
         raise InvalidRequest(f"{manifest.checkpoint} has shards that the directory has not")
     return f"{len(shards)} shards, {_bytes(size)}"
 

@@ -207,17 +207,28 @@ class LogFile:
         self._row(position, data)
         return data
 
+    def plain_rows(self, shard: int) -> Iterator[tuple[int, bytes]]:
+        """All rows of a shard as they are, each found in order."""
+        query = "SELECT position, data FROM log WHERE position BETWEEN ? AND ? ORDER BY position"
+        try:
+            for position, data in self._execute(query, (position_of(shard, 0), position_of(shard, SEQUENCE_MASK))):
+                self._row(position, data)
+                yield position, data
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise self._damaged(f"shard {shard}", error) from error
+
     def last(self, shard: int) -> int:
         """The last sequence number of a shard in here; 0 if it has none."""
+        row = self.last_row(shard)
+        return 0 if row is None else row.first + len(row) - 1
+
+    def last_row(self, shard: int) -> Row | None:
         query = "SELECT position, data FROM log WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT 1"
         try:
             found = self._execute(query, (position_of(shard, 0), position_of(shard, SEQUENCE_MASK))).fetchall()
         except (apsw.Error, UnicodeDecodeError) as error:
             raise self._damaged(f"the end of shard {shard}", error) from error
-        if not found:
-            return 0
-        row = self._row(*found[0])
-        return row.first + len(row) - 1
+        return self._row(*found[0]) if found else None
 
     def _row(self, position: int, data: bytes) -> Row:
         try:

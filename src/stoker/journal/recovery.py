@@ -31,7 +31,7 @@ class Recovered(msgspec.Struct):
 
     shards: list[Shard]
     last: list[int]
-    """The last sequence number of each shard."""
+    """The last sequence number of each shard; 0 for those of other processes."""
     at: int
     """When the last record happened."""
     obliterated: set[tuple[str, str]]
@@ -39,20 +39,23 @@ class Recovered(msgspec.Struct):
 
 
 def recover(directory: Directory, segments: list[Segment], stored_from: int) -> Recovered:
-    """All shards as they were. Payloads of records with at least `stored_from` of them stay in the journal."""
+    """The shards that live here, as they were.
+
+    Payloads of records with at least `stored_from` of them stay in the journal.
+    """
     enabled = gc.isenabled()
     gc.disable()  # millions of new objects, none of them garbage
     try:
         manifest = directory.manifest
         loaded = load_checkpoint(directory) if manifest.checkpoint else {}
-        shards, last, latest = [], [], 0
+        shards, last, latest = [], [0] * manifest.shards, 0
         obliterated: set[tuple[str, str]] = set()
-        for number in range(manifest.shards):
+        for number in manifest.own:
             shard, position = loaded.get(number) or (Shard(number), 0)
             end, at = replay_tail(shard, position, segments, stored_from, obliterated)
             audit_counts(shard)
             shards.append(shard)
-            last.append(end)
+            last[number] = end
             latest = max(latest, at, shard.now)
         return Recovered(shards, last, latest, obliterated)
     finally:
@@ -201,7 +204,9 @@ def open_journal(
         for segment in segments:
             segment.file.close()
         raise
-    return journal, msgspec.structs.replace(found, last=[last + 1 for last in found.last], at=at)
+    for shard in found.shards:
+        found.last[shard.number] += 1
+    return journal, msgspec.structs.replace(found, at=at)
 
 
 def _opened(shard: Shard, at: int, directory: Directory, engine: Settings, limits: Limits, clean: bool) -> rec.Record:

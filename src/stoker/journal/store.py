@@ -5,6 +5,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +15,7 @@ import msgspec
 from stoker.engine.shard import Shard
 from stoker.journal.backup import BackupInfo, BackupSchedule, Progress, backup
 from stoker.journal.contract import JournalFailed
+from stoker.journal.dealing import gather
 from stoker.journal.directory import Directory, manifest_text
 from stoker.journal.disk import Disk
 from stoker.journal.keeping import KeyKeeper, check_file
@@ -22,7 +24,7 @@ from stoker.journal.retention import finished
 from stoker.journal.sqlite import JournalSettings, SqliteJournal
 from stoker.journal.targets import open_target
 from stoker.journal.upkeep import Owner, Upkeep, is_no_room
-from stoker.model.errors import CannotOpen, DiskFull
+from stoker.model.errors import CannotOpen, DiskFull, InvalidRequest
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
 
@@ -80,6 +82,7 @@ class Store:
         self.upkeep.start()
         settings = self.journal.settings.backups
         if settings is not None:
+            self.check_whole()
             target = open_target(settings.url)
             self.schedule = BackupSchedule(settings, target, self.directory.manifest.id, self.snapshot)
             self._backups = threading.Thread(target=self._take_backups, name="stoker-backups", daemon=True)
@@ -124,8 +127,17 @@ class Store:
         self.keys.store.copy_to(aside / "keys.db")
         return [aside / "keys.db"]
 
+    def check_whole(self) -> None:
+        """Refuse a backup of a part: no moment of one process is a moment of all."""
+        if self.directory.manifest.owned is not msgspec.UNSET:
+            raise InvalidRequest(
+                f"{self.directory.path} is one process's part of a data directory: end the server, and take the backup"
+                " with one process (opening sqlite:///path gathers all parts)"
+            )
+
     def backup(self, url: str, progress: Progress | None = None) -> BackupInfo:
         """Write all of it to a directory or to S3-compatible storage, while serving goes on."""
+        self.check_whole()
         target = open_target(url)
         with self.snapshot() as snapshot:
             return backup(snapshot, target, progress=progress)
@@ -153,13 +165,27 @@ class Store:
             self.directory.close()
 
 
-def open_store(path: str, settings: StoreSettings, now: int, disk: Disk | None = None, notice: str = "") -> Store:
-    """Recover a data directory, or make a new one. `notice` is what others read who find it in use."""
+def open_store(
+    path: str, settings: StoreSettings, now: int, disk: Disk | None = None, notice: str = "", *, part: bool = False
+) -> Store:
+    """Recover a data directory, or make a new one. What was dealt to several processes is gathered first.
+
+    `notice` is what others read who find it in use; `part` opens one process's own part of a directory that is dealt.
+    """
     directory: Directory | None = None
+    kept = settings.journal or JournalSettings()
+    disk, place = disk or Disk(), Path(path)
     try:
-        directory = Directory(Path(path), settings.shards, disk, notice)
+        if part:
+            directory = _open_part(place, settings.shards, disk)
+        else:
+            ready = partial(gather, place, settings.shards, disk, kept.vfs)
+            directory = Directory(place, settings.shards, disk, notice, ready=ready)
+            if directory.manifest.owned is not msgspec.UNSET:
+                raise InvalidRequest(
+                    f"{path} is one process's part of a data directory: open {place.absolute().parent.parent}"
+                )
         check_file(directory)
-        kept = settings.journal or JournalSettings()
         journal, found = open_journal(directory, kept, settings.engine, settings.limits, now, STORED_FROM)
         try:
             return Store(directory, journal, found)
@@ -176,3 +202,9 @@ def open_store(path: str, settings: StoreSettings, now: int, disk: Disk | None =
         if directory is not None:
             directory.close()
         raise
+
+
+def _open_part(path: Path, shards: int | None, disk: Disk) -> Directory:
+    if not (path / "manifest.json").exists():
+        raise InvalidRequest(f"{path} is no part of a data directory: whoever looks after it makes the parts")
+    return Directory(path, shards, disk)

@@ -36,3 +36,8 @@ def shard_of(job_id: int) -> int:
 def shard_for(tenant: str, queue: str, shards: int) -> int:
     """The home of a queue. CRC-32 because Python's own hash changes with every process."""
     return crc32(f"{tenant}\0{queue}".encode()) & (shards - 1)
+
+
+def process_of(shard: int, processes: int) -> int:
+    """Which of so many processes a shard lives in, when they share a data directory."""
+    return shard % processes

@@ -10,6 +10,7 @@ from stoker.journal.contract import Journal
 from stoker.model import replies as r
 from stoker.model.ids import shard_of
 from stoker.records.stored import Stored, StoredRun
+from stoker.runtime.parts import Looked, Taken
 
 
 def filled(journal: Journal, reply: Any) -> Any:
@@ -22,6 +23,10 @@ def filled(journal: Journal, reply: Any) -> Any:
         return _filled_view(journal, reply)
     elif kind is r.Page:
         return msgspec.structs.replace(reply, jobs=[_filled_view(journal, view) for view in reply.jobs])
+    elif kind is Taken:
+        return msgspec.structs.replace(reply, delivery=filled(journal, reply.delivery))
+    elif kind is Looked and reply.claimed is not None:
+        return msgspec.structs.replace(reply, claimed=filled(journal, reply.claimed))
     return reply
 
 

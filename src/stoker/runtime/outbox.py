@@ -1,16 +1,15 @@
-"""Taking messages from shard to shard, when all of them are in this process."""
-
-from collections.abc import Sequence
+"""Taking messages from shard to shard where both are in this process; `spread.py` takes the others."""
 
 from stoker.engine import messages
-from stoker.engine.shard import Shard
+from stoker.runtime.shards import Shards
 
 
-def deliver(shards: Sequence[Shard], now: int) -> None:
+def deliver(shards: Shards, now: int) -> None:
     """Everything that lies in an outbox is taken where it is addressed to; what that brings about, too."""
-    while any(shard.outbox for shard in shards):
+    while any(shards.has(to) for shard in shards for to in shard.outbox):
         for shard in shards:
             for to, waiting in list(shard.outbox.items()):
-                for number, (tenant, message) in sorted(waiting.items()):
-                    messages.take(shards[to], shard.number, number, tenant, message, now)
-                    messages.arrived(shard, to, number, tenant, now)
+                if shards.has(to):
+                    for number, (tenant, message) in sorted(waiting.items()):
+                        messages.take(shards.at(to), shard.number, number, tenant, message, now)
+                        messages.arrived(shard, to, number, tenant, now)

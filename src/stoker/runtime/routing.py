@@ -5,7 +5,7 @@ owner runs all of them in the same turn, nobody sees them half done. The end of 
 which tells the others through its outbox.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,11 +16,10 @@ from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import KV_HOME, SHARD_MASK, shard_for, shard_of
+from stoker.model.ids import KV_HOME, SHARD_MASK
 from stoker.records import records as rec
 from stoker.runtime import outbox
-
-Shards = Sequence[Shard]
+from stoker.runtime.shards import Shards
 
 
 def execute(shards: Shards, tenant: str, command: c.Command[Any], now: int) -> Any:
@@ -34,33 +33,39 @@ def execute(shards: Shards, tenant: str, command: c.Command[Any], now: int) -> A
     if special is not None:
         return special(shards, tenant, command, now)
     if queue is not None:
-        return shards[shard_for(tenant, str(queue), len(shards))].execute(tenant, command, now)
+        return shards.home(tenant, str(queue)).execute(tenant, command, now)
     if hasattr(command, "id"):
-        return by_id(shards, command.id).execute(tenant, command, now)
+        return shards.by_id(command.id).execute(tenant, command, now)
     return settle(shards, tenant, command, now)
-
-
-def by_id(shards: Shards, job_id: Any) -> Shard:
-    number = shard_of(job_id) if type(job_id) is int else 0
-    return shards[number] if number < len(shards) else shards[0]
 
 
 def settle(shards: Shards, tenant: str, command: Any, now: int) -> Any:
     """Ack, Fail, Release and Extend: each shard gets the ids that are its own."""
     finishing.check(shards[0], command)
     if len(set(map(SHARD_MASK.__and__, command.ids))) == 1:  # `shard_of` for thousands, at C speed
-        return by_id(shards, command.ids[0]).execute(tenant, command, now)
+        return shards.by_id(command.ids[0]).execute(tenant, command, now)
+    parts = split(command, lambda job_id: shards.by_id(job_id).number)
+    return settled(command, [shards.at(number).execute(tenant, part, now) for number, part in parts.items()])
+
+
+def split(command: Any, place_of: Callable[[int], int]) -> dict[int, Any]:
+    """Ack, Fail, Release or Extend once for each place, with the ids that live there."""
     places: dict[int, list[int]] = {}
     for place, job_id in enumerate(command.ids):
-        places.setdefault(by_id(shards, job_id).number, []).append(place)
-    replies = []
+        places.setdefault(place_of(job_id), []).append(place)
+    parts: dict[int, Any] = {}
     for number, own in places.items():
         changes: dict[str, Any] = {"ids": [command.ids[place] for place in own]}
         if command.tokens is not None and type(command.tokens) is not int:
             changes["tokens"] = [command.tokens[place] for place in own]
         if getattr(command, "results", None) is not None:
             changes["results"] = [command.results[place] for place in own]
-        replies.append(shards[number].execute(tenant, msgspec.structs.replace(command, **changes), now))
+        parts[number] = msgspec.structs.replace(command, **changes)
+    return parts
+
+
+def settled(command: Any, replies: Sequence[Any]) -> Any:
+    """One reply to all parts, in the order asked."""
     reply = merge(replies)
     if type(reply) is r.Failed:
         asked = {job_id: place for place, job_id in reversed(list(enumerate(command.ids)))}
@@ -103,7 +108,7 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
     token = max(shard.token for shard in shards)
     runs: list[r.Run] = []
     left = command.count
-    homes = [shards[shard_for(tenant, name, len(shards))] for name in command.queues]
+    homes = [shards.home(tenant, name) for name in command.queues]
     for name, shard in zip(command.queues, homes, strict=True):
         if not left:
             break
@@ -124,9 +129,15 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
             pulling.next_chance(shard, tenant, [name], now) for name, shard in zip(command.queues, homes, strict=True)
         ]
         return r.Delivery(next_at=min((at for at in chances if at is not None), default=None))
-    parked = Parked(tenant, kept(command), now + command.wait_ms)
-    for shard in shards if command.claim is not None else dict.fromkeys(homes):
-        own_queues = [name for name, home in zip(command.queues, homes, strict=True) if home is shard]
+    return park(shards, Parked(tenant, kept(command), now + command.wait_ms), command.queues, now)
+
+
+def park(shards: Shards, parked: Parked, queues: Sequence[str], now: int) -> Parked:
+    """Let a pull wait in each of these queues; for its claim it waits in every shard."""
+    assert type(parked.command) is c.Pull
+    homes = [shards.home(parked.tenant, name) for name in queues]
+    for shard in shards if parked.command.claim is not None else dict.fromkeys(homes):
+        own_queues = [name for name, home in zip(queues, homes, strict=True) if home is shard]
         register(shard, parked, own_queues)
         shard.serve(now)  # finds nothing, but sees when a limit lets the next job go
     return parked
@@ -176,13 +187,15 @@ def claim(shards: Shards, tenant: str, command: Any, now: int) -> Any:
 def home_of(shards: Shards, tenant: str, transaction: str) -> Shard:
     """The shard that decides about a transaction; whatever stages lie elsewhere, its word counts."""
     checks.key(transaction, "transaction", shards[0].limits)
-    return shards[shard_for(tenant, transaction, len(shards))]
+    return shards.home(tenant, transaction)
 
 
 def stage(shards: Shards, tenant: str, command: c.Stage, now: int) -> Any:
     """Each queue's part lies in its own shard; numbers of parts and jobs count over all of them."""
+    if shards.is_part:  # whoever asks for this knows the others
+        return shards.home(tenant, command.queue).execute(tenant, command, now)
     decider = home_of(shards, tenant, command.transaction)
-    home = shards[shard_for(tenant, command.queue, len(shards))]
+    home = shards.home(tenant, command.queue)
     ended = transactions.find(decider, tenant, command.transaction)
     if ended is not None and ended.outcome is not None:
         return decider.execute(tenant, command, now)  # which says that it is over
@@ -209,26 +222,39 @@ def publish(shards: Shards, tenant: str, command: c.Publish, now: int) -> Any:
             return decider.execute(tenant, msgspec.structs.replace(command, stages=[name]), now)  # which says so
     for shard in shards:
         transactions.check_publish(shard, tenant, command)
-    own = {shard: [name for name in dict.fromkeys(command.stages) if name in names] for shard, names in staged.items()}
-    for shard in own:
-        if shard is not decider:
-            message = rec.PublishStages(command.transaction, own[shard])
-            messages.send(decider, tenant, shard.number, message, now)
-    decider.execute(tenant, msgspec.structs.replace(command, stages=own.get(decider, [])), now)
-    outbox.deliver(shards, now)
+    decide_publish(shards, tenant, command, {shard.number: names for shard, names in staged.items()}, now)
     return outcome(shards, tenant, command.transaction)
+
+
+def decide_publish(shards: Shards, tenant: str, command: c.Publish, staged: Mapping[int, list[str]], now: int) -> None:
+    """The decision, given which stages lie in which shard, and all that can be done about it here."""
+    decider = home_of(shards, tenant, command.transaction)
+    own = {
+        number: [name for name in dict.fromkeys(command.stages) if name in names] for number, names in staged.items()
+    }
+    for number in own:
+        if number != decider.number:
+            messages.send(decider, tenant, number, rec.PublishStages(command.transaction, own[number]), now)
+    decider.execute(tenant, msgspec.structs.replace(command, stages=own.get(decider.number, [])), now)
+    outbox.deliver(shards, now)
 
 
 def abort(shards: Shards, tenant: str, command: c.Abort, now: int) -> Any:
     decider = home_of(shards, tenant, command.transaction)
     ended = transactions.find(decider, tenant, command.transaction)
     if ended is None or ended.outcome is None:
-        for shard in stages_of(shards, tenant, command.transaction):
-            if shard is not decider:
-                messages.send(decider, tenant, shard.number, rec.AbortTransaction(command.transaction), now)
-        decider.execute(tenant, command, now)
-        outbox.deliver(shards, now)
+        staged = stages_of(shards, tenant, command.transaction)
+        decide_abort(shards, tenant, command, [shard.number for shard in staged], now)
     return outcome(shards, tenant, command.transaction)
+
+
+def decide_abort(shards: Shards, tenant: str, command: c.Abort, staged: Iterable[int], now: int) -> None:
+    decider = home_of(shards, tenant, command.transaction)
+    for number in staged:
+        if number != decider.number:
+            messages.send(decider, tenant, number, rec.AbortTransaction(command.transaction), now)
+    decider.execute(tenant, command, now)
+    outbox.deliver(shards, now)
 
 
 def stages_of(shards: Shards, tenant: str, transaction: str) -> dict[Shard, list[str]]:
@@ -246,7 +272,7 @@ def outcome(shards: Shards, tenant: str, transaction: str) -> r.Transaction:
 
 def find_job(shards: Shards, tenant: str, command: c.FindJob, now: int) -> Any:
     if command.queue is not None:
-        return shards[shard_for(tenant, str(command.queue), len(shards))].execute(tenant, command, now)
+        return shards.home(tenant, str(command.queue)).execute(tenant, command, now)
     found: list[r.JobView] = []
     for shard in shards:
         try:
@@ -254,17 +280,26 @@ def find_job(shards: Shards, tenant: str, command: c.FindJob, now: int) -> Any:
         except errors.NotFound:
             if shard is shards[-1] and not found:
                 raise
+    return first_job(found)
+
+
+def look(shards: Shards, tenant: str, command: Any, now: int) -> Any:
+    """Commands about one queue, or about all that a tenant has."""
+    if getattr(command, "queue", None) is not None:
+        return shards.home(tenant, str(command.queue)).execute(tenant, command, now)
+    return ALL_OF[type(command)](command, each(shards, tenant, command, now))
+
+
+def first_job(found: Sequence[r.JobView]) -> r.JobView:
+    """A custom id may be in several queues."""
     return min(found, key=lambda job: job.queue)
 
 
-def list_queues(shards: Shards, tenant: str, command: c.ListQueues, now: int) -> r.Queues:
-    return r.Queues(sorted(name for found in each(shards, tenant, command, now) for name in found.names))
+def all_queues(command: c.ListQueues, found: Sequence[r.Queues]) -> r.Queues:
+    return r.Queues(sorted(name for one in found for name in one.names))
 
 
-def get_stats(shards: Shards, tenant: str, command: c.GetStats, now: int) -> Any:
-    if command.queue is not None:
-        return shards[shard_for(tenant, str(command.queue), len(shards))].execute(tenant, command, now)
-    found: list[r.Stats] = each(shards, tenant, command, now)
+def all_stats(command: c.GetStats, found: Sequence[r.Stats]) -> r.Stats:
     counts = [sum(values) for values in zip(*(msgspec.structs.astuple(one.counts) for one in found), strict=True)]
     totals = [sum(values) for values in zip(*(msgspec.structs.astuple(one.totals) for one in found), strict=True)]
     last_minute, payload_bytes = (
@@ -273,13 +308,10 @@ def get_stats(shards: Shards, tenant: str, command: c.GetStats, now: int) -> Any
     return r.Stats(r.Counts(*counts), r.Totals(*totals), last_minute, payload_bytes)
 
 
-def browse(shards: Shards, tenant: str, command: c.Browse, now: int) -> Any:
-    if command.queue is not None:
-        return shards[shard_for(tenant, str(command.queue), len(shards))].execute(tenant, command, now)
-    pages: list[r.Page] = each(shards, tenant, command, now)
+def all_pages(command: c.Browse, pages: Sequence[r.Page]) -> r.Page:
     sign = 1 if command.ascending else -1
     jobs = sorted((job for page in pages for job in page.jobs), key=lambda job: job.id * sign)
-    # no further than the shard that has looked least far: beyond it there may be jobs that nobody has seen yet
+    # no further than the one that has looked least far: beyond it there may be jobs that nobody has seen yet
     seen = min((page.next_after * sign for page in pages if page.next_after is not None), default=None)
     if seen is not None:
         jobs = [job for job in jobs if job.id * sign <= seen]
@@ -289,9 +321,17 @@ def browse(shards: Shards, tenant: str, command: c.Browse, now: int) -> Any:
     return r.Page(jobs, None if seen is None else seen * sign)
 
 
+ALL_OF: dict[type[Any], Callable[[Any, Sequence[Any]], Any]] = {
+    c.ListQueues: all_queues,
+    c.GetStats: all_stats,
+    c.Browse: all_pages,
+}
+"""How the replies of several become one: of shards in a process, and of processes in `spread.py`."""
+
+
 def kv(shards: Shards, tenant: str, command: Any, now: int) -> Any:
     """All entries of a tenant live together, so that commands about several of them are decided in one place."""
-    return shards[shard_for(tenant, KV_HOME, len(shards))].execute(tenant, command, now)
+    return shards.home(tenant, KV_HOME).execute(tenant, command, now)
 
 
 KV: tuple[type[c.Command[Any]], ...] = (
@@ -316,8 +356,8 @@ SPECIAL: dict[type[Any], Any] = {
     c.Publish: publish,
     c.Abort: abort,
     c.FindJob: find_job,
-    c.ListQueues: list_queues,
-    c.GetStats: get_stats,
-    c.Browse: browse,
+    c.ListQueues: look,
+    c.GetStats: look,
+    c.Browse: look,
     **dict.fromkeys(KV, kv),
 }

@@ -18,13 +18,14 @@ from stoker.journal.story import story
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import STEP, SYSTEM_TENANT, shard_for
+from stoker.model.ids import STEP, SYSTEM_TENANT
 from stoker.model.limits import INT_MAX, Limits
 from stoker.model.states import State
 from stoker.records.events import events_of
-from stoker.runtime import outbox, routing, shapes
+from stoker.runtime import outbox, parts, routing, shapes
 from stoker.runtime.loading import filled, look_ahead
 from stoker.runtime.memory import Memory
+from stoker.runtime.shards import Shards
 
 TENANTS_CHECKED_MAX = 10_000
 HOMES_MAX = 100_000
@@ -34,7 +35,7 @@ ROOM_WATCHED = 256 * 1024 * 1024
 
 MAKING = frozenset((c.Push, c.PushBatch, c.Stage, c.KvSet, c.KvSetMany, c.KvIncrement))
 """Commands that bring something new: refused when there is no room."""
-ASKING = frozenset((c.Push, c.PushBatch, c.Publish))
+ASKING = frozenset((c.Push, c.PushBatch, c.Publish, *parts.FLUSHED))
 """Commands that may ask for a level of their own."""
 
 
@@ -48,21 +49,23 @@ class Runtime:
         shards: Sequence[Shard],
         level: r.Level | None = None,
         memory_bytes_max: int = 0,
+        total: int | None = None,
     ) -> None:
+        """`total` is the number of all shards, where other processes have some of them."""
         self.journal = journal
         self.level: r.Level = weaker(level or journal.level, strongest(journal))
         """What everybody gets who asks for nothing else."""
         self.ticket = 0
         """What the replies of the last turn have to wait for; 0 = for nothing."""
         self.limits = shards[0].limits
-        self.shards = list(shards)
+        self.shards = Shards(shards, total)
         for shard in shards:
             shard.level = self.level
             shard.stored_payloads = self._reader_of(shard.number)
         self.memory = Memory(self.shards, journal, memory_bytes_max)
         self._at_once = ("memory",) if journal.level == "memory" else ("commit", "fsync")
         """Levels of turns that are journaled right away."""
-        self._only = self.shards[0] if len(self.shards) == 1 else None
+        self._only = self.shards[0] if self.shards.total == 1 else None
         self._homes: dict[tuple[str, str], Shard] = {}
         """Where queues live, for those asked for lately."""
         self._tenants: set[str] = set()
@@ -75,6 +78,8 @@ class Runtime:
         """What those of them that are journaled already have reached."""
         self._touched: set[Shard] = set()
         """The shards that they concern."""
+        self._is_flushed = False
+        """Whether one of them waits for everything that happened before."""
         self._broken = False
         self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
         """Commands that wait for events of a shard and a tenant, with the position up to which there was nothing."""
@@ -132,9 +137,9 @@ class Runtime:
         else:
             ids = command.ids
             if type(ids) is range:
-                return routing.by_id(self.shards, ids.start) if ids and ids.step % STEP == 0 else None
+                return self.shards.by_id(ids.start) if ids and ids.step % STEP == 0 else None
             if checks.is_list(ids) and len(ids) == 1 and type(ids[0]) is int:
-                return routing.by_id(self.shards, ids[0])
+                return self.shards.by_id(ids[0])
             return None
         if type(queue) is not str:
             return None
@@ -143,7 +148,7 @@ class Runtime:
             checks.name(queue)
             if len(self._homes) >= HOMES_MAX:
                 self._homes.clear()
-            home = self._homes[tenant, queue] = self.shards[shard_for(tenant, queue, len(self.shards))]
+            home = self._homes[tenant, queue] = self.shards.home(tenant, queue)
         return home
 
     def _execute_checked(self, tenant: str, command: c.Command[Any], now: int) -> Any:
@@ -165,7 +170,10 @@ class Runtime:
         except Exception as error:
             self._after_error(command, error)
             raise
-        self.commit(asked_by(command))
+        asked = asked_by(command)
+        self.commit(asked)
+        if asked == "fsync" and type(command) in parts.FLUSHED:
+            self.ticket = self.journal.ticket()
         reply = self._told(reply)
         return filled(self.journal, reply) if self.memory.is_stored else reply
 
@@ -177,7 +185,7 @@ class Runtime:
 
     def _decide(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """A command with everything looked at, before anything of it is journaled."""
-        if type(command) not in shapes.QUICK or asked_by(command) is not None:
+        if (type(command) not in shapes.QUICK or asked_by(command) is not None) and type(command) not in parts.EXECUTE:
             shapes.check(command)
         if type(command) in MAKING:
             self._check_room(command)
@@ -211,9 +219,11 @@ class Runtime:
             raise
         except Exception:
             self._broken = sum([len(one.records) for one in touched]) > before
-            if not self._broken:
+            if not self._broken and kind not in parts.EXECUTE:
                 shapes.check(command)
             raise
+        if asked == "fsync" and kind in parts.FLUSHED:
+            self._is_flushed = True
         if not self.memory.is_stored:
             return reply
         return self._filled(tenant, shard, reply, now) if shard is not None else filled(self.journal, reply)
@@ -223,7 +233,8 @@ class Runtime:
         if self._asks:
             self.commit()
         level, self._turn_level = self._turn_level or self.level, None
-        self.ticket = self.journal.ticket() if level == "fsync" else 0
+        is_flushed, self._is_flushed = self._is_flushed, False
+        self.ticket = self.journal.ticket() if level == "fsync" or is_flushed else 0
         return level
 
     def turn_next_at(self) -> int | None:
@@ -258,7 +269,7 @@ class Runtime:
         """Time may have passed before a refusal. Anything else was malformed, as its types can tell, or is a bug."""
         if isinstance(error, errors.Refused):
             self.commit()
-        elif not self.is_torn:
+        elif not self.is_torn and type(command) not in parts.EXECUTE:
             shapes.check(command)
 
     def _execute_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
@@ -266,6 +277,9 @@ class Runtime:
             return self._read_events(tenant, command, now)
         if type(command) is c.GetStory:
             return self._story(tenant, command, now)
+        part = parts.EXECUTE.get(type(command))
+        if part is not None:
+            return part(self.shards, tenant, command, now)
         if self._only is not None:
             return self._only.execute(tenant, command, now)
         return routing.execute(self.shards, tenant, command, now)
@@ -392,8 +406,11 @@ class Runtime:
     # --- events ----------------------------------------------------------------------------------
 
     def _read_events(self, tenant: str, command: c.ReadEvents, now: int) -> "r.Events | Parked":
-        if type(command.shard) is not int or not 0 <= command.shard < len(self.shards):
-            raise errors.InvalidRequest(f"no shard {checks.short(command.shard)}: they are 0 to {len(self.shards) - 1}")
+        if type(command.shard) is not int or not 0 <= command.shard < self.shards.total:
+            raise errors.InvalidRequest(
+                f"no shard {checks.short(command.shard)}: they are 0 to {self.shards.total - 1}"
+            )
+        self.shards.at(command.shard)
         if command.queue is not None:
             checks.name(command.queue)
         checks.count(command.limit, "limit", self.limits.events_max)
@@ -410,7 +427,7 @@ class Runtime:
     def _story(self, tenant: str, command: c.GetStory, now: int) -> r.Story:
         checks.number(command.id, "id", 0, INT_MAX)
         self.advance(now)
-        shard = routing.by_id(self.shards, command.id)
+        shard = self.shards.by_id(command.id)
         part = shard.find(command.id)
         ended = looking.view(shard, part, now).finished_at if part is not None else 0
         lowest = self.journal.lowest(shard.number)

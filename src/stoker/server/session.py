@@ -212,7 +212,7 @@ class Session:
             "protocol": native.PROTOCOL,
             "tenant": self.identity.tenant,
             "permissions": sorted(self.identity.permissions),
-            "shards": len(self.service.desk.broker.runtime.shards),
+            "shards": self.service.desk.broker.runtime.shards.total,
             "limits": config.limits,
             "frame_bytes_max": config.server.frame_bytes_max,
             "requests_in_flight_max": config.server.requests_in_flight_max,

@@ -1,0 +1,349 @@
+"""Dealing the shards of a data directory to several processes, and gathering them again.
+
+When the number of processes changes, everything is dealt anew before anybody serves: each shard's saved state, rows and
+keys are copied as they are, nothing is decoded and nothing is lost, not even history that only readers of events want.
+A new deal is written beside the old one and flushed; then `processes.json` (`deals.py`) is replaced, or removed when
+one process takes all, and only then the old deal goes. Whoever dies in between leaves one complete deal and left-overs.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from stoker.journal.checkpoints import read_checkpoint, write_checkpoint
+from stoker.journal.deals import FACT, Deal, deal_of, parts_of, text_of
+from stoker.journal.directory import (
+    DEFAULT_SHARDS,
+    Directory,
+    Log,
+    Manifest,
+    check_new,
+    check_shards,
+    is_ours,
+    manifest_text,
+    take_lock,
+)
+from stoker.journal.disk import Disk
+from stoker.journal.keeping import check_file
+from stoker.journal.keys import PUT, open_file
+from stoker.journal.logfile import INSERT, PAGE_BYTES
+from stoker.journal.recovery import log_name, open_files
+from stoker.journal.sqlite import Segment
+from stoker.journal.upkeep import is_no_room
+from stoker.model.errors import CannotOpen, Damaged, DiskFull, InvalidRequest
+from stoker.model.ids import process_of, shard_for
+
+DEAL = re.compile(r"deal-[0-9]{8}")
+PART = re.compile(r"process-[0-9]{1,2}")
+KEYS_AT_ONCE = 10_000
+
+
+class Root:
+    """A data directory that is dealt to several processes, held by the one that looks after them.
+
+    The processes open their `parts` themselves, with `open_store`, and may die and open them again; nobody else
+    changes the deal meanwhile.
+    """
+
+    def __init__(self, path: Path, deal: Deal, lock: int) -> None:
+        self.path = path
+        self.deal = deal
+        self._lock = lock
+
+    @property
+    def parts(self) -> list[Path]:
+        return parts_of(self.path, self.deal)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+def open_root(path: Path, processes: int, shards: int | None = None, disk: Disk | None = None, vfs: str = "") -> Root:
+    """Take a data directory, or make a new one, and see to it that it is dealt to so many processes, at least two."""
+    lock = take_lock(path)
+    try:
+        deal = deal_anew(path, processes, shards, disk or Disk(), vfs, lock)
+        if deal is None:
+            raise InvalidRequest("a directory for one process needs no dealing: open it with sqlite:///path")
+        return Root(path, deal, lock)
+    except (OSError, apsw.Error) as error:
+        os.close(lock)
+        if is_no_room(error):
+            raise DiskFull(f"{path} cannot be dealt, because the disk is full: make room") from error
+        raise CannotOpen(f"{path} cannot be opened: {error}") from error
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def gather(path: Path, shards: int | None, disk: Disk, vfs: str) -> None:
+    """One process takes everything; whoever calls holds the lock of the directory."""
+    deal_anew(path, 1, shards, disk, vfs, None)
+
+
+def deal_anew(path: Path, processes: int, shards: int | None, disk: Disk, vfs: str, lock: int | None) -> Deal | None:
+    """Deal a directory to so many processes, unless it is so already; one means that it needs no dealing.
+
+    `lock` is the held lock of the root, which is needed when the root itself may be dealt out.
+    """
+    deal = deal_of(path)
+    _remove_leftovers(path, deal, disk)
+    if processes == (deal.processes if deal is not None else 1):
+        if deal is not None:
+            check_shards(path, deal.shards, shards)
+        return deal
+    try:
+        with _sources(path, deal, shards, disk, vfs, lock) as sources:
+            new = _write_deal(path, deal, processes, shards, sources, disk, vfs)
+    except BaseException:
+        with suppress(OSError):  # perhaps there was no room: it is needed no longer
+            _remove_leftovers(path, deal, disk)
+        raise
+    if new is not None:
+        disk.write_atomically(path / FACT, text_of(new))
+    else:
+        disk.remove(path / FACT)
+        disk.sync_directory(path)
+    _remove_leftovers(path, new, disk)
+    return new
+
+
+def _write_deal(
+    path: Path, deal: Deal | None, processes: int, shards: int | None, sources: list["_Source"], disk: Disk, vfs: str
+) -> Deal | None:
+    """All parts of a new deal, flushed and not yet in force."""
+    facts = _facts(path, deal, sources, shards)
+    if not 1 <= processes <= facts.shards:
+        raise InvalidRequest(
+            f"{processes} processes for {facts.shards} shards: expected 1 to {facts.shards}, since a shard lives in"
+            " one process"
+        )
+    new = None
+    if processes > 1:
+        number = deal.number + 1 if deal is not None else 1
+        new = msgspec.structs.replace(facts, processes=processes, number=number)
+        disk.make_directory(path / f"deal-{number:08}")
+    parts = parts_of(path, new)
+    for place, part in enumerate(parts):
+        owned = [shard for shard in range(facts.shards) if process_of(shard, processes) == place]
+        _write_part(part, facts, owned, sources, disk, vfs)
+    if new is not None:
+        disk.sync_directory(parts[0].parent)
+        disk.sync_directory(path)
+    return new
+
+
+# --- what there is -----------------------------------------------------------------------------------
+
+
+class _Source(msgspec.Struct):
+    """A journal directory whose shards are dealt anew."""
+
+    directory: Directory
+    segments: list[Segment]
+    ends: list[list[int]]
+    """How far each shard had come at the end of each file."""
+    ended_at: list[int]
+
+
+@contextmanager
+def _sources(
+    path: Path, deal: Deal | None, shards: int | None, disk: Disk, vfs: str, lock: int | None
+) -> Iterator[list[_Source]]:
+    """All journal directories there are, held and found in order; none if the data directory is new."""
+    with ExitStack() as opened:
+        if deal is None and not (path / "manifest.json").exists():
+            check_new(path)
+            yield []
+            return
+        sources = []
+        for part in parts_of(path, deal):
+            held = os.dup(lock) if part == path and lock is not None else None
+            directory = Directory(part, shards, disk, lock=held)
+            opened.callback(directory.close)
+            check_file(directory)
+            segments = open_files(directory, vfs)
+            for segment in segments:
+                opened.callback(segment.file.close)
+            sources.append(_Source(directory, segments, *_ends(directory, segments)))
+        if deal is not None and sorted(s for source in sources for s in source.directory.manifest.own) != list(
+            range(deal.shards)
+        ):
+            raise Damaged(f"{path} does not have each shard once: restore the directory from a backup")
+        yield sources
+
+
+def _ends(directory: Directory, segments: list[Segment]) -> tuple[list[list[int]], list[int]]:
+    ends, times = [], []
+    reached, at = [0] * directory.manifest.shards, 0
+    for segment in segments:
+        if segment.log.state == "open":
+            lasts = [segment.file.last_row(shard) for shard in range(directory.manifest.shards)]
+            for shard, row in enumerate(lasts):
+                if row is not None:
+                    reached = [*reached[:shard], row.first + len(row) - 1, *reached[shard + 1 :]]
+                    at = max(at, row.record(len(row) - 1).at)  # type: ignore[attr-defined]  # every record has one
+        else:
+            reached, at = segment.log.last, max(at, segment.log.ended_at)
+        ends.append(reached)
+        times.append(at)
+    return ends, times
+
+
+def _facts(path: Path, deal: Deal | None, sources: list[_Source], shards: int | None) -> Deal:
+    """What stays the same, however the shards are dealt."""
+    if deal is not None:
+        return deal
+    if sources:
+        manifest = sources[0].directory.manifest
+        return Deal(id=manifest.id, shards=manifest.shards, processes=1, number=0)
+    check_shards(path, DEFAULT_SHARDS if shards is None else shards, shards)
+    return Deal(id=uuid.uuid4().hex, shards=DEFAULT_SHARDS if shards is None else shards, processes=1, number=0)
+
+
+# --- what there will be ------------------------------------------------------------------------------
+
+
+def _write_part(part: Path, facts: Deal, owned: list[int], sources: list[_Source], disk: Disk, vfs: str) -> None:
+    """A journal directory with these shards. Its manifest comes last: without it, it is none."""
+    if not part.exists():
+        disk.make_directory(part)
+    manifests = [source.directory.manifest for source in sources]
+    logs = _write_logs(part, facts, owned, sources, vfs)
+    number = len(logs) + 1
+    checkpoint = f"checkpoint-{number:08}" if any(manifest.checkpoint for manifest in manifests) else None
+    if checkpoint is not None:
+        with disk.new_file(part / checkpoint) as write:
+            write_checkpoint(write, _chunks(owned, sources))
+    has_keys = _write_keys(part, facts, owned, sources, vfs)
+    position, lowest = [0] * facts.shards, [1] * facts.shards
+    for manifest in manifests:
+        for shard in set(owned).intersection(manifest.own):
+            lowest[shard] = manifest.lowest[shard]
+            position[shard] = manifest.position[shard] if manifest.position else 0
+    manifest = Manifest(
+        id=facts.id,
+        shards=facts.shards,
+        epoch=max((manifest.epoch for manifest in manifests), default=0),
+        clean=all(manifest.clean for manifest in manifests),
+        number=number,
+        checkpoint=checkpoint,
+        position=position if checkpoint is not None else [],
+        logs=logs,
+        lowest=lowest,
+        keys=has_keys,
+        owned=owned if len(owned) < facts.shards else msgspec.UNSET,
+    )
+    disk.write_atomically(part / "manifest.json", manifest_text(manifest))
+
+
+def _write_logs(part: Path, facts: Deal, owned: list[int], sources: list[_Source], vfs: str) -> list[Log]:
+    """Files of all sources by their time, which retention goes by; those with nothing for these shards are left out."""
+    files = [
+        (ended_at, place, number)
+        for place, source in enumerate(sources)
+        for number, ended_at in enumerate(source.ended_at)
+    ]
+    logs: list[Log] = []
+    last = [0] * facts.shards
+    for ended_at, place, number in sorted(files):
+        source = sources[place]
+        moved = [shard for shard in owned if shard in source.directory.manifest.own]
+        last = [source.ends[number][shard] if shard in moved else end for shard, end in enumerate(last)]
+        segment = source.segments[number]
+        path = part / log_name(len(logs) + 1)
+        if _copy_rows(segment, moved, path, vfs):
+            state = "sparse" if segment.log.state == "sparse" else "sealed"
+            size = path.stat().st_size
+            logs.append(Log(name=path.name, state=state, last=last, ended_at=ended_at, bytes=size))  # type: ignore[arg-type]
+    return logs
+
+
+def _copy_rows(segment: Segment, shards: list[int], path: Path, vfs: str) -> bool:
+    """Write the rows of these shards to a file that is finished from its beginning; false if there are none."""
+    rows = (row for shard in shards for row in segment.file.plain_rows(shard))
+    first = next(rows, None)
+    if first is None:
+        return False
+    connection = apsw.Connection(str(path), vfs=vfs or None)
+    try:
+        connection.pragma("page_size", PAGE_BYTES)
+        connection.pragma("synchronous", 2)
+        with connection:
+            connection.execute("CREATE TABLE log (position INTEGER PRIMARY KEY, data BLOB NOT NULL)")
+            connection.execute(INSERT, first)
+            connection.executemany(INSERT, rows)
+    finally:
+        connection.close()
+    return True
+
+
+def _chunks(owned: list[int], sources: list[_Source]) -> Iterator[tuple[int, bytes]]:
+    """The saved states as they are."""
+    for source in sources:
+        manifest = source.directory.manifest
+        if manifest.checkpoint is not None:
+            for shard, chunks in read_checkpoint(source.directory.path / manifest.checkpoint):
+                if shard in owned:
+                    for chunk in chunks:
+                        yield shard, chunk
+
+
+def _write_keys(part: Path, facts: Deal, owned: list[int], sources: list[_Source], vfs: str) -> bool:
+    """Old keys live with the queue that they belong to."""
+    kept = [source for source in sources if source.directory.manifest.keys]
+    if not kept:
+        return False
+    to = open_file(part / "keys.db", vfs)
+    try:
+        for source in kept:
+            keys = open_file(source.directory.path / "keys.db", vfs)
+            try:
+                for some in _in_portions(keys.execute("SELECT * FROM keys")):
+                    with to:
+                        to.executemany(PUT, [row for row in some if shard_for(row[0], row[1], facts.shards) in owned])
+            finally:
+                keys.close()
+    finally:
+        to.close()
+    return True
+
+
+def _in_portions(rows: Iterator[Any]) -> Iterator[list[Any]]:
+    portion: list[Any] = []
+    for row in rows:
+        portion.append(row)
+        if len(portion) == KEYS_AT_ONCE:
+            yield portion
+            portion = []
+    yield portion
+
+
+# --- what goes ---------------------------------------------------------------------------------------
+
+
+def _remove_leftovers(path: Path, deal: Deal | None, disk: Disk) -> None:
+    """Whatever belongs to a deal that is not in force: it was being made when somebody died, or it was the old one."""
+    for file in sorted(path.iterdir()):
+        if DEAL.fullmatch(file.name) and file.is_dir():
+            if deal is None or file.name != f"deal-{deal.number:08}":
+                _remove_deal(file, disk)
+        elif deal is not None and is_ours(file.name) and file.name not in ("lock", FACT):
+            disk.remove(file)
+
+
+def _remove_deal(place: Path, disk: Disk) -> None:
+    for part in sorted(place.iterdir()):
+        if PART.fullmatch(part.name) and part.is_dir():
+            for file in sorted(part.iterdir()):
+                if is_ours(file.name):
+                    disk.remove(file)
+            disk.remove_directory(part)
+    disk.remove_directory(place)

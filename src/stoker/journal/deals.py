@@ -1,0 +1,68 @@
+"""How the shards of one data directory are dealt to several processes: what `processes.json` says.
+
+    processes.json                    how many, and where; without it the root is the one journal directory itself
+    lock                              held by whoever looks after all of them
+    deal-00000003/process-0/          a complete journal directory (`directory.py`) with every N-th shard
+    deal-00000003/process-1/
+
+Dealing anew is the matter of `dealing.py`.
+"""
+
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+from stoker.model.errors import Damaged, NewerFormat
+
+FORMAT = 1
+FACT = "processes.json"
+
+
+class Deal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the shards of a directory are dealt."""
+
+    format: int = FORMAT
+    id: str
+    shards: int
+    processes: int
+    number: int
+    """Grows with every new deal: no two have the same place."""
+    checksum: int = 0
+    """Of all the rest."""
+
+
+def deal_of(path: Path) -> Deal | None:
+    """How a directory is dealt; None when one process has all of it."""
+    file = path / FACT
+    if not file.exists():
+        return None
+    text = file.read_bytes()
+    try:
+        if (found := msgspec.json.decode(text, type=_Format).format) > FORMAT:
+            raise NewerFormat(
+                f"{file} has format {found}, and this release knows up to {FORMAT}: use the later release that wrote it"
+            )
+        deal = msgspec.json.decode(text, type=Deal)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Damaged(f"{file} cannot be read ({error}): restore the directory from a backup") from error
+    if text_of(deal) != text:
+        raise Damaged(f"{file} is not as it was written: restore the directory from a backup")
+    return deal
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def text_of(deal: Deal) -> bytes:
+    deal = msgspec.structs.replace(deal, checksum=0)
+    deal = msgspec.structs.replace(deal, checksum=crc32(msgspec.json.encode(deal)))
+    return msgspec.json.format(msgspec.json.encode(deal), indent=1)
+
+
+def parts_of(path: Path, deal: Deal | None) -> list[Path]:
+    """The journal directories that belong to a data directory, one a process."""
+    if deal is None:
+        return [path]
+    return [path / f"deal-{deal.number:08}" / f"process-{number}" for number in range(deal.processes)]

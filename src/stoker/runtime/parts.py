@@ -1,0 +1,283 @@
+"""What processes ask of each other beyond the commands of the contract: the parts of what no process decides alone.
+
+Each part is carried out by one process over its own shards, in one turn like any command, and journaled like one.
+`spread.py` says which parts a command consists of. Clients never send these.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from stoker.engine import messages, pulling, transactions
+from stoker.engine.parking import Parked, kept
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.records import records as rec
+from stoker.runtime import routing
+from stoker.runtime.shards import Shards
+
+# --- pulls over several processes ------------------------------------------------------------------
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """What a process has for a pull."""
+
+    token: int
+    """The highest that any of its shards has given out."""
+    ready: list[str]
+    """Queues that have something to give now."""
+    next_at: int | None
+    claimed: r.Delivery | None
+    """What the claim holds here, if it is there."""
+
+
+class Look(c.Command[Looked], frozen=True, gc=False):
+    """Changes nothing: tells what there is for a pull over these queues, all of which live here."""
+
+    queues: list[str]
+    claim: str | None = None
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What was given out; `late` if the token was no good any more."""
+
+    delivery: r.Delivery
+    late: bool = False
+
+
+class Take(c.Command[Taken], frozen=True, gc=False):
+    """Give out jobs under a token that others use too, unless one as high was given out here meanwhile."""
+
+    pull: c.Pull
+    token: int
+    again: bool = False
+    """This process was asked before, for queues that come earlier: so the token was given out here, by the same."""
+
+
+class Await(c.Command[r.Delivery], frozen=True, gc=False):
+    """Wait for the first job in those queues of the pull that live here; and for its claim, whoever makes it."""
+
+    pull: c.Pull
+    queues: list[str]
+
+
+def look(shards: Shards, tenant: str, command: Look, now: int) -> Looked:
+    for shard in shards:
+        shard.advance(now)
+    homes = [shards.home(tenant, name) for name in command.queues]
+    ready, chances = [], []
+    for name, shard in zip(command.queues, homes, strict=True):
+        queue = shard.known_queue(tenant, name)
+        if queue is not None and pulling.can_deliver(queue, now):
+            ready.append(name)
+        chances.append(pulling.next_chance(shard, tenant, [name], now))
+    claimed = None
+    if command.claim is not None:
+        found = [pulling.reread_claim(shard, tenant, command.claim) for shard in shards]
+        there = [delivery for delivery in found if delivery is not None]
+        claimed = routing.joined(there) if there else None
+    token = max(shard.token for shard in shards)
+    return Looked(token, ready, min((at for at in chances if at is not None), default=None), claimed)
+
+
+def take(shards: Shards, tenant: str, command: Take, now: int) -> Taken:
+    for shard in shards:
+        shard.advance(now)
+    pull, runs = command.pull, list[r.Run]()
+    homes = dict.fromkeys(shards.home(tenant, name) for name in pull.queues)
+    if any(shard.token >= command.token + command.again for shard in homes):
+        return Taken(pulling.EMPTY, late=True)
+    left = pull.count
+    for name in pull.queues:
+        shard = shards.home(tenant, name)
+        shard.token = command.token - 1
+        own = msgspec.structs.replace(pull, queues=[name], count=left, wait_ms=0)
+        delivery = pulling.dispatch(shard, tenant, own, now)
+        if delivery is not None:
+            runs += delivery.runs
+            left -= len(delivery)
+        if not left:
+            break
+    for shard in shards:
+        shard.token = max(shard.token, command.token)  # none of them ever gives it out again
+    if runs and pull.claim is not None:
+        routing.answer_claim_waiters(shards, tenant, pull.claim)
+    return Taken(r.Delivery(command.token, runs) if runs else pulling.EMPTY)
+
+
+def wait(shards: Shards, tenant: str, command: Await, now: int) -> "Parked | r.Delivery":
+    pull = kept(command.pull)
+    if pull.claim is not None:
+        found = [pulling.reread_claim(shard, tenant, pull.claim) for shard in shards]
+        there = [delivery for delivery in found if delivery is not None]
+        if there:
+            return routing.joined(there)
+    for shard in shards:
+        shard.advance(now)
+    for name in command.queues:  # somebody may have pushed since they were looked at
+        own = msgspec.structs.replace(pull, queues=(name,))
+        delivery = pulling.dispatch(shards.home(tenant, name), tenant, own, now)
+        if delivery is not None:
+            if pull.claim is not None:
+                routing.answer_claim_waiters(shards, tenant, pull.claim)
+            return delivery
+    return routing.park(shards, Parked(tenant, pull, now + pull.wait_ms), command.queues, now)
+
+
+# --- transactions ----------------------------------------------------------------------------------
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """What a shard knows about a transaction."""
+
+    shard: int
+    outcome: r.Transaction | None
+    stages: dict[str, int]
+    """How many jobs each has here."""
+    has_part: bool
+    level: r.Level
+
+
+class FindTransaction(c.Command[list[Staged]], frozen=True, gc=False):
+    """What is known about a transaction here, and whether a stage has a part; refused if there is no room for all."""
+
+    transaction: str
+    stage: str = ""
+    part: int | None = None
+    publish: tuple[str, ...] = ()
+    durability: r.Level | None = None
+    """`fsync` answers when what is staged here is on disk: before somebody decides that it is published."""
+
+
+class Decide(c.Command[r.Done], frozen=True, gc=False):
+    """The end of a transaction, decided by the shard that it belongs to; `staged` says what lies in which shard."""
+
+    transaction: str
+    stages: list[str] | None
+    """Published are these; None aborts."""
+    staged: Mapping[int, list[str]]
+    durability: r.Level | None = None
+
+
+def find_transaction(shards: Shards, tenant: str, command: FindTransaction, now: int) -> list[Staged]:
+    found = []
+    for shard in shards:
+        shard.advance(now)
+        state = transactions.find(shard, tenant, command.transaction)
+        if state is not None:
+            transactions.check_publish(shard, tenant, c.Publish(command.transaction, command.publish))
+            stage = state.stages.get(command.stage)
+            has_part = stage is not None and command.part in stage.numbers
+            jobs = {name: one.jobs for name, one in state.stages.items()}
+            outcome = state.outcome
+            if outcome is not None:
+                outcome = msgspec.structs.replace(outcome, level=shard.level)
+            found.append(Staged(shard.number, outcome, jobs, has_part, shard.level))
+    return found
+
+
+def decide(shards: Shards, tenant: str, command: Decide, now: int) -> r.Done:
+    for shard in shards:
+        shard.advance(now)
+    if command.stages is not None:
+        publish = c.Publish(command.transaction, command.stages)
+        routing.decide_publish(shards, tenant, publish, command.staged, now)
+    else:
+        routing.decide_abort(shards, tenant, c.Abort(command.transaction), command.staged, now)
+    return r.Done()
+
+
+# --- messages between shards of different processes ------------------------------------------------
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A message from shard to shard, with its number."""
+
+    sender: int
+    to: int
+    number: int
+    tenant: str
+    message: rec.Message
+
+
+class Letters(c.Command[list[Letter]], frozen=True, gc=False):
+    """What lies here for these shards, in order. Answered when it is on disk: who has taken a message must never meet a
+    sender who forgot it, and gives its number to another."""
+
+    to: list[int]
+    durability: r.Level | None = "fsync"
+
+
+class TakeLetters(c.Command[r.Done], frozen=True, gc=False):
+    """Do what the letters ask for, unless that has been done. Answered when it is on disk: then they are forgotten."""
+
+    letters: list[Letter]
+    durability: r.Level | None = "fsync"
+
+
+class Arrived(c.Command[r.Done], frozen=True, gc=False):
+    """The letters were taken."""
+
+    letters: list[Letter]
+
+
+def letters(shards: Shards, tenant: str, command: Letters, now: int) -> list[Letter]:
+    return [
+        Letter(shard.number, to, number, owner, message)
+        for shard in shards
+        for to in command.to
+        for number, (owner, message) in sorted(shard.outbox.get(to, {}).items())
+    ]
+
+
+def take_letters(shards: Shards, tenant: str, command: TakeLetters, now: int) -> r.Done:
+    for letter in command.letters:
+        shard = shards.at(letter.to)  # whose time does not pass first: what was decided before may be due to expire
+        expected = shard.taken.get(letter.sender, 0) + 1
+        if letter.number > expected:  # taking it would be the end of those before it
+            raise errors.Unavailable(
+                f"message {letter.number} of shard {letter.sender} came before {expected}: send all, in order"
+            )
+        messages.take(shard, letter.sender, letter.number, letter.tenant, letter.message, now)
+        shard.serve(now)
+    return r.Done(len(command.letters))
+
+
+def arrived(shards: Shards, tenant: str, command: Arrived, now: int) -> r.Done:
+    for letter in command.letters:
+        shard = shards.at(letter.sender)
+        if letter.number in shard.outbox.get(letter.to, {}):
+            messages.arrived(shard, letter.to, letter.number, letter.tenant, now)
+    return r.Done(len(command.letters))
+
+
+FLUSHED = frozenset((FindTransaction, Decide, Letters, TakeLetters))
+"""Parts that may ask for a level; `fsync` means all that happened up to them, even if they change nothing."""
+
+READING = frozenset((Look, FindTransaction, Letters))
+"""Parts that change nothing."""
+
+EXECUTE: dict[type[Any], Callable[[Shards, str, Any, int], Any]] = {
+    Look: look,
+    Take: take,
+    Await: wait,
+    FindTransaction: find_transaction,
+    Decide: decide,
+    Letters: letters,
+    TakeLetters: take_letters,
+    Arrived: arrived,
+}
+
+REPLIES: dict[type[Any], Any] = {
+    Look: Looked,
+    Take: Taken,
+    Await: r.Delivery,
+    FindTransaction: list[Staged],
+    Decide: r.Done,
+    Letters: list[Letter],
+    TakeLetters: r.Done,
+    Arrived: r.Done,
+}
+"""What each is answered with."""

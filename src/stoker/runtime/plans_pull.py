@@ -1,0 +1,203 @@
+"""The plan of a pull over queues of several processes.
+
+What there is now is taken in the order of the queues, under one token; where there is nothing, the pull waits in each
+process, and the first one that has something wins. All who want the same claim meet in one process.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoker.engine import checks, pulling
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.runtime import parts, routing
+from stoker.runtime.gone import Gone, check_all
+
+if TYPE_CHECKING:
+    from stoker.runtime.spread import Spread
+
+HEADROOM = 1024
+"""So many tokens may be given out elsewhere while a pull goes from process to process."""
+
+TRIES = 3
+"""So often a pull looks for a token that is good everywhere."""
+
+
+async def pull(spread: "Spread", tenant: str, command: c.Pull) -> r.Delivery:
+    one = spread.concerns_one(tenant, command)
+    if one is not None:
+        return await spread.ask(one, tenant, command)  # type: ignore[no-any-return]
+    pulling.check_pull(spread.checker, command)
+    for name in command.queues:
+        checks.name(name)
+    if command.claim is None:
+        delivery, next_at = await take(spread, tenant, command)
+        if delivery is None and command.wait_ms:
+            return await wait(spread, tenant, command)
+        return delivery or r.Delivery(next_at=next_at)
+    home = spread.home(tenant, command.claim)
+    if home != spread.me:  # all who want a claim meet in one place
+        return await spread.ask(home, tenant, command, whole=True)  # type: ignore[no-any-return]
+    return await pull_claim(spread, tenant, command)
+
+
+async def pull_claim(spread: "Spread", tenant: str, command: c.Pull) -> r.Delivery:
+    async with spread.one_at_a_time("claim", tenant, command.claim):
+        delivery, next_at = await take(spread, tenant, command)
+    if delivery is None and command.wait_ms:
+        delivery = await wait(spread, tenant, command)
+        if delivery.runs:
+            async with spread.one_at_a_time("claim", tenant, command.claim):
+                return await one_claim(spread, tenant, str(command.claim), delivery)
+    return delivery or r.Delivery(next_at=next_at)
+
+
+def by_home(spread: "Spread", tenant: str, command: c.Pull) -> dict[int, list[str]]:
+    """The queues of each process; a claim concerns all processes."""
+    homes: dict[int, list[str]] = {} if command.claim is None else {process: [] for process in spread.processes}
+    for name in command.queues:
+        homes.setdefault(spread.home(tenant, name), []).append(name)
+    return homes
+
+
+async def take(spread: "Spread", tenant: str, command: c.Pull) -> tuple[r.Delivery | None, int | None]:
+    """What there is now, in the order of the queues and under one token, and else the next chance.
+
+    Processes that are not there have nothing to give; what one gives that dies on the way comes back with its leases.
+    """
+    homes = by_home(spread, tenant, command)
+    looks = {process: parts.Look(names, command.claim) for process, names in homes.items()}
+    turns: list[tuple[int, list[str]]] = []
+    for _ in range(TRIES):
+        looked: list[Any] = await spread.ask_all(tenant, looks)
+        there: list[parts.Looked] = [one for one in looked if isinstance(one, parts.Looked)]
+        if not there or command.claim is not None:  # a claim may be held by the one that is not there
+            check_all(looked, changes=False)
+        claimed = [one.claimed for one in there if one.claimed is not None]
+        if claimed:
+            return joined(claimed), None
+        ready = {name for one in there for name in one.ready}
+        turns = in_turn(spread, tenant, [name for name in command.queues if name in ready])
+        token = spread.new_token(max(one.token for one in there) + HEADROOM)
+        delivery, late = await take_under(token, spread, tenant, command, turns)
+        if delivery is not None:
+            return delivery, None
+        if not late:
+            return None, min((one.next_at for one in there if one.next_at is not None), default=None)
+    return await take_from_one(spread, tenant, command, turns), None
+
+
+async def take_under(
+    token: int, spread: "Spread", tenant: str, command: c.Pull, turns: Sequence[tuple[int, list[str]]]
+) -> tuple[r.Delivery | None, bool]:
+    """Go from process to process until there is enough; and whether one has given out a higher token meanwhile."""
+    runs: list[r.Run] = []
+    left, late = command.count, False
+    asked: set[int] = set()
+    try:
+        for process, names in turns:
+            own = msgspec.structs.replace(command, queues=names, count=left, wait_ms=0)
+            with suppress(Gone, errors.Unavailable, errors.Unknown):
+                taken: parts.Taken = await spread.ask(process, tenant, parts.Take(own, token, process in asked))
+                runs += taken.delivery.runs
+                left -= len(taken.delivery)
+                late |= taken.late
+            asked.add(process)
+            if not left:
+                break
+    except BaseException:  # nobody waits for it any more
+        if runs and command.claim is None:
+            spread.run(spread.execute_async(tenant, c.Release(r.Delivery(token, runs).ids, token)))
+        raise
+    return r.Delivery(token, runs) if runs else None, late
+
+
+async def take_from_one(
+    spread: "Spread", tenant: str, command: c.Pull, turns: Sequence[tuple[int, list[str]]]
+) -> r.Delivery | None:
+    """Where many pull at once, one token for all may always come late: what one process has will do."""
+    for process, names in turns:
+        with suppress(Gone, errors.Unavailable, errors.Unknown):
+            own = msgspec.structs.replace(command, queues=names, wait_ms=0)
+            delivery: r.Delivery = await spread.ask(process, tenant, own)
+            if delivery.runs:
+                return delivery
+    return None
+
+
+def in_turn(spread: "Spread", tenant: str, names: Sequence[str]) -> list[tuple[int, list[str]]]:
+    """Neighbouring queues of one process together."""
+    turns: list[tuple[int, list[str]]] = []
+    for name in names:
+        process = spread.home(tenant, name)
+        if not turns or turns[-1][0] != process:
+            turns.append((process, []))
+        turns[-1][1].append(name)
+    return turns
+
+
+def joined(claimed: Sequence[r.Delivery]) -> r.Delivery:
+    """What a claim holds in several processes; where it was let go it holds nothing."""
+    return routing.joined([one for one in claimed if one.runs] or claimed[:1])
+
+
+async def wait(spread: "Spread", tenant: str, command: c.Pull) -> r.Delivery:
+    """Wait in every process; the first that has something wins, and what others give meanwhile goes back uncounted."""
+    waiting = {
+        asyncio.ensure_future(spread.ask(process, tenant, parts.Await(command, names))): process
+        for process, names in by_home(spread, tenant, command).items()
+    }
+    pending = set(waiting)
+    won: r.Delivery | None = None
+    try:
+        while pending and won is None:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=lambda task: waiting[task]):
+                if task.exception() is None and task.result().runs:
+                    if won is None:
+                        won = task.result()
+                    else:
+                        release(spread, waiting[task], tenant, command, task.result())
+    finally:
+        for task in pending:
+            task.cancel()
+        ended = await asyncio.shield(asyncio.gather(*pending, return_exceptions=True)) if pending else []
+    for task, reply in zip(pending, ended, strict=True):
+        if isinstance(reply, r.Delivery):
+            release(spread, waiting[task], tenant, command, reply)
+    if won is not None:
+        return won
+    replies = [task.exception() or task.result() for task in waiting]
+    empty = [reply for reply in replies if isinstance(reply, r.Delivery)]
+    if not empty:
+        check_all(replies, changes=True)
+    return r.Delivery(next_at=min((one.next_at for one in empty if one.next_at is not None), default=None))
+
+
+def release(spread: "Spread", process: int, tenant: str, command: c.Pull, delivery: r.Delivery) -> None:
+    if delivery.runs and command.claim is None:
+        spread.run(spread.ask(process, tenant, c.Release(list(delivery.ids), delivery.token)))
+
+
+async def one_claim(spread: "Spread", tenant: str, name: str, delivery: r.Delivery) -> r.Delivery:
+    """A claim was made while somebody waited, perhaps in two processes at once: the first keeps it for all."""
+    questions = dict.fromkeys(spread.processes, parts.Look([], name))
+    looked: list[Any] = await spread.ask_all(tenant, questions)
+    held = {
+        process: one.claimed
+        for process, one in zip(questions, looked, strict=True)
+        if isinstance(one, parts.Looked) and one.claimed is not None and one.claimed.runs
+    }
+    if not held:
+        return delivery
+    token = next(iter(held.values())).token
+    for process, other in held.items():
+        if other.token != token:
+            with suppress(Gone, errors.StokerError):
+                await spread.ask(process, tenant, c.Release(list(other.ids), other.token))
+    return joined([one for one in held.values() if one.token == token])

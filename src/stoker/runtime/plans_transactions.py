@@ -1,0 +1,158 @@
+"""The plan of a transaction over shards of several processes, and of the messages that it leaves.
+
+One process takes all steps of a transaction. What is staged is on disk before it is decided to be published, the
+decision before anybody else hears of it, and what a message brought about before it is forgotten; so whoever dies, and
+if the power fails, it happens everywhere exactly once.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoker.engine import checks, transactions
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.ids import shard_for
+from stoker.runtime import parts, routing
+from stoker.runtime.gone import Gone, check_all
+
+if TYPE_CHECKING:
+    from stoker.runtime.spread import Spread
+
+NOBODY = "default"
+"""The tenant of parts that concern all tenants."""
+
+
+def decided_here(
+    steps: Callable[["Spread", str, Any], Coroutine[Any, Any, Any]],
+) -> Callable[["Spread", str, Any], Coroutine[Any, Any, Any]]:
+    """All steps of a transaction are taken by the process that decides about it, one after the other."""
+
+    async def decided(spread: "Spread", tenant: str, command: Any) -> Any:
+        checks.key(command.transaction, "transaction", spread.checker.limits)
+        home = spread.home(tenant, command.transaction)
+        if home != spread.me:
+            return await spread.ask(home, tenant, command, whole=True)
+        async with spread.one_at_a_time("transaction", tenant, command.transaction):
+            return await steps(spread, tenant, command)
+
+    return decided
+
+
+async def found_in_all(spread: "Spread", tenant: str, question: parts.FindTransaction) -> list[parts.Staged]:
+    replies: list[Any] = await spread.ask_all(tenant, dict.fromkeys(spread.processes, question))
+    check_all(replies, changes=False)
+    return sorted((one for reply in replies for one in reply), key=lambda one: one.shard)
+
+
+def ended(spread: "Spread", tenant: str, transaction: str, found: Sequence[parts.Staged]) -> r.Transaction | None:
+    """How it was decided, if it was."""
+    decider = shard_for(tenant, transaction, spread.shards)
+    return next((one.outcome for one in found if one.shard == decider), None)
+
+
+@decided_here
+async def stage(spread: "Spread", tenant: str, command: c.Stage) -> r.Staged:
+    """Each queue's part lies in its own shard; numbers of parts and jobs count over all of them."""
+    checks.name(command.queue)
+    question = parts.FindTransaction(command.transaction, command.stage, command.part)
+    found = await found_in_all(spread, tenant, question)
+    over = ended(spread, tenant, command.transaction, found)
+    if over is not None:
+        raise transactions.over(command.transaction, over)
+    home = shard_for(tenant, command.queue, spread.shards)
+    others = [one for one in found if one.shard != home]
+    jobs = sum(one.stages.get(command.stage, 0) for one in others)
+    if command.part is not None and any(one.has_part for one in others):
+        here = sum(one.stages.get(command.stage, 0) for one in found if one.shard == home)
+        return r.Staged(jobs + here, found[0].level)
+    reply: r.Staged = await spread.ask(spread.home(tenant, command.queue), tenant, command)
+    return msgspec.structs.replace(reply, jobs=reply.jobs + jobs)
+
+
+@decided_here
+async def publish(spread: "Spread", tenant: str, command: c.Publish) -> r.Transaction:
+    """Decided by one shard, in one record with the messages to the others, which follow as soon as they are there."""
+    question = parts.FindTransaction(command.transaction, publish=tuple(command.stages), durability="fsync")
+    found = await found_in_all(spread, tenant, question)
+    over = ended(spread, tenant, command.transaction, found)
+    if over is not None and over.outcome == "aborted":
+        raise transactions.over(command.transaction, over)
+    if over is not None:
+        return await outcome(spread, tenant, command.transaction)
+    for name in command.stages:
+        checks.key(name, "stage", spread.checker.limits)
+        if not any(name in one.stages for one in found):
+            raise transactions.unknown_stage(name, command.transaction)
+    return await end(spread, tenant, command.transaction, list(command.stages), found, command.durability)
+
+
+@decided_here
+async def abort(spread: "Spread", tenant: str, command: c.Abort) -> r.Transaction:
+    found = await found_in_all(spread, tenant, parts.FindTransaction(command.transaction))
+    if ended(spread, tenant, command.transaction, found) is None:
+        return await end(spread, tenant, command.transaction, None, found, None)
+    return await outcome(spread, tenant, command.transaction)
+
+
+async def end(
+    spread: "Spread",
+    tenant: str,
+    transaction: str,
+    stages: list[str] | None,
+    found: Sequence[parts.Staged],
+    durability: r.Level | None,
+) -> r.Transaction:
+    """Decide, and see to it that all hear of it; if this is broken off, they hear of it later."""
+    staged = {one.shard: list(one.stages) for one in found if one.stages}
+    try:
+        done = await decide(spread, tenant, transaction, stages, staged, durability)
+        return msgspec.structs.replace(await outcome(spread, tenant, transaction), level=done.level)
+    except BaseException:
+        for process in spread.processes:
+            if process != spread.me:
+                spread.run(deliver(spread, process))
+        raise
+
+
+async def decide(
+    spread: "Spread",
+    tenant: str,
+    transaction: str,
+    stages: list[str] | None,
+    staged: Mapping[int, list[str]],
+    durability: r.Level | None,
+) -> r.Done:
+    """On disk before anybody else hears of it."""
+    if any(spread.at(shard) != spread.me for shard in staged):
+        durability = "fsync"
+    return await spread.local.execute_async(tenant, parts.Decide(transaction, stages, staged, durability))
+
+
+async def outcome(spread: "Spread", tenant: str, transaction: str) -> r.Transaction:
+    """How a transaction ended, over all shards that took part, once they know it."""
+    try:
+        for process in spread.processes:
+            if process != spread.me:
+                await deliver(spread, process)
+        found = await found_in_all(spread, tenant, parts.FindTransaction(transaction))
+    except (Gone, errors.StokerError) as error:
+        raise errors.Unknown(
+            f"transaction {transaction!r} is decided, but not all processes have heard of it ({error}): they will, by"
+            " themselves; send it again to hear the outcome"
+        ) from error
+    reply: r.Transaction = routing.merge([one.outcome for one in found if one.outcome is not None])
+    return reply
+
+
+async def deliver(spread: "Spread", process: int, greet: bool = False) -> None:
+    """What lies here for the shards of a process is taken there, then forgotten here."""
+    shards = [shard for shard in range(spread.shards) if spread.at(shard) == process]
+    async with spread.one_at_a_time("letters", process):
+        letters = await spread.local.execute_async(NOBODY, parts.Letters(shards))
+        if letters or greet:
+            await spread.ask(process, NOBODY, parts.TakeLetters(letters))
+        if letters:
+            await spread.local.execute_async(NOBODY, parts.Arrived(letters))

@@ -1,0 +1,317 @@
+"""A broker over the shards of several processes: whatever arrives here is carried out wherever its shards live.
+
+Most commands concern one shard, and go to its process as they are. For the others there is a plan of parts
+(`parts.py`): who is asked for what, in which order, and how the replies become one. A process that dies takes its
+answers along: what cannot have happened is `unavailable`, what may have happened `unknown`.
+
+All of it runs on one event loop. What lies on disk is the matter of each process's own broker.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+from stoker.engine import checks
+from stoker.engine.shard import Shard
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.ids import KV_HOME, SYSTEM_TENANT, process_of, shard_for, shard_of
+from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.runtime import parts, plans, plans_transactions, routing, shapes
+from stoker.runtime.gone import Gone, lost
+from stoker.runtime.peers import Answer, Ask, Drop, Message, Peers, Unreadable, from_bytes, to_bytes
+
+R = TypeVar("R")
+
+READING = parts.READING | {
+    c.GetJob,
+    c.FindJob,
+    c.GetLogs,
+    c.GetPartials,
+    c.WaitJob,
+    c.Browse,
+    c.Why,
+    c.ListQueues,
+    c.GetQueue,
+    c.GetStats,
+    c.GetStory,
+    c.ReadEvents,
+    c.ListDead,
+    c.GetDeadStats,
+    c.KvGet,
+    c.KvGetMany,
+    c.KvExists,
+    c.KvTtl,
+    c.KvKeys,
+}
+"""Whoever dies while carrying one of these out has changed nothing."""
+
+TENANTS_CHECKED_MAX = 10_000
+
+
+class Local(Protocol):
+    """The broker over the shards of this process."""
+
+    async def execute_async(self, tenant: str, command: c.Command[R]) -> R: ...
+
+    async def execute_as_system_async(self, command: c.Command[R]) -> R: ...
+
+
+class Asked:
+    """A question that another process has not answered yet."""
+
+    __slots__ = ("command", "future", "process", "tenant")
+
+    def __init__(self, process: int, tenant: str, command: Any, future: Any) -> None:
+        self.process, self.tenant, self.command, self.future = process, tenant, command, future
+
+
+class Spread:
+    """One process's view of all of them. Every method belongs to its event loop."""
+
+    def __init__(
+        self,
+        local: Local,
+        peers: Peers,
+        me: int,
+        processes: int,
+        shards: int,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        typed: bool = False,
+    ) -> None:
+        """`typed` says that every command has the types it should have, because whoever decoded it has seen to that."""
+        self.local = local
+        self.me = me
+        self.shards = shards
+        self.processes = range(min(processes, shards))
+        """Those that have shards."""
+        self._peers = peers
+        self._number = 0
+        self._token = min(me, len(self.processes))
+        """The last that was chosen here."""
+        self._typed = typed
+        self._tenants: set[str] = set()
+        """Names that have been checked."""
+        self._asked: dict[int, Asked] = {}
+        self._serving: dict[tuple[int, int], asyncio.Task[None]] = {}
+        """What others have asked of this process, by process and number."""
+        self._background: set[asyncio.Task[Any]] = set()
+        self._locks: dict[Any, tuple[asyncio.Lock, int]] = {}
+        self.checker = Shard(0, limits=limits)
+        """An empty shard: what is wrong with a command by itself is the same in every one."""
+        self._awaited = {process for process in self.processes if process != me}
+        self.is_ready = asyncio.Event()
+        """Set once every other process has said what it had to say to this one from before: time may pass now."""
+        if not self._awaited or me not in self.processes:
+            self.is_ready.set()
+
+    # --- commands --------------------------------------------------------------------------------
+
+    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+        """Carry out a command, wherever its shards live."""
+        self._check(tenant, command)
+        return await self._execute(tenant, command)
+
+    async def execute_as_system_async(self, command: c.Command[R]) -> R:
+        """For what the server keeps for itself, in a tenant that no caller can name."""
+        return await self._execute(SYSTEM_TENANT, command)
+
+    async def _execute(self, tenant: str, command: c.Command[R]) -> R:
+        special = plans.SPECIAL.get(type(command))
+        try:
+            if special is not None:
+                return await special(self, tenant, command)  # type: ignore[no-any-return]
+            return await self.ask(self.owner_of(tenant, command), tenant, command)  # type: ignore[no-any-return]
+        except Gone as gone:
+            raise lost(gone.process, gone.sent and type(command) not in READING) from None
+
+    def _check(self, tenant: str, command: Any) -> None:
+        """What is malformed does not leave this process."""
+        if type(tenant) is not str or tenant not in self._tenants:
+            checks.name(tenant, "tenant")
+            if len(self._tenants) >= TENANTS_CHECKED_MAX:
+                self._tenants.clear()
+            self._tenants.add(tenant)
+        if not self._typed:
+            shapes.check(command)
+
+    def owner_of(self, tenant: str, command: Any) -> int:
+        """The process that a command goes to which concerns one shard; one that can say so if it is malformed."""
+        if type(command) is c.ReadEvents:
+            return self.at(command.shard)
+        if type(command) in routing.KV:
+            return self.home(tenant, KV_HOME)
+        queue = getattr(command, "queue", None)
+        if type(queue) is str:
+            return self.home(tenant, queue)
+        return self.by_id(getattr(command, "id", None))
+
+    def concerns_one(self, tenant: str, command: Any) -> int | None:
+        """The one process that can carry a command out as it is; None if it has to be put together of parts."""
+        special = plans.SPECIAL.get(type(command))
+        if special is None:
+            return self.owner_of(tenant, command)
+        if type(command) is c.Pull and command.claim is None and checks.is_list(command.queues):
+            homes = {self.home(tenant, name) for name in command.queues if type(name) is str}
+            return homes.pop() if len(homes) == 1 else None
+        if special is plans.settle and checks.is_list(command.ids):
+            homes = {self.by_id(job_id) for job_id in command.ids}
+            return homes.pop() if len(homes) == 1 else None
+        return None
+
+    def home(self, tenant: str, name: str) -> int:
+        return process_of(shard_for(str(tenant), name, self.shards), len(self.processes))
+
+    def by_id(self, job_id: Any) -> int:
+        return self.at(shard_of(job_id)) if type(job_id) is int else 0
+
+    def at(self, shard: Any) -> int:
+        return process_of(shard, len(self.processes)) if type(shard) is int and 0 <= shard < self.shards else 0
+
+    def new_token(self, least: int) -> int:
+        """A token for a delivery of several processes, which nobody else chooses: each has numbers of its own."""
+        step = len(self.processes) + 1
+        self._token = max(self._token + step, least + (min(self.me, step - 1) - least) % step)
+        return self._token
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    async def ask(self, process: int, tenant: str, command: Any, whole: bool = False) -> Any:
+        """Have a process carry something out for its own shards, or a whole command; this one included."""
+        if process == self.me:
+            return await self._here(tenant, command, whole)
+        self._number += 1
+        number = self._number
+        if not self._peers.send(process, to_bytes(Ask(number, tenant, command, whole))):
+            raise Gone(process, sent=False)
+        asked = Asked(process, tenant, command, asyncio.get_running_loop().create_future())
+        self._asked[number] = asked
+        try:
+            reply = await asked.future
+        except asyncio.CancelledError:
+            if not asked.future.done() or asked.future.cancelled():  # who is dropped still answers: see `receive`
+                self._peers.send(process, to_bytes(Drop(number)))
+            else:
+                self._give_back(asked, asked.future.result() if asked.future.exception() is None else None)
+            raise
+        if isinstance(reply, errors.StokerError):
+            raise reply
+        return reply
+
+    async def _here(self, tenant: str, command: Any, whole: bool) -> Any:
+        if whole:
+            return await self._execute(tenant, command)
+        if tenant == SYSTEM_TENANT:
+            return await self.local.execute_as_system_async(command)
+        return await self.local.execute_async(tenant, command)
+
+    async def ask_all(self, tenant: str, questions: Mapping[int, Any]) -> list[Any]:
+        """Ask several processes at once: replies and errors, in the order asked. Raises none of them."""
+        asking = [self.ask(process, tenant, command) for process, command in questions.items()]
+        return await asyncio.gather(*asking, return_exceptions=True)
+
+    def receive(self, process: int, data: bytes) -> None:
+        """A message of another process has arrived."""
+        try:
+            message: Message = from_bytes(data)
+        except Unreadable as error:
+            if error.is_ask:
+                refusal = Answer(error.number, "", errors.InvalidRequest(str(error)))
+                self._peers.send(process, to_bytes(refusal))
+                return
+            message = Answer(error.number, "", errors.Unknown(f"it happened, but the answer cannot be read: {error}"))
+        if isinstance(message, Ask):
+            key = (process, message.number)
+            task = asyncio.get_running_loop().create_task(self._serve(process, message))
+            self._serving[key] = task
+            task.add_done_callback(lambda _: self._serving.pop(key, None))
+        elif isinstance(message, Drop):
+            serving = self._serving.get((process, message.number))
+            if serving is not None:
+                serving.cancel()
+        else:
+            asked = self._asked.pop(message.number, None)
+            if asked is not None and not asked.future.done():
+                asked.future.set_result(message.reply)
+            elif asked is not None:
+                self._give_back(asked, message.reply)
+
+    async def _serve(self, process: int, message: Ask) -> None:
+        try:
+            reply: Any = await self._here(message.tenant, message.command, message.whole)
+            if type(message.command) is parts.TakeLetters:
+                self._greeted(process)
+        except errors.StokerError as error:
+            reply = error
+        except asyncio.CancelledError:
+            reply = errors.Unavailable("nobody waited for it any more")
+        except Exception as error:  # a bug: the one who asked must not wait for ever
+            reply = errors.Unknown(f"it is not known whether this happened: {type(error).__name__}: {error}")
+        answer = to_bytes(Answer(message.number, type(message.command).__name__, reply))
+        if not self._peers.send(process, answer):
+            self._give_back(Asked(self.me, message.tenant, message.command, None), reply)
+
+    def _give_back(self, asked: Asked, reply: Any) -> None:
+        """Nobody waits for what was delivered: it goes back as if never pulled, unless it can be asked for again."""
+        pull, reply = getattr(asked.command, "pull", asked.command), getattr(reply, "delivery", reply)
+        if isinstance(reply, r.Delivery) and reply.runs and pull.claim is None:
+            self.run(self.ask(asked.process, asked.tenant, c.Release(list(reply.ids), reply.token)))
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Something that nobody waits for; that it fails is somebody's death, and mended by others."""
+
+        async def quietly() -> None:
+            with suppress(Gone, errors.StokerError):
+                await work
+
+        task = asyncio.get_running_loop().create_task(quietly())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # --- coming and going ------------------------------------------------------------------------
+
+    def peer_up(self, process: int) -> None:
+        """There is a way to a process, perhaps again: it gets what lies here for it."""
+        if process in self.processes and self.me in self.processes:
+            self.run(plans_transactions.deliver(self, process, greet=True))
+
+    def peer_down(self, process: int) -> None:
+        """A process has died: what it had been asked will not be answered, and what it asked for is not wanted."""
+        for number, asked in list(self._asked.items()):
+            if asked.process == process:
+                del self._asked[number]
+                if not asked.future.done():
+                    asked.future.set_exception(Gone(process, sent=True))
+        for (asker, _), task in list(self._serving.items()):
+            if asker == process:
+                task.cancel()
+
+    def _greeted(self, process: int) -> None:
+        self._awaited.discard(process)
+        if not self._awaited:
+            self.is_ready.set()
+
+    async def close(self) -> None:
+        """Stop what is under way; the local broker is its owner's to close."""
+        tasks = [*self._serving.values(), *self._background]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @asynccontextmanager
+    async def one_at_a_time(self, *key: Any) -> AsyncIterator[None]:
+        """What has several steps, and must not be mixed with another of its kind."""
+        lock, users = self._locks.get(key) or (asyncio.Lock(), 0)
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            users = self._locks[key][1] - 1
+            if users:
+                self._locks[key] = (lock, users)
+            else:
+                del self._locks[key]

@@ -1,0 +1,192 @@
+"""A process dies between any two messages, comes back, and nothing is lost or done twice.
+
+The work goes over all shards at once: transactions, pulls, acks, claims, waits. Whoever is told `unavailable` or
+`unknown` does the same again, as clients do; in the end everything is there exactly once.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stoker.brokers.local import LocalSettings
+from stoker.journal.sqlite import JournalSettings
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import NotFound, StokerError, Unavailable, Unknown
+from stoker.model.ids import shard_for
+from stoker.model.options import Options
+from stoker.model.states import State
+from tests.crash.roles import work_upkeep
+from tests.processes.world import Processes, end
+
+SHARDS = 4
+HOMES: dict[int, str] = {}
+for name in (f"q{number}" for number in range(100)):
+    HOMES.setdefault(shard_for("default", name, SHARDS), name)
+QUEUES = [HOMES[shard] for shard in range(SHARDS)]
+SETTINGS = LocalSettings(shards=SHARDS, journal=JournalSettings(disk_reserve_bytes=4096, fsync_interval_ms=3_600_000))
+LEASE_MS = 1_000
+TRIES_MAX = 20
+
+
+class Client:
+    """Repeats what was not answered, at the next process."""
+
+    def __init__(self, world: Processes) -> None:
+        self.world = world
+        self.told: Counter[str] = Counter()
+
+    def do(self, command: c.Command[Any]) -> Any:
+        for _ in range(TRIES_MAX):
+            try:
+                return self.world.execute("default", command)
+            except (Unavailable, Unknown) as error:
+                self.told[error.code] += 1
+                self.mend()
+        raise AssertionError(f"{command} was never answered")
+
+    def mend(self) -> None:
+        """Whoever died is started again; leases of deliveries that nobody got run out."""
+        self.world.restart_dead()
+        self.world.advance(LEASE_MS)
+
+    def work_off(self, payloads: set[bytes], claim: str | None) -> None:
+        """Pull and ack until all of these are done."""
+        for round in range(TRIES_MAX):
+            name = None if claim is None else f"{claim}{round}"
+            delivery: r.Delivery = self.do(c.Pull(QUEUES, 100, 2 * LEASE_MS, lease_ms=LEASE_MS, claim=name))
+            if delivery.runs:
+                self.settle(delivery, name)
+            if not payloads & self.unfinished():
+                return
+            self.world.advance(LEASE_MS)
+        raise AssertionError(f"{payloads & self.unfinished()} were never done")
+
+    def settle(self, delivery: r.Delivery, claim: str | None) -> None:
+        assert len({job.id for job in delivery}) == len(delivery)
+        if claim is not None:
+            try:
+                self.do(c.AckClaim(claim))
+            except NotFound:
+                pass  # its leases ran out meanwhile, and it was forgotten
+            return
+        left = list(delivery.ids)
+        while left:
+            reply: r.Settled = self.do(c.Ack(left, delivery.token))
+            left = [job for job, code in reply.refused.items() if code in ("unavailable", "unknown", "closed")]
+            if left:
+                self.mend()
+
+    def jobs(self) -> list[r.JobView]:
+        return list(self.do(c.Browse(limit=1_000)).jobs)
+
+    def unfinished(self) -> set[bytes]:
+        return {job.payload for job in self.jobs() if job.state is not State.COMPLETED}
+
+
+def work(client: Client) -> None:
+    staged = {f"{queue}/{number}".encode() for queue in QUEUES for number in range(2)}
+    for queue in QUEUES:
+        payloads = sorted(one for one in staged if one.startswith(queue.encode()))
+        client.do(c.Stage("published", queue, queue, payloads, part=0))
+        client.do(c.Stage("aborted", "s", queue, [b"never"], part=0))
+    outcome: r.Transaction = client.do(c.Publish("published", QUEUES))
+    assert (outcome.outcome, outcome.created) == ("published", len(staged))
+    assert client.do(c.Abort("aborted")).outcome == "aborted"
+    assert client.unfinished() == staged
+    client.work_off(staged, None)
+    single = Options(custom_id="single", delay_ms=3 * LEASE_MS)
+    client.do(c.Push(QUEUES[1], b"single", single))
+    claimed = {b"single"}
+    for queue in QUEUES:
+        key = f"batch in {queue}"
+        claimed |= set(batch := [f"{key}/{number}".encode() for number in range(2)])
+        client.do(c.PushBatch(queue, batch, request_key=key))
+    client.work_off(claimed, "claim")
+    found = Counter(job.payload for job in client.jobs())
+    assert found == Counter(staged | claimed)
+    assert client.do(c.GetStats()).totals.completed == len(found)
+    for node in client.world.nodes:
+        assert node.broker is not None
+        assert not any(shard.outbox for shard in node.broker.runtime.shards)
+
+
+@pytest.fixture
+def world() -> Iterator[Processes]:
+    world = Processes(SETTINGS)
+    yield world
+    end(world)
+
+
+def messages_of_the_work(processes: int) -> int:
+    world = Processes(SETTINGS, processes)
+    work(Client(world))
+    count = world.messages
+    end(world)
+    return count
+
+
+def test_the_work_goes_through_when_nobody_dies(world: Processes):
+    client = Client(world)
+    work(client)
+    assert not client.told
+    assert world.messages > 50
+
+
+@pytest.mark.parametrize(("processes", "dead", "step"), [(2, 0, 1), (2, 1, 1), (4, 2, 5)])
+def test_a_death_between_any_two_messages_loses_nothing(processes: int, dead: int, step: int):
+    told: Counter[str] = Counter()
+    for point in range(5, messages_of_the_work(processes), step):
+        world = Processes(SETTINGS, processes)
+        world.die_at = (point, dead)
+        client = Client(world)
+        try:
+            work(client)
+        except (AssertionError, StokerError) as error:
+            raise AssertionError(f"process {dead} died at message {point}: {error}") from error
+        told += client.told
+        end(world)
+    assert told["unavailable"] + told["closed"] > 5
+    assert told["unknown"] > 5
+
+
+@pytest.mark.parametrize("in_a_process", [True, False])
+def test_each_process_saves_and_rewrites_what_is_its_own(in_a_process: bool):
+    """Checkpoints, dropped and rewritten files: as with one process, and after a death everything is there."""
+    journal = JournalSettings(
+        disk_reserve_bytes=4096,
+        wal_bytes_max=50_000,
+        checkpoint_records=50,
+        events_bytes_max=50_000,
+        checkpoint_process=in_a_process,
+    )
+    world = Processes(LocalSettings(shards=SHARDS, journal=journal))
+    client = Client(world)
+    kept = [client.do(c.PushBatch(queue, [f"{queue}/{n}".encode() * 50 for n in range(5)])).ids for queue in QUEUES]
+    for _ in range(40):
+        for queue in QUEUES:
+            client.do(c.PushBatch(queue, [b"x" * 1_000] * 5, Options(priority=1)))
+            delivery = client.do(c.Pull([queue], 5))
+            client.do(c.Ack(delivery.ids, delivery.token))
+        for node in world.nodes:
+            assert node.broker is not None
+            work_upkeep(node.broker)
+    for node in world.nodes:
+        assert node.broker is not None
+        assert node.broker.store is not None
+        assert node.broker.store.upkeep is not None
+        with node.broker.store.upkeep.work_lock:
+            node.broker.store.upkeep.retention.wait()
+        manifest = node.broker.store.directory.manifest
+        assert manifest.checkpoint is not None
+        assert [at > 0 for at in manifest.position] == [shard in manifest.own for shard in range(SHARDS)]
+        assert all((low > 1) == (shard in manifest.own) for shard, low in enumerate(manifest.lowest))
+    world.die(0)
+    world.die(1)
+    client.mend()
+    jobs = {job.id: job.payload for job in client.jobs() if job.state is State.WAITING}
+    assert sorted(jobs) == sorted(job for ids in kept for job in ids)
+    assert sorted(jobs.values()) == sorted(f"{queue}/{n}".encode() * 50 for queue in QUEUES for n in range(5))
+    end(world)
