@@ -5,14 +5,14 @@ the caller is told that the outcome is unknown. Threads take a connection each f
 """
 
 import asyncio
-import random
 import threading
-import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, Links, lost_reply
+from stoker.brokers.remote import forking
+from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, Links, lost_reply, read_head
+from stoker.brokers.remote.patience import Patience
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -23,7 +23,6 @@ from stoker.wire.table import BY_COMMAND
 R = TypeVar("R")
 
 CLOSED = "this broker is closed: connect again"
-PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
 OWN_TENANT = "default"
 """Whoever names no tenant means his token's own."""
 
@@ -31,8 +30,11 @@ OWN_TENANT = "default"
 class RemoteBroker:
     """A server, seen from a client."""
 
-    def __init__(self, links: Links, address: Address, settings: RemoteSettings) -> None:
+    def __init__(
+        self, links: Links, address: Address, settings: RemoteSettings, patience: Patience | None = None
+    ) -> None:
         self._links = links
+        self._patience = patience or Patience()
         self.address = address
         self.settings = settings
         self._lock = threading.Lock()
@@ -40,9 +42,10 @@ class RemoteBroker:
         self._busy: set[BlockingLink] = set()
         self._streams: WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = WeakKeyDictionary()
         self._closed = False
+        forking.remember(self)
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
-        for pause in pauses(self.settings.retry_s):
+        for pause in self._patience.pauses(self.settings.retry_s):
             try:
                 return self.once(tenant, command)
             except LinkLost as error:
@@ -51,11 +54,11 @@ class RemoteBroker:
                 if pause is None or self._closed:
                     raise
             assert pause is not None
-            time.sleep(pause)
+            self._patience.nap(pause)
         raise AssertionError("the last pause is None")
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
-        for pause in pauses(self.settings.retry_s):
+        for pause in self._patience.pauses(self.settings.retry_s):
             try:
                 return await self.once_async(tenant, command)
             except LinkLost as error:
@@ -64,7 +67,7 @@ class RemoteBroker:
                 if pause is None or self._closed:
                     raise
             assert pause is not None
-            await asyncio.sleep(pause)
+            await self._patience.nap_async(pause)
         raise AssertionError("the last pause is None")
 
     def once(self, tenant: str, command: c.Command[R]) -> R:
@@ -73,11 +76,12 @@ class RemoteBroker:
         link = self._take()
         try:
             frame = link.call(body, self.settings.timeout_s + wait_of(command))
+            head = read_head(frame, self.settings.codec)
         except BaseException:
             self._drop(link)
             raise
         self._give_back(link)
-        reply: R = native.reply(native.open_head(frame, self.settings.codec), type(command), self.settings.codec)
+        reply: R = native.reply(head, type(command), self.settings.codec)
         return reply
 
     async def once_async(self, tenant: str, command: c.Command[R]) -> R:
@@ -101,11 +105,22 @@ class RemoteBroker:
         """In a forked process: the connections stay the parent's, and this copy does nothing more."""
         self._lock, self._closed = threading.Lock(), True
         for link in (*self._idle, *self._busy):
-            getattr(link, "forget", link.close)()  # without a word to the other side, where that is possible
+            link.forget()
+
+    def begin_anew(self) -> None:
+        """In a forked process: leave the connections to the parent, and go on with new ones."""
+        links, streams = [*self._idle, *self._busy], list(self._streams.values())
+        self._lock, self._idle, self._busy, self._streams = threading.Lock(), [], set(), WeakKeyDictionary()
+        self._patience.begin_anew()
+        for link in links:
+            link.forget()
+        for stream in streams:
+            stream.forget()
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
+            self._patience.end()
             links = [*self._idle, *self._busy]
             self._idle.clear()
             streams = list(self._streams.values())
@@ -119,7 +134,7 @@ class RemoteBroker:
         if self._closed:
             raise Closed(CLOSED) from None
         if error.sent and not may_repeat(command):
-            raise lost_reply(command, error) from None
+            raise lost_reply(command, self.address, error) from None
         if pause is None:
             raise Unreachable(f"no server answers at {self.address} any more: {error}") from None
 
@@ -137,6 +152,9 @@ class RemoteBroker:
                 link = self._links.connect(self.address, self.settings)
                 with self._lock:
                     self._busy.add(link)
+                if self.is_closed:  # meanwhile
+                    self._drop(link)
+                    raise Closed(CLOSED)
                 return link
             if link.is_alive:
                 return link
@@ -218,6 +236,7 @@ class Streams:
         self._links = links
         self._address, self._settings, self._loop = address, settings, loop
         self._link: AsyncLink | None = None
+        self._is_over = False
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._ending: AsyncGenerator[None, None] | None = None
 
@@ -229,7 +248,13 @@ class Streams:
                 self._ending = self._close_with_loop()
                 await anext(self._ending)
             if self._link is None:
-                self._link = await self._links.connect_async(self._address, self._settings, self._lost)
+                link = await self._links.connect_async(self._address, self._settings, self._lost)
+                if self._is_over:  # closed while it was being made
+                    link.close()
+                    raise Closed(CLOSED)
+                if not link.is_alive:
+                    raise LinkLost("the server closed the connection", sent=False)
+                self._link = link
             return self._link
 
     def _lost(self, link: AsyncLink) -> None:
@@ -251,7 +276,12 @@ class Streams:
         except RuntimeError:
             pass  # the loop is closed, and its connections with it
 
+    def forget(self) -> None:
+        if self._link is not None:
+            self._link.forget()
+
     def _close(self) -> None:
+        self._is_over = True
         if self._link is not None:
             self._link.close()
 
@@ -275,13 +305,3 @@ def may_repeat(command: c.Command[Any]) -> bool:
         key = {c.PushBatch: "request_key", c.Stage: "part", c.Pull: "claim"}[type(command)]
         return getattr(command, key) is not None
     return again == "always"
-
-
-def pauses(total_s: float) -> Iterator[float | None]:
-    """How long to wait before each further try, with jitter; None where the try is the last."""
-    deadline = time.monotonic() + total_s
-    pause = PAUSE_S
-    while time.monotonic() + pause < deadline:
-        yield pause * random.uniform(0.5, 1.0)
-        pause = min(2 * pause, PAUSE_S_MAX)
-    yield None

@@ -12,7 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, check_head, check_welcome, greet, unreachable
+from stoker.brokers.remote.links import (
+    NOT_OURS,
+    AsyncLink,
+    BlockingLink,
+    LinkLost,
+    check_head,
+    check_welcome,
+    greet,
+    read_head,
+    unreachable,
+)
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.model.errors import BY_CODE, InvalidRequest, LimitExceeded, StokerError
 from stoker.wire import native
@@ -56,7 +66,7 @@ class GrpcLinks:
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
                 head = await link.call(native.Request("hello", native.Greeting(client="python", tokens=False)))
-            check_head(head, settings.codec)
+            check_head(head, address, settings.codec)
         except (TimeoutError, LinkLost) as error:
             link.close()
             raise unreachable(address, error) from None
@@ -75,7 +85,7 @@ class GrpcLink:
         self._metadata = metadata_of(settings)
         self._owner = os.getpid()
         try:
-            check_welcome(self.call(greet(settings), settings.connect_timeout_s), settings.codec)
+            check_welcome(self.call(greet(settings), settings.connect_timeout_s), address, settings.codec)
         except LinkLost as error:
             self.close()
             raise unreachable(address, error) from None
@@ -99,6 +109,9 @@ class GrpcLink:
     def close(self) -> None:
         if self._owner == os.getpid():
             self._channel.close()
+
+    def forget(self) -> None:
+        """gRPC looks after its own connections when a process forks."""
 
 
 class GrpcAsyncLink:
@@ -141,6 +154,9 @@ class GrpcAsyncLink:
                 future.set_exception(LinkLost("this connection was closed", sent=True))
         self._channel.close()
 
+    def forget(self) -> None:
+        """gRPC looks after its own connections when a process forks."""
+
     def _arrived(self, number: int, call: Any) -> None:
         """On a thread of gRPC's."""
         try:
@@ -153,9 +169,13 @@ class GrpcAsyncLink:
         if future is None:
             return
         try:
-            head = native.open_head(opened(call.result()), self._codec)
+            head = read_head(opened(call.result()), self._codec)
             if not future.done():
                 future.set_result(head)
+        except LinkLost as error:
+            if not future.done():
+                future.set_exception(error)
+            self._end()
         except (grpc.RpcError, grpc.FutureCancelledError) as error:
             why = failure(error)
             if not future.done():
@@ -221,9 +241,9 @@ def enclosed(body: bytes) -> bytes:
 
 
 def opened(message: bytes) -> bytes:
-    if message[:1] != BODY_TAG:
-        raise LinkLost("the server's answer is not a frame", sent=True)
     at = 1
-    while message[at] & 0x80:
+    while message[at : at + 1] >= b"\x80":
         at += 1
+    if message[:1] != BODY_TAG or at >= len(message):
+        raise LinkLost(f"{NOT_OURS} (an answer that is no frame)", sent=True)
     return message[at + 1 :]

@@ -8,24 +8,30 @@ import asyncio
 import http.client
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from stoker.brokers.remote.broker import heard
+from stoker.brokers.remote.forking import leave_to_parent
 from stoker.brokers.remote.links import (
+    NOT_OURS,
+    REPLY_BYTES_MAX,
     AsyncLink,
     BlockingLink,
     LinkLost,
+    check_head,
     check_welcome,
     greet,
+    read_head,
     tls_context,
     unreachable,
 )
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.model import commands as c
-from stoker.model.errors import Unknown
+from stoker.model.errors import InvalidRequest, Unknown
 from stoker.wire import native
 
 PATH = "/api/call"
@@ -47,18 +53,20 @@ class HttpLinks:
             async with asyncio.timeout(settings.connect_timeout_s):
                 greeting = native.Greeting(client="python", tokens=False)
                 head = await link.call(native.Request("hello", greeting))
-        except (OSError, TimeoutError, LinkLost) as error:
+            check_head(head, address, settings.codec)
+        except BaseException as error:
             link.close()
-            raise unreachable(address, error) from None
-        if not head.ok:
-            link.close()
-            raise native.error_of(head)
+            if isinstance(error, OSError | LinkLost):
+                raise unreachable(address, error) from None
+            raise
         return link
 
 
 def headers_for(settings: RemoteSettings) -> dict[str, str]:
     found = {"Content-Type": KINDS[settings.codec]}
     if settings.token is not None:
+        if not (settings.token.isascii() and settings.token.isprintable()):
+            raise InvalidRequest("invalid token: expected printable ASCII, as in a header; is the end of a line in it?")
         found["Authorization"] = f"Bearer {settings.token}"
     return found
 
@@ -66,7 +74,7 @@ def headers_for(settings: RemoteSettings) -> dict[str, str]:
 def check_answer(kind: str, status: int, settings: RemoteSettings) -> None:
     """What has not our type was not said by our server: a proxy on the way, or something else at this address."""
     if kind.partition(";")[0].strip() != KINDS[settings.codec]:
-        raise LinkLost(f"what answers there is no Stoker server (HTTP status {status}, {kind or 'no type'})", sent=True)
+        raise LinkLost(f"{NOT_OURS} (HTTP status {status}, {kind or 'no type'})", sent=True)
 
 
 # --- for threads ---------------------------------------------------------------------------------
@@ -84,11 +92,12 @@ class ClientLink:
             )
         else:
             self._http = http.client.HTTPConnection(address.host, address.port, timeout=settings.connect_timeout_s)
+        self._http.auto_open = 0  # what was closed stays closed
         try:
             self._http.connect()
             bare = msgspec.structs.replace(settings, token=None)  # it is in the header
-            check_welcome(self.call(greet(bare), settings.connect_timeout_s), settings.codec)
-        except (OSError, LinkLost) as error:
+            check_welcome(self.call(greet(bare), settings.connect_timeout_s), address, settings.codec)
+        except (OSError, ValueError, http.client.HTTPException, LinkLost) as error:
             self.close()
             raise unreachable(address, error) from None
         except BaseException:
@@ -96,19 +105,22 @@ class ClientLink:
             raise
 
     def call(self, body: bytes, timeout_s: float) -> bytes:
-        if self._http.sock is None:
+        connected = self._http.sock
+        if connected is None:
             raise LinkLost("this connection was closed", sent=False)
         sent = False
         try:
-            self._http.sock.settimeout(timeout_s)
+            deadline = time.monotonic() + timeout_s
+            connected.settimeout(timeout_s)
             sent = True  # a part of it may arrive even if sending fails
             self._http.request("POST", PATH, body, self._headers)
             answer = self._http.getresponse()
-            frame = answer.read()
+            check_answer(answer.headers.get("content-type", ""), answer.status, self._settings)
+            return read_body(answer, connected, deadline)
         except (OSError, http.client.HTTPException) as error:
             raise LinkLost(str(error) or type(error).__name__, sent=sent) from None
-        check_answer(answer.headers.get("content-type", ""), answer.status, self._settings)
-        return frame
+        except (ValueError, AttributeError) as error:  # closed by another thread in the middle, or no HTTP at all
+            raise LinkLost(f"the connection was closed ({error})", sent=sent) from None
 
     @property
     def is_alive(self) -> bool:
@@ -133,6 +145,26 @@ class ClientLink:
             except OSError:
                 pass
         self._http.close()
+
+    def forget(self) -> None:
+        self._http.close()
+
+
+def read_body(answer: http.client.HTTPResponse, connected: socket.socket, deadline: float) -> bytes:
+    """All of an answer: what comes in pieces has no more time than what comes at once."""
+    if (answer.length or 0) > REPLY_BYTES_MAX:
+        raise LinkLost(f"{NOT_OURS} (a reply of {answer.length} bytes)", sent=True)
+    pieces: list[bytes] = []
+    while piece := answer.read1(READ_BYTES):
+        pieces.append(piece)
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        connected.settimeout(left_s)
+    answer.close()  # only then may the next request begin
+    if answer.length:
+        raise LinkLost("the server closed the connection", sent=True)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 # --- for event loops -----------------------------------------------------------------------------
@@ -189,6 +221,11 @@ class Wire:
     def close(self) -> None:
         self._writer.transport.abort()
 
+    def forget(self) -> None:
+        connected = self._writer.get_extra_info("socket")
+        if connected is not None and connected.fileno() >= 0:
+            leave_to_parent(connected.fileno())
+
 
 class PoolLink:
     """Any number of requests at once, each on a connection of its own."""
@@ -233,6 +270,10 @@ class PoolLink:
         for task in self._tasks:
             task.cancel()
 
+    def forget(self) -> None:
+        for wire in (*self._idle, *self._busy):
+            wire.forget()
+
     async def _carry(self, request: native.Request, body: bytes, future: "asyncio.Future[native.Head]") -> None:
         """From the request to its reply. Whoever cancels the future gives the request up."""
         sent = False
@@ -266,7 +307,7 @@ class PoolLink:
     async def _ask(self, wire: Wire, body: bytes) -> native.Head:
         status, kind, frame = await wire.exchange(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
         check_answer(kind, status, self._settings)
-        return native.open_head(frame, self._settings.codec)
+        return read_head(frame, self._settings.codec)
 
     def _return(self, request: native.Request, head: native.Head) -> None:
         """Jobs that came after all go back, as if never pulled."""

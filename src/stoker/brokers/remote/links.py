@@ -7,9 +7,13 @@ the request can have arrived. Here are those over TCP and Unix sockets; each oth
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
+
+from stoker.brokers.remote.forking import leave_to_parent
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.model.errors import InvalidRequest, StokerError, Unknown, Unreachable
 from stoker.wire import native
@@ -17,6 +21,9 @@ from stoker.wire.frames import LENGTH, Codec, Frames, framed
 
 READ_BYTES = 256 * 1024
 REPLY_BYTES_MAX = 1 << 31
+WELCOME_BYTES_MAX = 64 * 1024
+"""Of the answer to the greeting: whatever says more is no server of ours, and what looks like a length is none."""
+NOT_OURS = "what answers there is no Stoker server, or none for this scheme"
 
 
 class LinkLost(Exception):
@@ -43,6 +50,10 @@ class BlockingLink(Protocol):
         """Also from another thread: it wakes whoever waits for a reply."""
         ...
 
+    def forget(self) -> None:
+        """In a forked process: the connection is the parent's alone. The other side hears nothing of it."""
+        ...
+
 
 class AsyncLink(Protocol):
     """A connection for one event loop, with any number of requests at once."""
@@ -59,6 +70,10 @@ class AsyncLink(Protocol):
         ...
 
     def close(self) -> None: ...
+
+    def forget(self) -> None:
+        """In a forked process: the connection is the parent's alone."""
+        ...
 
 
 class Links(Protocol):
@@ -95,18 +110,26 @@ def greet(settings: RemoteSettings) -> bytes:
     return native.FORMATS[settings.codec].encode(native.Request("hello", greeting))  # type: ignore[no-any-return]
 
 
-def check_welcome(frame: bytes, codec: Codec) -> None:
-    check_head(native.open_head(frame, codec), codec)
+def read_head(frame: bytes, codec: Codec) -> native.Head:
+    """What every reply begins with. Raises `LinkLost` if these bytes are no reply."""
+    try:
+        return native.open_head(frame, codec)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise LinkLost(f"{NOT_OURS} (a reply that cannot be read: {error})", sent=True) from None
 
 
-def check_head(head: native.Head, codec: Codec) -> None:
+def check_welcome(frame: bytes, address: Address, codec: Codec) -> None:
+    check_head(read_head(frame, codec), address, codec)
+
+
+def check_head(head: native.Head, address: Address, codec: Codec) -> None:
     """Raises what the server says, or that it speaks another protocol than we do."""
     if not head.ok:
         raise native.error_of(head)
     theirs = native.protocol_of(head, codec)
     if theirs != native.PROTOCOL:
         raise InvalidRequest(
-            f"the other side speaks protocol {theirs}, and this release of Stoker {native.PROTOCOL}: use the same"
+            f"{address} speaks protocol {theirs}, and this release of Stoker {native.PROTOCOL}: use the same"
             " release on both sides"
         )
 
@@ -120,7 +143,7 @@ def tls_context(settings: RemoteSettings) -> ssl.SSLContext:
 
 
 def unreachable(address: Address, error: Exception) -> Unreachable:
-    why = str(error) or type(error).__name__
+    why = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
     return Unreachable(f"no server answers at {address}: {why}; is it running, and is the address right?")
 
 
@@ -133,13 +156,15 @@ class SocketLink:
     def __init__(self, address: Address, settings: RemoteSettings) -> None:
         self._codec = settings.codec
         self._left = b""
+        self._bytes_max = WELCOME_BYTES_MAX
+        self._deadline = 0.0
         try:
             self._socket = self._connect(address, settings)
-            self._socket.settimeout(settings.timeout_s)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a name that cannot be one is a ValueError
             raise unreachable(address, error) from None
         try:
-            check_welcome(self.call(greet(settings), settings.connect_timeout_s), self._codec)
+            check_welcome(self.call(greet(settings), settings.connect_timeout_s), address, self._codec)
+            self._bytes_max = REPLY_BYTES_MAX
         except LinkLost as error:
             self.close()
             raise unreachable(address, error) from None
@@ -159,15 +184,20 @@ class SocketLink:
                 raise
             return plain
         plain = socket.create_connection((address.host, address.port), settings.connect_timeout_s)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if address.is_encrypted:
-            return tls_context(settings).wrap_socket(plain, server_hostname=address.host)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if address.is_encrypted:
+                return tls_context(settings).wrap_socket(plain, server_hostname=address.host)
+        except BaseException:
+            plain.close()
+            raise
         return plain
 
     def call(self, body: bytes, timeout_s: float) -> bytes:
         """Send a request and wait for its reply."""
         sent = False
         try:
+            self._deadline = time.monotonic() + timeout_s
             self._socket.settimeout(timeout_s)
             frame = framed(body, framing_of(self._codec))
             sent = True  # a part of it may arrive even if sending fails
@@ -179,13 +209,15 @@ class SocketLink:
     def _read_frame(self) -> bytes:
         got = self._more(self._left)
         while len(got) < 4:
+            self._hurry()
             got = self._more(got)
-        needed = LENGTH.unpack_from(got)[0] + 4
+        needed = self._checked(LENGTH.unpack_from(got)[0]) + 4
         if len(got) < needed:
             whole = bytearray(needed)
             whole[: len(got)] = got
             view, at = memoryview(whole), len(got)
             while at < needed:
+                self._hurry()
                 count = self._socket.recv_into(view[at:])
                 if not count:
                     raise LinkLost("the server closed the connection", sent=True)
@@ -197,10 +229,25 @@ class SocketLink:
 
     def _read_line(self) -> bytes:
         parts = [self._left]
+        size = 0
         while b"\n" not in parts[-1]:
             parts.append(self._more(b""))
+            size = self._checked(size + len(parts[-1]))
+            self._hurry()
         line, _, self._left = b"".join(parts).partition(b"\n")
         return line
+
+    def _hurry(self) -> None:
+        """What comes in pieces has no more time than what comes at once."""
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left_s)
+
+    def _checked(self, size: int) -> int:
+        if size > self._bytes_max:
+            raise LinkLost(f"{NOT_OURS} (a reply of {size} bytes and more)", sent=True)
+        return size
 
     def _more(self, got: bytes) -> bytes:
         chunk = self._socket.recv(READ_BYTES)
@@ -221,7 +268,6 @@ class SocketLink:
             return False
 
     def forget(self) -> None:
-        """In a forked process: the connection goes on in the parent."""
         self._socket.close()
 
     def close(self) -> None:
@@ -241,7 +287,7 @@ class StreamLink(asyncio.BufferedProtocol):
     def __init__(self, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]") -> None:
         self._loop = asyncio.get_running_loop()
         self._codec = settings.codec
-        self._frames = Frames(bytearray(READ_BYTES), REPLY_BYTES_MAX)
+        self._frames = Frames(bytearray(READ_BYTES), WELCOME_BYTES_MAX)
         self._waiting: dict[int, asyncio.Future[native.Head]] = {}
         self._out: list[bytes] = []
         self._lost = lost
@@ -254,7 +300,12 @@ class StreamLink(asyncio.BufferedProtocol):
         cls, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
     ) -> "StreamLink":
         loop = asyncio.get_running_loop()
-        make = lambda: cls(settings, lost)  # noqa: E731
+        made: list[StreamLink] = []
+
+        def make() -> StreamLink:
+            made.append(cls(settings, lost))
+            return made[-1]
+
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
                 if address.scheme == "unix":
@@ -263,13 +314,14 @@ class StreamLink(asyncio.BufferedProtocol):
                     tls = tls_context(settings) if address.is_encrypted else None
                     _, link = await loop.create_connection(make, address.host, address.port, ssl=tls)
                 head = await link.call(native.Request("hello", native.Greeting(settings.token, "python", tokens=False)))
-        except (OSError, TimeoutError, LinkLost) as error:
-            raise unreachable(address, error) from None
-        try:
-            check_head(head, settings.codec)
-        except BaseException:
-            link.close()
+            check_head(head, address, settings.codec)
+        except BaseException as error:
+            for begun in made:  # those of which the handshake failed, too
+                begun.close()
+            if isinstance(error, OSError | ValueError | LinkLost):
+                raise unreachable(address, error) from None
             raise
+        link._frames.bytes_max = REPLY_BYTES_MAX
         return link
 
     def call(self, request: native.Request) -> "asyncio.Future[native.Head]":
@@ -297,6 +349,11 @@ class StreamLink(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def forget(self) -> None:
+        connected = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if connected is not None and connected.fileno() >= 0:
+            leave_to_parent(connected.fileno())
+
     # --- asyncio's calls -------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
@@ -307,12 +364,23 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         for frame in self._frames.received(nbytes):
-            head = native.open_head(frame, self._codec)
+            try:
+                head = read_head(frame, self._codec)
+            except LinkLost as error:
+                self._cut(str(error))
+                return
             future = self._waiting.pop(head.reqId, None) if isinstance(head.reqId, int) else None
             if future is not None and not future.done():
                 future.set_result(head)
             elif future is None and not head.ok:
                 self._fail(head.error)
+        if self._frames.failure is not None:
+            self._cut(NOT_OURS)
+
+    def _cut(self, why: str) -> None:
+        """Nothing that comes after this can be understood."""
+        self._fail(why)
+        self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(str(exc) if exc else "the server closed the connection")
@@ -327,8 +395,8 @@ class StreamLink(asyncio.BufferedProtocol):
                 future.set_exception(LinkLost(why, sent=True))
 
 
-def lost_reply(command: Any, why: Exception) -> StokerError:
+def lost_reply(command: Any, address: Address, why: Exception) -> StokerError:
     return Unknown(
-        f"it is not known whether this {type(command).__name__} happened: the connection broke before the answer came"
-        f" ({why}); ask, or send it again with a key of your own"
+        f"it is not known whether this {type(command).__name__} happened: the connection to {address} broke before the"
+        f" answer came ({why}); ask, or send it again with a key of your own"
     )
