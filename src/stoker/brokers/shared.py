@@ -23,11 +23,11 @@ import msgspec
 from stoker.brokers.hosting import Host, Place
 from stoker.brokers.local import CLOSED, LocalBroker, LocalSettings, holder_of, open_sqlite, shards_of, with_parameters
 from stoker.brokers.remote.broker import RemoteBroker
-from stoker.brokers.remote.links import LinkLost, StreamLinks, lost_reply
+from stoker.brokers.remote.links import LinkLost, StreamLinks
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.brokers.resending import Answer, Senders, may_resend, plan_of
 from stoker.model import commands as c
-from stoker.model.errors import Closed, InUse, InvalidRequest, NotFound, ShuttingDown, Unreachable
+from stoker.model.errors import Closed, InUse, InvalidRequest, NotFound, ShuttingDown, Unknown, Unreachable
 from stoker.model.replies import LEVELS
 
 R = TypeVar("R")
@@ -74,7 +74,10 @@ class Trial:
         now = time.monotonic()
         if isinstance(error, LinkLost):
             if error.sent and not may_resend(self._command):
-                raise lost_reply(self._command, error) from None
+                raise Unknown(
+                    f"it is not known whether this {type(self._command).__name__} happened: the owner of the data"
+                    f" directory was lost before the answer came ({error}); look, and do it again if it did not"
+                ) from None
             self.again = self.again or error.sent
             self._alone_since, self._pause = now, PAUSE_S
         elif self._alone_since is None:
