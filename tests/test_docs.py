@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.brokers.remote.settings import RemoteSettings
 from stoker.server.config import load
 from stoker.wire import flashq
 from tests.wire.flashq_peer import Peer
@@ -164,3 +165,8 @@ def test_the_pages_say_what_the_code_says():
         "Needs `produce`; may be sent again with `request_key`. REST: `POST /queues/{queue}/jobs`." in text["wire.md"]
     )
     assert "| `payloads` | `list[bytes]` |  |" in text["wire.md"]
+
+
+def test_the_server_page_names_every_parameter_of_a_url():
+    page = (ROOT / "docs" / "server.md").read_text()
+    assert [name for name in RemoteSettings.__struct_fields__ if f"`{name}`" not in page] == []
