@@ -9,11 +9,11 @@ import os
 import selectors
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stoker.brokers.local import LocalBroker
+from stoker.brokers.remote.forking import leave_to_parent
 from stoker.model.errors import CannotOpen
 
 if TYPE_CHECKING:
@@ -113,15 +113,9 @@ class Host:
 
     def forget(self) -> None:
         """In a forked process: nobody may take it for the owner, least of all those who wait for the owner's end."""
-        descriptors = [self._listener.detach(), self._ended.detach(), self._end.detach()]
+        descriptors = [own.fileno() for own in (self._listener, self._ended, self._end)]
         if self.sharing is not None:
             descriptors += self.sharing.descriptors()
         for descriptor in descriptors:
-            close_quietly(descriptor)
-
-
-def close_quietly(descriptor: int, close: Callable[[int], None] = os.close) -> None:
-    try:
-        close(descriptor)
-    except OSError:
-        pass
+            if descriptor >= 0:
+                leave_to_parent(descriptor)

@@ -186,16 +186,14 @@ class SharedBroker:
                 self._place.close()
 
     def begin_anew(self) -> None:
-        """In a forked process: the directory, or the connections to its owner, stay the parent's."""
+        """In a forked process: the directory stays the parent's. Connections to another owner see to themselves."""
         self._change, self._found = threading.Lock(), threading.Lock()
         self._senders = Senders()  # under the parent's names our pushes would pass for its own
         host, self.host = self.host, None
         if host is not None:
             host.forget()
-        served, self._served = self._served, None
-        if served is not None:
-            served.forget()
-        self._owned = None
+        if self._owned is not None:
+            self._owned, self._served = None, None
         if not self._closed:
             self._reach()
 

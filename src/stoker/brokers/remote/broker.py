@@ -101,12 +101,6 @@ class RemoteBroker:
     def is_closed(self) -> bool:
         return self._closed
 
-    def forget(self) -> None:
-        """In a forked process: the connections stay the parent's, and this copy does nothing more."""
-        self._lock, self._closed = threading.Lock(), True
-        for link in (*self._idle, *self._busy):
-            link.forget()
-
     def begin_anew(self) -> None:
         """In a forked process: leave the connections to the parent, and go on with new ones."""
         links, streams = [*self._idle, *self._busy], list(self._streams.values())
