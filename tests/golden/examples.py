@@ -68,7 +68,6 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.RequestRemembered(
         AT, T, Q, "send-1", [(64, 1), (0, 1), (128, 1)], [(1, "invalid", "bad")], [(2, "custom_id")], AT + 9
     ),
-    rec.Answered(AT, T, Q, "web-1", 7, 5, [(64, 1), (0, 1)], [(1, "invalid", "bad")], [(0, "unique_key")]),
     rec.KeyExtended(AT, T, Q, "order-7", AT + 3_000),
     rec.Started(AT, T, Q, 41, "worker-1", 20_000, "claim-1", (ONE, DOWN)),
     rec.Completed(AT, T, Q, (ONE, UP, DOWN), [b"done", None, b"", None, b"x", None], 1),
@@ -107,6 +106,7 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.KvWritten(AT, T, [("cursor", b"7", 1, 0), ("grün", b"\x00\xff", 2, AT + 60_000)]),
     rec.KvRemoved(AT, T, ["cursor", "grün"], True),
     rec.KvTimed(AT, T, "cursor", AT + 60_000),
+    rec.Answered(AT, T, Q, "web-1", 7, 5, [(64, 1), (0, 1)], [(1, "invalid", "bad")], [(0, "unique_key")]),
 )
 
 OPTIONS: dict[str, Options] = {"everything set": EVERYTHING_SET, "nothing set": NOTHING_SET}

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import stoker
-from stoker.brokers.local import LocalBroker, LocalSettings
+from stoker.brokers.local import LocalSettings
+from stoker.brokers.shared import SharedBroker
 from stoker.journal.ahead import BYTES_MAX, OBJECT_BYTES, ReadAhead
 from stoker.model.ids import shard_for
 
@@ -14,8 +15,9 @@ SHARD = shard_for("default", "q", 16)
 def test_a_record_is_handed_out_when_none_of_its_jobs_waits_any_more(tmp_path: Path):
     """One job that overtakes its batch does not keep the batch from being read ahead."""
     queue = stoker.connect(f"sqlite:///{tmp_path}/data", settings=LocalSettings(memory_bytes_max=100_000))
-    broker = queue.broker
-    assert isinstance(broker, LocalBroker)
+    assert isinstance(queue.broker, SharedBroker)
+    broker = queue.broker.owned
+    assert broker is not None
     assert broker.store is not None
     ghosts = broker.store.journal.ahead.ghosts
     assert ghosts is not None

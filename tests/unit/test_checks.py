@@ -38,6 +38,7 @@ TIGHT = Limits(
     wait_ms_max=50,
     lease_ms_min=10,
     stages_per_transaction_max=2,
+    sendings_max=2,
     kv_key_chars_max=6,
     kv_value_bytes_max=2,
     kv_batch_max=2,
@@ -119,6 +120,12 @@ REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
         (c.WaitJob(JOB, 50), c.WaitJob(JOB, 51)),
         (c.ReadEvents(0, 99, 4, wait_ms=50), c.ReadEvents(0, 99, 4, wait_ms=51)),
     ],
+    "sendings_max": [
+        (
+            c.Push("q", b"", sending=c.Sending("one", 1)),
+            c.Push("q", b"", sending=c.Sending("full", 3)),
+        )
+    ],
     "stages_per_transaction_max": [(c.Stage("tx", "b", "q", [b""]), c.Stage("full", "c", "q", [b""]))],
     "queues_per_tenant_max": [(c.Push("r", b""), c.Push("s", b""))],
     "kv_key_chars_max": [
@@ -166,7 +173,7 @@ cases = [(field, *case) for field, found in REFUSING.items() for case in found]
 
 
 def test_every_limit_is_tested_here():
-    assert set(REFUSING) | CUTTING | {"lease_ms_min"} == set(Limits.__struct_fields__)
+    assert set(REFUSING) | CUTTING | {"lease_ms_min", "senders_max"} == set(Limits.__struct_fields__)
 
 
 @pytest.mark.parametrize(("field", "fits", "over"), cases, ids=lambda value: getattr(type(value), "__name__", value))
@@ -174,6 +181,9 @@ def test_what_fits_passes_and_what_is_over_a_limit_is_refused(world: World, fiel
     if field == "stages_per_transaction_max":
         world.client.stage("full", "a", "q", [b""])
         world.client.stage("full", "b", "q", [b""])
+    if field == "sendings_max":
+        for number in (1, 2):
+            world.client.execute(c.Push("q", b"", sending=c.Sending("full", number)))
     if field == "kv_entries_per_tenant_max":
         world.client.kv_set_many([c.KvEntry("there", b"1"), c.KvEntry("other", b"2")])
     world.client.execute(fits)

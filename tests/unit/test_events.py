@@ -31,6 +31,7 @@ SILENT = {
     rec.KvWritten,
     rec.KvRemoved,
     rec.KvTimed,
+    rec.Answered,
 }
 """What concerns the store alone: memories, stages, and jobs that retention forgets."""
 

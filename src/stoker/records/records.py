@@ -90,20 +90,6 @@ class RequestRemembered(Record, frozen=True, gc=False, tag=2):
     expires_at: int
 
 
-class Answered(Record, frozen=True, gc=False, tag=41):
-    """The answer to a push that may be sent again; the fields are those of `RequestRemembered`."""
-
-    at: int
-    tenant: str
-    queue: str
-    sender: str
-    number: int
-    settled: int
-    runs: list[tuple[int, int]]
-    refused: list[tuple[int, str, str]]
-    duplicates: list[tuple[int, str]]
-
-
 class KeyExtended(Record, frozen=True, gc=False, tag=3):
     at: int
     tenant: str
@@ -483,6 +469,20 @@ class KvTimed(Record, frozen=True, gc=False, tag=40):
     tenant: str
     key: str
     expires_at: int
+
+
+class Answered(Record, frozen=True, gc=False, tag=41):
+    """The answer to a push that may be sent again; the fields are those of `RequestRemembered`."""
+
+    at: int
+    tenant: str
+    queue: str
+    sender: str
+    number: int
+    settled: int
+    runs: list[tuple[int, int]]
+    refused: list[tuple[int, str, str]]
+    duplicates: list[tuple[int, str]]
 
 
 ALL: tuple[type[Record], ...] = tuple(Record.__subclasses__())
