@@ -68,11 +68,13 @@ class StreamListener:
             return f"unix   {self._path}"
         address = config.tcp.address
         assert address is not None
+        tls = tls_context(config.tcp.tls)
         self._server = await loop.create_server(
             self._door.connect,
             address.host,
             address.port,
-            ssl=tls_context(config.tcp.tls),
+            ssl=tls,
+            ssl_handshake_timeout=(config.server.handshake_s or None) if tls is not None else None,
             backlog=BACKLOG,
             reuse_port=config.processes > 1,
         )
