@@ -184,7 +184,7 @@ STORIES = list(stories(PAGE.read_text()))
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: f"line-{story.line}-{story.kind}")
 def test_an_example_of_the_protocol_is_what_really_happens(story: Story):
     expected = [step.text for step in story.steps if not step.is_sent]
-    assert asyncio.run(replay(story)) == expected
+    assert asyncio.run(replay(story)) == expected, "if that is meant: python -m tests.wire.test_protocol_examples"
 
 
 @pytest.mark.parametrize("story", [story for story in STORIES if story.kind == "msgpack"], ids=lambda s: str(s.line))
