@@ -7,6 +7,7 @@ the caller is told that the outcome is unknown. Threads take a connection each f
 import asyncio
 import threading
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -14,17 +15,19 @@ from stoker.brokers.remote import forking
 from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, Links, lost_reply, read_head
 from stoker.brokers.remote.patience import Patience
 from stoker.brokers.remote.settings import Address, RemoteSettings
+from stoker.brokers.resending import PUSHES, SETTLING, Answer, Senders, may_resend, plan_of
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import Closed, ShuttingDown, Unreachable
+from stoker.model.errors import Closed, NotFound, ShuttingDown, Unreachable
 from stoker.wire import native
-from stoker.wire.table import BY_COMMAND
 
 R = TypeVar("R")
 
 CLOSED = "this broker is closed: connect again"
 OWN_TENANT = "default"
 """Whoever names no tenant means his token's own."""
+PLANNED = PUSHES | SETTLING | {c.Stage}
+"""What needs more than being sent again, if its answer is lost."""
 
 
 class RemoteBroker:
@@ -42,14 +45,50 @@ class RemoteBroker:
         self._busy: set[BlockingLink] = set()
         self._streams: WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = WeakKeyDictionary()
         self._closed = False
+        self._senders = Senders()
         forking.remember(self)
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
+        if type(command) not in PLANNED or not self.settings.resend:
+            return self._send(tenant, command).reply  # type: ignore[no-any-return]
+        with closing(plan_of(command, self._senders)) as plan:
+            try:
+                step = next(plan)
+                while True:
+                    try:
+                        answer = self._send(tenant, step)
+                    except NotFound as error:
+                        step = plan.throw(error)
+                    else:
+                        step = plan.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+        if type(command) not in PLANNED or not self.settings.resend:
+            return (await self._send_async(tenant, command)).reply  # type: ignore[no-any-return]
+        with closing(plan_of(command, self._senders)) as plan:
+            try:
+                step = next(plan)
+                while True:
+                    try:
+                        answer = await self._send_async(tenant, step)
+                    except NotFound as error:
+                        step = plan.throw(error)
+                    else:
+                        step = plan.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def _send(self, tenant: str, command: c.Command[Any]) -> Answer:
+        """As often as it takes, or as often as it may be."""
+        again = False
         for pause in self._patience.pauses(self.settings.retry_s):
             try:
-                return self.once(tenant, command)
+                return Answer(self.once(tenant, command), again)
             except LinkLost as error:
                 self._check_again(command, error, pause)
+                again = again or error.sent
             except (Unreachable, ShuttingDown):
                 if pause is None or self._closed:
                     raise
@@ -57,12 +96,14 @@ class RemoteBroker:
             self._patience.nap(pause)
         raise AssertionError("the last pause is None")
 
-    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+    async def _send_async(self, tenant: str, command: c.Command[Any]) -> Answer:
+        again = False
         for pause in self._patience.pauses(self.settings.retry_s):
             try:
-                return await self.once_async(tenant, command)
+                return Answer(await self.once_async(tenant, command), again)
             except LinkLost as error:
                 self._check_again(command, error, pause)
+                again = again or error.sent
             except (Unreachable, ShuttingDown):
                 if pause is None or self._closed:
                     raise
@@ -106,6 +147,7 @@ class RemoteBroker:
         links, streams = [*self._idle, *self._busy], list(self._streams.values())
         self._lock, self._idle, self._busy, self._streams = threading.Lock(), [], set(), WeakKeyDictionary()
         self._patience.begin_anew()
+        self._senders = Senders()  # under the parent's names our pushes would pass for its own
         for link in links:
             link.forget()
         for stream in streams:
@@ -127,7 +169,7 @@ class RemoteBroker:
         """Go on if the command may be sent again; else say that nobody knows."""
         if self._closed:
             raise Closed(CLOSED) from None
-        if error.sent and not may_repeat(command):
+        if error.sent and not may_resend(command):
             raise lost_reply(command, self.address, error) from None
         if pause is None:
             raise Unreachable(f"no server answers at {self.address} any more: {error}") from None
@@ -290,12 +332,3 @@ def wait_of(command: Any) -> float:
     """How long the server may take on purpose, in seconds."""
     wait_ms = getattr(command, "wait_ms", 0)
     return wait_ms / 1000 if isinstance(wait_ms, int) else 0.0
-
-
-def may_repeat(command: c.Command[Any]) -> bool:
-    """Whether doing it twice is as good as doing it once."""
-    again = BY_COMMAND[type(command)].again
-    if again == "keyed":
-        key = {c.PushBatch: "request_key", c.Stage: "part", c.Pull: "claim"}[type(command)]
-        return getattr(command, key) is not None
-    return again == "always"
