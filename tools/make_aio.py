@@ -12,7 +12,7 @@ HEAD = '''"""The asynchronous client. Made from `sync.py` by `tools/make_aio.py`
 '''
 
 REPLACEMENTS = (
-    (r"from collections.abc import Iterator,", "from collections.abc import AsyncIterator,"),
+    (r"from collections.abc import Iterable, Iterator,", "from collections.abc import AsyncIterator, Iterable,"),
     (r"Iterator\[Event\]", "AsyncIterator[Event]"),
     (r"\bClient\b", "AsyncClient"),
     (r"    def (?!__init__|as_tenant|broker)(?!__)", "    async def "),
@@ -32,10 +32,11 @@ def made_from(source: str) -> str:
     body = body[: body.index("\ndef with_changes")].rstrip() + "\n"
     for pattern, replacement in REPLACEMENTS:
         body = re.sub(pattern, replacement, body, flags=re.MULTILINE)
+    body = body.replace("import active_context, inject", "import inject")
     body = body.replace("import msgspec\n\n", "").replace("from stoker.model import errors\n", "")
     body = body.replace(
         "from stoker.model import commands as c\n",
-        "from stoker.client.sync import raise_refused, with_changes\nfrom stoker.model import commands as c\n",
+        "from stoker.client.sync import raise_refused, traced, with_changes\nfrom stoker.model import commands as c\n",
     )
     return HEAD + "\n" + body
 

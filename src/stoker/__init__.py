@@ -46,10 +46,15 @@ __all__ = [
 
 
 def connect(
-    url: str | None = None, *, tenant: str = "default", settings: "LocalSettings | RemoteSettings | None" = None
+    url: str | None = None,
+    *,
+    tenant: str = "default",
+    settings: "LocalSettings | RemoteSettings | None" = None,
+    tracing: bool = True,
 ) -> Client:
     """A synchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`.
 
-    `stoker.aio.connect` gives the asynchronous one.
+    Pushes inside a span of OpenTelemetry carry its context along, unless `tracing` is false. `stoker.aio.connect`
+    gives the asynchronous client.
     """
-    return Client(open_broker(url, settings), tenant)
+    return Client(open_broker(url, settings), tenant, tracing=tracing)

@@ -13,7 +13,11 @@ __all__ = ["AsyncClient", "connect"]
 
 
 async def connect(
-    url: str | None = None, *, tenant: str = "default", settings: "LocalSettings | RemoteSettings | None" = None
+    url: str | None = None,
+    *,
+    tenant: str = "default",
+    settings: "LocalSettings | RemoteSettings | None" = None,
+    tracing: bool = True,
 ) -> AsyncClient:
     """An asynchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`."""
-    return AsyncClient(open_broker(url, settings), tenant)
+    return AsyncClient(open_broker(url, settings), tenant, tracing=tracing)

@@ -1,16 +1,18 @@
 """The asynchronous client. Made from `sync.py` by `tools/make_aio.py`: edit that file, then run the tool."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 from stoker.brokers.contract import Broker
-from stoker.client.sync import raise_refused, with_changes
+from stoker.client.batches import BATCH_JOBS, joined, pieces
+from stoker.client.sync import raise_refused, traced, with_changes
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
+from stoker.tracing import inject
 
 R = TypeVar("R")
 
@@ -18,9 +20,11 @@ R = TypeVar("R")
 class AsyncClient:
     """A tenant's handle on a broker."""
 
-    def __init__(self, broker: Broker, tenant: str = "default", *, owner: bool = True) -> None:
+    def __init__(self, broker: Broker, tenant: str = "default", *, owner: bool = True, tracing: bool = True) -> None:
         self._broker = broker
         self._owner = owner
+        self._tracing = tracing
+        """Whether pushes carry the context of OpenTelemetry's active span."""
         self.tenant = tenant
 
     async def __aenter__(self) -> "AsyncClient":
@@ -39,7 +43,7 @@ class AsyncClient:
 
     def as_tenant(self, tenant: str) -> "AsyncClient":
         """A second handle on the same broker, for another tenant. It is closed with the first one."""
-        return AsyncClient(self._broker, tenant, owner=False)
+        return AsyncClient(self._broker, tenant, owner=False, tracing=self._tracing)
 
     @property
     def broker(self) -> Broker:
@@ -65,9 +69,8 @@ class AsyncClient:
 
         `durability` asks for another level than the queue's or the server's; the reply says which was reached.
         """
-        return await self.execute(
-            c.Push(queue, payload, with_changes(options, changes) if changes else options, durability)
-        )
+        wanted = with_changes(options, changes) if changes else options
+        return await self.execute(c.Push(queue, payload, inject(wanted) if self._tracing else wanted, durability))
 
     async def push_batch(
         self,
@@ -81,9 +84,36 @@ class AsyncClient:
         durability: r.Level | None = None,
         **changes: Any,
     ) -> r.PushedBatch:
-        """Push many jobs, with the same options or with options of their own in `each`."""
-        shared = with_changes(options, changes)
+        """Push many jobs at once, with the same options or with options of their own in `each`.
+
+        This is one request, all of it within the server's limits; `push_many` takes any number of jobs.
+        """
+        shared, each = traced(with_changes(options, changes), each, self._tracing)
         return await self.execute(c.PushBatch(queue, payloads, shared, each, atomic, request_key, durability))
+
+    async def push_many(
+        self,
+        queue: str,
+        payloads: Iterable[bytes],
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        request_key: str | None = None,
+        durability: r.Level | None = None,
+        batch_jobs: int = BATCH_JOBS,
+        **changes: Any,
+    ) -> r.PushedBatch:
+        """Push any number of jobs with the same options, in batches one after another; the reply tells about all.
+
+        If a batch fails as a whole, the error is raised, and those before it are in. With a `request_key` the same
+        call can be made again until it succeeds: what is in is not pushed a second time.
+        """
+        shared, _ = traced(with_changes(options, changes), None, self._tracing)
+        replies: list[r.PushedBatch] = []
+        for number, piece in enumerate(pieces(payloads, batch_jobs)):
+            key = None if request_key is None else f"{request_key}:{number}"
+            reply = await self.execute(c.PushBatch(queue, piece, shared, None, False, key, durability))
+            replies.append(reply)
+        return joined(replies)
 
     async def stage(
         self,
@@ -98,9 +128,8 @@ class AsyncClient:
         **changes: Any,
     ) -> r.Staged:
         """Write jobs that nobody sees until `publish` names their stage."""
-        return await self.execute(
-            c.Stage(transaction, stage, queue, payloads, with_changes(options, changes), each, part)
-        )
+        shared, each = traced(with_changes(options, changes), each, self._tracing)
+        return await self.execute(c.Stage(transaction, stage, queue, payloads, shared, each, part))
 
     async def publish(
         self, transaction: str, stages: Sequence[str], *, durability: r.Level | None = None

@@ -4,19 +4,21 @@ Methods about one job raise when that job is refused; their `_batch` twins answe
 each. `aio.py` beside this file is made from it by `tools/make_aio.py`: edit here, then run the tool.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
 
 from stoker.brokers.contract import Broker
+from stoker.client.batches import BATCH_JOBS, joined, pieces
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
+from stoker.tracing import active_context, inject
 
 R = TypeVar("R")
 
@@ -24,9 +26,11 @@ R = TypeVar("R")
 class Client:
     """A tenant's handle on a broker."""
 
-    def __init__(self, broker: Broker, tenant: str = "default", *, owner: bool = True) -> None:
+    def __init__(self, broker: Broker, tenant: str = "default", *, owner: bool = True, tracing: bool = True) -> None:
         self._broker = broker
         self._owner = owner
+        self._tracing = tracing
+        """Whether pushes carry the context of OpenTelemetry's active span."""
         self.tenant = tenant
 
     def __enter__(self) -> "Client":
@@ -45,7 +49,7 @@ class Client:
 
     def as_tenant(self, tenant: str) -> "Client":
         """A second handle on the same broker, for another tenant. It is closed with the first one."""
-        return Client(self._broker, tenant, owner=False)
+        return Client(self._broker, tenant, owner=False, tracing=self._tracing)
 
     @property
     def broker(self) -> Broker:
@@ -71,7 +75,8 @@ class Client:
 
         `durability` asks for another level than the queue's or the server's; the reply says which was reached.
         """
-        return self.execute(c.Push(queue, payload, with_changes(options, changes) if changes else options, durability))
+        wanted = with_changes(options, changes) if changes else options
+        return self.execute(c.Push(queue, payload, inject(wanted) if self._tracing else wanted, durability))
 
     def push_batch(
         self,
@@ -85,9 +90,36 @@ class Client:
         durability: r.Level | None = None,
         **changes: Any,
     ) -> r.PushedBatch:
-        """Push many jobs, with the same options or with options of their own in `each`."""
-        shared = with_changes(options, changes)
+        """Push many jobs at once, with the same options or with options of their own in `each`.
+
+        This is one request, all of it within the server's limits; `push_many` takes any number of jobs.
+        """
+        shared, each = traced(with_changes(options, changes), each, self._tracing)
         return self.execute(c.PushBatch(queue, payloads, shared, each, atomic, request_key, durability))
+
+    def push_many(
+        self,
+        queue: str,
+        payloads: Iterable[bytes],
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        request_key: str | None = None,
+        durability: r.Level | None = None,
+        batch_jobs: int = BATCH_JOBS,
+        **changes: Any,
+    ) -> r.PushedBatch:
+        """Push any number of jobs with the same options, in batches one after another; the reply tells about all.
+
+        If a batch fails as a whole, the error is raised, and those before it are in. With a `request_key` the same
+        call can be made again until it succeeds: what is in is not pushed a second time.
+        """
+        shared, _ = traced(with_changes(options, changes), None, self._tracing)
+        replies: list[r.PushedBatch] = []
+        for number, piece in enumerate(pieces(payloads, batch_jobs)):
+            key = None if request_key is None else f"{request_key}:{number}"
+            reply = self.execute(c.PushBatch(queue, piece, shared, None, False, key, durability))
+            replies.append(reply)
+        return joined(replies)
 
     def stage(
         self,
@@ -102,7 +134,8 @@ class Client:
         **changes: Any,
     ) -> r.Staged:
         """Write jobs that nobody sees until `publish` names their stage."""
-        return self.execute(c.Stage(transaction, stage, queue, payloads, with_changes(options, changes), each, part))
+        shared, each = traced(with_changes(options, changes), each, self._tracing)
+        return self.execute(c.Stage(transaction, stage, queue, payloads, shared, each, part))
 
     def publish(self, transaction: str, stages: Sequence[str], *, durability: r.Level | None = None) -> r.Transaction:
         """Make exactly these stages visible, all at once."""
@@ -451,6 +484,13 @@ def with_changes(options: Options, changes: dict[str, Any]) -> Options:
             f"unknown option {', '.join(sorted(unknown))}; the options are {', '.join(Options.__struct_fields__)}"
         )
     return msgspec.structs.replace(options, **changes)
+
+
+def traced(shared: Options, each: Sequence[Options] | None, tracing: bool) -> tuple[Options, Sequence[Options] | None]:
+    """The options of a batch with the active span's context, if there is one."""
+    if not tracing or active_context() is None:
+        return shared, each
+    return inject(shared), None if each is None else [inject(options) for options in each]
 
 
 def raise_refused(refused: Mapping[int, str]) -> None:

@@ -24,7 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     result_bytes_max: int = 10 * 1024 * 1024
     """As large as a payload: a job may hand on what it got. Bounds partial results, too."""
     batch_jobs_max: int = 10_000
-    """Bounds one turn of the loop to a few milliseconds. Clients split larger batches."""
+    """Bounds one turn of the loop to a few milliseconds. `push_many` of the client splits more."""
     pull_jobs_max: int = 10_000
     """As many as a batch: what came in at once can go out at once."""
     queues_per_pull_max: int = 1_000

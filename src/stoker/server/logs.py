@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from stoker.server.config.tree import LogSettings
+from stoker.tracing import active_context
 
 PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest was given with `extra`."""
@@ -55,4 +56,9 @@ class JsonLines(logging.Formatter):
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in PLAIN_FIELDS}
+    """What was given with `extra`, and the span in which it was said, so that logs and traces find each other."""
+    found = {key: value for key, value in vars(record).items() if key not in PLAIN_FIELDS}
+    span = active_context()
+    if span is not None:
+        found |= {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
+    return found

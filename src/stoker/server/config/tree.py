@@ -213,6 +213,15 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """A label for each tenant: as many more time series as there are tenants, so only if you ask."""
 
 
+class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the server tells OpenTelemetry. Where it goes is its own: `opentelemetry-instrument stoker serve`."""
+
+    shorthand: ClassVar[str] = "enabled"
+
+    enabled: bool = False
+    """A span for each command, as part of the trace that a push belongs to. Needs `stoker[otel]`."""
+
+
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it."""
 
@@ -243,6 +252,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     log: LogSettings = LogSettings()
     stop: StopSettings = StopSettings()
     metrics: MetricsSettings = MetricsSettings()
+    tracing: TracingSettings = TracingSettings()
 
     @property
     def listeners(self) -> dict[str, Address]:

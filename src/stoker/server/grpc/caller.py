@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import Unauthenticated
+from stoker.model.traces import carried, from_headers
 from stoker.server.auth.identity import Identity
 from stoker.server.service import Service
 from stoker.wire.table import BY_COMMAND, Permission
@@ -23,7 +24,17 @@ SESSION = "stoker-session"
 class Caller:
     """The other side of one call, for as long as it lasts. Nobody is one who is not known: `Unauthenticated`."""
 
-    __slots__ = ("_service", "context", "credential", "identity", "is_local", "peer", "session", "tenant_asked")
+    __slots__ = (
+        "_service",
+        "context",
+        "credential",
+        "identity",
+        "is_local",
+        "peer",
+        "session",
+        "tenant_asked",
+        "trace",
+    )
 
     def __init__(self, service: Service, context: Any) -> None:
         self._service = service
@@ -34,6 +45,7 @@ class Caller:
         self.tenant_asked: str | None = None
         self.session: str | None = None
         """By which a client knows its own requests, to give them up."""
+        parent = state = None
         for name, value in context.invocation_metadata() or ():
             if name == "authorization":
                 self.credential = bearer(value)
@@ -41,6 +53,12 @@ class Caller:
                 self.tenant_asked = value
             elif name == SESSION:
                 self.session = value
+            elif name == "traceparent":
+                parent = value
+            elif name == "tracestate":
+                state = value
+        self.trace = from_headers(parent, state)
+        """Which the call is part of, for the jobs that it pushes."""
         self.identity: Identity = service.gate.identify(
             self.credential, loopback=self.is_local or service.config.insecure
         )
@@ -65,6 +83,8 @@ class Caller:
     async def carry_out(self, tenant: str, command: c.Command[Any]) -> Any:
         """The reply to a command that was admitted. Jobs whose caller left before they were on their way go back."""
         desk = self._service.desk
+        if self.trace is not None:
+            command = carried(command, self.trace)
         reply = await desk.call(tenant, command)
         if type(command) is c.Pull and isinstance(reply, r.Delivery) and reply.runs:
 

@@ -75,7 +75,7 @@ async def push(visit: Visit) -> None:
         comma = b"," if inside.strip() else b""
         trace = visit.trace
         before = (
-            b'"trace":"%b",' % trace.encode() if trace is not None else b""
+            b'"trace":%b,' % _encode(trace) if trace is not None else b""
         )  # what the body says comes later, and wins
         frame = b'{%b%b%b"queue":%b}' % (before, inside, comma, _encode(visit.parameters["queue"]))
         request: Any = flashq.decode(frame, "json", "PUSH", visit.service.config.limits)

@@ -6,7 +6,6 @@ An identity belongs to one request: HTTP has no connections that would remember 
 import asyncio
 import base64
 import binascii
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,6 +14,7 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model.errors import Forbidden, InvalidRequest, StokerError, Unauthenticated
+from stoker.model.traces import from_headers
 from stoker.server.auth.identity import Identity
 from stoker.server.http.answers import Send, TooLarge, TooSlow
 from stoker.server.http.protocol import answer_whole
@@ -30,7 +30,6 @@ SAME_SITE = (b"same-origin", b"none")
 TENANT = b"stoker-tenant"
 ENTITLEMENT = b"stoker-entitlement"
 """Quotas that the operator has signed, for this request."""
-TRACE = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Visit:
@@ -146,7 +145,9 @@ class Visit:
     def trace(self) -> str | None:
         """The trace that the request is part of (W3C's `traceparent`), for the jobs that it pushes."""
         given = self.headers.get(b"traceparent")
-        return given.decode() if given is not None and TRACE.fullmatch(given) else None
+        if given is None:
+            return None
+        return from_headers(given.decode("latin-1"), self.headers.get(b"tracestate", b"").decode("latin-1"))
 
     async def body(self) -> bytes:
         """All of it, within the limit for size and time."""

@@ -1,0 +1,44 @@
+"""Cutting many jobs into batches that a server takes, and joining what it answers to them into one reply."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from stoker.model import replies as r
+from stoker.model.errors import InvalidRequest
+
+BATCH_JOBS = 1_000
+"""A tenth of what a server takes if nobody has changed its limits; larger batches are hardly faster."""
+BATCH_BYTES = 8 * 1024 * 1024
+"""Of payloads: far below the limit for a frame, and a fraction of a second on a slow line."""
+
+
+def pieces(payloads: Iterable[bytes], jobs_max: int, bytes_max: int = BATCH_BYTES) -> Iterator[list[bytes]]:
+    """Always cut in the same places: a key for each piece means the same when the whole is sent again."""
+    if jobs_max < 1:
+        raise InvalidRequest(f"a batch holds at least one job, not {jobs_max}")
+    piece: list[bytes] = []
+    size = 0
+    for payload in payloads:
+        if piece and (len(piece) >= jobs_max or size + len(payload) > bytes_max):
+            yield piece
+            piece, size = [], 0
+        piece.append(payload)
+        size += len(payload)
+    if piece:
+        yield piece
+
+
+def joined(replies: Sequence[r.PushedBatch]) -> r.PushedBatch:
+    """As if it had been one batch; of the levels that were reached the weakest."""
+    if len(replies) == 1:
+        return replies[0]
+    ids: list[int] = []
+    refused: dict[int, r.Refusal] = {}
+    duplicates: dict[int, r.DuplicateBy] = {}
+    for reply in replies:
+        before = len(ids)
+        refused.update((before + item, refusal) for item, refusal in reply.refused.items())
+        duplicates.update((before + item, by) for item, by in reply.duplicates.items())
+        ids.extend(reply.ids)
+    levels = {reply.level for reply in replies}
+    weakest: r.Level = next((level for level in r.LEVELS if level in levels), "memory")
+    return r.PushedBatch(ids, refused, duplicates, weakest)

@@ -1,0 +1,68 @@
+"""The trace that a job belongs to, as text: W3C's `traceparent`, and after a line break `tracestate` if there is one.
+
+A queue carries it along untouched. Here it is put together, taken apart, and given to pushes that say none themselves.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stoker.model import commands as c
+
+PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+STATE_CHARS_MAX = 512
+"""Longer ones may be left out, says W3C, and a job carries them for its whole life."""
+
+
+class Trace(NamedTuple):
+    """A trace, taken apart."""
+
+    trace_id: int
+    span_id: int
+    flags: int
+    state: str = ""
+
+
+def written(trace: Trace) -> str:
+    parent = f"00-{trace.trace_id:032x}-{trace.span_id:016x}-{trace.flags:02x}"
+    return f"{parent}\n{trace.state}" if trace.state and is_state(trace.state) else parent
+
+
+def from_headers(parent: str | None, state: str | None) -> str | None:
+    """What two headers of a request say; None if they say nothing that can be a trace."""
+    if parent is None or PARENT.fullmatch(parent) is None:
+        return None
+    return f"{parent}\n{state}" if state and is_state(state) else parent
+
+
+def read(text: str | None) -> Trace | None:
+    """The trace in an option. Whatever is none is nobody's trace, and no reason to refuse a job."""
+    if not isinstance(text, str):
+        return None
+    parent, _, state = text.partition("\n")
+    found = PARENT.fullmatch(parent)
+    if found is None:
+        return None
+    return Trace(int(found[1], 16), int(found[2], 16), int(found[3], 16), state if is_state(state) else "")
+
+
+def is_state(text: str) -> bool:
+    return len(text) <= STATE_CHARS_MAX and text.isascii() and text.isprintable()
+
+
+def carried(command: Any, trace: str) -> Any:
+    """The same push with a trace where it says none; any other command as it is."""
+    if type(command) not in PUSHES:
+        return command
+    each = getattr(command, "each", None)
+    if each is not None:
+        return msgspec.structs.replace(command, each=[with_trace(options, trace) for options in each])
+    return msgspec.structs.replace(command, options=with_trace(command.options, trace))
+
+
+def with_trace(options: Any, trace: str) -> Any:
+    return msgspec.structs.replace(options, trace=trace) if options.trace is None else options
+
+
+PUSHES = frozenset((c.Push, c.PushBatch, c.Stage))
