@@ -2,6 +2,7 @@
 
 import struct
 
+from stoker.brokers.local import LocalSettings
 from stoker.model import commands as c
 from stoker.server.config.tree import ServerLimits
 from stoker.server.server import StreamListener
@@ -217,6 +218,24 @@ def test_a_subscription_delivers_and_ends():
             await writer.ask(cmd="PULL", queue="q")
             assert (await writer.ask(cmd="ACK", id=job + 64))["ok"]
             assert (await reader.ask(cmd="PING"))["pong"] is True
+
+    run(main)
+
+
+def test_a_subscription_is_told_what_it_has_missed():
+    """The history in memory is short here: the first events are gone before anybody asks for them."""
+
+    async def main() -> None:
+        async with serving(settings=LocalSettings(events_bytes_max=1_000)) as place:
+            peer = await place.peer()
+            for _ in range(50):
+                await peer.ask(cmd="PUSH", queue="q", data="x" * 100)
+            peer.send(cmd="subscribe", reqId=1, body={"queue": "q", "after": {"0": 1}})
+            answers = [await peer.line() for _ in range(3)]
+            (missed,) = [answer["missed"] for answer in answers if "missed" in answer]
+            first = next(answer["event"] for answer in answers if "event" in answer)
+            assert missed["after"] == 1
+            assert first["sequence"] == missed["lowest"] > 2
 
     run(main)
 

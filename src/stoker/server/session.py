@@ -19,7 +19,7 @@ from stoker.model.version import __version__
 from stoker.server.auth.identity import Identity
 from stoker.server.desk import Held
 from stoker.server.service import Service, check_tokens
-from stoker.server.subscriptions import Subscription
+from stoker.server.subscriptions import Missed, Subscription
 from stoker.wire import flashq, native
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import done
@@ -151,7 +151,8 @@ class Session:
     def _other(self, envelope: Envelope, frame: bytes, codec: Codec, answer: Answer) -> None:
         cmd = envelope.cmd
         if cmd in SESSION_COMMANDS:
-            answer(native.answered(self._of_connection(cmd, envelope, frame, codec), envelope.reqId, codec))
+            told = native.answered(self._of_connection(cmd, envelope, frame, codec), envelope.reqId, codec)
+            self._when_begun(cmd == "subscribe", partial(answer, told))
             return
         if cmd in WEBHOOK_COMMANDS:
             self._of_webhooks(cmd, envelope, codec, answer)
@@ -212,7 +213,7 @@ class Session:
             "protocol": native.PROTOCOL,
             "tenant": self.identity.tenant,
             "permissions": sorted(self.identity.permissions),
-            "shards": self.service.desk.broker.runtime.shards.total,
+            "shards": self.service.desk.shards,
             "limits": config.limits,
             "frame_bytes_max": config.server.frame_bytes_max,
             "requests_in_flight_max": config.server.requests_in_flight_max,
@@ -221,7 +222,7 @@ class Session:
     # --- events ----------------------------------------------------------------------------------
 
     def subscribe(
-        self, tenant: str | None, wish: native.Wish, send: Callable[[Event | StokerError], None]
+        self, tenant: str | None, wish: native.Wish, send: Callable[[Event | Missed | StokerError], None]
     ) -> dict[str, Any]:
         most = self.service.config.server.subscriptions_max
         if self._send is None:
@@ -245,6 +246,13 @@ class Session:
         )
         return {"subscriptions": len(self._subscriptions)}
 
+    def _when_begun(self, is_subscription: bool, act: Callable[[], None]) -> None:
+        """Who has subscribed hears so when nothing that happens from then on is missed."""
+        if is_subscription:
+            self._subscriptions[-1].when_begun(act)
+        else:
+            act()
+
     def go_on(self) -> None:
         """There is room again for events that had to wait."""
         for subscription in self._subscriptions:
@@ -258,10 +266,14 @@ class Session:
             self._subscriptions.remove(subscription)
         return {"count": len(ended)}
 
-    def _send_event(self, request_id: Any, codec: Codec, frame: Callable[..., Any], event: Event | StokerError) -> None:
+    def _send_event(
+        self, request_id: Any, codec: Codec, frame: Callable[..., Any], event: Event | Missed | StokerError
+    ) -> None:
         assert self._send is not None
         if isinstance(event, StokerError):
             self._send(native.refused(event, request_id, codec))
+        elif isinstance(event, Missed):
+            self._send(native.missed_frame(event, request_id, codec))
         else:
             self._send(frame(event, request_id, codec))
 
@@ -285,7 +297,8 @@ class Exchange:
         try:
             request = flashq.decode(frame, self._codec, self._row.name, self._context.limits)
             if self._row.kind == "server":
-                self._tell(self._of_connection(request))
+                told = self._of_connection(request)
+                self._session._when_begun(isinstance(request, q.Subscribe), partial(self._tell, told))
                 return
             session = self._session
             self._identity = session._who()

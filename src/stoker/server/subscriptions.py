@@ -6,10 +6,13 @@ is forgotten and read again later. One that falls out of what is kept is told so
 asked for it.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -25,6 +28,16 @@ WAIT_MS = 60_000
 """How often the rights are looked at when nothing happens."""
 
 
+class Missed(msgspec.Struct, frozen=True):
+    """Told in place of events that the log does not keep any more."""
+
+    shard: int
+    after: int
+    """The last position that was read."""
+    lowest: int
+    """The first one that is still kept; the events go on from it."""
+
+
 class Subscription:
     """One reader of a tenant's events. `send` takes an event, or an error after which nothing more comes."""
 
@@ -33,7 +46,7 @@ class Subscription:
         service: Service,
         identity: Identity,
         tenant: str,
-        send: Callable[[Event | StokerError], None],
+        send: Callable[[Event | Missed | StokerError], None],
         *,
         queue: str | None = None,
         kinds: tuple[str, ...] = (),
@@ -51,14 +64,39 @@ class Subscription:
         self._later: dict[int, int] = {}
         """Where to read on once there is room, by shard."""
         self.is_over = False
-        shards = service.desk.broker.runtime.shards
-        numbers = range(len(shards)) if queue is None else [shard_for(tenant, queue, len(shards))]
-        journal = service.desk.broker.runtime.journal
+        self._starting: asyncio.Task[None] | None = None
+        """While other processes are asked how far their logs reach."""
+        desk, after = service.desk, after or {}
+        numbers = range(desk.shards) if queue is None else [shard_for(tenant, queue, desk.shards)]
+        own = desk.own_ends()
         for number in numbers:
-            self._ask(number, (after or {}).get(number, journal.last(number)))
+            if number in after or number in own:
+                self._ask(number, after[number] if number in after else own[number].last)
+        unknown = [number for number in numbers if number not in after and number not in own]
+        if unknown:
+            self._starting = asyncio.get_running_loop().create_task(self._start(unknown))
+
+    async def _start(self, shards: Iterable[int]) -> None:
+        try:
+            ends = await self._service.desk.ends()
+        except StokerError as error:
+            self.end()
+            self._send(error)
+            return
+        for number in shards:
+            self._ask(number, ends[number].last)
+
+    def when_begun(self, act: Callable[[], None]) -> None:
+        """Call this once everything that happens from now on will be sent."""
+        if self._starting is None or self._starting.done():
+            act()
+        else:
+            self._starting.add_done_callback(lambda _: act())
 
     def end(self) -> None:
         self.is_over = True
+        if self._starting is not None and self._starting is not asyncio.current_task():
+            self._starting.cancel()
         for held in self._held.values():
             self._service.desk.give_up(held)
         self._held.clear()
@@ -86,8 +124,10 @@ class Subscription:
             self._send(page)
             return
         assert isinstance(page, r.Events)
+        if page.lowest > after + 1:
+            self._send(Missed(shard, after, page.lowest))
         if page.events and not self._has_room():
-            self._later[shard] = after
+            self._later[shard] = max(after, page.lowest - 1)
             return
         for event in page.events:
             self._send(event)

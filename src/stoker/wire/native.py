@@ -270,6 +270,11 @@ def event_frame(event: Event, request_id: str | int | None, codec: Codec) -> byt
     return FORMATS[codec].encode({"event": event, "subscription": request_id})  # type: ignore[no-any-return]
 
 
+def missed_frame(missed: Any, request_id: str | int | None, codec: Codec) -> bytes:
+    """Says to a subscription of this number that some events are not there any more."""
+    return FORMATS[codec].encode({"missed": missed, "subscription": request_id})  # type: ignore[no-any-return]
+
+
 EMPTY: dict[Codec, msgspec.Raw] = {"json": msgspec.Raw(b"{}"), "msgpack": msgspec.Raw(b"\x80")}
 
 
