@@ -61,7 +61,7 @@ def test_a_socket_has_the_mode_that_was_asked_for(short: Path, wanted: str, expe
     run(main)
 
 
-class serving_unix:  # noqa: N801  reads as what it does
+class serving_unix:
     """A server with nothing but a socket in the file system, and a peer on it."""
 
     def __init__(self, listener: UnixListener) -> None:

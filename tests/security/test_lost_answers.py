@@ -1,0 +1,256 @@
+"""Answers that get lost after the work was done, and peers that are gone without a word: all is there, and once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from stoker.brokers.connect import open_broker
+from stoker.model import commands as c
+from stoker.model.errors import LostLease, StokerError, Unknown
+from stoker.model.options import Backoff, Options
+from stoker.wire.frames import LENGTH
+from tests.served.on_loop import Place, run, serving, until
+
+JOBS = 60
+
+
+class Proxy:
+    """Between a client and the server. Knows frames, so that it can lose exactly one answer."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.port = 0
+        self.loses: Callable[[int], bool] = lambda number: False
+        """Whether the answer of this number, counted from the first greeting, is lost: both ends see a close."""
+        self.is_dead = False
+        """Swallows everything and closes nothing, like a cable that was pulled."""
+        self.answers = self.lost = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
+        there = asyncio.create_task(self._requests(reader, ours))
+        try:
+            await self._answers(theirs, writer)
+        except (OSError, EOFError, asyncio.CancelledError):
+            pass
+        finally:
+            there.cancel()
+            ours.close()
+            writer.close()
+            self._tasks.discard(task)
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if not self.is_dead:
+                writer.write(data)
+        writer.close()
+
+    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_greeting = True
+        while True:
+            head = await reader.readexactly(4)
+            body = await reader.readexactly(LENGTH.unpack(head)[0])
+            if not is_greeting:
+                self.answers += 1
+                if self.loses(self.answers):
+                    self.lost += 1
+                    return
+            is_greeting = False
+            if not self.is_dead:
+                writer.write(head + body)
+
+    async def stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def through_a_proxy() -> AsyncIterator[tuple[Place, Proxy]]:
+    async with serving() as place:
+        proxy = Proxy(place.port)
+        server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+        proxy.port = server.sockets[0].getsockname()[1]
+        try:
+            yield place, proxy
+        finally:
+            server.close()
+            await proxy.stop()
+
+
+def every(count: int) -> Callable[[int], bool]:
+    return lambda number: number % count == 0
+
+
+async def in_thread(proxy: Proxy, act: Callable[[Any], Any], **parameters: Any) -> Any:
+    """What a program does with a blocking client of its own."""
+    url = f"tcp://127.0.0.1:{proxy.port}?" + "&".join(f"{key}={value}" for key, value in parameters.items())
+
+    def whole() -> Any:
+        broker = open_broker(url)
+        try:
+            return act(lambda command: broker.execute("default", command))
+        finally:
+            broker.close()
+
+    return await asyncio.to_thread(whole)
+
+
+def stats(place: Place) -> Any:
+    return place.broker.execute("default", c.GetStats())
+
+
+def payloads(place: Place) -> list[bytes]:
+    return sorted(job.payload for job in place.broker.execute("default", c.Browse(limit=1_000)).jobs)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_pushes_whose_answers_are_lost_are_there_once(batch: bool):
+    async def main() -> None:
+        async with through_a_proxy() as (place, proxy):
+            proxy.loses = every(3)
+
+            def act(ask: Callable[[Any], Any]) -> list[int]:
+                if batch:
+                    return [job for n in range(JOBS) for job in ask(c.PushBatch("q", [b"%03d" % n])).ids]
+                return [ask(c.Push("q", b"%03d" % n)).id for n in range(JOBS)]
+
+            ids = await in_thread(proxy, act)
+            assert proxy.lost >= JOBS // 3
+            assert len(set(ids)) == JOBS
+            assert payloads(place) == [b"%03d" % n for n in range(JOBS)]
+            assert stats(place).totals.pushed == JOBS
+
+    run(main)
+
+
+def test_without_losses_nothing_is_sent_again():
+    """The control."""
+
+    async def main() -> None:
+        async with through_a_proxy() as (place, proxy):
+            await in_thread(proxy, lambda ask: [ask(c.Push("q", b"")) for _ in range(JOBS)])
+            assert (proxy.answers, proxy.lost, stats(place).totals.pushed) == (JOBS, 0, JOBS)
+
+    run(main)
+
+
+def test_what_cannot_be_sent_again_is_told_to_be_unknown_and_happened_at_most_once():
+    async def main() -> None:
+        async with through_a_proxy() as (place, proxy):
+            proxy.loses = every(4)
+
+            def act(ask: Callable[[Any], Any]) -> tuple[int, int]:
+                sure = unsure = 0
+                for _ in range(JOBS):
+                    try:
+                        ask(c.KvIncrement("n"))
+                        sure += 1
+                    except Unknown:
+                        unsure += 1
+                return sure, unsure
+
+            sure, unsure = await in_thread(proxy, act)
+            counted = int(place.broker.execute("default", c.KvGet("n")).value)
+            assert sure + unsure == JOBS
+            assert unsure == proxy.lost > 0
+            assert sure <= counted <= JOBS
+
+    run(main)
+
+
+def test_a_worker_whose_answers_are_lost_ends_every_job_once():
+    """A pull that got lost comes back by its lease or its claim, an ack that got lost is not done twice."""
+
+    async def main() -> None:
+        async with through_a_proxy() as (place, proxy):
+            again = Options(max_attempts=0, max_crashes=0, backoff=Backoff(kind="fixed", base_ms=1))
+            place.broker.execute("default", c.PushBatch("q", [b"%03d" % n for n in range(JOBS)], again))
+            proxy.loses = every(5)
+
+            def act(ask: Callable[[Any], Any]) -> list[bytes]:
+                done: list[bytes] = []
+                idle = 0
+                while idle < 50 and len(set(done)) < JOBS:
+                    try:
+                        delivery = ask(c.Pull(["q"], 3, wait_ms=200, lease_ms=500, claim=None))
+                    except Unknown:
+                        continue
+                    idle = 0 if delivery.runs else idle + 1
+                    for job in delivery:
+                        done.append(job.payload)
+                        try:
+                            ask(c.Ack([job.id], job.token))
+                        except (Unknown, LostLease):
+                            pass
+                return done
+
+            done = await in_thread(proxy, act)
+            assert proxy.lost > 0
+            assert sorted(set(done)) == [b"%03d" % n for n in range(JOBS)]
+            await until(lambda: stats(place).counts.completed == JOBS)
+            assert stats(place).totals.completed == JOBS
+
+    run(main)
+
+
+def test_a_job_that_went_to_a_half_open_peer_comes_back_with_its_lease():
+    async def main() -> None:
+        async with through_a_proxy() as (place, proxy):
+            waiting = asyncio.create_task(
+                in_thread(proxy, ended(c.Pull(["q"], wait_ms=3_000, lease_ms=300)), timeout_s=1, retry_s=0)
+            )
+            await until(lambda: place.server.desk.is_waiting)
+            proxy.is_dead = True
+            job = place.broker.execute("default", c.Push("q", b"x")).id
+            await until(lambda: stats(place).counts.active == 1)
+            delivery = await place.broker.execute_async("default", c.Pull(["q"], wait_ms=10_000))
+            assert list(delivery.ids) == [job]
+            assert place.broker.execute("default", c.GetJob(job)).crashes == 1
+            assert await waiting == "an error"
+
+    run(main)
+
+
+def ended(command: Any) -> Callable[[Callable[[Any], Any]], str]:
+    def act(ask: Callable[[Any], Any]) -> str:
+        try:
+            ask(command)
+        except StokerError:
+            return "an error"
+        return "a reply"
+
+    return act
+
+
+def test_a_client_at_a_half_open_server_gives_up_in_time_and_its_push_is_there_once():
+    async def main() -> None:
+        async with through_a_proxy() as (place, proxy):
+
+            def act(ask: Callable[[Any], Any]) -> int:
+                ask(c.Push("q", b"first"))
+                proxy.loses = lambda number: False
+                proxy.is_dead = True
+                asyncio.run_coroutine_threadsafe(revive(proxy), loop)
+                return int(ask(c.Push("q", b"second")).id)
+
+            loop = asyncio.get_running_loop()
+            second = await in_thread(proxy, act, timeout_s=0.5)
+            assert payloads(place) == [b"first", b"second"]
+            assert place.broker.execute("default", c.GetJob(second)).payload == b"second"
+
+    run(main)
+
+
+async def revive(proxy: Proxy) -> None:
+    """The cable is plugged in again once a connection was tried anew."""
+    before = len(proxy._tasks)
+    await until(lambda: len(proxy._tasks) != before)
+    proxy.is_dead = False
