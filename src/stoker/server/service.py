@@ -13,6 +13,7 @@ from stoker.server.auth.gate import Gate
 from stoker.server.auth.identity import Identity
 from stoker.server.auth.quotas import QuotaKeeper
 from stoker.server.config import ServerConfig
+from stoker.server.crowd import Crowd
 from stoker.server.desk import Desk, Done, Held
 from stoker.wire.table import Permission
 
@@ -34,6 +35,7 @@ class Service:
         self.meter = desk.meter
         self.gate = gate
         self.config = config
+        self.crowd = Crowd(lambda: self.config.server, self.meter.connections)
         self.quotas = QuotaKeeper()
         self.usage = BrokerUsage(desk)
         self.started_at = time.time()

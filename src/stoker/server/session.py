@@ -91,6 +91,11 @@ class Session:
             return
         self._submit(identity, tenant, command, partial(self._reply, request_id, codec, answer), request_id)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something that the peer has asked for is still to come: a reply, or events."""
+        return bool(self.in_flight or self._subscriptions)
+
     def close(self) -> None:
         """The peer is gone: nobody waits for its replies any more. Leases stay what they are."""
         self.is_closed = True

@@ -6,6 +6,7 @@ not read its replies is not read from either, and is cut off when it keeps them 
 """
 
 import asyncio
+import socket
 import time
 from collections import deque
 from functools import partial
@@ -34,10 +35,7 @@ class Door:
         """Whether peers are on this machine by the nature of the socket."""
         self.shared = bytearray(SHARED_BYTES)
         self.connections: set[Connection] = set()
-        self._by_address: dict[str, int] = {}
-        self._came: dict[str, int] = {}
-        """How many came from an address in the current second."""
-        self._second = 0
+        self._name = "unix" if is_local else "tcp"
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     def connect(self) -> "Connection":
@@ -45,36 +43,15 @@ class Door:
 
     def enter(self, connection: "Connection") -> bool:
         """Whether there is room for one more."""
-        limits, address = self.service.config.server, connection.address
-        if len(self.connections) >= limits.connections_max or self._is_storm(address):
+        if not self.service.crowd.enter(self._name, connection.address):
             return False
-        if self._by_address.get(address, 0) >= limits.connections_per_address_max:
-            return False
-        self._by_address[address] = self._by_address.get(address, 0) + 1
         self.connections.add(connection)
-        self._count()
         return True
-
-    def _is_storm(self, address: str) -> bool:
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second = second
-            self._came.clear()
-        self._came[address] = came = self._came.get(address, 0) + 1
-        return came > self.service.config.server.connections_per_second_max
 
     def leave(self, connection: "Connection") -> None:
         if connection in self.connections:
             self.connections.discard(connection)
-            self._count()
-            left = self._by_address[connection.address] - 1
-            if left:
-                self._by_address[connection.address] = left
-            else:
-                del self._by_address[connection.address]
-
-    def _count(self) -> None:
-        self.service.meter.connections["unix" if self.is_local else "tcp"] = len(self.connections)
+            self.service.crowd.leave(self._name, connection.address)
 
     async def _sweep(self) -> None:
         while True:
@@ -105,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._since = time.monotonic()
         """When the peer came, or began the frame that is not complete."""
         self._asked = False
+        self._heard_at = self._since
         self._paused_since: float | None = None
         self._rejected_at: float | None = None
         self._is_done = False
@@ -122,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._door.enter(self):
             transport.abort()
             return
+        keep_alive(transport.get_extra_info("socket"), self._limits.keepalive_s)
         transport.set_write_buffer_limits(high=min(HIGH_BYTES, self._limits.output_buffer_bytes_max))
         loopback = self._door.is_local or is_loopback(self.address)
         self.session = Session(self._door.service, loopback=loopback, send=self.send, has_room=self._has_room)
@@ -133,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._rejected_at is not None:
             return
         frames = self._frames
+        self._heard_at = time.monotonic()
         was_partial = frames.is_partial
         for frame in frames.received(nbytes):
             self._asked = True
@@ -140,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         if frames.failure is not None:
             self._reject(frames.failure)
         elif frames.is_partial and not was_partial:
-            self._since = time.monotonic()
+            self._since = self._heard_at
 
     def eof_received(self) -> bool:
         return False
@@ -230,15 +210,31 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         self.transport.close()
 
+    @property
+    def _is_waited_for(self) -> bool:
+        """Whether the peer has asked for something that has not come yet."""
+        return self.session is not None and self.session.is_waiting
+
     def check_pace(self, now: float) -> None:
         """Cut off who holds a connection without using it as agreed."""
         limits = self._limits
         reads_nothing = self._paused_since is not None and now - self._paused_since > limits.output_stalled_s
         trickles = self._frames.is_partial and now - self._since > limits.frame_s
         says_nothing = not self._asked and now - self._since > limits.handshake_s
+        is_idle = limits.idle_s > 0 and now - self._heard_at > limits.idle_s and not self._is_waited_for
         was_told_off = self._rejected_at is not None and now - self._rejected_at > LINGER_S
-        if reads_nothing or trickles or says_nothing or was_told_off:
+        if reads_nothing or trickles or says_nothing or is_idle or was_told_off:
             self.transport.abort()
+
+
+def keep_alive(connected: Any, seconds: float) -> None:
+    """Let the kernel find out whether a silent peer is still there."""
+    if not seconds or connected is None or connected.family == socket.AF_UNIX:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), max(1, round(seconds)))
 
 
 def is_loopback(address: str) -> bool:

@@ -115,8 +115,6 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     frame_bytes_max: Positive = 64 * MIB
     """Of one request or reply. A length is checked before anything of the frame is kept; six full payloads fit."""
-    nesting_max: Positive = 64
-    """How deep maps and lists of a request may stand in each other: deeper ones cost a decoder its stack."""
     connections_max: Positive = 10_000
     """Over all listeners of a process; each costs up to 30 KB and a file descriptor even when it is idle."""
     connections_per_address_max: Positive = 5_000
@@ -124,7 +122,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     connections_per_second_max: Positive = 2_000
     """From one address: a storm of connections is turned away before it costs a handshake."""
     requests_in_flight_max: Positive = 1_000
-    """Of one connection, those that wait in a pull included. At the bound the connection is read no further."""
+    """Of one connection, those that wait in a pull included. Beyond the bound requests are refused with `busy`."""
     output_buffer_bytes_max: Positive = 64 * MIB
     """Replies that a client has not read yet; a whole frame fits. At the bound the connection is read no further."""
     output_stalled_s: Seconds = 30.0

@@ -8,7 +8,7 @@ on right there; what is no longer kept by then is not passed over in silence.
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from stoker.model.events import Event, EventKind
 from stoker.model.ids import shard_for, shard_of
 from stoker.model.limits import NAME_PATTERN
 from stoker.server.auth.identity import Identity
+from stoker.server.desk import End
 from stoker.server.service import Service
 
 PAGE = 200
@@ -102,20 +103,26 @@ class Feed:
 
     def __init__(self, service: Service, identity: Identity, tenant: str, wanted: Filter, start: Cursor | None) -> None:
         self._service, self._identity, self._tenant, self._wanted = service, identity, tenant, wanted
-        runtime = service.desk.broker.runtime
-        count = len(runtime.shards)
-        self._cursor = start or Cursor([runtime.journal.last(number) for number in range(count)])
-        self._shards = wanted.shards(tenant, count)
-        self._journal = runtime.journal
+        self._cursor = start or Cursor([])
+        self._shards = wanted.shards(tenant, service.desk.shards)
+        self._ends: Mapping[int, End] = {}
         self._pages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
         """At most one page a shard: each shard's reader waits until its page was taken."""
         self._taken = {number: asyncio.Event() for number in self._shards}
         self._readers: list[asyncio.Task[None]] = []
 
+    async def begin(self, from_beginning: bool = False) -> None:
+        """Find out where to begin, before the reader hears that it does."""
+        self._ends = ends = await self._service.desk.ends()
+        if not self._cursor.after:
+            self._cursor.after = [
+                ends[number].lowest - 1 if from_beginning else ends[number].last for number in sorted(ends)
+            ]
+
     async def items(self) -> AsyncGenerator[Item, None]:
         loop = asyncio.get_running_loop()
         for number in self._shards:
-            missed = self._missed(number)
+            missed = self._missed(number, self._ends[number])
             if missed is not None:
                 yield str(self._cursor), missed
         self._readers = [loop.create_task(self._read(number)) for number in self._shards]
@@ -134,10 +141,10 @@ class Feed:
                 reader.cancel()
             await asyncio.gather(*self._readers, return_exceptions=True)
 
-    def _missed(self, number: int) -> Missed | None:
+    def _missed(self, number: int, end: End) -> Missed | None:
         """Where the log begins now, if it does not reach back to the reader, or is another one than it read."""
-        after, lowest = self._cursor.after[number], self._journal.lowest(number)
-        if lowest <= after + 1 and after <= self._journal.last(number):
+        after, lowest = self._cursor.after[number], end.lowest
+        if lowest <= after + 1 and after <= end.last:
             return None
         self._cursor.after[number] = lowest - 1
         if self._cursor.inside is not None and self._cursor.inside[0] == number:
@@ -163,7 +170,7 @@ class Feed:
             raise page
         assert isinstance(page, r.Events)
         cursor, job = self._cursor, self._wanted.job
-        missed = self._missed(number)
+        missed = self._missed(number, End(page.next_after, page.lowest))
         if missed is not None:
             yield str(cursor), missed
         skipped = cursor.inside if cursor.inside is not None and cursor.inside[0] == number else None

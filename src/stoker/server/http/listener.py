@@ -4,10 +4,12 @@ import asyncio
 
 from uvicorn.config import Config
 
+from stoker.model.errors import StokerError
 from stoker.server.config import tls_context
 from stoker.server.http.app import make_app
 from stoker.server.http.protocol import Door
 from stoker.server.meter import HISTORY_S
+from stoker.server.report import all_reports
 from stoker.server.server import BACKLOG, told
 from stoker.server.service import Service
 
@@ -44,7 +46,7 @@ class HttpListener:
             timeout_keep_alive=max(1, round(config.server.http_keep_alive_s)),
         )
         uvicorn.load()
-        self._door = app.door = Door(uvicorn, config.server, service.meter.connections)
+        self._door = app.door = Door(uvicorn, config.server, service.crowd)
         tls = tls_context(config.http.tls)
         self._server = await asyncio.get_running_loop().create_server(
             self._door.connect,
@@ -64,7 +66,12 @@ class HttpListener:
     async def _note(self) -> None:
         """Keep the history of the numbers."""
         while True:
-            self._service.meter.note(self._service.desk.broker.shard_stats())
+            try:
+                reports = await all_reports(self._service)
+                shards = [stats for report in reports for stats in report.shards]
+                self._service.meter.note(shards, sum(sum(report.connections.values()) for report in reports))
+            except StokerError:
+                pass  # a process is not there: no point is better than a wrong one
             await asyncio.sleep(HISTORY_S)
 
     async def stop(self) -> None:

@@ -2,11 +2,11 @@
 
 `METRICS` names them all; the reference page is made from it, and a test compares it with what is served. Series are
 bounded: queues only of the asking tenant, or of the tenants that are named if the configuration wants that, and of all
-these only so many.
+these only so many. A server in several processes tells of all of them, whichever is asked.
 """
 
-import time
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -16,13 +16,10 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from stoker.model import commands as c
-from stoker.model.errors import StokerError
-from stoker.model.ids import SYSTEM_TENANT
-from stoker.model.replies import Counts, Totals
+from stoker.model.replies import Counts, Stats, Totals
 from stoker.model.version import __version__
-from stoker.server.meter import Histogram
+from stoker.server.report import Counted, Report, all_reports
 from stoker.server.service import Service
-from stoker.wire.native import NAMES
 
 QUEUES_MAX = 200
 """Queues with series of their own; of more, those that come first by name."""
@@ -71,21 +68,33 @@ METRICS: tuple[Metric, ...] = (
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
-class Numbers(Collector):
-    """What one request for metrics is answered with."""
+class QueueCounts(msgspec.Struct, frozen=True):
+    """How a queue of a tenant stands."""
 
-    def __init__(self, service: Service, tenant: str, streams: int) -> None:
-        self._service, self._tenant, self._streams = service, tenant, streams
+    tenant: str
+    queue: str
+    counts: Counts
+
+
+class Numbers(Collector):
+    """What one request for metrics is answered with.
+
+    Where there are several processes, what each counts for itself has a label for it: a sum would fall whenever one
+    of them starts anew.
+    """
+
+    def __init__(self, reports: list[Report], queues: list[QueueCounts], tenant_labels: bool) -> None:
+        self._reports, self._queue_counts, self._tenant_labels = reports, queues, tenant_labels
 
     def collect(self) -> Iterable[Any]:
         yield gauge("stoker_info", [((__version__,), 1)])
-        yield gauge("stoker_uptime_seconds", [((), time.time() - self._service.started_at)])
+        yield self._gauge("stoker_uptime_seconds", lambda report: [((), report.uptime_s)])
         yield from self._jobs()
         yield self._queues()
         yield from self._server()
 
     def _jobs(self) -> Iterator[Any]:
-        shards = self._service.desk.broker.shard_stats()
+        shards = [stats for report in self._reports for stats in report.shards]
         states = [
             ((state,), sum(getattr(shard.counts, state) for shard in shards)) for state in Counts.__struct_fields__
         ]
@@ -97,51 +106,61 @@ class Numbers(Collector):
         yield counter("stoker_job_run_seconds_total", [((), sums["run_ms_sum"] / 1000)])
 
     def _queues(self) -> Any:
-        named = self._service.config.metrics.tenant_labels
-        labels = ("tenant", "queue", "state") if named else ("queue", "state")
+        named = self._tenant_labels
         samples: list[tuple[tuple[str, ...], float]] = []
-        left = QUEUES_MAX
-        for tenant in self._tenants() if named else [self._tenant]:
-            desk = self._service.desk
-            for queue in sorted(desk.look(tenant, c.ListQueues()).names)[:left]:
-                left -= 1
-                try:
-                    counts = desk.look(tenant, c.GetStats(queue)).counts
-                except StokerError:
-                    continue  # it was obliterated meanwhile
-                for state in Counts.__struct_fields__:
-                    key = (tenant, queue, state) if named else (queue, state)
-                    samples.append((key, getattr(counts, state)))
-        return gauge("stoker_queue_jobs", samples, labels)
-
-    def _tenants(self) -> list[str]:
-        shards = self._service.desk.broker.runtime.shards
-        found = {name for shard in shards for name in shard.tenants if name != SYSTEM_TENANT}
-        return sorted(found)[:TENANTS_MAX]
+        for one in self._queue_counts:
+            for state in Counts.__struct_fields__:
+                key = (one.tenant, one.queue, state) if named else (one.queue, state)
+                samples.append((key, getattr(one.counts, state)))
+        return gauge("stoker_queue_jobs", samples, ("tenant", "queue", "state") if named else None)
 
     def _server(self) -> Iterator[Any]:
-        meter = self._service.meter
-        commands: list[tuple[tuple[str, ...], float]] = []
-        refused: dict[type, int] = {}
-        for (kind, code), count in meter.refused.items():
-            commands.append(((NAMES.get(kind, "other"), code), count))
-            refused[kind] = refused.get(kind, 0) + count
-        commands += [
-            ((NAMES.get(kind, "other"), "ok"), count - refused.get(kind, 0)) for kind, count in meter.commands.items()
+        yield self._counter(
+            "stoker_commands_total", lambda report: [((name, code), count) for name, code, count in report.commands]
+        )
+        yield self._histogram("stoker_turn_commands", lambda report: report.turn_sizes)
+        yield self._histogram("stoker_turn_seconds", lambda report: report.turn_times)
+        yield self._counter(
+            "stoker_http_requests_total",
+            lambda report: [((str(status),), count) for status, count in sorted(report.http_statuses.items())],
+        )
+        yield self._histogram("stoker_http_request_seconds", lambda report: report.http_times)
+        yield self._gauge(
+            "stoker_connections",
+            lambda report: [((name,), count) for name, count in sorted(report.connections.items())],
+        )
+        yield self._gauge("stoker_streams", lambda report: [((), report.streams)])
+        yield self._gauge("stoker_workers", lambda report: [((), report.workers)])
+        yield self._gauge("stoker_storage_full", lambda report: [((), int(report.is_full))])
+        yield self._counter(
+            "stoker_webhooks_total", lambda report: [((name,), count) for name, count in report.webhooks.items()]
+        )
+
+    # --- one series for each process -----------------------------------------------------------------
+
+    def _gauge(self, name: str, samples: "Callable[[Report], Samples]") -> Any:
+        return gauge(name, self._of_each(samples), self._labels(name))
+
+    def _counter(self, name: str, samples: "Callable[[Report], Samples]") -> Any:
+        return counter(name, self._of_each(samples), self._labels(name))
+
+    def _histogram(self, name: str, counted: Callable[[Report], Counted]) -> Any:
+        family = HistogramMetricFamily(name, BY_NAME[name].meaning, labels=self._labels(name))
+        for report in self._reports:
+            family.add_metric(self._label(report), *buckets(counted(report)))
+        return family
+
+    def _of_each(self, samples: "Callable[[Report], Samples]") -> "Samples":
+        return [
+            ((*self._label(report), *values), value) for report in self._reports for values, value in samples(report)
         ]
-        yield counter("stoker_commands_total", commands)
-        yield histogram("stoker_turn_commands", meter.turn_sizes)
-        yield histogram("stoker_turn_seconds", meter.turn_times)
-        statuses = [((str(status),), count) for status, count in sorted(meter.http_statuses.items())]
-        yield counter("stoker_http_requests_total", statuses)
-        yield histogram("stoker_http_request_seconds", meter.http_times)
-        yield gauge("stoker_connections", [((name,), count) for name, count in sorted(meter.connections.items())])
-        yield gauge("stoker_streams", [((), self._streams)])
-        yield gauge("stoker_workers", [((), meter.workers_since(time.time() - 60))])
-        yield gauge("stoker_storage_full", [((), int(self._service.desk.broker.runtime.journal.is_full))])
-        webhooks = self._service.webhooks
-        totals = msgspec.structs.asdict(webhooks.totals) if webhooks is not None else {}
-        yield counter("stoker_webhooks_total", [((outcome,), count) for outcome, count in totals.items()])
+
+    def _label(self, report: Report) -> tuple[str, ...]:
+        return (str(report.process),) if len(self._reports) > 1 else ()
+
+    def _labels(self, name: str) -> tuple[str, ...]:
+        own = BY_NAME[name].labels
+        return ("process", *own) if len(self._reports) > 1 else own
 
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -149,34 +168,51 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 def gauge(name: str, samples: Samples, labels: tuple[str, ...] | None = None) -> Any:
     metric = BY_NAME[name]
-    family = GaugeMetricFamily(name, metric.meaning, labels=labels or metric.labels)
+    family = GaugeMetricFamily(name, metric.meaning, labels=metric.labels if labels is None else labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family
 
 
-def counter(name: str, samples: Samples) -> Any:
+def counter(name: str, samples: Samples, labels: tuple[str, ...] | None = None) -> Any:
     metric = BY_NAME[name]
-    family = CounterMetricFamily(name, metric.meaning, labels=metric.labels)
+    family = CounterMetricFamily(name, metric.meaning, labels=metric.labels if labels is None else labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family
 
 
-def histogram(name: str, counted: Histogram) -> Any:
-    family = HistogramMetricFamily(name, BY_NAME[name].meaning, labels=())
-    buckets: list[tuple[str, float]] = []
+def buckets(counted: Counted) -> tuple[list[tuple[str, float]], float]:
+    found: list[tuple[str, float]] = []
     total = 0
     for bound, count in zip((*counted.bounds, float("inf")), counted.counts, strict=True):
         total += count
-        buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
-    family.add_metric((), buckets, counted.sum)
-    return family
+        found.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
+    return found, counted.sum
 
 
-def exposition(service: Service, tenant: str, streams: int, accept: str) -> tuple[bytes, str]:
+async def queue_counts(service: Service, tenants: list[str]) -> list[QueueCounts]:
+    found: list[QueueCounts] = []
+    desk = service.desk
+    for tenant in tenants:
+        names = sorted((await desk.call(tenant, c.ListQueues())).names)[: QUEUES_MAX - len(found)]
+        stats: list[Any] = await asyncio.gather(
+            *(desk.call(tenant, c.GetStats(queue)) for queue in names), return_exceptions=True
+        )
+        found += [
+            QueueCounts(tenant, queue, one.counts)
+            for queue, one in zip(names, stats, strict=True)
+            if isinstance(one, Stats)  # it may have been obliterated meanwhile
+        ]
+    return found
+
+
+async def exposition(service: Service, tenant: str, accept: str) -> tuple[bytes, str]:
     """The text, and what it is called."""
+    reports, named = await all_reports(service), service.config.metrics.tenant_labels
+    known = sorted({name for report in reports for name in report.tenants})[:TENANTS_MAX]
+    queues = await queue_counts(service, known if named else [tenant])
     registry = CollectorRegistry()
-    registry.register(Numbers(service, tenant, streams))
+    registry.register(Numbers(reports, queues, named))
     encode, kind = choose_encoder(accept)
     return encode(registry), kind

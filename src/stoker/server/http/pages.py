@@ -15,6 +15,7 @@ from stoker.server.http import answers, docs, metrics, openapi, plans, rest
 from stoker.server.http.paths import Handler
 from stoker.server.http.streams import Streams
 from stoker.server.http.visit import Visit
+from stoker.server.report import all_workers
 from stoker.server.service import WORKER_CHARS_MAX, Service
 from stoker.wire import flashq
 from stoker.wire.native import told
@@ -106,7 +107,7 @@ class Pages:
     async def prometheus(self, visit: Visit) -> None:
         _, tenant = self._operator(visit)
         accept = visit.headers.get(b"accept", b"").decode("latin-1")
-        body, kind = metrics.exposition(self._service, tenant, self._streams.open, accept)
+        body, kind = await metrics.exposition(self._service, tenant, accept)
         await answers.send(visit.send, 200, body, kind.encode())
 
     async def history(self, visit: Visit) -> None:
@@ -117,7 +118,7 @@ class Pages:
 
     async def workers(self, visit: Visit) -> None:
         tenant = visit.admit(visit.identify(), "read")
-        await answers.told(visit.send, self._service.meter.workers(tenant))
+        await answers.told(visit.send, await all_workers(self._service, tenant))
 
     async def heartbeat(self, visit: Visit) -> None:
         visit.check_origin()

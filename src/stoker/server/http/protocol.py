@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from stoker.server.config.tree import ServerLimits
+from stoker.server.crowd import Crowd
 from stoker.server.http import answers
 from stoker.server.tcp import is_loopback
 
@@ -31,18 +32,13 @@ BODY_AHEAD_BYTES = 1024 * 1024
 class Door:
     """All connections of the listener: counted, bounded, and closed together."""
 
-    def __init__(self, config: Config, limits: ServerLimits, counts: dict[str, int]) -> None:
+    def __init__(self, config: Config, limits: ServerLimits, crowd: Crowd) -> None:
         self.config = config
         self.limits = limits
-        self._counts = counts
-        """Open connections by transport, for the metrics."""
+        self._crowd = crowd
         self.state = ServerState()
         self.open: set[Connection] = set()
-        self.turned_away = 0
         self.is_closing = False
-        self._by_address: dict[str, int] = {}
-        self._arrivals: dict[str, int] = {}
-        """Connections of this second, by address."""
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     def connect(self) -> "Connection":
@@ -50,35 +46,20 @@ class Door:
 
     def enter(self, connection: "Connection") -> bool:
         """Whether there is room for one more."""
-        limits, address = self.limits, connection.address
-        arrived = self._arrivals[address] = self._arrivals.get(address, 0) + 1
-        if (
-            len(self.open) >= limits.connections_max
-            or self._by_address.get(address, 0) >= limits.connections_per_address_max
-            or arrived > limits.connections_per_second_max
-        ):
-            self.turned_away += 1
+        if not self._crowd.enter("http", connection.address):
             return False
-        self._by_address[address] = self._by_address.get(address, 0) + 1
         self.open.add(connection)
-        self._counts["http"] = len(self.open)
         return True
 
     def leave(self, connection: "Connection") -> None:
         if connection in self.open:
             self.open.discard(connection)
-            self._counts["http"] = len(self.open)
-            left = self._by_address[connection.address] - 1
-            if left:
-                self._by_address[connection.address] = left
-            else:
-                del self._by_address[connection.address]
+            self._crowd.leave("http", connection.address)
 
     async def _sweep(self) -> None:
         while True:
             self.state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
             await asyncio.sleep(SWEEP_S)
-            self._arrivals.clear()
             now = time.monotonic()
             for connection in list(self.open):
                 connection.check_pace(now)

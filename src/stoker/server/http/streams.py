@@ -31,36 +31,31 @@ class Streams:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self.open = 0
 
     @asynccontextmanager
     async def room(self) -> AsyncIterator[None]:
-        most = self._service.config.server.streams_max
-        if self.open >= most:
+        most, meter = self._service.config.server.streams_max, self._service.meter
+        if meter.streams >= most:
             raise Busy(f"too many streams: {most} are open; close one, or come back later")
-        self.open += 1
+        meter.streams += 1
         try:
             yield
         finally:
-            self.open -= 1
+            meter.streams -= 1
 
-    def feed(self, visit: Visit, queue: str | None, job: int | None) -> Feed:
-        """What a request asks for."""
+    async def feed(self, visit: Visit, queue: str | None, job: int | None) -> Feed:
+        """What a request asks for, ready to be read."""
         identity = visit.identify(in_query=True)
         tenant = visit.admit(identity, "read")
         query = visit.query()
         wanted: Filter = filter_of(queue or query.get("queue"), query.get("events"), job)
-        return Feed(self._service, identity, tenant, wanted, self._start(visit, query))
+        feed = Feed(self._service, identity, tenant, wanted, self._start(visit, query))
+        await feed.begin(from_beginning=query.get("from") == "beginning")
+        return feed
 
     def _start(self, visit: Visit, query: dict[str, str]) -> Cursor | None:
-        count = len(self._service.desk.broker.runtime.shards)
         text = visit.headers.get(b"last-event-id", b"").decode("latin-1") or query.get("after")
-        if text:
-            return Cursor.read(text, count)
-        if query.get("from") == "beginning":
-            lowest = self._service.desk.broker.runtime.journal.lowest
-            return Cursor([lowest(number) - 1 for number in range(count)])
-        return None
+        return Cursor.read(text, self._service.desk.shards) if text else None
 
     # --- server-sent events --------------------------------------------------------------------------
 
@@ -73,7 +68,7 @@ class Streams:
         visit = Visit(self._service, socket.scope, socket.receive, socket.send)
         try:
             check_same_origin(visit)
-            feed = self.feed(visit, socket.path_params.get("queue"), None)
+            feed = await self.feed(visit, socket.path_params.get("queue"), None)
         except StokerError as error:
             await socket.close(POLICY_VIOLATION, error.message[:120])
             return
@@ -117,7 +112,7 @@ class Sse:
             check_same_origin(visit)
             parameters = self._request.path_params
             job = convert(parameters["id"], int, "id") if "id" in parameters else None
-            feed = self._streams.feed(visit, parameters.get("queue"), job)
+            feed = await self._streams.feed(visit, parameters.get("queue"), job)
             async with self._streams.room():
                 headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *answers.GUARDS]
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
