@@ -26,6 +26,8 @@ class Talker:
         self.peer = peer
         self._numbers = itertools.count(1)
         self.unasked: list[Any] = []
+        self._early: dict[Any, Any] = {}
+        """Answers that overtook the one that was waited for."""
         self.heard: list[bytes] = []
 
     async def __call__(self, cmd: str, **fields: Any) -> Any:
@@ -34,12 +36,14 @@ class Talker:
         return await self.answer(number)
 
     async def answer(self, number: int) -> Any:
-        while True:
+        while number not in self._early:
             answer = await self.peer.line()
             self.heard.append(msgspec.json.encode(answer))
-            if answer.get("reqId") == number:
-                return answer
-            self.unasked.append(answer)
+            if "event" in answer or "reqId" not in answer:
+                self.unasked.append(answer)
+            else:
+                self._early[answer["reqId"]] = answer
+        return self._early.pop(number)
 
 
 class Secured:

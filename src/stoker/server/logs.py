@@ -38,7 +38,13 @@ class PlainLines(logging.Formatter):
         more = "".join(f" {key}={escaped(str(value))}" for key, value in extras(record).items())
         name = record.name.removeprefix("stoker.")
         line = f"{at}.{int(record.msecs):03d}Z {record.levelname:<7} {name}: {escaped(record.getMessage())}{more}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n{self._stack(record)}" if record.exc_info else line
+
+    def _stack(self, record: logging.LogRecord) -> str:
+        """Indented, so that no text in it can pass for a line of its own."""
+        assert record.exc_info
+        stack = self.formatException(record.exc_info)
+        return "\n".join(f"    {escaped(line)}" for line in stack.split("\n"))
 
 
 class JsonLines(logging.Formatter):

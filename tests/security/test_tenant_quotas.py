@@ -1,0 +1,148 @@
+"""S20: what a tenant may use at most, through a real server; whoever is within it notices nothing of who is not."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.model import commands as c
+from stoker.server.auth.entitlements import Entitlement, sign
+from stoker.server.auth.quotas import Quotas
+from stoker.server.auth.settings import AuthSettings
+from tests.security.examples import furnish, requests_of
+from tests.security.support import Secured, Talker, secured, snapshot
+from tests.served.on_loop import run
+
+SECRET = "a-secret-of-the-operator-for-entitlements"
+
+
+def quotas(**limits: int) -> AuthSettings:
+    return AuthSettings(tenants={"small": Quotas(**limits)}, entitlement_secrets=(SECRET,))
+
+
+async def both(server: Secured) -> tuple[Talker, Talker]:
+    return await server.talker("small"), await server.talker("other")
+
+
+PUSHES: list[tuple[str, dict[str, Any]]] = [
+    ("PUSH", {"queue": "q", "data": "x" * 50}),
+    ("PUSHB", {"queue": "q", "jobs": [{"data": "x" * 50}]}),
+    ("FLOW", {"queue": "q", "data": "x" * 50, "children": []}),
+    ("push", {"body": {"queue": "q", "payload": "eHh4" * 20}}),
+    ("push_batch", {"body": {"queue": "q", "payloads": ["eHh4" * 20]}}),
+    ("stage", {"body": {"transaction": "t", "stage": "s", "queue": "q", "payloads": ["eHh4" * 20]}}),
+]
+
+
+@pytest.mark.parametrize("limits", [{"waiting_jobs": 2}, {"bytes": 110}, {"queues": 1}])
+def test_every_way_to_push_is_within_the_quota(limits: dict[str, int], tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(**limits)) as server:
+            small, other = await both(server)
+            queue = "first" if "queues" in limits else "q"
+            for _ in range(2):
+                assert (await small("PUSH", queue=queue, data="x" * 50))["ok"]
+            before = snapshot(server.place.broker, "small")
+            for cmd, fields in PUSHES:
+                answer = await small(cmd, **fields)
+                assert (answer.get("code"), answer.get("retryable", False)) == ("quota_exceeded", False), cmd
+                assert next(iter(limits)) in answer["error"]
+                assert (await other(cmd, **fields))["ok"], cmd
+            assert snapshot(server.place.broker, "small") == before
+            assert (await small("get_stats", body={}))["ok"]
+
+    run(main)
+
+
+def test_room_comes_back_when_jobs_end(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(waiting_jobs=1, bytes=100)) as server:
+            small, _ = await both(server)
+            for _ in range(5):
+                job = (await small("PUSH", queue="q", data="x" * 50))["id"]
+                assert (await small("PUSH", queue="q", data="x" * 50))["code"] == "quota_exceeded"
+                token = (await small("PULL", queue="q", timeout=0))["job"]["token"]
+                assert (await small("ACK", id=job, token=token))["ok"]
+
+    run(main)
+
+
+def test_a_batch_is_within_the_quota_as_a_whole(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(waiting_jobs=10)) as server:
+            small, _ = await both(server)
+            assert (await small("PUSHB", queue="q", jobs=[{"data": 1}] * 11))["code"] == "quota_exceeded"
+            assert (await small("PUSHB", queue="q", jobs=[{"data": 1}] * 10))["ok"]
+            assert server.place.broker.execute("small", c.GetStats()).counts.waiting == 10
+
+    run(main)
+
+
+def test_pipelined_pushes_do_not_slip_through_together(tmp_path: Path):
+    """All of one turn, before any of them is answered."""
+
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(waiting_jobs=10)) as server:
+            small, _ = await both(server)
+            for number in range(100, 200):
+                small.peer.send(cmd="PUSH", reqId=number, queue="q", data=1)
+            taken = [(await small.answer(number))["ok"] for number in range(100, 200)]
+            assert sum(taken) == 10
+            assert server.place.broker.execute("small", c.GetStats()).counts.waiting == 10
+
+    run(main)
+
+
+def test_a_tenant_over_its_rate_is_told_to_come_back_and_others_are_served(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(requests_per_second=20)) as server:
+            things = furnish(server.place.broker, "small")
+            small, other = await both(server)
+            codes = []
+            for number in range(1_000, 1_200):
+                small.peer.send(cmd="get_stats", reqId=number, body={})
+            for number in range(1_000, 1_200):
+                codes.append((await small.answer(number)).get("code"))
+                if number % 10 == 0:
+                    assert (await other("PUSH", queue="q", data=1))["ok"]
+            assert set(codes) == {None, "busy"}
+            assert codes[:20] == [None] * 20
+            assert codes.count("busy") > 100
+            kinds = {}
+            for cmd, fields in requests_of(things):
+                if cmd not in ("PING", "HELLO"):
+                    kinds[cmd] = (await small(cmd, **fields)).get("code")
+                for number in range(30):
+                    small.peer.send(cmd="get_stats", reqId=f"{cmd}{number}", body={})
+            assert list(kinds.values()).count("busy") > len(kinds) // 2  # time lets some through
+
+    run(main)
+
+
+def test_several_connections_of_a_tenant_share_its_rate(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(requests_per_second=30)) as server:
+            talkers = [await server.talker("small") for _ in range(5)]
+            started = time.monotonic()
+            codes = [(await talker("get_stats", body={})).get("code") for _ in range(30) for talker in talkers]
+            most = 30 * (2 + time.monotonic() - started)
+            assert 30 <= codes.count(None) <= most
+
+    run(main)
+
+
+def test_an_entitlement_widens_what_its_tenant_may_and_nobody_else(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(waiting_jobs=1)) as server:
+            small, other = await both(server)
+            wide = Entitlement(tenant="small", quotas=Quotas(waiting_jobs=3), expires_at=int(time.time()) + 3600)
+            signed = sign(wide, SECRET)
+            assert (await other("hello", body={"entitlement": signed}))["code"] == "forbidden"
+            forged = sign(wide, SECRET[::-1])
+            assert (await small("hello", body={"entitlement": forged}))["code"] == "forbidden"
+            assert (await small("hello", body={"entitlement": signed}))["ok"]
+            answers = [await small("PUSH", queue="q", data=1) for _ in range(4)]
+            assert [answer.get("code") for answer in answers] == [None, None, None, "quota_exceeded"]
+
+    run(main)
