@@ -89,7 +89,7 @@ def test_a_deleted_hook_stays_deleted_and_leaves_nothing(tmp_path: Path):
                 await server.webhooks.remove("default", made.id)
             async with serving(tmp_path) as server:
                 assert await server.webhooks.list("default") == ()
-                store = Store(server.broker)
+                store = Store(server.desk)
                 assert await store.hooks() == []
                 assert (await store._values([f"webhooks/progress/default/{made.id}"])) == []
 
@@ -122,9 +122,9 @@ def test_a_position_beyond_the_end_of_the_log_skips_nothing(tmp_path: Path):
             async with serving(tmp_path) as server:
                 made = await hook(server, receiver.url(), "pushed")
                 await server.webhooks.close()
-                (stored,) = await Store(server.broker).hooks()
+                (stored,) = await Store(server.desk).hooks()
                 ahead = Progress(positions=dict.fromkeys(range(4), (1000, WHOLE)))
-                await Store(server.broker).note(stored, ahead)
+                await Store(server.desk).note(stored, ahead)
             async with serving(tmp_path) as server:
                 job = await push(server)
                 (got,) = await receiver.count(1)

@@ -33,9 +33,9 @@ log = logging.getLogger("stoker.sharing")
 class Place:
     """The socket of a directory as a path that the system takes, however long the directory's own is."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str = NAME) -> None:
         self._descriptor: int | None = None
-        self.file = directory / NAME
+        self.file = directory / name
         self.address = str(self.file)
         if len(os.fsencode(self.address)) > ADDRESS_BYTES_MAX:
             if not Path("/proc/self/fd").is_dir():
@@ -43,7 +43,7 @@ class Place:
                     f"{directory} cannot be shared: its path is too long for a socket in it; use a shorter one"
                 )
             self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self.address = f"/proc/self/fd/{self._descriptor}/{NAME}"
+            self.address = f"/proc/self/fd/{self._descriptor}/{name}"
 
     def listen(self) -> socket.socket:
         """For the directory's owner alone. Nobody can connect before the permissions are right."""

@@ -171,8 +171,8 @@ class Directory:
 
 
 OURS = re.compile(
-    r"((?:log-[0-9]{8,12}\.db|checkpoint-[0-9]{8,12}|manifest\.json|processes\.json|lock|socket|mark|keys\.db|reserve)"
-    r"(?:\.new)?)(?:-wal|-shm|-journal)?"
+    r"((?:log-[0-9]{8,12}\.db|checkpoint-[0-9]{8,12}|manifest\.json|processes\.json|lock|socket|peer-[0-9]{1,2}|mark|keys\.db"
+    r"|reserve)(?:\.new)?)(?:-wal|-shm|-journal)?"
 )
 """Names that we give; nothing else is ever removed."""
 

@@ -253,6 +253,16 @@ def arrived(shards: Shards, tenant: str, command: Arrived, now: int) -> r.Done:
     return r.Done(len(command.letters))
 
 
+# --- questions that are none of the queue's --------------------------------------------------------
+
+
+class Inquire(c.Command[bytes], frozen=True, gc=False):
+    """A question to the server around a process, which alone knows what it means; no shard is asked."""
+
+    topic: str
+    body: bytes = b""
+
+
 FLUSHED = frozenset((FindTransaction, Decide, Letters, TakeLetters))
 """Parts that may ask for a level; `fsync` means all that happened up to them, even if they change nothing."""
 
@@ -279,5 +289,6 @@ REPLIES: dict[type[Any], Any] = {
     Letters: list[Letter],
     TakeLetters: r.Done,
     Arrived: r.Done,
+    Inquire: bytes,
 }
 """What each is answered with."""

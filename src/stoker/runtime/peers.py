@@ -62,7 +62,7 @@ class Unreadable(Exception):
 
 ASKED, ANSWERED, REFUSED, DROPPED = range(4)
 
-_COMMANDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*c.ALL, *parts.EXECUTE)}
+_COMMANDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*c.ALL, *parts.REPLIES)}
 
 
 def _reply_of(kind: type[Any]) -> Any:

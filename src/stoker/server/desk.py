@@ -8,9 +8,9 @@ on the same event loop; replies of one turn come in the order in which the comma
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -19,7 +19,11 @@ from stoker.engine.parking import Parked
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import ShuttingDown, StokerError, Unknown
+from stoker.runtime import parts
 from stoker.server.meter import Meter
+
+if TYPE_CHECKING:
+    from stoker.server.processes.team import Team
 
 R = TypeVar("R")
 Done = Callable[[Any], None]
@@ -27,18 +31,32 @@ Done = Callable[[Any], None]
 
 STOPPING = "the server is shutting down and gives out no more jobs: connect again in a moment"
 
+GIVING = frozenset((c.Pull, parts.Take, parts.Await))
+"""Commands that give out jobs."""
+
 log = logging.getLogger("stoker.server")
 
 
 class Held:
     """A command that waits for its reply; whoever submitted it may give it up."""
 
-    __slots__ = ("done", "slot", "tenant")
+    __slots__ = ("command", "done", "slot", "task", "tenant")
 
-    def __init__(self, tenant: str, done: Done) -> None:
+    def __init__(self, tenant: str, command: c.Command[Any], done: Done) -> None:
         self.tenant = tenant
+        self.command = command
         self.done = done
         self.slot: Slot | None = None
+        """Where it waits in this process."""
+        self.task: asyncio.Task[None] | None = None
+        """What waits for other processes."""
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """How far the log of a shard reaches."""
+
+    last: int
+    lowest: int
 
 
 class Desk:
@@ -46,6 +64,8 @@ class Desk:
 
     def __init__(self, broker: LocalBroker) -> None:
         self.broker = broker
+        self.team: Team | None = None
+        """The processes that share the shards, if this one has not got all of them."""
         self.meter = Meter()
         self._opened_at = 0.0
         """When the turn's first command came."""
@@ -57,8 +77,10 @@ class Desk:
         self._held: set[Held] = set()
         self._after: list[Callable[[], None]] = []
         self._flushing: set[asyncio.Task[None]] = set()
+        self._away: set[asyncio.Task[None]] = set()
+        """Commands that others have a part in."""
         self._stopping = False
-        self._keeper = self._loop.create_task(broker.keep_time())
+        self._keeper = self._loop.create_task(self._keep_time())
 
     def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
         """Carry the command out; `done` is called later. A `Held` if it waits for something to happen."""
@@ -66,14 +88,31 @@ class Desk:
         if self._stopping and type(command) is c.Pull:
             self._answer(done, ShuttingDown(STOPPING))
             return None
+        if self.team is not None and not self.team.is_ours(tenant, command):
+            return self._send_away(self.team, tenant, command, done)
         try:
             reply = self._begin(tenant, command)
         except StokerError as error:
             self.meter.refused[type(command), error.code] += 1
             reply = error
         except Exception as error:
-            log.exception("%s failed in a way that nobody expected", type(command).__name__)
-            reply = Unknown(f"it is not known whether this happened: an unexpected {type(error).__name__}; see the log")
+            reply = unexpected(command, error)
+        if type(reply) is Parked:
+            return self._hold(tenant, reply, done)
+        self._answer(done, reply)
+        return None
+
+    def submit_here(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+        """What another process asks of this one's own shards: in one turn with all the rest, and counted there."""
+        if self._stopping and type(command) in GIVING:
+            self._answer(done, ShuttingDown(STOPPING))
+            return None
+        try:
+            reply = self._begin(tenant, command)
+        except StokerError as error:
+            reply = error
+        except Exception as error:
+            reply = unexpected(command, error)
         if type(reply) is Parked:
             return self._hold(tenant, reply, done)
         self._answer(done, reply)
@@ -81,6 +120,13 @@ class Desk:
 
     async def call(self, tenant: str, command: c.Command[R]) -> R:
         """The same for a coroutine. Cancelling it gives the command up."""
+        return await self._called(self.submit, tenant, command)  # type: ignore[no-any-return]
+
+    async def call_here(self, tenant: str, command: c.Command[R]) -> R:
+        """`submit_here` for a coroutine."""
+        return await self._called(self.submit_here, tenant, command)  # type: ignore[no-any-return]
+
+    async def _called(self, submit: Callable[[str, Any, Done], Held | None], tenant: str, command: Any) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(reply: Any) -> None:
@@ -89,7 +135,7 @@ class Desk:
             else:
                 self.return_unsent(tenant, command, reply)
 
-        held = self.submit(tenant, command, done)
+        held = submit(tenant, command, done)
         try:
             reply = await future
         except asyncio.CancelledError:
@@ -100,21 +146,68 @@ class Desk:
             raise
         if isinstance(reply, StokerError):
             raise reply
-        return reply  # type: ignore[no-any-return]
+        return reply
 
     def look(self, tenant: str, command: c.Command[R]) -> R:
-        """The reply of a command that only looks, at once: nothing of it has to be journaled."""
+        """The reply of a command that only looks, at once: nothing of it has to be journaled.
+
+        It concerns the shards of this process alone.
+        """
         return self._begin(tenant, command)  # type: ignore[no-any-return]
+
+    async def look_everywhere(self, tenant: str, command: c.Command[R]) -> R:
+        """The same over all processes. What the server asks for itself is not counted."""
+        return (
+            self.look(tenant, command) if self.team is None else await self.team.spread.execute_async(tenant, command)
+        )
+
+    async def call_as_system(self, command: c.Command[R]) -> R:
+        """For what the server keeps for itself, in a tenant that no caller can name."""
+        if self.team is not None:
+            return await self.team.spread.execute_as_system_async(command)
+        return await self.broker.execute_as_system_async(command)
+
+    @property
+    def shards(self) -> int:
+        """How many there are, those of other processes included."""
+        return self.broker.runtime.shards.total
+
+    def own_ends(self) -> dict[int, End]:
+        """How far the logs of this process's shards reach."""
+        journal = self.broker.runtime.journal
+        numbers = [number for number in range(self.shards) if self.has(number)]
+        return {number: End(journal.last(number), journal.lowest(number)) for number in numbers}
+
+    def has(self, shard: int) -> bool:
+        """Whether a shard lives in this process."""
+        return self.team is None or self.team.has(shard)
+
+    async def ends(self) -> Mapping[int, End]:
+        """How far all logs reach."""
+        return self.own_ends() if self.team is None else await self.team.ends()
+
+    async def end_of(self, shard: int) -> End:
+        """How far one log reaches."""
+        if self.team is not None and not self.team.has(shard):
+            return await self.team.end_of(shard)
+        journal = self.broker.runtime.journal
+        return End(journal.last(shard), journal.lowest(shard))
 
     def give_up(self, held: Held) -> None:
         """Nobody waits for this reply any more."""
-        if held in self._held and held.slot is not None:
-            self._held.discard(held)
+        if held not in self._held:
+            return
+        self._held.discard(held)
+        if held.slot is not None:
             self.broker.abandon(held.slot)
+        elif held.task is not None:
+            held.task.cancel()
 
     def return_unsent(self, tenant: str, command: c.Command[Any], reply: Any) -> None:
         """A delivery that could not be sent goes back as if never pulled, unless it can be asked for again."""
-        if type(command) is c.Pull and command.claim is None and isinstance(reply, r.Delivery) and reply.runs:
+        pull: Any = command.pull if type(command) in (parts.Take, parts.Await) else command  # type: ignore[attr-defined]
+        reply = getattr(reply, "delivery", reply)
+        if type(pull) is c.Pull and pull.claim is None and isinstance(reply, r.Delivery) and reply.runs:
             self.submit(tenant, c.Release(reply.ids, reply.token), lambda _: None)
 
     def take_back(self, tenant: str, command: c.Command[Any], reply: Any) -> None:
@@ -141,7 +234,7 @@ class Desk:
         """Give out no more jobs: pulls that wait are told so, everything else goes on."""
         self._stopping = True
         for held in list(self._held):
-            if held.slot is not None and type(held.slot.parked.command) is c.Pull:
+            if type(held.command) in GIVING:
                 self.give_up(held)
                 self._answer(held.done, ShuttingDown(STOPPING))
         await asyncio.sleep(0)
@@ -152,9 +245,17 @@ class Desk:
         for held in list(self._held):
             self.give_up(held)
             self._answer(held.done, ShuttingDown(STOPPING))
+        for task in self._away:
+            task.cancel()
+        await asyncio.gather(*self._away, return_exceptions=True)
         self._end_turn()
         self._keeper.cancel()
         await asyncio.gather(self._keeper, *self._flushing, return_exceptions=True)
+
+    async def _keep_time(self) -> None:
+        if self.team is not None:
+            await self.team.spread.is_ready.wait()
+        await self.broker.keep_time()
 
     # --- turns -----------------------------------------------------------------------------------
 
@@ -211,7 +312,7 @@ class Desk:
     # --- commands that wait ----------------------------------------------------------------------
 
     def _hold(self, tenant: str, parked: Parked, done: Done) -> Held:
-        held = Held(tenant, done)
+        held = Held(tenant, parked.command, done)
         self._held.add(held)
         held.slot = self.broker.hold(parked, partial(self._loop.call_soon_threadsafe, self._woken, held))
         return held
@@ -230,3 +331,42 @@ class Desk:
             task.add_done_callback(self._flushing.discard)
         else:
             self._answer(held.done, reply)
+
+    # --- commands that other processes have a part in ---------------------------------------------
+
+    def _send_away(self, team: "Team", tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+        """Have it carried out wherever its shards live. Only what may wait for something to happen can be given up."""
+        held = Held(tenant, command, done) if getattr(command, "wait_ms", 0) else None
+        task = self._loop.create_task(self._away_for(team, tenant, command, done, held))
+        self._away.add(task)
+        task.add_done_callback(self._away.discard)
+        if held is not None:
+            held.task = task
+            self._held.add(held)
+        return held
+
+    async def _away_for(
+        self, team: "Team", tenant: str, command: c.Command[Any], done: Done, held: Held | None
+    ) -> None:
+        try:
+            reply: Any = await team.spread.execute_async(tenant, command)
+        except StokerError as error:
+            self.meter.refused[type(command), error.code] += 1
+            reply = error
+        except asyncio.CancelledError:
+            if held is None:  # the server closes
+                self._answer(done, Unknown("it is not known whether this happened: the server is shutting down"))
+            raise
+        except Exception as error:
+            reply = unexpected(command, error)
+        if held is None or held in self._held:
+            self._held.discard(held)
+            self._answer(done, reply)
+        else:
+            self.return_unsent(tenant, command, reply)
+
+
+def unexpected(command: c.Command[Any], error: Exception) -> StokerError:
+    """A bug: whoever asked must hear that nobody knows."""
+    log.error("%s failed in a way that nobody expected", type(command).__name__, exc_info=error)
+    return Unknown(f"it is not known whether this happened: an unexpected {type(error).__name__}; see the log")

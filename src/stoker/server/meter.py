@@ -76,6 +76,8 @@ class Meter:
         self.http_statuses: defaultdict[int, int] = defaultdict(int)
         self.connections: dict[str, int] = {}
         """By transport, where it tells."""
+        self.streams = 0
+        """Of events, over HTTP and WebSocket."""
         self.history: deque[Point] = deque(maxlen=HISTORY_POINTS)
         self._workers: dict[tuple[str, str], Worker] = {}
 
@@ -114,7 +116,7 @@ class Meter:
 
     # --- history -------------------------------------------------------------------------------------
 
-    def note(self, shards: list[Stats]) -> None:
+    def note(self, shards: list[Stats], connections: int) -> None:
         """Add a point to the history."""
         counts = [shard.counts for shard in shards]
         totals = [shard.totals for shard in shards]
@@ -129,6 +131,6 @@ class Meter:
                 total_completed=sum(each.completed for each in totals),
                 total_failed=sum(each.failed for each in totals),
                 throughput=sum(shard.completed_last_minute for shard in shards) / 60,
-                connections=sum(self.connections.values()),
+                connections=connections,
             )
         )

@@ -100,7 +100,7 @@ class Server:
         self.gate = Gate(config.auth)
         self.desk = desk_for(config, broker)
         self.service = Service(self.desk, self.gate, config)
-        self.service.webhooks = self.webhooks = Webhooks(self.desk, config.webhooks, processes=config.processes)
+        self.service.webhooks = self.webhooks = Webhooks(self.desk, config.webhooks)
         self._listeners: list[Listener] = [make(self.service) for make in wanted(config)]
         if broker.store is not None and broker.store.directory.notice:
             self._listeners.append(data_socket(self.desk, broker.store.directory.path))

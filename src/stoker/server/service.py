@@ -11,7 +11,7 @@ from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
 from stoker.server.auth.gate import Gate
 from stoker.server.auth.identity import Identity
-from stoker.server.auth.quotas import QuotaKeeper
+from stoker.server.auth.quotas import QuotaKeeper, Usage
 from stoker.server.config import ServerConfig
 from stoker.server.crowd import Crowd
 from stoker.server.desk import Desk, Done, Held
@@ -36,8 +36,8 @@ class Service:
         self.gate = gate
         self.config = config
         self.crowd = Crowd(lambda: self.config.server, self.meter.connections)
-        self.quotas = QuotaKeeper()
-        self.usage = BrokerUsage(desk)
+        self.quotas = QuotaKeeper(config.processes)
+        self.usage: Usage = BrokerUsage(desk)
         self.started_at = time.time()
         self.webhooks: Webhooks | None = None
         """Where they are posted: a server has them, a queue that is only shared between processes has not."""
@@ -60,6 +60,7 @@ class Service:
             payloads = (command.payload,) if type(command) is c.Push else command.payloads
             size = sum(map(len, payloads))
             self.quotas.check_push(tenant, quotas, command.queue, len(payloads), size, self.usage)
+            self.usage.admitted(tenant, command.queue, len(payloads), size)
 
     def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
         if type(command) is c.Pull and 0 < len(command.worker) <= WORKER_CHARS_MAX:
@@ -83,6 +84,9 @@ class BrokerUsage:
 
     def payload_bytes(self, tenant: str) -> int:
         return int(self._desk.look(tenant, c.GetStats()).payload_bytes)
+
+    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
+        """The broker counts by itself."""
 
 
 def check_tokens(command: Any) -> None:

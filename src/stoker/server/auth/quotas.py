@@ -39,12 +39,17 @@ class Usage(Protocol):
     def queue_names(self, tenant: str) -> Collection[str]: ...
     def waiting_jobs(self, tenant: str) -> int: ...
     def payload_bytes(self, tenant: str) -> int: ...
+    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
+        """So much was found to be within the quotas, and will be in use in a moment."""
+        ...
 
 
 class QuotaKeeper:
     """Enforces quotas, given at each call: those of a tenant may change and differ between its connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, processes: int = 1) -> None:
+        """Where several processes share the ports each keeps its share of a rate, rounded up."""
+        self._processes = processes
         self._spent: dict[str, tuple[int, int]] = {}
         """By tenant: millionths of requests spent, and when that was so, in microseconds. In whole numbers, as time
         of day in floats has not enough digits left for a fast tenant."""
@@ -53,7 +58,7 @@ class QuotaKeeper:
         """Count one request; `now` in seconds, best of a clock that only goes forward. Refused ones cost nothing."""
         if quotas is None or not quotas.requests_per_second:
             return
-        rate, now_us = quotas.requests_per_second, round(now * 1e6)
+        rate, now_us = -(-quotas.requests_per_second // self._processes), round(now * 1e6)
         spent, at_us = self._spent.get(tenant, (0, now_us))
         # A clock that was set back brings nothing, but from then on time counts again.
         spent = max(0, spent - max(0, now_us - at_us) * rate) + SECOND_US

@@ -38,4 +38,4 @@ def make_app(service: Service) -> Front:
         WebSocketRoute("/ws/{queue}", streams.ws),
     ]
     behind = Starlette(routes=routes, exception_handlers={HTTPException: refuse})
-    return Front(service, behind, (*Pages(service, streams).handlers(), *webhooks.handlers()))
+    return Front(service, behind, (*Pages(service).handlers(), *webhooks.handlers()))

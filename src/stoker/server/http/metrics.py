@@ -195,9 +195,9 @@ async def queue_counts(service: Service, tenants: list[str]) -> list[QueueCounts
     found: list[QueueCounts] = []
     desk = service.desk
     for tenant in tenants:
-        names = sorted((await desk.call(tenant, c.ListQueues())).names)[: QUEUES_MAX - len(found)]
+        names = sorted((await desk.look_everywhere(tenant, c.ListQueues())).names)[: QUEUES_MAX - len(found)]
         stats: list[Any] = await asyncio.gather(
-            *(desk.call(tenant, c.GetStats(queue)) for queue in names), return_exceptions=True
+            *(desk.look_everywhere(tenant, c.GetStats(queue)) for queue in names), return_exceptions=True
         )
         found += [
             QueueCounts(tenant, queue, one.counts)

@@ -13,7 +13,6 @@ from stoker.model.version import __version__
 from stoker.server.auth.identity import DEFAULT_TENANT, Identity
 from stoker.server.http import answers, docs, metrics, openapi, plans, rest
 from stoker.server.http.paths import Handler
-from stoker.server.http.streams import Streams
 from stoker.server.http.visit import Visit
 from stoker.server.report import all_workers
 from stoker.server.service import WORKER_CHARS_MAX, Service
@@ -41,9 +40,8 @@ class Heartbeat(msgspec.Struct):
 class Pages:
     """The handlers of one listener."""
 
-    def __init__(self, service: Service, streams: Streams) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._streams = streams
 
     def handlers(self) -> list[tuple[str, str, Handler]]:
         return [

@@ -5,16 +5,15 @@ directory: the one that has the shard of the system's own tenant.
 """
 
 import asyncio
-import logging
 import ssl
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from stoker.model.errors import Forbidden, LimitExceeded, NotFound, StokerError
+from stoker.model.errors import Forbidden, LimitExceeded, NotFound
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT, shard_for
 from stoker.server.config.tree import WebhookSettings
-from stoker.server.desk import Desk
+from stoker.server.desk import Desk, End
 from stoker.server.webhooks.addresses import NotAllowed, Resolve, checked, networks, resolve
 from stoker.server.webhooks.bodies import trial_body
 from stoker.server.webhooks.delivery import Delivery, Totals, signed_headers, status_of
@@ -24,10 +23,8 @@ from stoker.server.webhooks.store import WHOLE, Progress, Store
 from stoker.server.webhooks.tail import Tail
 from stoker.server.webhooks.urls import parse
 
-RELOAD_S: Final = 2.0
-"""Where other processes may register hooks, too, their registrations are looked for so often."""
-
-log = logging.getLogger("stoker.webhooks")
+Elsewhere = Callable[[str, str, Any], Awaitable[Any]]
+"""From a tenant, the name of a command and its fields to its reply."""
 
 
 class Webhooks:
@@ -38,7 +35,6 @@ class Webhooks:
         desk: Desk,
         settings: WebhookSettings,
         *,
-        processes: int = 1,
         resolver: Resolve = resolve,
         tls: ssl.SSLContext | None = None,
         now: Callable[[], float] = time.time,
@@ -47,12 +43,11 @@ class Webhooks:
         self.totals = Totals()
         self._desk = desk
         self._settings = settings
-        self._processes = processes
         self._resolver = resolver
         self._allow = networks(settings.allow)
         self._now = now
         self._tick = tick
-        self._store = Store(desk.broker)
+        self._store = Store(desk)
         self._poster = Poster(settings, self._allow, resolver, tls)
         self._hooks: dict[tuple[str, str], Hook] | None = None
         """By tenant and id, once they are loaded."""
@@ -61,16 +56,15 @@ class Webhooks:
         self._lock = asyncio.Lock()
         """One change at a time."""
         self._is_running = False
-        self._reloader: asyncio.Task[None] | None = None
+        self.elsewhere: Elsewhere | None = None
+        """Where the hooks are, if they are not in this process: whoever is asked about them asks there."""
 
     # --- start and stop ------------------------------------------------------------------------------
 
     @property
     def is_owner(self) -> bool:
         """Whether this is the process that posts."""
-        shards = self._desk.broker.runtime.shards
-        home = shard_for(SYSTEM_TENANT, KV_HOME, len(shards))
-        return any(shard.number == home for shard in shards)
+        return self._desk.has(shard_for(SYSTEM_TENANT, KV_HOME, self._desk.shards))
 
     async def start(self) -> None:
         """Load what is registered, and go on from where each hook was."""
@@ -80,14 +74,9 @@ class Webhooks:
             self._is_running = True
             for hook in (await self._loaded()).values():
                 await self._begin(hook)
-            if self._processes > 1:
-                self._reloader = asyncio.get_running_loop().create_task(self._keep_reloading())
 
     async def close(self) -> None:
         """Stop posting, and note how far each hook has come."""
-        if self._reloader is not None:
-            self._reloader.cancel()
-            await asyncio.gather(self._reloader, return_exceptions=True)
         async with self._lock:
             self._is_running = False
             await asyncio.gather(*(delivery.stop() for delivery in self._deliveries.values()))
@@ -120,7 +109,7 @@ class Webhooks:
                 await self._end(old)
                 progress = await self._store.progress(old)
             if old is None or old.queue != hook.queue:  # of another queue it gets what happens from now on
-                progress.positions = self._ends(hook)
+                progress.positions = await self._ends(hook)
             try:
                 await self._store.put(hook, progress)
                 hooks[tenant, hook.id] = hook
@@ -156,8 +145,6 @@ class Webhooks:
         """The tenant's hooks with how they fare, oldest first. Without their secrets."""
         async with self._lock:
             hooks = await self._loaded()
-            if self._processes > 1 and not self._is_running:
-                await self._reload()
             mine = sorted((hook for hook in hooks.values() if hook.tenant == tenant), key=lambda one: one.created_at)
             return tuple([view(hook, await self._status(hook)) for hook in mine])
 
@@ -196,19 +183,19 @@ class Webhooks:
 
     def _shards(self, hook: Hook) -> Sequence[int]:
         """Those that may hold events for a hook."""
-        count = len(self._desk.broker.runtime.shards)
+        count = self._desk.shards
         return range(count) if hook.queue is None else (shard_for(hook.tenant, hook.queue, count),)
 
-    def _ends(self, hook: Hook) -> dict[int, tuple[int, int]]:
+    async def _ends(self, hook: Hook) -> dict[int, tuple[int, int]]:
         """Where a new hook begins: after everything that was."""
-        journal = self._desk.broker.runtime.journal
-        return {shard: (journal.last(shard), WHOLE) for shard in self._shards(hook)}
+        ends = await self._desk.ends()
+        return {shard: (ends[shard].last, WHOLE) for shard in self._shards(hook)}
 
     async def _begin(self, hook: Hook | None) -> None:
         if hook is None or not hook.enabled or not self._is_running:
             return
-        progress = await self._store.progress(hook)
-        tails = {number: self._tail(hook, number) for number in self._shards(hook)}
+        progress, ends = await self._store.progress(hook), await self._desk.ends()
+        tails = {number: self._tail(hook, number, ends[number]) for number in self._shards(hook)}
         delivery = self._deliveries[hook.tenant, hook.id] = Delivery(
             hook,
             progress,
@@ -234,32 +221,9 @@ class Webhooks:
                 del self._tails[hook.tenant, number]
                 await tail.close()
 
-    def _tail(self, hook: Hook, shard: int) -> Tail:
+    def _tail(self, hook: Hook, shard: int, end: End) -> Tail:
         tail = self._tails.get((hook.tenant, shard))
         if tail is None:
-            tail = self._tails[hook.tenant, shard] = Tail(self._desk, hook.tenant, shard)
+            tail = self._tails[hook.tenant, shard] = Tail(self._desk, hook.tenant, shard, end)
         tail.attach(hook)
         return tail
-
-    # --- other processes -----------------------------------------------------------------------------
-
-    async def _keep_reloading(self) -> None:
-        while True:
-            await asyncio.sleep(RELOAD_S)
-            try:
-                async with self._lock:
-                    await self._reload()
-            except StokerError as error:
-                log.warning("cannot look for webhooks: %s", error)
-
-    async def _reload(self) -> None:
-        """Take over what another process has registered, changed or removed."""
-        before = await self._loaded()
-        found = {(hook.tenant, hook.id): hook for hook in await self._store.hooks()}
-        for key, hook in before.items():
-            if found.get(key) != hook:
-                await self._end(hook, forget=key not in found)
-        self._hooks = found
-        for key, hook in found.items():
-            if before.get(key) != hook:
-                await self._begin(hook)

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from stoker.brokers.local import LocalBroker
 from stoker.model import commands as c
+from stoker.server.desk import Desk
 from stoker.server.webhooks.hooks import Hook
 
 HOOKS: Final = "webhooks/hook/"
@@ -56,16 +56,16 @@ _progress = msgspec.msgpack.Decoder(Progress).decode
 
 
 class Store:
-    def __init__(self, broker: LocalBroker) -> None:
-        self._broker = broker
-        self._batch = min(BATCH, broker.settings.limits.kv_batch_max)
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._batch = min(BATCH, desk.broker.settings.limits.kv_batch_max)
 
     async def hooks(self) -> list[Hook]:
         """All of them, of all tenants."""
         found: list[Hook] = []
         after: str | None = None
         while True:
-            page = await self._broker.execute_as_system_async(c.KvKeys(f"{HOOKS}*", after, self._batch))
+            page = await self._desk.call_as_system(c.KvKeys(f"{HOOKS}*", after, self._batch))
             found += [_hook(value) for value in await self._values(page.keys)]
             after = page.next_after
             if after is None:
@@ -78,14 +78,14 @@ class Store:
     async def put(self, hook: Hook, progress: Progress) -> None:
         """Both entries or none."""
         entries = [self._entry(HOOKS, hook, hook), self._entry(PROGRESS, hook, progress)]
-        await self._broker.execute_as_system_async(c.KvSetMany(entries))
+        await self._desk.call_as_system(c.KvSetMany(entries))
 
     async def note(self, hook: Hook, progress: Progress) -> None:
-        await self._broker.execute_as_system_async(c.KvSetMany([self._entry(PROGRESS, hook, progress)]))
+        await self._desk.call_as_system(c.KvSetMany([self._entry(PROGRESS, hook, progress)]))
 
     async def remove(self, hook: Hook) -> None:
         keys = [key_of(kind, hook.tenant, hook.id) for kind in (HOOKS, PROGRESS)]
-        await self._broker.execute_as_system_async(c.KvDelete(keys))
+        await self._desk.call_as_system(c.KvDelete(keys))
 
     @staticmethod
     def _entry(kind: str, hook: Hook, value: Hook | Progress) -> c.KvEntry:
@@ -94,5 +94,5 @@ class Store:
     async def _values(self, keys: Sequence[str]) -> list[bytes]:
         if not keys:
             return []
-        reply = await self._broker.execute_as_system_async(c.KvGetMany(keys))
+        reply = await self._desk.call_as_system(c.KvGetMany(keys))
         return [one.value for one in reply.values if one.exists]

@@ -12,7 +12,7 @@ from typing import Final
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import Closed, StokerError
-from stoker.server.desk import Desk
+from stoker.server.desk import Desk, End
 from stoker.server.webhooks.hooks import ALL, KINDS, Hook
 
 PAGE: Final = 128
@@ -26,11 +26,12 @@ log = logging.getLogger("stoker.webhooks")
 
 
 class Tail:
-    def __init__(self, desk: Desk, tenant: str, shard: int) -> None:
+    def __init__(self, desk: Desk, tenant: str, shard: int, end: End) -> None:
         self._desk = desk
         self._tenant = tenant
         self._shard = shard
-        self.position = self.last()
+        self._end = end
+        self.position = end.last
         """Who has come so far has seen everything that is known."""
         self._latest: tuple[int, r.Events] | None = None
         self._waiting: set[asyncio.Event] = set()
@@ -58,8 +59,10 @@ class Tail:
         return not self._hooks
 
     def last(self) -> int:
-        """The last sequence number that the log has given."""
-        return self._desk.broker.runtime.journal.last(self._shard)
+        """The last sequence number that the log has given, as far as this process knows."""
+        if self._desk.has(self._shard):
+            return self._desk.broker.runtime.journal.last(self._shard)
+        return self._end.last
 
     def want(self, woken: asyncio.Event) -> None:
         """Set it when the position has moved."""
@@ -84,14 +87,14 @@ class Tail:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _read(self, after: int, wait_ms: int, kinds: Sequence[str] | None) -> r.Events:
-        journal, limits = self._desk.broker.runtime.journal, self._desk.broker.runtime.limits
-        seen, lowest = self.last(), journal.lowest(self._shard)
+        limits = self._desk.broker.runtime.limits
+        self._end = end = await self._desk.end_of(self._shard)
         wait_ms = min(wait_ms, limits.wait_ms_max)
         command = c.ReadEvents(self._shard, after, min(PAGE, limits.events_max), kinds=kinds, wait_ms=wait_ms)
         page = await self._desk.call(self._tenant, command)
         # What was dropped while we waited was looked at before. Where nothing for us was there when we began, whatever
         # others did until then need not be looked at.
-        return r.Events(page.events, page.next_after if page.events else max(seen, page.next_after), lowest)
+        return r.Events(page.events, page.next_after if page.events else max(end.last, page.next_after), end.lowest)
 
     def _wanted_kinds(self) -> Sequence[str] | None:
         return None if self._kinds >= KINDS else tuple(self._kinds)
