@@ -42,6 +42,19 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """False takes any certificate: for trying things out."""
     resend: bool = True
     """Let the server remember each push for a while: sent again after a lost answer, it makes no second job."""
+    batch_ms: float = 0.0
+    """For how long a single push waits for others, to be sent with them as one batch; 0 = not at all.
+
+    Good for many threads or tasks that push at once; one that pushes alone only waits.
+    """
+    batch_jobs: int = 1_000
+    """So many are sent at once without waiting any longer."""
+
+    def __post_init__(self) -> None:
+        if not (self.batch_ms >= 0 and self.batch_jobs >= 1):
+            raise InvalidRequest(
+                f"batch_ms is {self.batch_ms} and batch_jobs {self.batch_jobs}: at least 0, and at least 1"
+            )
 
 
 class Address(msgspec.Struct, frozen=True):
