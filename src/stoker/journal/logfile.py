@@ -155,9 +155,9 @@ class LogFile:
         data = found[0][0]
         return [int.from_bytes(data[place : place + 8], "little") for place in range(0, len(data), 8)]
 
-    def seal(self, sync: bool = True) -> None:
+    def seal(self) -> None:
         """Move everything out of the write-ahead log, with every flush on the way. May be repeated."""
-        self._connection.pragma("synchronous", 2 if sync else 0)
+        self._connection.pragma("synchronous", 2)
         self._connection.set_busy_timeout(10_000)
         self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self._connection.config(KEEP_WAL, False)
