@@ -137,6 +137,13 @@ class LooseBatch(msgspec.Struct, gc=False):
     sending: c.Sending | None = None
 
 
+class Outline(msgspec.Struct, gc=False):
+    """Where a command may hold many small things."""
+
+    each: msgspec.Raw = NOT_SAID
+    options: msgspec.Raw = NOT_SAID
+
+
 class Format:
     """One codec: how requests and replies are written and read."""
 
@@ -151,6 +158,7 @@ class Format:
         self.wish: Any = module.Decoder(Wish).decode
         self.greeting: Any = module.Decoder(Greeting).decode
         self.loose: Any = module.Decoder(LooseBatch).decode
+        self.outline: Any = module.Decoder(Outline).decode
         self.options: Any = module.Decoder(Options).decode
         self.anything: Any = module.Decoder().decode
         self.bodies: dict[str, Any] = {name: module.Decoder(kind).decode for name, kind in COMMANDS.items()}
@@ -182,7 +190,7 @@ def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
     body = envelope.body
     if body is NOT_SAID:
         body = EMPTY[codec]
-    is_odd = is_large(body, envelope.cmd) and not is_bearable(body, envelope.cmd, codec)
+    is_odd = is_large(body, envelope.cmd, codec) and not is_bearable(body, envelope.cmd, codec)
     try:
         command: c.Command[Any] = decode(body)
     except msgspec.ValidationError as error:
@@ -200,12 +208,15 @@ WITH_MANY = frozenset(name_of(kind) for kind in (c.Push, c.PushBatch, c.Stage))
 """Commands that hold options for each of many jobs, or edges to many."""
 
 
-def is_large(body: msgspec.Raw, name: str) -> bool:
-    """Whether it is worth counting. Most large bodies are payloads and have nothing to count."""
+def is_large(body: msgspec.Raw, name: str, codec: Codec) -> bool:
+    """Whether it is worth counting. Most large bodies are payloads, which are passed over."""
     if name not in WITH_MANY or memoryview(body).nbytes <= COUNTED_BYTES:
         return False
-    data = bytes(body)
-    return b"each" in data or b"depends_on" in data or b"\\u" in data
+    try:
+        outline = FORMATS[codec].outline(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return True
+    return max(len(bytes(outline.each)), len(bytes(outline.options))) > COUNTED_BYTES
 
 
 def is_bearable(body: msgspec.Raw, name: str, codec: Codec) -> bool:
