@@ -28,6 +28,11 @@ Reload = Callable[[], ServerConfig]
 def run(config: ServerConfig, again: Reload | None = None) -> int:
     """Serve until told to stop: the exit code."""
     logs.set_up(config.log)
+    if config.processes > 1:
+        from stoker.server.processes.supervisor import supervise
+
+        with asyncio.Runner() as runner:
+            return runner.run(supervise(config, again))
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(serve(config, again))
 

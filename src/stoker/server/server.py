@@ -11,7 +11,7 @@ import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -24,6 +24,10 @@ from stoker.server.desk import Desk
 from stoker.server.service import Service
 from stoker.server.tcp import Door
 from stoker.server.webhooks import Webhooks
+
+if TYPE_CHECKING:
+    from stoker.server.processes.links import Seat
+    from stoker.server.processes.team import Team
 
 BACKLOG = 1024
 POLL_S = 0.05
@@ -62,10 +66,12 @@ class StreamListener:
         loop, config = asyncio.get_running_loop(), self._service.config
         if self._name == "unix":
             assert config.unix.path is not None
-            self._path = Path(config.unix.path)
-            bound = bind_unix(self._path, config.unix.permissions)
+            bound = self._service.unix_socket
+            if bound is None:
+                self._path = Path(config.unix.path)
+                bound = bind_unix(self._path, config.unix.permissions)
             self._server = await loop.create_unix_server(self._door.connect, sock=bound, backlog=BACKLOG)
-            return f"unix   {self._path}"
+            return f"unix   {config.unix.path}"
         address = config.tcp.address
         assert address is not None
         tls = tls_context(config.tcp.tls)
@@ -94,13 +100,26 @@ class StreamListener:
 class Server:
     """All listeners of one process over one broker."""
 
-    def __init__(self, config: ServerConfig, broker: LocalBroker) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        broker: LocalBroker,
+        seat: "Seat | None" = None,
+        unix_socket: socket.socket | None = None,
+    ) -> None:
+        """`seat` says which of several processes this is, whose Unix socket is bound already."""
         self.config = config
         self.broker = broker
         self.gate = Gate(config.auth)
         self.desk = desk_for(config, broker)
         self.service = Service(self.desk, self.gate, config)
         self.service.webhooks = self.webhooks = Webhooks(self.desk, config.webhooks)
+        self.service.unix_socket = unix_socket
+        self.team: Team | None = None
+        if seat is not None:
+            from stoker.server.processes.member import join
+
+            self.team = join(self.service, seat)
         self._listeners: list[Listener] = [make(self.service) for make in wanted(config)]
         if broker.store is not None and broker.store.directory.notice:
             self._listeners.append(data_socket(self.desk, broker.store.directory.path))
@@ -110,6 +129,8 @@ class Server:
         """Begin to serve on every listener, or on none: the lines that say where."""
         lines: list[str] = []
         try:
+            if self.team is not None:
+                await self.team.start()
             await self.webhooks.start()
             for listener in self._listeners:
                 lines.append(await listener.start())  # noqa: PERF401  those that have started must be known
@@ -145,7 +166,7 @@ class Server:
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + self.config.stop.drain_s
-        while self._active() and loop.time() < until and not self._at_once.is_set():
+        while await self._active() and loop.time() < until and not self._at_once.is_set():
             try:
                 async with asyncio.timeout(POLL_S):
                     await self._at_once.wait()
@@ -155,7 +176,12 @@ class Server:
         if handed_back:
             log.info("handed %d running jobs back; no attempt is counted for them", handed_back)
 
-    def _active(self) -> int:
+    async def _active(self) -> int:
+        """How many jobs run, in all processes: workers that are connected here may have jobs of another one."""
+        if self.team is not None:
+            from stoker.server.processes.member import active_everywhere
+
+            return await active_everywhere(self.team)
         return sum(stats.counts.active for stats in self.broker.shard_stats())
 
     async def close(self) -> None:
@@ -164,6 +190,8 @@ class Server:
             await listener.stop()
         await self.webhooks.close()
         await self.desk.close()
+        if self.team is not None:
+            await self.team.close()
 
 
 def desk_for(config: ServerConfig, broker: LocalBroker) -> Desk:

@@ -3,6 +3,7 @@
 Whoever has decoded a request asks here whether it may be carried out, and for whom.
 """
 
+import socket
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ class Service:
         self.quotas = QuotaKeeper(config.processes)
         self.usage: Usage = BrokerUsage(desk)
         self.started_at = time.time()
+        self.unix_socket: socket.socket | None = None
+        """Where to listen, if it is bound already: several processes share it."""
         self.webhooks: Webhooks | None = None
         """Where they are posted: a server has them, a queue that is only shared between processes has not."""
 

@@ -82,6 +82,10 @@ def check(config: ServerConfig, sources: Mapping[str, str] | None = None) -> lis
             f"processes = {config.processes}: there are only {config.shards} shards to share among them;"
             " set shards to at least as many"
         )
+    if config.data is None and config.processes > 1:
+        problems.append(
+            f"processes = {config.processes}: they share a data directory, and there is none; set data (--data DIR)"
+        )
     if config.data is None and config.durability != "memory" and sources is not None and "durability" in sources:
         problems.append(
             f'durability = "{config.durability}" ({sources["durability"]}): without a data directory nothing is kept;'

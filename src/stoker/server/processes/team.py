@@ -69,7 +69,7 @@ class Team:
     # --- questions -----------------------------------------------------------------------------------
 
     async def ask(self, process: int, topic: str, body: Any = None, tenant: str = NOBODY, *, changes: bool) -> bytes:
-        """What one process says. Raises `Unavailable` if it is not there, `Unknown` if it may have changed something."""
+        """What one process says. Raises `Unavailable` if it is not there, `Unknown` if it may have done something."""
         try:
             reply = await self.spread.ask(process, tenant, parts.Inquire(topic, _encode(body)))
         except Gone as gone:

@@ -1,0 +1,128 @@
+"""A server as one of several processes: what it answers when others ask, and where it asks for what it has not got."""
+
+import asyncio
+import time
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.ids import KV_HOME, SYSTEM_TENANT
+from stoker.server.auth.quotas import Usage
+from stoker.server.processes.links import Seat
+from stoker.server.processes.team import Team
+from stoker.server.report import own_report
+from stoker.server.service import Service
+from stoker.server.webhooks import commands as hooks
+
+REFRESH_S: Final = 0.25
+"""What a tenant uses in other processes is known this exactly: quotas may be overshot by what others take meanwhile."""
+TENANTS_MAX: Final = 10_000
+ASK_S: Final = 1.0
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def join(service: Service, seat: Seat) -> Team:
+    """Make a server's process one of several."""
+    desk = service.desk
+    team = Team(desk, seat)
+
+    async def report(tenant: str, body: bytes) -> Any:
+        return own_report(service)
+
+    async def workers(tenant: str, body: bytes) -> Any:
+        return service.meter.workers(tenant)
+
+    async def active(tenant: str, body: bytes) -> Any:
+        return sum(stats.counts.active for stats in desk.broker.shard_stats())
+
+    async def webhooks(tenant: str, body: bytes) -> Any:
+        name, fields = _decode(body)
+        return await hooks.carry_out(service.webhooks, tenant, name, hooks.decode(name, _encode(fields), "msgpack"))
+
+    team.answers |= {"report": report, "workers": workers, "active": active, "webhooks": webhooks}
+    service.usage = SharedUsage(service.usage, team)
+    owner = team.spread.home(SYSTEM_TENANT, KV_HOME)
+    if service.webhooks is not None and owner != seat.number:
+
+        async def elsewhere(tenant: str, name: str, request: Any) -> Any:
+            return _decode(await team.ask(owner, "webhooks", (name, request), tenant, changes=name != "list_webhooks"))
+
+        service.webhooks.elsewhere = elsewhere
+    return team
+
+
+async def active_everywhere(team: Team) -> int:
+    """How many jobs run in the processes that are there."""
+    try:
+        async with asyncio.timeout(ASK_S):
+            return sum(map(_decode, (await team.ask_all("active")).values()))
+    except TimeoutError:
+        return 1  # somebody is there, and busy
+
+
+class Elsewhere(msgspec.Struct):
+    """What a tenant uses in other processes: as they said lately, and what went there since."""
+
+    at: float = 0.0
+    names: frozenset[str] = frozenset()
+    waiting: int = 0
+    bytes: int = 0
+    asked: asyncio.Task[None] | None = None
+    sent: list[tuple[str, int, int]] = []
+    """Admitted here since they were asked."""
+
+
+class SharedUsage:
+    """What a tenant uses in all processes: exactly in this one, and as of a moment ago in the others."""
+
+    def __init__(self, own: Usage, team: Team) -> None:
+        self._own = own
+        self._team = team
+        self._others: dict[str, Elsewhere] = {}
+
+    def queue_names(self, tenant: str) -> Collection[str]:
+        others = self._known(tenant)
+        return {*self._own.queue_names(tenant), *others.names, *(queue for queue, _, _ in others.sent)}
+
+    def waiting_jobs(self, tenant: str) -> int:
+        others = self._known(tenant)
+        return self._own.waiting_jobs(tenant) + others.waiting + sum(jobs for _, jobs, _ in others.sent)
+
+    def payload_bytes(self, tenant: str) -> int:
+        others = self._known(tenant)
+        return self._own.payload_bytes(tenant) + others.bytes + sum(size for _, _, size in others.sent)
+
+    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
+        if self._team.spread.home(tenant, queue) != self._team.spread.me:
+            self._known(tenant).sent.append((queue, jobs, bytes))
+
+    def _known(self, tenant: str) -> Elsewhere:
+        others = self._others.get(tenant)
+        if others is None:
+            if len(self._others) >= TENANTS_MAX:
+                self._others.clear()
+            others = self._others[tenant] = Elsewhere()
+        if others.asked is None and time.monotonic() - others.at > REFRESH_S:
+            others.asked = asyncio.get_running_loop().create_task(self._refresh(tenant, others))
+        return others
+
+    async def _refresh(self, tenant: str, others: Elsewhere) -> None:
+        spread = self._team.spread
+        elsewhere = [process for process in spread.processes if process != spread.me]
+        known_before = len(others.sent)
+        try:
+            names: list[Any] = await spread.ask_all(tenant, dict.fromkeys(elsewhere, c.ListQueues()))
+            stats: list[Any] = await spread.ask_all(tenant, dict.fromkeys(elsewhere, c.GetStats()))
+            if all(isinstance(one, r.Stats) for one in stats):
+                others.names = frozenset(name for one in names if isinstance(one, r.Queues) for name in one.names)
+                counts = [one.counts for one in stats]
+                others.waiting = sum(one.waiting + one.delayed + one.blocked for one in counts)
+                others.bytes = sum(one.payload_bytes for one in stats)
+                del others.sent[:known_before]
+        finally:
+            others.at, others.asked = time.monotonic(), None

@@ -1,0 +1,73 @@
+"""The addresses that all processes of a server share: found and kept once, so that nobody else gets in between.
+
+Every process listens for itself (SO_REUSEPORT), and the kernel deals out the connections. The supervisor holds each
+port without listening on it: it stays ours while a process is started again, and port 0 is the same for all.
+"""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stoker.model.errors import InvalidRequest
+from stoker.server.config import Address, ServerConfig
+from stoker.server.server import BACKLOG, bind_unix
+
+
+class Ports:
+    """What is held for a configuration, whose ports are known now."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._held: list[socket.socket] = []
+        self.unix: socket.socket | None = None
+        self._path: Path | None = None
+        self.config = config
+        try:
+            self.config = self._taken(config)
+        except BaseException:
+            self.close()
+            raise
+
+    def _taken(self, config: ServerConfig) -> ServerConfig:
+        for name, address in config.listeners.items():
+            section: Any = getattr(config, name)
+            listen = str(self._hold(name, address))
+            config = msgspec.structs.replace(config, **{name: msgspec.structs.replace(section, listen=listen)})
+        if config.unix.path is not None:
+            self._path = Path(config.unix.path)
+            self.unix = bind_unix(self._path, config.unix.permissions)
+            self.unix.listen(BACKLOG)
+            self.unix.setblocking(False)
+        return config
+
+    def _hold(self, name: str, address: Address) -> Address:
+        try:
+            found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, where = found[0][0], found[0][4]
+            with socket.socket(family, socket.SOCK_STREAM) as alone:  # a stranger could share the port with us
+                alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                alone.bind(where)
+            held = socket.socket(family, socket.SOCK_STREAM)
+            self._held.append(held)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind(where)
+        except OSError as error:
+            raise InvalidRequest(
+                f"cannot listen at {address} for {name}: {error.strerror or error}; choose another address, or end what"
+                " is there"
+            ) from None
+        return address._replace(port=held.getsockname()[1])
+
+    def stop_accepting(self) -> None:
+        """Nobody finds the Unix socket any more."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self.stop_accepting()
+        for held in self._held:
+            held.close()
+        if self.unix is not None:
+            self.unix.close()
