@@ -2,7 +2,7 @@
 
 import os
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from stoker.brokers.contract import Broker
 from stoker.model.errors import InvalidRequest
@@ -30,7 +30,7 @@ def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSetting
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise InvalidRequest(f"cannot connect to {url!r}: the scheme must be one of {known}")
+        raise InvalidRequest(f"cannot connect to {shown(parts)!r}: the scheme must be one of {known}")
     if parts.scheme in REMOTE:
         from stoker.brokers.remote.opening import open_remote
 
@@ -44,7 +44,13 @@ def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSetting
     if parts.scheme == "memory":
         return open_memory(parts.netloc, parameters, settings)
     if parts.netloc:
-        raise InvalidRequest(f"cannot connect to {url!r}: sqlite:// takes a path after three slashes, and no host")
+        raise InvalidRequest(f"cannot connect to {shown(parts)!r}: sqlite:// takes a path after three slashes, no host")
     from stoker.brokers.shared import open_shared
 
     return open_shared(unquote(parts.path[1:]), parameters, settings)
+
+
+def shown(parts: SplitResult) -> str:
+    """A URL as it may be repeated to people: whatever could be a token or a password is left out."""
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"***@{host}" if "@" in parts.netloc else host, query="", fragment="").geturl()

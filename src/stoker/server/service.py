@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from stoker.model import commands as c
-from stoker.model.errors import InvalidRequest
+from stoker.model.errors import InvalidRequest, Unauthenticated
 from stoker.server.auth.gate import Gate
 from stoker.server.auth.identity import Identity
 from stoker.server.auth.quotas import QuotaKeeper, Usage
@@ -20,6 +20,8 @@ from stoker.wire.table import Permission
 
 if TYPE_CHECKING:
     from stoker.server.webhooks import Webhooks
+
+EXPIRED = "authentication failed: the token expired or was withdrawn while this request waited: authenticate again"
 
 PUSHING = frozenset((c.Push, c.PushBatch, c.Stage))
 SETTLING = frozenset((c.Ack, c.Fail, c.Release, c.Extend))
@@ -64,6 +66,12 @@ class Service:
             size = sum(map(len, payloads))
             self.quotas.check_push(tenant, quotas, command.queue, len(payloads), size, self.usage)
             self.usage.admitted(tenant, command.queue, len(payloads), size)
+
+    def check_still(self, identity: Identity, tenant: str, command: c.Command[Any], reply: Any) -> None:
+        """Whether who waited for a reply may still have it; if not, what it brought goes back."""
+        if not identity.is_valid(time.time()):
+            self.desk.take_back(tenant, command, reply)
+            raise Unauthenticated(EXPIRED)
 
     def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
         if type(command) is c.Pull and 0 < len(command.worker) <= WORKER_CHARS_MAX:

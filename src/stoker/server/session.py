@@ -5,7 +5,6 @@ request was. Nothing here knows a socket. Both dialects come together here: a re
 one of flashQ's is a plan of commands, whose answer is written the way that its clients read.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,7 +29,6 @@ from stoker.wire.table import ROWS
 
 Answer = Callable[[bytes], None]
 """Takes an encoded reply."""
-EXPIRED = "authentication failed: the token expired or was withdrawn while this request waited: authenticate again"
 
 SESSION_COMMANDS = ("hello", "give_up", "subscribe", "unsubscribe")
 """What a peer of Stoker's own dialect may ask of its connection besides the commands of the contract."""
@@ -133,9 +131,10 @@ class Session:
             self.in_flight -= 1
             if held is not None:
                 del self._held[held]
-                if not identity.is_valid(time.time()):
-                    self.service.desk.take_back(tenant, command, reply)
-                    reply = Unauthenticated(EXPIRED)
+                try:
+                    self.service.check_still(identity, tenant, command, reply)
+                except Unauthenticated as error:
+                    reply = error
             if self.is_closed:
                 self.service.desk.return_unsent(tenant, command, reply)
             else:

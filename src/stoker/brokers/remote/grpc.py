@@ -206,9 +206,11 @@ def open_channel(address: Address, settings: RemoteSettings) -> Any:
         raise InvalidRequest("grpcs:// always verifies certificates: name the authority to trust with ca=FILE")
     try:
         authority = Path(settings.ca).read_bytes() if settings.ca is not None else None
+        cert = Path(settings.cert).read_bytes() if settings.cert is not None else None
+        key = Path(settings.key or settings.cert).read_bytes() if settings.cert is not None else None
     except OSError as error:
-        raise InvalidRequest(f"cannot read the authority {settings.ca}: {error.strerror}") from None
-    return grpc.secure_channel(where, grpc.ssl_channel_credentials(authority), options)
+        raise InvalidRequest(f"cannot read {error.filename} for TLS: {error.strerror}") from None
+    return grpc.secure_channel(where, grpc.ssl_channel_credentials(authority, key, cert), options)
 
 
 def metadata_of(settings: RemoteSettings) -> tuple[tuple[str, str], ...]:

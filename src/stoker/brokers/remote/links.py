@@ -135,7 +135,12 @@ def check_head(head: native.Head, address: Address, codec: Codec) -> None:
 
 
 def tls_context(settings: RemoteSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.ca)
+    try:
+        context = ssl.create_default_context(cafile=settings.ca)
+        if settings.cert is not None:
+            context.load_cert_chain(settings.cert, settings.key)
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"TLS cannot use {settings.ca or ''} {settings.cert or ''}: {error}") from None
     if not settings.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -40,6 +40,10 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A PEM file with the authorities to trust, instead of the system's."""
     verify: bool = True
     """False takes any certificate: for trying things out."""
+    cert: str | None = None
+    """A PEM file with this client's own certificate, for servers that ask for one."""
+    key: str | None = None
+    """A PEM file with its private key; None = it is in `cert`, too."""
     resend: bool = True
     """Let the server remember each push for a while: sent again after a lost answer, it makes no second job."""
     batch_ms: float = 0.0
@@ -55,6 +59,12 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise InvalidRequest(
                 f"batch_ms is {self.batch_ms} and batch_jobs {self.batch_jobs}: at least 0, and at least 1"
             )
+
+    def __repr__(self) -> str:
+        """Without the token: a repr ends up in logs."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "token"}
+        token = "None" if self.token is None else "'***'"
+        return f"RemoteSettings(token={token}, {', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 class Address(msgspec.Struct, frozen=True):

@@ -86,6 +86,7 @@ class Caller:
         if self.trace is not None:
             command = carried(command, self.trace)
         reply = await desk.call(tenant, command)
+        self._service.check_still(self.identity, tenant, command, reply)
         if type(command) is c.Pull and isinstance(reply, r.Delivery) and reply.runs:
 
             def ended(context: Any) -> None:

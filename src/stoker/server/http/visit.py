@@ -35,7 +35,18 @@ ENTITLEMENT = b"stoker-entitlement"
 class Visit:
     """One request and its way back."""
 
-    __slots__ = ("_send", "headers", "method", "parameters", "path", "receive", "scope", "service", "status")
+    __slots__ = (
+        "_identity",
+        "_send",
+        "headers",
+        "method",
+        "parameters",
+        "path",
+        "receive",
+        "scope",
+        "service",
+        "status",
+    )
 
     def __init__(self, service: Service, scope: Any, receive: Receive, send: Send) -> None:
         self.service = service
@@ -45,6 +56,7 @@ class Visit:
         self.path: str = scope["path"]
         self.receive = receive
         self._send = send
+        self._identity: Identity | None = None
         self.status = 0
         """Of the answer, once it has begun."""
         self.parameters: dict[str, str] = {}
@@ -83,7 +95,10 @@ class Visit:
             self._check_host()
         identity = gate.identify(credential, loopback=self.is_loopback)
         entitlement = self.headers.get(ENTITLEMENT)
-        return identity if entitlement is None else gate.entitle(identity, entitlement.decode("latin-1"))
+        if entitlement is not None:
+            identity = gate.entitle(identity, entitlement.decode("latin-1"))
+        self._identity = identity
+        return identity
 
     def admit(self, identity: Identity, permission: Permission, command: c.Command[Any] | None = None) -> str:
         """The tenant to act for."""
@@ -207,6 +222,8 @@ class Visit:
             raise
         if isinstance(reply, StokerError):
             raise reply
+        if held is not None and self._identity is not None:
+            self.service.check_still(self._identity, tenant, command, reply)
         if type(command) is c.Pull and self.is_gone:
             desk.return_unsent(tenant, command, reply)
             raise Gone
