@@ -24,6 +24,7 @@ PARTS = {
     "tcp-singles": ("Over TCP, level commit: one job at a time", served.singles),
     "tcp-cycles": ("Over TCP, level commit: pull and ack", served.cycles),
     "tcp-crowds": ("Over TCP: many connections", served.crowds),
+    "web": ("Over HTTP and gRPC, level commit", served.web),
 }
 
 

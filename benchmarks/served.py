@@ -279,7 +279,8 @@ def cycles() -> list[Row]:
 
 def crowds() -> list[Row]:
     """Idle connections, and pulls that wait."""
-    with place() as path, stoker_server(path) as port:
+    storm = ("--set", "server.connections_per_second_max=100000")  # they all come at once
+    with place() as path, stoker_server(path, *storm) as port:
         pid = server_pid(port)
         wires = [Wire(port) for _ in range(10)]
         for wire in wires:
@@ -324,3 +325,112 @@ def server_pid(port: int) -> int:
 def resident_of(pid: int) -> int:
     with open(f"/proc/{pid}/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+# --- other transports ------------------------------------------------------------------------------------------------
+
+
+def web() -> list[Row]:
+    """HTTP and gRPC."""
+    with place() as path, all_transports(path) as (http, grpc):
+        rows = [
+            Row("HTTP, one push, 10 connections", http_rate(http, 10), note="asked 8,000"),
+            Row("HTTP, NDJSON bulk push, 1 connection", bulk_rate(http), note="asked 500,000; lines of 100 bytes"),
+            Row("gRPC, batches of 1,000, 1 call at a time", grpc_rate(grpc, 1_000), note="asked 300,000"),
+        ]
+        with stoker.connect(f"http://127.0.0.1:{http}") as client:
+            assert client.get_counts().waiting > 100_000
+    return rows
+
+
+@contextmanager
+def all_transports(path: str) -> Iterator[tuple[int, int]]:
+    """The ports of HTTP and gRPC."""
+    options = ("--tcp", "off", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+    command = [sys.executable, "-m", "stoker", "serve", "--data", f"{path}/data", *options]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    try:
+        yield tuple(int(child.stdout.readline().rsplit(":", 1)[1]) for _ in range(2))  # type: ignore[misc]
+    finally:
+        child.terminate()
+        child.wait(60)
+        child.stdout.close()
+
+
+def http_request(path: str, body: bytes, kind: str) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def http_rate(port: int, connections: int) -> float:
+    """Requests a second over so many connections, each with one request at a time."""
+    import asyncio
+
+    import uvloop
+
+    request = http_request("/queues/q/jobs", b'{"data":"' + PAYLOAD + b'"}', "application/json")
+
+    async def ask(until: float) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        count = 0
+        while time.perf_counter() < until:
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 20"), head
+            length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            count += 1
+        writer.close()
+        return count
+
+    async def main() -> float:
+        started = time.perf_counter()
+        counts = await asyncio.gather(*[ask(started + SECONDS) for _ in range(connections)])
+        return sum(counts) / (time.perf_counter() - started)
+
+    def once() -> float:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main())
+
+    return in_turn([once])[0]
+
+
+def bulk_rate(port: int, lines: int = 200_000) -> float:
+    """Jobs a second in one request with many lines."""
+    from http.client import HTTPConnection
+
+    body = (b'"' + PAYLOAD[:98] + b'"\n') * lines
+
+    def once() -> float:
+        connection = HTTPConnection("127.0.0.1", port)
+        started = time.perf_counter()
+        connection.request("POST", "/queues/bulk/jobs/bulk?lines=data", body, {"Content-Type": "application/x-ndjson"})
+        answer = connection.getresponse()
+        text = answer.read()
+        taken = time.perf_counter() - started
+        assert answer.status == 200, text[:200]
+        connection.close()
+        return lines / taken
+
+    return in_turn([once])[0]
+
+
+def grpc_rate(port: int, size: int) -> float:
+    """Jobs a second in batches, the message made once."""
+    import grpc
+
+    from stoker.proto import stoker_pb2, stoker_pb2_grpc
+
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = stoker_pb2_grpc.QueueStub(channel)
+        batch = stoker_pb2.PushBatchRequest(queue="grpc", payloads=[PAYLOAD] * size)
+
+        def once() -> float:
+            count, started = 0, time.perf_counter()
+            while (elapsed := time.perf_counter() - started) < SECONDS:
+                stub.PushBatch(batch)
+                count += size
+            return count / elapsed
+
+        return in_turn([once])[0]
