@@ -232,6 +232,7 @@ class RemoteBroker:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(future)
         except TimeoutError:
+            future.add_done_callback(heard)
             link.close()
             raise LinkLost(f"no answer within {timeout_s:g} s", sent=True) from None
         except asyncio.CancelledError:

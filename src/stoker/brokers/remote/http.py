@@ -6,6 +6,7 @@ with one request at a time. A request that is given up closes its connection, by
 
 import asyncio
 import http.client
+import io
 import socket
 import ssl
 import time
@@ -92,7 +93,9 @@ class ClientLink:
             )
         else:
             self._http = http.client.HTTPConnection(address.host, address.port, timeout=settings.connect_timeout_s)
+        self._deadline = 0.0
         self._http.auto_open = 0  # what was closed stays closed
+        self._http.response_class = self._response  # type: ignore[assignment]
         try:
             self._http.connect()
             bare = msgspec.structs.replace(settings, token=None)  # it is in the header
@@ -104,19 +107,25 @@ class ClientLink:
             self.close()
             raise
 
+    def _response(self, connected: socket.socket, *more: Any, **named: Any) -> http.client.HTTPResponse:
+        timed: Any = Timed(connected, self._deadline)
+        return http.client.HTTPResponse(timed, *more, **named)
+
     def call(self, body: bytes, timeout_s: float) -> bytes:
         connected = self._http.sock
         if connected is None:
             raise LinkLost("this connection was closed", sent=False)
         sent = False
         try:
-            deadline = time.monotonic() + timeout_s
+            self._deadline = time.monotonic() + timeout_s
             connected.settimeout(timeout_s)
             sent = True  # a part of it may arrive even if sending fails
             self._http.request("POST", PATH, body, self._headers)
             answer = self._http.getresponse()
             check_answer(answer.headers.get("content-type", ""), answer.status, self._settings)
-            return read_body(answer, connected, deadline)
+            if (answer.length or 0) > REPLY_BYTES_MAX:
+                raise LinkLost(f"{NOT_OURS} (a reply of {answer.length} bytes)", sent=True)
+            return answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise LinkLost(str(error) or type(error).__name__, sent=sent) from None
         except (ValueError, AttributeError) as error:  # closed by another thread in the middle, or no HTTP at all
@@ -150,21 +159,31 @@ class ClientLink:
         self._http.close()
 
 
-def read_body(answer: http.client.HTTPResponse, connected: socket.socket, deadline: float) -> bytes:
-    """All of an answer: what comes in pieces has no more time than what comes at once."""
-    if (answer.length or 0) > REPLY_BYTES_MAX:
-        raise LinkLost(f"{NOT_OURS} (a reply of {answer.length} bytes)", sent=True)
-    pieces: list[bytes] = []
-    while piece := answer.read1(READ_BYTES):
-        pieces.append(piece)
-        left_s = deadline - time.monotonic()
+class Timed(io.RawIOBase):
+    """What a socket brings until a deadline: bytes that trickle in have no more time than those that come at once."""
+
+    def __init__(self, connected: socket.socket, deadline: float) -> None:
+        self._socket = connected
+        self._raw: Any = connected.makefile("rb", buffering=0)
+        self._deadline = deadline
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """As `http.client` asks a socket."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")
-        connected.settimeout(left_s)
-    answer.close()  # only then may the next request begin
-    if answer.length:
-        raise LinkLost("the server closed the connection", sent=True)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._socket.settimeout(left_s)
+        return self._raw.readinto(buffer)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 # --- for event loops -----------------------------------------------------------------------------
