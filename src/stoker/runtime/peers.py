@@ -11,6 +11,7 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import errors
+from stoker.model.options import Options
 from stoker.runtime import parts
 
 
@@ -103,14 +104,43 @@ def to_bytes(message: Message) -> bytes:
         raise errors.InvalidRequest(f"malformed {head[2] or 'reply'}: {error}") from error
 
 
+class LooseBatch(c.PushBatch, frozen=True, gc=False):
+    """A batch in which some items may have options that are none: they are refused one by one."""
+
+    each: list[msgspec.Raw] | None = None  # type: ignore[assignment]
+
+
+_loose = msgspec.msgpack.Decoder(LooseBatch)
+_options = msgspec.msgpack.Decoder(Options)
+
+
+def _command(name: str, body: msgspec.Raw) -> c.Command[Any]:
+    try:
+        return _asks[name].decode(body)  # type: ignore[no-any-return]
+    except msgspec.ValidationError:
+        if name != c.PushBatch.__name__:
+            raise
+        loose = _loose.decode(body)
+        fields = {field: getattr(loose, field) for field in c.PushBatch.__struct_fields__}
+        return c.PushBatch(**{**fields, "each": [_options_of(raw) for raw in loose.each or ()]})
+
+
+def _options_of(raw: msgspec.Raw) -> Options:
+    """What does not fit is kept as it is, for the queue to refuse it by name."""
+    try:
+        return _options.decode(raw)
+    except msgspec.ValidationError:
+        return Options(**msgspec.msgpack.decode(raw))
+
+
 def from_bytes(data: bytes) -> Message:
     verb, number, name, tenant, whole, body = _head.decode(data)
     try:
         if verb == ASKED:
-            return Ask(number, tenant, _asks[name].decode(body), whole)
+            return Ask(number, tenant, _command(name, body), whole)
         if verb == ANSWERED:
             return Answer(number, name, _replies[name].decode(body))
-    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (KeyError, TypeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unreadable(number, verb == ASKED, f"malformed {name}: {error}") from error
     if verb == REFUSED:
         return Answer(number, "", errors.BY_CODE.get(name, errors.StokerError)(msgspec.msgpack.decode(body, type=str)))

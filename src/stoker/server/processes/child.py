@@ -76,7 +76,7 @@ class Work:
         self._stopped.set()
 
     async def _listen(self) -> None:
-        """Until the supervisor ends: then nobody looks after this process, and the directory must be free for another."""
+        """Until the supervisor ends: then nobody looks after this process, and the directory must become free."""
         while (word := await self._channel.hear()) is not None:
             if isinstance(word, Reload):
                 self._reload(word)
