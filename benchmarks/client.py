@@ -1,0 +1,83 @@
+"""What the client itself costs: loading it, and sending single pushes of many threads or tasks together.
+
+Loading is measured as CPU time in a fresh interpreter, the best of some, beside msgspec, which it cannot do without.
+"""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+
+import stoker
+import stoker.aio
+from benchmarks.durable import place
+from benchmarks.measure import PAYLOAD, Row
+from benchmarks.served import SECONDS, in_turn, stoker_server
+
+IMPORT_MS_MAX = 50
+THREADS = 16
+TASKS = 200
+
+
+def loading() -> list[Row]:
+    first, others = cpu_ms("import msgspec"), "of it msgspec alone"
+    return [
+        Row("import stoker", cpu_ms("import stoker"), unit="ms", note=f"at most {IMPORT_MS_MAX}; {others} {first:.0f}"),
+        Row("and connect to tcp://", cpu_ms("import stoker; stoker.connect('tcp://127.0.0.1:1')"), unit="ms"),
+    ]
+
+
+def cpu_ms(statement: str, rounds: int = 9) -> float:
+    script = f"import time; began = time.process_time()\n{statement}\nprint(time.process_time() - began)"
+    run = [sys.executable, "-c", script]
+    return min(float(subprocess.run(run, capture_output=True, check=True).stdout) for _ in range(rounds)) * 1000
+
+
+def gathering() -> list[Row]:
+    with place() as path, stoker_server(path) as port:
+        url = f"tcp://127.0.0.1:{port}"
+        alone, gathered = in_turn([lambda: thread_rate(url), lambda: thread_rate(f"{url}?batch_ms=2")])
+        lone, together = in_turn([lambda: task_rate(url), lambda: task_rate(f"{url}?batch_ms=2")])
+    return [
+        Row(f"{THREADS} threads, each push alone", alone),
+        Row(f"{THREADS} threads, batch_ms=2", gathered, alone, note="floor: alone"),
+        Row(f"{TASKS} tasks, each push alone", lone),
+        Row(f"{TASKS} tasks, batch_ms=2", together, lone, note="floor: alone"),
+    ]
+
+
+def thread_rate(url: str) -> float:
+    counts = [0] * THREADS
+    with stoker.connect(url) as client:
+        until = time.perf_counter() + SECONDS
+
+        def produce(number: int) -> None:
+            while time.perf_counter() < until:
+                client.push("gathered", PAYLOAD)
+                counts[number] += 1
+
+        threads = [threading.Thread(target=produce, args=(number,)) for number in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return sum(counts) / SECONDS
+
+
+def task_rate(url: str) -> float:
+    async def main() -> int:
+        count = 0
+        async with await stoker.aio.connect(url) as client:
+            until = time.perf_counter() + SECONDS
+
+            async def produce() -> None:
+                nonlocal count
+                while time.perf_counter() < until:
+                    await client.push("gathered", PAYLOAD)
+                    count += 1
+
+            await asyncio.gather(*(produce() for _ in range(TASKS)))
+        return count
+
+    return asyncio.run(main()) / SECONDS
