@@ -116,6 +116,7 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "sqlite-2-processes": sqlite_2_processes,
     "tcp-msgpack": served.tcp_msgpack,
     "tcp-json": served.tcp_json,
+    "tcp-2-processes": served.tcp_2_processes,
     "unix": served.unix,
     "http": served.http,
     "grpc": served.grpc,

@@ -17,9 +17,11 @@ class Served:
         shards: int,
         parameters: str = "",
         on_disk: bool = False,
+        processes: int = 1,
     ) -> None:
         self._process: ServerProcess = the_process()
-        self._world, where = self._process.call("open", transport, settings, limits, shards, on_disk)
+        verb = "open" if processes == 1 else "open2"
+        self._world, where = self._process.call(verb, transport, settings, limits, shards, on_disk)
         self.broker = open_broker(f"{transport}://{where}{parameters}")
 
     @property
@@ -36,6 +38,11 @@ class Served:
 
 def tcp_msgpack(settings: Settings, limits: Limits, shards: int) -> Served:
     return Served("tcp", settings, limits, shards)
+
+
+def tcp_2_processes(settings: Settings, limits: Limits, shards: int) -> Served:
+    """Two servers over one directory, the client at the one that has half of the shards, or none of one."""
+    return Served("tcp", settings, limits, shards, processes=2)
 
 
 def tcp_json(settings: Settings, limits: Limits, shards: int) -> Served:

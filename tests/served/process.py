@@ -14,11 +14,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
+from stoker.brokers.local import LocalBroker, LocalSettings, open_part, open_sqlite
+from stoker.journal.dealing import Root, open_root
+from stoker.journal.sqlite import JournalSettings
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, UnixListener
+from stoker.server.processes.links import Seat
 from stoker.server.run import new_loop
 from stoker.server.server import Server
 from stoker.testing import FakeClock
@@ -62,6 +65,10 @@ class World:
         (line,) = await self.server.start()
         return line.split()[1].rpartition("://")[2]
 
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.broker.advance()
+
     async def close(self) -> None:
         await self.server.close()
         self.broker.close()
@@ -80,14 +87,83 @@ def config_for(transport: str, directory: Path, limits: Limits) -> ServerConfig:
     )
 
 
+class SharedServedClock(FakeClock):
+    """The same for several servers at once: it moves to the earliest moment that any of them waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.servers: list[Server] = []
+        self._sleepers: dict[object, int] = {}
+
+    async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
+        me = object()
+        self._sleepers[me] = until_ms
+        await asyncio.sleep(0)
+        try:
+            while not signal.is_set() and self._now_ms < until_ms:
+                try:
+                    async with asyncio.timeout(PATIENCE_S):
+                        await signal.wait()
+                except TimeoutError:
+                    if any(server.desk.is_waiting for server in self.servers):
+                        self._now_ms = max(self._now_ms, min(self._sleepers.values()))
+        finally:
+            del self._sleepers[me]
+
+
+class World2:
+    """Two servers over one dealt directory, with real sockets between them; the client talks to the second.
+
+    A single shard lives in the first one: then the second has nothing but its way to the first.
+    """
+
+    def __init__(self, transport: str, settings: Settings, limits: Limits, shards: int, on_disk: bool) -> None:
+        self.directory = fresh_directory()
+        self.clock = SharedServedClock()
+        data = self.directory / "data"
+        local = LocalSettings(
+            engine=settings, limits=limits, shards=shards, journal=JournalSettings(disk_reserve_bytes=4096)
+        )
+        self.root: Root | None = None
+        if shards > 1:
+            self.root = open_root(data, 2, shards)
+            self.brokers = [open_part(str(part), local, self.clock) for part in self.root.parts]
+        else:
+            self.brokers = [open_sqlite(str(data), {}, local, self.clock), LocalBroker(local, self.clock)]
+        config = config_for(transport, self.directory, limits)
+        for number, broker in enumerate(self.brokers):
+            seat = Seat(number=number, processes=2, directory=str(data), secret=b"known to both")
+            self.clock.servers.append(
+                Server(config if number else config_for("", self.directory, limits), broker, seat)
+            )
+
+    async def start(self) -> str:
+        _, (line,) = await asyncio.gather(*(server.start() for server in self.clock.servers))
+        return line.split()[1].rpartition("://")[2]
+
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        for broker in self.brokers:
+            broker.advance()
+
+    async def close(self) -> None:
+        for server in reversed(self.clock.servers):
+            await server.close()
+        for broker in self.brokers:
+            broker.close()
+        if self.root is not None:
+            self.root.close()
+        shutil.rmtree(self.directory)
+
+
 async def serve(pipe: Connection) -> None:
     loop = asyncio.get_running_loop()
-    worlds: list[World] = []
+    worlds: list[World | World2] = []
     while True:
         verb, arguments = await loop.run_in_executor(None, pipe.recv)
         try:
-            if verb == "open":
-                worlds.append(World(*arguments))
+            if verb in ("open", "open2"):
+                worlds.append(World(*arguments) if verb == "open" else World2(*arguments))
                 answer: Any = len(worlds) - 1, await worlds[-1].start()
             else:
                 answer = await act(worlds[arguments[0]], verb, arguments[1:])
@@ -96,12 +172,11 @@ async def serve(pipe: Connection) -> None:
             pipe.send((False, traceback.format_exc()))
 
 
-async def act(world: World, verb: str, arguments: tuple[Any, ...]) -> Any:
+async def act(world: World | World2, verb: str, arguments: tuple[Any, ...]) -> Any:
     if verb == "now":
         return world.clock.now_ms()
     if verb == "advance":
-        world.clock.advance(*arguments)
-        world.broker.advance()
+        world.advance(*arguments)
         return None
     assert verb == "close", verb
     return await world.close()
