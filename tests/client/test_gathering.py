@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from stoker.model.errors import (
     QuotaExceeded,
     StokerError,
     Unauthenticated,
+    Unknown,
     Unreachable,
 )
 from stoker.model.options import Dependency, Options
@@ -281,6 +283,59 @@ def test_nothing_is_lost_or_doubled_among_many_threads_and_batches(server: Serve
             of_queue = [number for number in mine if number % 3 == queue]
             assert of_queue == sorted(of_queue)
     broker.close()
+
+
+# --- lost answers --------------------------------------------------------------------------------
+
+
+class Forgetful:
+    """A line to a server that breaks when the answer to a push comes, as often as it is told to."""
+
+    def __init__(self, port: int, times: int) -> None:
+        self._port = port
+        self._left = times
+        self.lost = 0
+
+    def __call__(self, client: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", self._port)) as server:
+            while request := client.recv(1 << 20):
+                server.sendall(request)
+                answer = server.recv(1 << 20)
+                if b"push_batch" in request and self._left:
+                    self._left -= 1
+                    self.lost += 1
+                    client.shutdown(socket.SHUT_RDWR)
+                    return
+                client.sendall(answer)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_batch_whose_answer_was_lost_is_sent_again_and_makes_no_second_jobs(server: ServerThread, is_async: bool):
+    line = Forgetful(server.port, times=2)
+    with Stranger(line) as relay:
+        url = f"tcp://127.0.0.1:{relay.port}?{LONG}&batch_jobs=5"
+        if is_async:
+            replies, _ = in_tasks(url, [{"queue": "a", "payload": b""}] * 5)
+        else:
+            broker = opened(url)
+            replies = in_threads([lambda: Client(broker).push("a", b"")] * 5)
+            broker.close()
+    assert line.lost == 2
+    assert len({reply.id for reply in replies}) == 5
+    assert len(Client(server.broker).pull("a", 9)) == 5
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_without_resending_everybody_is_told_that_the_outcome_is_unknown(server: ServerThread, is_async: bool):
+    with Stranger(Forgetful(server.port, times=1)) as relay:
+        url = f"tcp://127.0.0.1:{relay.port}?{LONG}&batch_jobs=5&resend=false"
+        if is_async:
+            replies, _ = in_tasks(url, [{"queue": "a", "payload": b""}] * 5)
+        else:
+            broker = opened(url)
+            replies = in_threads([lambda: Client(broker).push("a", b"")] * 5)
+            broker.close()
+    assert [type(reply) for reply in replies] == [Unknown] * 5
 
 
 # --- giving up and closing -----------------------------------------------------------------------
