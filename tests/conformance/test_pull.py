@@ -509,3 +509,53 @@ def test_a_rate_limit_bounds_one_queue_only(client: Client):
     client.set_rate_limit("a", 1, 1_000)
     a, b = push_many(client, 3, "a"), push_many(client, 3, "b")
     assert pulled(client, ["a", "b"]) == [a[0], *b]
+
+
+# --- bytes -----------------------------------------------------------------------------------------
+
+
+def test_a_delivery_is_bounded_in_bytes(make_world: MakeWorld):
+    """What does not fit comes with the next pull; nothing is lost and nothing comes twice."""
+    client = make_world(limits=Limits(reply_bytes_max=100)).client
+    ids = list(client.push_batch("q", [b"x" * 30] * 10).ids)
+    ids += [client.push("q", b"y" * size).id for size in (60, 60, 10)]
+    got = [list(client.pull("q", 100).ids) for _ in range(7)]
+    assert [len(delivery) for delivery in got] == [3, 3, 3, 2, 2, 0, 0]
+    assert [job for delivery in got for job in delivery] == ids
+
+
+def test_a_job_larger_than_a_reply_comes_alone(make_world: MakeWorld):
+    client = make_world(limits=Limits(reply_bytes_max=100)).client
+    client.push_batch("q", [b"x" * 500, b"x" * 40, b"x" * 70, b"x" * 30])
+    assert [len(client.pull("q", 100)) for _ in range(4)] == [1, 1, 2, 0]
+
+
+def test_several_queues_share_the_bytes_of_a_delivery(make_world: MakeWorld):
+    client = make_world(limits=Limits(reply_bytes_max=100)).client
+    client.push_batch("a", [b"x" * 40] * 2)
+    client.push_batch("b", [b"x" * 40] * 2)
+    assert [[job.queue for job in client.pull(["a", "b"], 10)] for _ in range(3)] == [["a", "a"], ["b", "b"], []]
+
+
+def test_a_page_is_bounded_in_bytes(make_world: MakeWorld):
+    client = make_world(limits=Limits(reply_bytes_max=100)).client
+    ids = list(client.push_batch("q", [b"x" * 60] * 5).ids)
+    found, after = [], None
+    while True:
+        page = client.browse("q", after=after, ascending=True)
+        assert 0 < len(page.jobs) <= 2
+        found += [job.id for job in page.jobs]
+        after = page.next_after
+        if after is None:
+            break
+    assert found == ids
+
+
+def test_a_page_of_dead_letters_is_bounded_in_bytes(make_world: MakeWorld):
+    client = make_world(limits=Limits(reply_bytes_max=100)).client
+    ids = list(client.push_batch("q", [b"x" * 60] * 3).ids)
+    for job in ids:
+        client.discard(job)
+    first = client.list_dead("q")
+    assert [job.id for job in first.jobs] == ids[:2]
+    assert [job.id for job in client.list_dead("q", after=first.next_after).jobs] == ids[2:]

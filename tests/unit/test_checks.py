@@ -173,7 +173,7 @@ cases = [(field, *case) for field, found in REFUSING.items() for case in found]
 
 
 def test_every_limit_is_tested_here():
-    assert set(REFUSING) | CUTTING | {"lease_ms_min", "senders_max"} == set(Limits.__struct_fields__)
+    assert set(REFUSING) | CUTTING | {"lease_ms_min", "senders_max", "reply_bytes_max"} == set(Limits.__struct_fields__)
 
 
 @pytest.mark.parametrize(("field", "fits", "over"), cases, ids=lambda value: getattr(type(value), "__name__", value))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stoker.engine import checks
 from stoker.engine.keys import holder_of
-from stoker.engine.looking import view
+from stoker.engine.looking import bytes_of, view
 from stoker.engine.state import Job, Queue
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -24,6 +24,7 @@ def list_dead(shard: "Shard", tenant: str, command: c.ListDead, now: int) -> r.P
     found: list[r.JobView] = []
     if queue is None:
         return r.Page(found)
+    room = shard.limits.reply_bytes_max
     for job in _after(queue, command.after):
         detail = job.details()
         if command.entered_from is not None and detail.ended_at < command.entered_from:
@@ -34,9 +35,10 @@ def list_dead(shard: "Shard", tenant: str, command: c.ListDead, now: int) -> r.P
             continue
         if command.tag is not None and command.tag not in job.options.tags:
             continue
-        if len(found) == command.limit:
+        if len(found) == command.limit or (room <= 0 and found):
             return r.Page(found, found[-1].id)
         found.append(view(shard, job, now))
+        room -= bytes_of(found[-1])
     return r.Page(found)
 
 

@@ -172,6 +172,7 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
         raise errors.InvalidRequest(f"unknown state {checks.short(command.state)}: expected one of {', '.join(STATES)}")
     found: list[r.JobView] = []
     looked, last = 0, command.after
+    room = shard.limits.reply_bytes_max
 
     def wanted(owner: Job | Batch) -> bool:
         options = owner.options
@@ -183,7 +184,7 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
         )
 
     for entry in shard.index.walk(command.after, command.ascending, wanted):
-        if len(found) == command.limit:
+        if len(found) == command.limit or (room <= 0 and found):
             return r.Page(found, found[-1].id)
         if looked == LOOK_MAX:
             return r.Page(found, last)
@@ -193,7 +194,13 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
         part = shard.member(entry)
         if part is not None and _pushed_between(part, command) and _in_state(shard, part, command.state):
             found.append(view(shard, part, now))
+            room -= bytes_of(found[-1])
     return r.Page(found)
+
+
+def bytes_of(job: r.JobView) -> int:
+    """What a job brings to a reply."""
+    return len(job.payload) + (len(job.result) if job.result is not None else 0)
 
 
 LOOK_MAX = 50_000

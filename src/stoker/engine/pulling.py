@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -70,16 +71,44 @@ def dispatch(shard: "Shard", tenant: str, command: c.Pull, now: int) -> r.Delive
     found = shard.tenants.get(tenant)
     if found is None:
         return None
-    token, left = shard.token + 1, command.count
+    room = Room(command.count, shard.limits.reply_bytes_max)
+    token = shard.token + 1
     runs: list[r.Run] = []
     for name in command.queues:
         queue = found.queues.get(name)
         if queue is not None:
-            taken = take(shard, queue, left, token, command, now, runs)
-            left -= taken
-            if not left:
+            take(shard, queue, room, token, command, now, runs)
+            if not room.jobs:
                 break
     return r.Delivery(token, runs) if runs else None
+
+
+class Room:
+    """What still fits into a delivery."""
+
+    __slots__ = ("bytes", "jobs")
+
+    def __init__(self, jobs: int, size: int) -> None:
+        self.jobs, self.bytes = jobs, size
+
+    def fitting(self, run: rec.Run, is_first: bool) -> int:
+        """How many jobs of a run fit in; a delivery holds one at least. None means that it is full."""
+        sizes, jobs = run.sizes, abs(run.count)
+        total = sizes * jobs if type(sizes) is int else sum(sizes)  # type: ignore[arg-type]
+        if total > self.bytes:
+            jobs = fitting(sizes, jobs, self.bytes) or int(is_first)
+            self.bytes = 0
+        else:
+            self.bytes -= total
+        self.jobs -= jobs
+        return jobs
+
+
+def fitting(sizes: int | Sequence[int], jobs: int, most: int) -> int:
+    """How many of the first jobs have at most so many bytes together."""
+    if isinstance(sizes, int):
+        return min(jobs, most // sizes) if sizes else jobs
+    return sum(1 for total in accumulate(sizes) if total <= most)
 
 
 def capacity(queue: Queue, most: int, now: int) -> int:
@@ -93,10 +122,11 @@ def capacity(queue: Queue, most: int, now: int) -> int:
     return max(0, most)
 
 
-def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, now: int, delivered: list[r.Run]) -> int:
-    """Start up to `most` jobs of one queue: one record, applied run by run, since each run decides the next."""
-    left = most if queue.is_free else capacity(queue, most, now)
-    taken = 0
+def take(
+    shard: "Shard", queue: Queue, room: Room, token: int, command: c.Pull, now: int, delivered: list[r.Run]
+) -> None:
+    """Start jobs of one queue while there is room: one record, applied run by run, since each run decides the next."""
+    left = room.jobs if queue.is_free else capacity(queue, room.jobs, now)
     record: rec.Started | None = None
     runs: list[rec.Run] = []
     while left:
@@ -104,6 +134,19 @@ def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, n
         if front is None:
             break
         entry, jobs = front
+        if type(entry) is Job:
+            part: Part = entry
+        else:
+            part = Members(entry, entry.waiting.start, entry.waiting.start + jobs)
+        run = run_of(part)
+        fits = room.fitting(run, not delivered)
+        if fits < jobs:
+            if not fits:
+                room.jobs = 0
+                break
+            assert type(part) is Members
+            jobs, part = fits, Members(part.batch, part.start, part.start + fits)
+            run = run_of(part)
         if record is None:
             record = rec.Started(
                 now, queue.tenant.name, queue.name, token, command.worker, command.lease_ms, command.claim, ()
@@ -111,25 +154,22 @@ def take(shard: "Shard", queue: Queue, most: int, token: int, command: c.Pull, n
             shard.records.append(record)  # before anything changes: a torn turn must be seen as one
         lease_until = now + (entry.options.lease_ms if command.lease_ms is None else command.lease_ms)
         if type(entry) is Job:
-            part: Part = entry
             payloads: Any = [entry.payload]  # stored ones are read on their way out: runtime/loading.py
-            run = run_of(entry)
             start_job(shard, queue, record, run, entry)
         else:
-            start = entry.waiting.start
-            part = Members(entry, start, start + jobs)
-            payloads = entry.payloads[start : start + jobs]
-            run = run_of(part)
+            assert type(part) is Members
+            payloads = entry.payloads[part.start : part.stop]
             start_run(shard, queue, record, run)
         delivered.append(
             r.Run(queue.name, part.ids, payloads, entry.options, run.attempt + 1, run.pushed_at, lease_until)
         )
         runs.append(run)
         left -= jobs
-        taken += jobs
+        if not room.bytes:
+            room.jobs = 0
+            break
     if record is not None:
         shard.records[-1] = msgspec.structs.replace(record, runs=tuple(runs))
-    return taken
 
 
 def next_chance(shard: "Shard", tenant: str, queues: Sequence[str], now: int) -> int | None:
