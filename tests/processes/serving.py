@@ -34,6 +34,7 @@ class Served:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory, env=environment
         )
+        self.errors = ""
         assert self.process.stdout is not None
         wanted = 1 + ("--unix" in command) + sum(name in command and "off" not in after(command, name) for name in ALL)
         lines = [self.process.stdout.readline() for _ in range(wanted)]
@@ -64,8 +65,10 @@ class Served:
         self.process.send_signal(number)
 
     def ended(self) -> tuple[int, str]:
-        _, errors = self.process.communicate(timeout=END_S)
-        return self.process.returncode, errors
+        """How, and what it said on its standard error."""
+        if self.process.stderr is not None and not self.process.stderr.closed:
+            _, self.errors = self.process.communicate(timeout=END_S)
+        return self.process.returncode, self.errors
 
     def said(self, words: str) -> str:
         """The next line of its log with these words."""
@@ -99,11 +102,11 @@ def serving(directory: Path, *options: str, processes: int = 2, listen: tuple[st
         if server.process.poll() is None:
             server.signal(signal.SIGTERM)
             server.signal(signal.SIGTERM)
-            try:
-                server.ended()
-            except subprocess.TimeoutExpired:
-                server.process.kill()
-                server.ended()
+        try:
+            server.ended()
+        except subprocess.TimeoutExpired:
+            server.process.kill()
+            raise
 
 
 def until(condition: object, what: str) -> None:

@@ -222,8 +222,8 @@ class Desk:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any command waits for something to happen."""
-        return bool(self._held)
+        """Whether any command waits for something to happen in this process."""
+        return any(held.slot is not None for held in self._held)
 
     @property
     def is_stopping(self) -> bool:
