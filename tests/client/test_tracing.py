@@ -20,6 +20,7 @@ from stoker.model.errors import InvalidRequest
 from stoker.model.options import Options
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, MetricsSettings, TcpListener, TracingSettings
+from stoker.server.desk import Desk
 from stoker.server.logs import JsonLines, PlainLines
 from tests.client.serving import ServerThread
 from tests.client.spans import Heard
@@ -302,7 +303,16 @@ def test_the_tenant_is_told_only_on_request(heard: Heard, labels: bool, expected
 
 
 def test_without_the_setting_there_are_no_spans(heard: Heard):
-    ask({}, c.Push("mail", b""))
+    """Nor anything else: the desk is the plain one."""
+
+    async def main() -> None:
+        async with serving() as place:
+            assert type(place.server.desk) is Desk
+            client = AsyncClient(open_broker_at(place.port))
+            await client.push("mail", b"")
+            await client.close()
+
+    asyncio.run(main())
     assert not heard.spans
 
 

@@ -82,7 +82,6 @@ class GatheringBroker:
         self._linger_s = settings.batch_ms / 1000
         self._jobs_max = settings.batch_jobs
         self._flush_s = settings.connect_timeout_s
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSheaves] = WeakKeyDictionary()
         self.begin_anew()
         forking.remember(self)
 
@@ -110,7 +109,7 @@ class GatheringBroker:
     def begin_anew(self) -> None:
         """At first, and in a forked process: there the parent's threads and callers are not."""
         self._sheaves = ThreadSheaves(self.inner, self._linger_s, self._jobs_max)
-        self._loops = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSheaves] = WeakKeyDictionary()
 
 
 def may_gather(tenant: str, command: Any) -> bool:
