@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from stoker.brokers.remote.opening import open_remote
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, StokerError, Unknown, Unreachable
 from stoker.wire import native
-from tests.client.serving import TIMEOUT_S, Behaviour, Stranger, read_all
+from tests.client.serving import TIMEOUT_S, Behaviour, ServerThread, Stranger, read_all
 
 HURRY = "timeout_s=0.3&connect_timeout_s=0.3&retry_s=0"
 """Behaviours that end in a timeout have to wait for it; the others never do."""
@@ -225,4 +226,33 @@ def test_a_reply_that_is_none_does_not_stay_in_the_pool():
             broker.execute("default", c.ListQueues())
         assert not broker._idle  # type: ignore[union-attr]
         assert not broker._busy  # type: ignore[union-attr]
+        broker.close()
+
+
+# --- name servers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "http"])
+def test_a_name_server_that_says_nothing_costs_no_more_than_the_timeout(scheme: str, monkeypatch: pytest.MonkeyPatch):
+    """The one part that is not real: no test can count on a name server that keeps silent."""
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: answered.wait(TIMEOUT_S) and [])
+    broker = open_broker(f"{scheme}://queue.example:6789?{HURRY}")
+    with pytest.raises(Unreachable, match=r"queue\.example.*name server"):
+        broker.execute("default", c.ListQueues())
+    answered.set()
+    broker.close()
+
+
+def test_the_next_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch):
+    with ServerThread() as server, socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = gone.getsockname()[1]
+        gone.close()
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", nobody)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", server.port)),
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: found)
+        broker = open_broker(f"tcp://queue.example:6789?{HURRY}")
+        assert broker.execute("default", c.ListQueues()).names == []
         broker.close()

@@ -25,6 +25,7 @@ from stoker.brokers.remote.links import (
     LinkLost,
     check_head,
     check_welcome,
+    connected_to,
     greet,
     read_head,
     tls_context,
@@ -87,17 +88,15 @@ class ClientLink:
     def __init__(self, address: Address, settings: RemoteSettings) -> None:
         self._settings = settings
         self._headers = headers_for(settings)
-        if address.is_encrypted:
-            self._http: http.client.HTTPConnection = http.client.HTTPSConnection(
-                address.host, address.port, timeout=settings.connect_timeout_s, context=tls_context(settings)
-            )
-        else:
-            self._http = http.client.HTTPConnection(address.host, address.port, timeout=settings.connect_timeout_s)
+        try:
+            self._http = http.client.HTTPConnection(address.host, address.port)
+        except http.client.HTTPException as error:
+            raise unreachable(address, error) from None
         self._deadline = 0.0
         self._http.auto_open = 0  # what was closed stays closed
         self._http.response_class = self._response  # type: ignore[assignment]
         try:
-            self._http.connect()
+            self._http.sock = connected_to(address, settings)
             bare = msgspec.structs.replace(settings, token=None)  # it is in the header
             check_welcome(self.call(greet(bare), settings.connect_timeout_s), address, settings.codec)
         except (OSError, ValueError, http.client.HTTPException, LinkLost) as error:

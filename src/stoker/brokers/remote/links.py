@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from stoker.brokers.remote import names
 from stoker.brokers.remote.forking import leave_to_parent
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.model.errors import InvalidRequest, StokerError, Unknown, Unreachable
@@ -155,6 +156,28 @@ def unreachable(address: Address, error: Exception) -> Unreachable:
 # --- for threads ---------------------------------------------------------------------------------
 
 
+def connected_to(address: Address, settings: RemoteSettings) -> socket.socket:
+    """A socket to where a server should be, encrypted if the address says so. Raises `OSError` or `ValueError`."""
+    if address.scheme == "unix":
+        plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        plain.settimeout(settings.connect_timeout_s)
+        try:
+            plain.connect(address.host)
+        except BaseException:
+            plain.close()
+            raise
+        return plain
+    plain = names.connect(address.host, address.port, settings.connect_timeout_s)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.is_encrypted:
+            return tls_context(settings).wrap_socket(plain, server_hostname=address.host)
+    except BaseException:
+        plain.close()
+        raise
+    return plain
+
+
 class SocketLink:
     """A blocking connection with one request at a time."""
 
@@ -164,7 +187,7 @@ class SocketLink:
         self._bytes_max = WELCOME_BYTES_MAX
         self._deadline = 0.0
         try:
-            self._socket = self._connect(address, settings)
+            self._socket = connected_to(address, settings)
         except (OSError, ValueError) as error:  # a name that cannot be one is a ValueError
             raise unreachable(address, error) from None
         try:
@@ -176,27 +199,6 @@ class SocketLink:
         except BaseException:
             self.close()
             raise
-
-    @staticmethod
-    def _connect(address: Address, settings: RemoteSettings) -> socket.socket:
-        if address.scheme == "unix":
-            plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            plain.settimeout(settings.connect_timeout_s)
-            try:
-                plain.connect(address.host)
-            except BaseException:
-                plain.close()
-                raise
-            return plain
-        plain = socket.create_connection((address.host, address.port), settings.connect_timeout_s)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if address.is_encrypted:
-                return tls_context(settings).wrap_socket(plain, server_hostname=address.host)
-        except BaseException:
-            plain.close()
-            raise
-        return plain
 
     def call(self, body: bytes, timeout_s: float) -> bytes:
         """Send a request and wait for its reply."""
