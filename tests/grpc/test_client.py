@@ -21,7 +21,6 @@ from stoker.model.errors import (
     NotFound,
     StokerError,
     Unauthenticated,
-    Unknown,
     Unreachable,
 )
 from stoker.proto import stoker_pb2 as pb
@@ -149,8 +148,8 @@ def test_a_request_that_never_left_is_not_called_unknown(served: Served):
     broker.close()
 
 
-def test_an_answer_that_is_lost_leaves_a_push_unknown(served: Served):
-    """The server ends while it has the request: nobody knows."""
+def test_a_pull_whose_server_ends_is_sent_again_until_nobody_answers(served: Served):
+    """What the first brought and nobody got comes back when its lease ends: asking again does no harm."""
     broker = open_broker(f"{served.url}?retry_s=0")
     seen: list[BaseException] = []
 
@@ -165,7 +164,7 @@ def test_an_answer_that_is_lost_leaves_a_push_unknown(served: Served):
     served.until(lambda server: server.desk.is_waiting)
     served.on_loop(lambda server: server.close())
     thread.join(PATIENCE_S)
-    assert [type(error) for error in seen] == [Unknown]
+    assert [type(error) for error in seen] == [Unreachable]
     broker.close()
 
 
