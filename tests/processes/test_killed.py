@@ -87,7 +87,7 @@ class Consumer(threading.Thread):
 def load(url: str) -> Iterator[tuple[list[Producer], list[Consumer]]]:
     producers = [Producer(number, url) for number in range(4)]
     consumers = [Consumer(url) for _ in range(2)]
-    threads = [*producers, *consumers]
+    threads: list[Producer | Consumer] = [*producers, *consumers]
     for thread in threads:
         thread.start()
     try:
@@ -136,7 +136,7 @@ def check_nothing_lost_or_doubled(
     url: str, producers: list[Producer], consumers: list[Consumer], left: Counter[bytes]
 ) -> None:
     """Call it when everything is worked off. An ack whose answer was lost has happened, or its job was done again."""
-    assert [thread.surprise for thread in (*producers, *consumers)] == [None] * (len(producers) + len(consumers))
+    assert [one.surprise for one in producers] + [one.surprise for one in consumers] == [None] * 6
     promised = {payload: job for producer in producers for payload, job in producer.pushed.items()}
     unsure = {payload for producer in producers for payload in producer.unsure}
     assert len(set(promised.values())) == len(promised), "one id was given twice"
@@ -176,13 +176,14 @@ def test_processes_end_when_their_supervisor_is_killed(tmp_path: Path):
             wait_for_progress(producers, PUSHES_BETWEEN)
             os.kill(server.process.pid, signal.SIGKILL)
             server.process.wait(60)
-            for thread in (*producers, *consumers):
+            threads: list[Producer | Consumer] = [*producers, *consumers]
+            for thread in threads:
                 thread.over.set()
             until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "the end of the processes")
             where = server.where["tcp"]
             again = Served(tmp_path, "--tcp", where)
             try:
-                for thread in (*producers, *consumers):
+                for thread in threads:
                     thread.join(90)
                 check_nothing_lost_or_doubled(again.url, producers, consumers, remaining(again.url))
             finally:

@@ -11,6 +11,7 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import errors
+from stoker.model import replies as r
 from stoker.model.options import Options
 from stoker.runtime import parts
 
@@ -72,10 +73,31 @@ def _reply_of(kind: type[Any]) -> Any:
     return get_args(next(base for base in kind.__orig_bases__ if get_args(base)))[0]
 
 
+RANGE = -1
+"""No id: what follows is where a range of ids starts and stops, and its step."""
+
+
+def _widened(value: Any) -> Any:
+    """The same value with its ids as a range where they were one."""
+    kind = type(value)
+    if kind is r.Delivery:
+        for run in value.runs:
+            _widened(run)
+    elif kind is parts.Taken:
+        _widened(value.delivery)
+    elif kind is parts.Looked:
+        _widened(value.claimed)
+    else:
+        ids = getattr(value, "ids", None)
+        if ids and ids[0] == RANGE and len(ids) == 4 and ids[3]:
+            msgspec.structs.force_setattr(value, "ids", range(*ids[1:]))
+    return value
+
+
 def _plain(value: Any) -> Any:
     """What msgspec does not know."""
     if type(value) is range:
-        return list(value)
+        return (RANGE, value.start, value.stop, value.step)
     if isinstance(value, Mapping):
         return dict(value)
     raise NotImplementedError(f"{type(value).__name__} cannot be sent to another process")
@@ -137,9 +159,9 @@ def from_bytes(data: bytes) -> Message:
     verb, number, name, tenant, whole, body = _head.decode(data)
     try:
         if verb == ASKED:
-            return Ask(number, tenant, _command(name, body), whole)
+            return Ask(number, tenant, _widened(_command(name, body)), whole)
         if verb == ANSWERED:
-            return Answer(number, name, _replies[name].decode(body))
+            return Answer(number, name, _widened(_replies[name].decode(body)))
     except (KeyError, TypeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unreadable(number, verb == ASKED, f"malformed {name}: {error}") from error
     if verb == REFUSED:

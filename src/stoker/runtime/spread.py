@@ -8,7 +8,7 @@ All of it runs on one event loop. What lies on disk is the matter of each proces
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
@@ -25,29 +25,13 @@ from stoker.runtime.peers import Answer, Ask, Drop, Message, Peers, Unreadable, 
 
 R = TypeVar("R")
 
-READING = parts.READING | {
-    c.GetJob,
-    c.FindJob,
-    c.GetLogs,
-    c.GetPartials,
-    c.WaitJob,
-    c.Browse,
-    c.Why,
-    c.ListQueues,
-    c.GetQueue,
-    c.GetStats,
-    c.GetStory,
-    c.ReadEvents,
-    c.ListDead,
-    c.GetDeadStats,
-    c.KvGet,
-    c.KvGetMany,
-    c.KvExists,
-    c.KvTtl,
-    c.KvKeys,
-}
+READING = parts.READING | frozenset(c.LOOKING)
 """Whoever dies while carrying one of these out has changed nothing."""
 
+NOT_QUICK = frozenset((parts.TakeLetters, parts.Inquire))
+"""After the first something is to be done here, and the second is no matter of the shards."""
+
+UNWANTED = "nobody waited for it any more"
 TENANTS_CHECKED_MAX = 10_000
 
 
@@ -59,13 +43,44 @@ class Local(Protocol):
     async def execute_as_system_async(self, command: c.Command[R]) -> R: ...
 
 
+Done = Callable[[Any], None]
+"""Takes a reply, or a `StokerError` instead of one."""
+GiveUp = Callable[[], None]
+"""Stops waiting for a reply: it will not come."""
+Submit = Callable[[str, Any, Done], "GiveUp | None"]
+"""Has a command carried out for the shards of this process; only what waits for something can be given up."""
+
+
 class Asked:
     """A question that another process has not answered yet."""
 
-    __slots__ = ("command", "future", "process", "tenant")
+    __slots__ = ("command", "future", "number", "process", "tenant")
 
-    def __init__(self, process: int, tenant: str, command: Any, future: Any) -> None:
+    def __init__(self, process: int, tenant: str, command: Any, future: Any, number: int = 0) -> None:
         self.process, self.tenant, self.command, self.future = process, tenant, command, future
+        self.number = number
+
+
+class Told:
+    """In the place of a future: whoever asked is called back, and no task has to wait."""
+
+    __slots__ = ("_done", "_is_reading", "_was_called")
+
+    def __init__(self, done: Done, is_reading: bool) -> None:
+        self._done, self._is_reading, self._was_called = done, is_reading, False
+
+    def done(self) -> bool:
+        return self._was_called
+
+    def set_result(self, reply: Any) -> None:
+        self._was_called = True
+        self._done(reply)
+
+    def set_exception(self, gone: Gone) -> None:
+        self.set_result(lost(gone.process, gone.sent and not self._is_reading))
+
+    def forget(self) -> None:
+        self._was_called = True
 
 
 class Spread:
@@ -81,9 +96,14 @@ class Spread:
         limits: Limits = DEFAULT_LIMITS,
         *,
         typed: bool = False,
+        submit: Submit | None = None,
     ) -> None:
-        """`typed` says that every command has the types it should have, because whoever decoded it has seen to that."""
+        """`typed` says that every command has the types it should have, because whoever decoded it has seen to that.
+
+        `submit` is a shorter way to `local`, for what others ask: nobody has to wait for it.
+        """
         self.local = local
+        self._submit = submit
         self.me = me
         self.shards = shards
         self.processes = range(min(processes, shards))
@@ -98,6 +118,8 @@ class Spread:
         self._asked: dict[int, Asked] = {}
         self._serving: dict[tuple[int, int], asyncio.Task[None]] = {}
         """What others have asked of this process, by process and number."""
+        self._held: dict[tuple[int, int], GiveUp] = {}
+        """The same for what was submitted and waits for something to happen."""
         self._background: set[asyncio.Task[Any]] = set()
         self._locks: dict[Any, tuple[asyncio.Lock, int]] = {}
         self.checker = Shard(0, limits=limits)
@@ -201,6 +223,26 @@ class Spread:
             raise reply
         return reply
 
+    def pass_on(self, process: int, tenant: str, command: Any, done: Done) -> Asked:
+        """Have another process carry out a command that concerns it alone; `done` is called when it has answered.
+
+        Raises `StokerError` if the process is not there, or the command malformed. What is returned can be dropped.
+        """
+        self._check(tenant, command)
+        self._number += 1
+        number = self._number
+        if not self._peers.send(process, to_bytes(Ask(number, tenant, command))):
+            raise lost(process, False)
+        told = Told(done, type(command) in READING)
+        asked = self._asked[number] = Asked(process, tenant, command, told, number)
+        return asked
+
+    def drop(self, asked: Asked) -> None:
+        """Nobody waits for this any more: what comes all the same goes back (`receive`)."""
+        if not asked.future.done():
+            asked.future.forget()
+            self._peers.send(asked.process, to_bytes(Drop(asked.number)))
+
     async def _here(self, tenant: str, command: Any, whole: bool) -> Any:
         if whole:
             return await self._execute(tenant, command)
@@ -224,6 +266,9 @@ class Spread:
                 return
             message = Answer(error.number, "", errors.Unknown(f"it happened, but the answer cannot be read: {error}"))
         if isinstance(message, Ask):
+            if self._is_quick(message):
+                self._serve_quickly(process, message)
+                return
             key = (process, message.number)
             task = asyncio.get_running_loop().create_task(self._serve(process, message))
             self._serving[key] = task
@@ -232,12 +277,42 @@ class Spread:
             serving = self._serving.get((process, message.number))
             if serving is not None:
                 serving.cancel()
+            else:
+                self._give_up(process, message.number)
         else:
             asked = self._asked.pop(message.number, None)
             if asked is not None and not asked.future.done():
                 asked.future.set_result(message.reply)
             elif asked is not None:
                 self._give_back(asked, message.reply)
+
+    def _is_quick(self, message: Ask) -> bool:
+        """Whether it can be handed in right away, without a task that waits for it."""
+        return (
+            self._submit is not None
+            and not message.whole
+            and message.tenant != SYSTEM_TENANT
+            and type(message.command) not in NOT_QUICK
+            and self.is_ready.is_set()
+        )
+
+    def _serve_quickly(self, process: int, message: Ask) -> None:
+        assert self._submit is not None
+        key = (process, message.number)
+
+        def done(reply: Any) -> None:
+            self._held.pop(key, None)
+            self._answer(process, message, reply)
+
+        give_up = self._submit(message.tenant, message.command, done)
+        if give_up is not None:
+            self._held[key] = give_up
+
+    def _give_up(self, process: int, number: int) -> None:
+        give_up = self._held.pop((process, number), None)
+        if give_up is not None:
+            give_up()
+            self._peers.send(process, to_bytes(Answer(number, "", errors.Unavailable(UNWANTED))))
 
     async def _serve(self, process: int, message: Ask) -> None:
         try:
@@ -247,9 +322,12 @@ class Spread:
         except errors.StokerError as error:
             reply = error
         except asyncio.CancelledError:
-            reply = errors.Unavailable("nobody waited for it any more")
+            reply = errors.Unavailable(UNWANTED)
         except Exception as error:  # a bug: the one who asked must not wait for ever
             reply = errors.Unknown(f"it is not known whether this happened: {type(error).__name__}: {error}")
+        self._answer(process, message, reply)
+
+    def _answer(self, process: int, message: Ask, reply: Any) -> None:
         answer = to_bytes(Answer(message.number, type(message.command).__name__, reply))
         if not self._peers.send(process, answer):
             self._give_back(Asked(self.me, message.tenant, message.command, None), reply)
@@ -288,6 +366,9 @@ class Spread:
         for (asker, _), task in list(self._serving.items()):
             if asker == process:
                 task.cancel()
+        for asker, number in list(self._held):
+            if asker == process:
+                self._give_up(asker, number)
 
     def _greeted(self, process: int) -> None:
         self._awaited.discard(process)
@@ -299,6 +380,8 @@ class Spread:
         tasks = [*self._serving.values(), *self._background]
         for task in tasks:
             task.cancel()
+        for process, number in list(self._held):
+            self._give_up(process, number)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @asynccontextmanager

@@ -23,6 +23,7 @@ from stoker.runtime import parts
 from stoker.server.meter import Meter
 
 if TYPE_CHECKING:
+    from stoker.runtime.spread import Asked, Spread
     from stoker.server.processes.team import Team
 
 R = TypeVar("R")
@@ -40,7 +41,7 @@ log = logging.getLogger("stoker.server")
 class Held:
     """A command that waits for its reply; whoever submitted it may give it up."""
 
-    __slots__ = ("command", "done", "slot", "task", "tenant")
+    __slots__ = ("asked", "command", "done", "slot", "task", "tenant")
 
     def __init__(self, tenant: str, command: c.Command[Any], done: Done) -> None:
         self.tenant = tenant
@@ -49,7 +50,9 @@ class Held:
         self.slot: Slot | None = None
         """Where it waits in this process."""
         self.task: asyncio.Task[None] | None = None
-        """What waits for other processes."""
+        """What waits for several processes."""
+        self.asked: Asked | None = None
+        """What another process has been asked."""
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
@@ -88,8 +91,10 @@ class Desk:
         if self._stopping and type(command) is c.Pull:
             self._answer(done, ShuttingDown(STOPPING))
             return None
-        if self.team is not None and not self.team.is_ours(tenant, command):
-            return self._send_away(self.team, tenant, command, done)
+        if self.team is not None:
+            process = self.team.spread.concerns_one(tenant, command)
+            if process != self.team.spread.me:
+                return self._send_away(self.team.spread, process, tenant, command, done)
         try:
             reply = self._begin(tenant, command)
         except StokerError as error:
@@ -202,6 +207,8 @@ class Desk:
             self.broker.abandon(held.slot)
         elif held.task is not None:
             held.task.cancel()
+        elif held.asked is not None and self.team is not None:
+            self.team.spread.drop(held.asked)
 
     def return_unsent(self, tenant: str, command: c.Command[Any], reply: Any) -> None:
         """A delivery that could not be sent goes back as if never pulled, unless it can be asked for again."""
@@ -334,36 +341,53 @@ class Desk:
 
     # --- commands that other processes have a part in ---------------------------------------------
 
-    def _send_away(self, team: "Team", tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+    def _send_away(
+        self, spread: "Spread", process: int | None, tenant: str, command: c.Command[Any], done: Done
+    ) -> Held | None:
         """Have it carried out wherever its shards live. Only what may wait for something to happen can be given up."""
         held = Held(tenant, command, done) if getattr(command, "wait_ms", 0) else None
-        task = self._loop.create_task(self._away_for(team, tenant, command, done, held))
-        self._away.add(task)
-        task.add_done_callback(self._away.discard)
         if held is not None:
-            held.task = task
             self._held.add(held)
+        came_back = partial(self._came_back, command, done, held)
+        if process is None:
+            task = self._loop.create_task(self._carried_out(spread, tenant, command, came_back))
+            self._away.add(task)
+            task.add_done_callback(self._away.discard)
+            if held is not None:
+                held.task = task
+            return held
+        try:
+            asked = spread.pass_on(process, tenant, command, came_back)
+        except StokerError as error:
+            self._loop.call_soon(came_back, error)
+        else:
+            if held is not None:
+                held.asked = asked
         return held
 
-    async def _away_for(
-        self, team: "Team", tenant: str, command: c.Command[Any], done: Done, held: Held | None
-    ) -> None:
+    async def _carried_out(self, spread: "Spread", tenant: str, command: c.Command[Any], came_back: Done) -> None:
+        """A command that has to be put together of parts."""
         try:
-            reply: Any = await team.spread.execute_async(tenant, command)
+            reply: Any = await spread.execute_async(tenant, command)
         except StokerError as error:
-            self.meter.refused[type(command), error.code] += 1
             reply = error
-        except asyncio.CancelledError:
-            if held is None:  # the server closes
-                self._answer(done, Unknown("it is not known whether this happened: the server is shutting down"))
+        except asyncio.CancelledError:  # given up, or the server closes
+            came_back(Unknown("it is not known whether this happened: the server is shutting down"))
             raise
         except Exception as error:
             reply = unexpected(command, error)
-        if held is None or held in self._held:
+        came_back(reply)
+
+    def _came_back(self, command: c.Command[Any], done: Done, held: Held | None, reply: Any) -> None:
+        """The reply is journaled where it comes from: it belongs to no turn here."""
+        if held is not None:
+            if held not in self._held:  # given up while the reply was on its way
+                self.return_unsent(held.tenant, command, reply)
+                return
             self._held.discard(held)
-            self._answer(done, reply)
-        else:
-            self.return_unsent(tenant, command, reply)
+        if isinstance(reply, StokerError):
+            self.meter.refused[type(command), reply.code] += 1
+        done(reply)
 
 
 def unexpected(command: c.Command[Any], error: Exception) -> StokerError:

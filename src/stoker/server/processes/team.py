@@ -6,6 +6,7 @@ topic answers it (`answers`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,7 +17,7 @@ from stoker.runtime import parts
 from stoker.runtime.gone import Gone, lost
 from stoker.runtime.plans_transactions import NOBODY
 from stoker.runtime.spread import Spread
-from stoker.server.desk import Desk, End
+from stoker.server.desk import Desk, Done, End
 from stoker.server.processes.links import Links, Seat
 
 R = TypeVar("R")
@@ -35,14 +36,16 @@ class Team:
         self.links = Links(seat)
         self.answers: dict[str, Answer] = {"ends": self._own_ends}
         broker = desk.broker
+        at_desk = _AtDesk(self, desk)
         self.spread = Spread(
-            _AtDesk(self, desk),
+            at_desk,
             self.links,
             seat.number,
             seat.processes,
             desk.shards,
             broker.settings.limits,
             typed=True,
+            submit=at_desk.submit,
         )
         self.links.receiver = self.spread
         self._desk = desk
@@ -58,10 +61,6 @@ class Team:
         await self.links.close()
 
     # --- whose what is -------------------------------------------------------------------------------
-
-    def is_ours(self, tenant: str, command: c.Command[Any]) -> bool:
-        """Whether this process can carry a command out alone."""
-        return self.spread.concerns_one(tenant, command) == self.spread.me
 
     def has(self, shard: int) -> bool:
         return self.spread.at(shard) == self.spread.me
@@ -120,6 +119,10 @@ class _AtDesk:
         if type(command) not in BEFORE_ALL:
             await self._team.spread.is_ready.wait()
         return await self._desk.call_here(tenant, command)
+
+    def submit(self, tenant: str, command: Any, done: Done) -> Callable[[], None] | None:
+        held = self._desk.submit_here(tenant, command, done)
+        return None if held is None else partial(self._desk.give_up, held)
 
     async def execute_as_system_async(self, command: c.Command[R]) -> R:
         await self._team.spread.is_ready.wait()

@@ -1,0 +1,86 @@
+"""How fast a server in several processes takes jobs in: the same load on one process and on two, beside each other.
+
+The load is on many queues, whose shards are spread over the processes, and comes from several client processes over
+several connections each; a connection comes to one of the server's processes, whichever queue it speaks of. Client and
+server share the cores of this machine, so two processes can only bring what the clients leave over.
+"""
+
+import subprocess
+import sys
+import time
+
+from benchmarks.durable import place
+from benchmarks.measure import PAYLOAD, Row
+from benchmarks.served import ROUNDS, SECONDS, Wire, frame, stoker_server, waiting
+from stoker.model import commands as c
+
+QUEUES = 16
+CLIENTS = 4
+CONNECTIONS = 4
+"""Of each client."""
+
+
+def pushes() -> list[Row]:
+    return [row for size in (1_000, 100, 1) for row in rows_of(size)]
+
+
+def rows_of(size: int) -> list[Row]:
+    with place() as one, place() as two, stoker_server(one) as alone, stoker_server(two, "--processes", "2") as shared:
+        rates: list[list[float]] = [[], []]
+        for _ in range(ROUNDS):
+            for kept, port in zip(rates, (alone, shared), strict=True):
+                before = waiting(port)
+                kept.append(rate_of(port, size))
+                assert waiting(port) > before
+    what = "one push" if size == 1 else f"push, batches of {size:,}"
+    load = f"{QUEUES} queues, {CLIENTS} client processes"
+    best = [max(kept) for kept in rates]
+    return [
+        Row(f"{what}, {load}, 1 process", best[0]),
+        Row(f"{what}, {load}, 2 processes", best[1], best[0], note="beside it 1 process"),
+    ]
+
+
+def rate_of(port: int, size: int) -> float:
+    """Jobs a second that all clients together get rid of."""
+    command = [sys.executable, "-m", "benchmarks.processes", str(port), str(size)]
+    clients = [
+        subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for number in range(CLIENTS)
+    ]
+    for client in clients:
+        assert client.stdout is not None
+        client.stdout.readline()  # it is connected
+    for client in clients:
+        assert client.stdin is not None
+        client.stdin.write("go\n")
+        client.stdin.flush()
+    return sum(float(client.communicate(timeout=60 + SECONDS)[0]) for client in clients)
+
+
+def push(port: int, size: int, number: int) -> float:
+    """One client: a request under way on each of its connections, each to a queue of its own."""
+    wires = [Wire(port) for _ in range(CONNECTIONS)]
+    queues = [f"queue-{(number * CONNECTIONS + place) % QUEUES}" for place in range(CONNECTIONS)]
+    if size == 1:
+        requests = [frame(c.Push(queue, PAYLOAD)) for queue in queues]
+    else:
+        requests = [frame(c.PushBatch(queue, [PAYLOAD] * size)) for queue in queues]
+    print("connected", flush=True)
+    sys.stdin.readline()
+    count, started = 0, time.perf_counter()
+    for wire, request in zip(wires, requests, strict=True):
+        wire.socket.sendall(request)
+    while (elapsed := time.perf_counter() - started) < SECONDS:
+        for wire, request in zip(wires, requests, strict=True):
+            wire.answers(1)
+            wire.socket.sendall(request)
+            count += size
+    for wire in wires:
+        wire.answers(1)
+        wire.close()
+    return count / elapsed
+
+
+if __name__ == "__main__":
+    print(push(*map(int, sys.argv[1:])))
