@@ -6,7 +6,8 @@ refused, the first may have done it, and the job itself is asked. Nothing here s
 """
 
 import secrets
-from collections.abc import Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import closing
 from typing import Any, TypeVar
 
 import msgspec
@@ -44,6 +45,38 @@ def plan_of(command: c.Command[R], senders: "Senders") -> Plan[R]:
     if answer.again and kind in SETTLING and answer.reply.refused:
         return (yield from settled(command, answer.reply))  # type: ignore[no-any-return]
     return answer.reply  # type: ignore[no-any-return]
+
+
+def carry_out(plan: Plan[R], send: Callable[[c.Command[Any]], Answer]) -> R:
+    """One step after another, until the plan has its end."""
+    with closing(plan):
+        try:
+            step = next(plan)
+            while True:
+                try:
+                    answer = send(step)
+                except NotFound as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+async def carry_out_async(plan: Plan[R], send: Callable[[c.Command[Any]], Awaitable[Answer]]) -> R:
+    """The same without blocking."""
+    with closing(plan):
+        try:
+            step = next(plan)
+            while True:
+                try:
+                    answer = await send(step)
+                except NotFound as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
 
 def may_resend(command: c.Command[Any]) -> bool:

@@ -14,7 +14,7 @@ import os
 import random
 import threading
 import time
-from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,9 +25,9 @@ from stoker.brokers.local import CLOSED, LocalBroker, LocalSettings, holder_of, 
 from stoker.brokers.remote.broker import RemoteBroker
 from stoker.brokers.remote.links import LinkLost, StreamLinks
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import Answer, Senders, may_resend, plan_of
+from stoker.brokers.resending import Answer, Senders, carry_out, carry_out_async, may_resend, plan_of
 from stoker.model import commands as c
-from stoker.model.errors import Closed, InUse, InvalidRequest, NotFound, ShuttingDown, Unknown, Unreachable
+from stoker.model.errors import Closed, InUse, InvalidRequest, ShuttingDown, Unknown, Unreachable
 from stoker.model.replies import LEVELS
 
 R = TypeVar("R")
@@ -128,35 +128,13 @@ class SharedBroker:
         owned = self._owned
         if owned is not None:
             return owned.execute(tenant, command)
-        with closing(plan_of(command, self._senders)) as plan:
-            try:
-                step = next(plan)
-                while True:
-                    try:
-                        answer = self._send(tenant, step)
-                    except NotFound as error:
-                        step = plan.throw(error)
-                    else:
-                        step = plan.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return carry_out(plan_of(command, self._senders), partial(self._send, tenant))
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         owned = self._owned
         if owned is not None:
             return await owned.execute_async(tenant, command)
-        with closing(plan_of(command, self._senders)) as plan:
-            try:
-                step = next(plan)
-                while True:
-                    try:
-                        answer = await self._send_async(tenant, step)
-                    except NotFound as error:
-                        step = plan.throw(error)
-                    else:
-                        step = plan.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return await carry_out_async(plan_of(command, self._senders), partial(self._send_async, tenant))
 
     def open_again(self) -> bool:
         """One more user in this process, who will close it too; false if it is closed already."""

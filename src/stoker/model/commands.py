@@ -485,3 +485,26 @@ Selector = Literal["queue", "id"]
 
 ALL: tuple[type[Command[object]], ...] = tuple(Command.__subclasses__())
 """Every command of the contract, in the order above."""
+
+LOOKING: tuple[type[Command[object]], ...] = (
+    GetJob,
+    FindJob,
+    GetLogs,
+    GetPartials,
+    WaitJob,
+    Browse,
+    Why,
+    ListQueues,
+    GetQueue,
+    GetStats,
+    GetStory,
+    ReadEvents,
+    ListDead,
+    GetDeadStats,
+    KvGet,
+    KvGetMany,
+    KvExists,
+    KvTtl,
+    KvKeys,
+)
+"""Those that change nothing: whoever is lost over one of them has lost nothing but the answer."""

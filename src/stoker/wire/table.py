@@ -55,27 +55,6 @@ _CONSUME: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.AppendLog: "never",
     c.AppendPartial: "never",
 }
-_READ = (
-    c.GetJob,
-    c.FindJob,
-    c.GetLogs,
-    c.GetPartials,
-    c.WaitJob,
-    c.Browse,
-    c.Why,
-    c.ListQueues,
-    c.GetQueue,
-    c.GetStats,
-    c.GetStory,
-    c.ReadEvents,
-    c.ListDead,
-    c.GetDeadStats,
-    c.KvGet,
-    c.KvGetMany,
-    c.KvExists,
-    c.KvTtl,
-    c.KvKeys,
-)
 _ADMIN: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.Pause: "always",
     c.Resume: "always",
@@ -100,7 +79,7 @@ ROWS: dict[str, Row] = {
     for row in (
         *(_row(kind, "produce", again) for kind, again in _PRODUCE.items()),
         *(_row(kind, "consume", again) for kind, again in _CONSUME.items()),
-        *(_row(kind, "read", "always") for kind in _READ),
+        *(_row(kind, "read", "always") for kind in c.LOOKING),
         *(_row(kind, "admin", again) for kind, again in _ADMIN.items()),
     )
 }

@@ -7,7 +7,7 @@ the caller is told that the outcome is unknown. Threads take a connection each f
 import asyncio
 import threading
 from collections.abc import AsyncGenerator
-from contextlib import closing
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -15,10 +15,10 @@ from stoker.brokers.remote import forking
 from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, Links, lost_reply, read_head
 from stoker.brokers.remote.patience import Patience
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import PUSHES, SETTLING, Answer, Senders, may_resend, plan_of
+from stoker.brokers.resending import PUSHES, SETTLING, Answer, Senders, carry_out, carry_out_async, may_resend, plan_of
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import Closed, NotFound, ShuttingDown, Unreachable
+from stoker.model.errors import Closed, ShuttingDown, Unreachable
 from stoker.wire import native
 
 R = TypeVar("R")
@@ -51,34 +51,12 @@ class RemoteBroker:
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         if type(command) not in PLANNED or not self.settings.resend:
             return self._send(tenant, command).reply  # type: ignore[no-any-return]
-        with closing(plan_of(command, self._senders)) as plan:
-            try:
-                step = next(plan)
-                while True:
-                    try:
-                        answer = self._send(tenant, step)
-                    except NotFound as error:
-                        step = plan.throw(error)
-                    else:
-                        step = plan.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return carry_out(plan_of(command, self._senders), partial(self._send, tenant))
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         if type(command) not in PLANNED or not self.settings.resend:
             return (await self._send_async(tenant, command)).reply  # type: ignore[no-any-return]
-        with closing(plan_of(command, self._senders)) as plan:
-            try:
-                step = next(plan)
-                while True:
-                    try:
-                        answer = await self._send_async(tenant, step)
-                    except NotFound as error:
-                        step = plan.throw(error)
-                    else:
-                        step = plan.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return await carry_out_async(plan_of(command, self._senders), partial(self._send_async, tenant))
 
     def _send(self, tenant: str, command: c.Command[Any]) -> Answer:
         """As often as it takes, or as often as it may be."""
