@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from benchmarks import client, durable, scale, served, speed
+from benchmarks import client, durable, processes, scale, served, speed
 from benchmarks.measure import print_rows
 
 PARTS = {
@@ -24,6 +24,7 @@ PARTS = {
     "tcp-singles": ("Over TCP, level commit: one job at a time", served.singles),
     "tcp-cycles": ("Over TCP, level commit: pull and ack", served.cycles),
     "tcp-crowds": ("Over TCP: many connections", served.crowds),
+    "processes": ("Over TCP, level commit: pushes to one process and to two", processes.pushes),
     "client-import": ("The client: what loading it costs", client.loading),
     "client-gathering": ("The client: single pushes of many threads and tasks, alone and gathered", client.gathering),
     "web": ("Over HTTP and gRPC, level commit", served.web),
