@@ -42,7 +42,7 @@ def test_all_flags_are_settings(stoker: Stoker):
 
 
 def test_another_file_may_be_named(stoker: Stoker, tmp_path: Path):
-    (tmp_path / "other.toml").write_text("processes = 3")
+    (tmp_path / "other.toml").write_text('processes = 3\ndata = "d"')
     assert "processes = 3 " in stoker("serve", "--config", "other.toml", "--show-config").out
     outcome = stoker("serve", "--config", "missing.toml", "--show-config")
     assert outcome.code == exits.USAGE

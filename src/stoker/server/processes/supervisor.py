@@ -37,7 +37,7 @@ AGAIN_S_MAX: Final = 5.0
 LONG_S: Final = 30.0
 TRIES: Final = 10
 """So often in a row a process may end before it is ready."""
-HOPELESS: Final = frozenset(("damaged", "newer_format", "bad_config", "invalid_request"))
+HOPELESS: Final = frozenset(("damaged", "newer_format", "bad_config", "invalid"))
 """Codes of errors that another attempt does not mend."""
 SECRET_BYTES: Final = 32
 RESERVE_BYTES_MIN: Final = 4096
