@@ -42,8 +42,8 @@ LOOKS = (
     c.KvKeys,
 )
 
-RESTARTS_MAX = 12
-RARELY = 10
+RESTARTS_MAX = 6
+RARELY = 20
 """A test that does a thing a thousand times sees a restart before each of the first, and then now and then."""
 
 SHARED_MEMORY = Path("/dev/shm")
