@@ -370,6 +370,8 @@ def metrics_page() -> str:
         "`GET /metrics` answers with these in Prometheus' text format, or in OpenMetrics if that is asked for. They are"
         " about all tenants, so they need a token with `read` of the tenant `default`, or of any.",
         table("name, kind, labels, what it tells", rows),
+        "A server in several processes tells of all of them, whichever is asked. All but `stoker_info` and those about jobs"
+        " then have a label `process` besides.",
         "`GET /metrics/history` has the most important ones as JSON, a point every five seconds, for the last 1,000"
         " points.",
     )
