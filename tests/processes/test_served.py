@@ -1,14 +1,20 @@
 """`stoker serve --processes 2` from outside: several processes, one server."""
 
+import http.server
 import json
+import os
+import queue
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +39,7 @@ def test_every_listener_of_any_process_answers_for_all_shards(tmp_path: Path):
         urls = [server.url, f"unix://{socket_file}", server.where["http"], f"grpc://{server.where['grpc']}"]
         for url in urls * 4:  # each connection comes to one of the processes, and nobody knows to which
             with stoker.connect(url) as client:
-                pushed = {client.push(queue, b"a").id for queue in QUEUES.values()}
+                pushed = {client.push(name, b"a").id for name in QUEUES.values()}
                 delivery = client.pull(list(QUEUES.values()), 10)
                 assert set(delivery.ids) == pushed
                 assert client.ack_batch(delivery.ids, delivery.token).count == 2
@@ -55,8 +61,8 @@ def test_connections_come_to_both_processes_and_one_scrape_tells_of_both(tmp_pat
     pushes = re.findall(r'stoker_commands_total\{command="push[a-z_]*",outcome="ok",process="\d"\} ([\d.]+)', text)
     assert sum(map(float, pushes)) == 64
     assert 'stoker_jobs{state="waiting"} 64.0' in text
-    for queue in QUEUES.values():
-        assert f'stoker_queue_jobs{{queue="{queue}",state="waiting"}} 32.0' in text
+    for name in QUEUES.values():
+        assert f'stoker_queue_jobs{{queue="{name}",state="waiting"}} 32.0' in text
 
 
 def test_events_of_all_shards_come_over_any_connection(tmp_path: Path):
@@ -65,9 +71,48 @@ def test_events_of_all_shards_come_over_any_connection(tmp_path: Path):
             stream = urllib.request.urlopen(f"{server.where['http']}/events?events=pushed", timeout=30)
             with stream, stoker.connect(server.url) as client:
                 until_line(stream, b": here")
-                ids = {client.push(queue, b"a").id for queue in QUEUES.values()}
+                ids = {client.push(name, b"a").id for name in QUEUES.values()}
                 found = {json.loads(until_line(stream, b"data: ")[6:])["job_id"] for _ in range(2)}
                 assert {int(one) for one in found} == ids
+
+
+def test_a_subscription_brings_events_of_all_shards(tmp_path: Path):
+    with serving(tmp_path) as server, stoker.connect(server.url) as client:
+        host, _, port = server.where["tcp"].rpartition(":")
+        for _ in range(8):
+            with socket.create_connection((host, int(port)), timeout=30) as peer, peer.makefile("rb") as lines:
+                peer.sendall(b'{"cmd": "subscribe", "reqId": 1, "body": {"kinds": ["pushed"]}}\n')
+                assert json.loads(lines.readline())["ok"]
+                ids = {client.push(name, b"a").id for name in QUEUES.values()}
+                assert {json.loads(lines.readline())["event"]["job"] for _ in ids} == ids
+
+
+def test_events_of_all_shards_are_posted_once(tmp_path: Path):
+    (tmp_path / "stoker.toml").write_text('[webhooks]\nallow = ["127.0.0.0/8"]\n')
+    posted: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    class Receiver(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.put(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Quietly."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as receiver:
+        threading.Thread(target=receiver.serve_forever, daemon=True).start()
+        with serving(tmp_path, listen=("--http", "127.0.0.1:0", "--grpc", "off")) as server:
+            hook = {"url": f"http://127.0.0.1:{receiver.server_port}/", "events": ["pushed"]}
+            request = urllib.request.Request(f"{server.where['http']}/webhooks", json.dumps(hook).encode())
+            request.add_header("content-type", "application/json")
+            urllib.request.urlopen(request, timeout=30).close()
+            with stoker.connect(server.url) as client:
+                ids = {client.push(name, b"a").id for name in QUEUES.values()}
+            bodies = [posted.get(timeout=30) for _ in ids]
+        receiver.shutdown()
+    assert {int(body["job_id"]) if "job_id" in body else int(body["job"]["id"]) for body in bodies} == ids
+    assert posted.empty()
 
 
 def until_line(stream: object, start: bytes) -> bytes:
@@ -90,8 +135,8 @@ def test_a_webhook_registered_anywhere_is_known_everywhere(tmp_path: Path):
 
 def test_sigterm_waits_for_running_jobs_of_all_processes(tmp_path: Path):
     with serving(tmp_path) as server, stoker.connect(f"{server.url}?retry_s=0") as client:
-        for queue in QUEUES.values():
-            client.push(queue, b"a")
+        for name in QUEUES.values():
+            client.push(name, b"a")
         jobs = [*client.pull(QUEUES[0]), *client.pull(QUEUES[1])]
         server.signal(signal.SIGTERM)
         for job in jobs:
@@ -105,7 +150,7 @@ def test_sigterm_waits_for_running_jobs_of_all_processes(tmp_path: Path):
 
 def test_a_second_signal_hands_running_jobs_of_all_processes_back(tmp_path: Path):
     with serving(tmp_path) as server, stoker.connect(f"{server.url}?retry_s=0") as client:
-        ids = [client.push(queue, b"a").id for queue in QUEUES.values()]
+        ids = [client.push(name, b"a").id for name in QUEUES.values()]
         assert len(client.pull(list(QUEUES.values()), 10)) == 2
         server.signal(signal.SIGTERM)
         client.get_job(ids[0])
@@ -159,6 +204,19 @@ def test_a_directory_that_is_damaged_is_refused_with_a_clear_message(tmp_path: P
     with serving(tmp_path) as server:
         code, errors = server.ended()
     assert code == 1
+    assert "manifest.json" in errors
+    assert "(damaged)" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_process_that_cannot_come_back_ends_the_server_with_a_clear_message(tmp_path: Path):
+    with serving(tmp_path) as server:
+        (manifest,) = tmp_path.glob("data/deal-*/process-1/manifest.json")
+        manifest.write_bytes(manifest.read_bytes()[:-10])
+        os.kill(server.child(1), signal.SIGKILL)
+        code, errors = server.ended()
+    assert code == 1
+    assert "was killed by SIGKILL: it is started again" in errors
     assert "manifest.json" in errors
     assert "(damaged)" in errors
     assert "Traceback" not in errors
