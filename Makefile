@@ -31,7 +31,7 @@ lint: $(READY) ## style, types and the direction of imports
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m mypy $(SOURCES)
-	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 
 bench: $(READY) ## measure, and print the table
 	$(PY) -m benchmarks $(ARGS)

@@ -154,6 +154,9 @@ class _HalfFull:
     def payload_bytes(self, tenant: str) -> int:
         return 1_000
 
+    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
+        """What it uses does not change."""
+
 
 def test_q13_an_entitlement_is_the_operators_alone_ends_and_decides_something():
     """A licence could be signed by whoever could check it, lasted for ever, and opened or closed nothing."""

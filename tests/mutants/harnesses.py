@@ -34,6 +34,7 @@ from tests.faults.injecting import Fault
 from tests.faults.test_nth_fault import PAST_SEED, STEPS, WORK_SEED, wrong_with
 from tests.model.test_against_reference import drive
 from tests.mutants import power_loss
+from tests.security import test_lost_answers
 from tests.sharing import test_owners_die
 from tests.unit import test_replay, test_saving
 
@@ -182,7 +183,13 @@ def shared() -> None:
         test(played)
 
 
+def lost_answers() -> None:
+    """A client whose answers are lost on the way: tests/security/test_lost_answers.py."""
+    test_lost_answers.test_pushes_whose_answers_are_lost_are_there_once(False)
+
+
 HARNESSES: dict[str, Harness] = {
+    "lost answers": Harness(lost_answers),
     "reference": Harness(reference),
     "saving": Harness(saving),
     "checkpoints": Harness(checkpoints),

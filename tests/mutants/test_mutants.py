@@ -36,7 +36,7 @@ bug -> harness that notices it
     quick way forgets a counter                         -> replay
     pause forgotten by a checkpoint                     -> checkpoints
     going on after a write that failed                  -> nth fault
-    push sent again without a name                      -> shared
+    push sent again without a name                      -> lost answers
     push not sent again                                 -> shared
 """
 

@@ -31,6 +31,9 @@ class Used:
         self.asked.append("bytes")
         return self.bytes
 
+    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
+        """What it uses does not change."""
+
 
 # --- pushes --------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def test_objects_do_not_show_it_when_they_are_printed():
     async def claim():
         async with Receiver() as receiver, serving() as server:
             made = await hook(server, receiver.url(f"/{IN_URL}"), secret=None)
-            (stored,) = await Store(server.broker).hooks()
+            (stored,) = await Store(server.desk).hooks()
             assert isinstance(stored, Hook)
             assert stored.secret == made.secret
             wanted = Wanted(url=f"http://example.com/{IN_URL}", events=("*",), secret=SECRET)
