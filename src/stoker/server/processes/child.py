@@ -12,7 +12,7 @@ import sys
 from stoker.brokers.local import LocalBroker, open_part
 from stoker.model.errors import StokerError
 from stoker.server import logs
-from stoker.server.processes.orders import Channel, Failed, Orders, Ready, Reload
+from stoker.server.processes.orders import Channel, Failed, Orders, Ready, Reload, Stop
 from stoker.server.run import new_loop
 from stoker.server.server import Server
 
@@ -80,6 +80,10 @@ class Work:
         while (word := await self._channel.hear()) is not None:
             if isinstance(word, Reload):
                 self._reload(word)
+            elif isinstance(word, Stop):
+                if word.at_once:
+                    self._server.hurry()
+                self._stopped.set()
         log.error("whoever looked after this process is gone: it ends")
         self._server.hurry()
         self._stopped.set()

@@ -33,6 +33,12 @@ class Reload(msgspec.Struct, frozen=True, tag="reload"):
     config: ServerConfig
 
 
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """End in good order; `at_once` without waiting for running jobs. Not a signal: two signals may become one."""
+
+    at_once: bool = False
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """From a process: it serves."""
 
@@ -46,7 +52,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     message: str
 
 
-Word = Orders | Reload | Ready | Failed
+Word = Orders | Reload | Stop | Ready | Failed
 
 _word = msgspec.msgpack.Decoder(Word)
 

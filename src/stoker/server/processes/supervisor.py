@@ -25,7 +25,7 @@ from stoker.journal.directory import take_lock
 from stoker.model import errors
 from stoker.server.config import ServerConfig
 from stoker.server.processes.links import Seat
-from stoker.server.processes.orders import Channel, Failed, Orders, Ready, Reload
+from stoker.server.processes.orders import Channel, Failed, Orders, Ready, Reload, Stop
 from stoker.server.processes.ports import Ports
 
 PATIENCE_S: Final = 15.0
@@ -189,7 +189,7 @@ class Supervisor:
         part = str(self._root.parts[number])
         life.channel.say(Orders(seat, share_of(self._config), part, unix.fileno() if unix is not None else None))
         if self._stopping.is_set():  # it came while the process was being started
-            process.terminate()
+            self._tell_to_stop(life, at_once=True)
         while (word := await life.channel.hear()) is not None:
             if isinstance(word, Ready):
                 life.was_ready = True
@@ -226,20 +226,26 @@ class Supervisor:
 
     def _stop(self) -> None:
         """The first time running jobs may end, the second time not."""
+        at_once = self._stopping.is_set()
         self._stopping.set()
         self._ports.stop_accepting()
-        self._signal(signal.SIGTERM)
+        self._tell_all_to_stop(at_once)
 
     def _give_up(self, error: errors.StokerError) -> None:
         if self._error is None:
             self._error = error
-            self._stop()
-            self._signal(signal.SIGTERM)  # at once
+            self._stopping.set()
+            self._tell_all_to_stop(at_once=True)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _tell_all_to_stop(self, at_once: bool) -> None:
         for life in self._lives.values():
             if life.process.returncode is None:
-                life.process.send_signal(number)
+                self._tell_to_stop(life, at_once)
+
+    def _tell_to_stop(self, life: Life, at_once: bool) -> None:
+        life.channel.say(Stop(at_once))
+        if not life.was_ready:  # it may be busy with its files for a while before it listens
+            life.process.terminate()
 
     def _reload(self) -> None:
         try:
