@@ -26,6 +26,7 @@ test: $(READY) ## the whole test suite
 
 soak: $(READY) ## the long versions: crash loops, power cuts, damage, random histories (about an hour)
 	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/model tests/mutants tests/sharing $(ARGS)
+	STOKER_BROKERS="sqlite-2-processes" $(PY) -m pytest tests/conformance $(ARGS)
 
 lint: $(READY) ## style, types and the direction of imports
 	$(PY) -m ruff check $(SOURCES)

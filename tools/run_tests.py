@@ -69,7 +69,7 @@ def all_shares() -> list[Share]:
         Share("crash", ["tests/crash"]),
         conformance("tcp-msgpack tcp-json unix"),
         conformance("http grpc"),
-        conformance("sqlite-shared sqlite-2-processes tcp-2-processes"),
+        conformance("sqlite-shared tcp-2-processes"),
         Share("mutants, model", ["tests/mutants", "tests/model"]),
         conformance("memory memory-unbatched sqlite"),
         Share("faults, security, sharing", ["tests/faults", "tests/security", "tests/sharing"]),
