@@ -344,9 +344,7 @@ def test_it_is_known_in_advance_who_can_carry_a_command_out(world: Processes):
 
 def test_messages_survive_as_bytes():
     ack = Ask(7, "acme", c.Ack(range(64, 320, 64), 3, [b"r", None, b"", None]), whole=True)
-    assert from_bytes(to_bytes(ack)) == msgspec.structs.replace(
-        ack, command=c.Ack([64, 128, 192, 256], 3, [b"r", None, b"", None])
-    )
+    assert from_bytes(to_bytes(ack)) == ack
     letters = Ask(8, "acme", parts.TakeLetters([parts.Letter(0, 1, 2, "t", rec.PublishStages("t", ["s"]))]))
     assert from_bytes(to_bytes(letters)) == letters
     reply = Answer(7, "Ack", r.Settled(3, {64: "lost_lease"}, "commit"))
