@@ -1,17 +1,15 @@
 """A server in this process, for tests that look at single bytes: real sockets, real clock, one event loop."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.server.config import ServerConfig
-from stoker.server.config.tree import GrpcListener, HttpListener, ServerLimits, TcpListener, UnixListener
+from stoker.server.config.tree import GrpcListener, HttpListener, ServerLimits, TcpListener
 from stoker.server.server import Server
 from stoker.wire.frames import LENGTH
 
@@ -102,11 +100,3 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
-
-
-def unix_path() -> Path:
-    return Path(tempfile.mkdtemp(prefix="stoker-")) / "socket"
-
-
-def unix_listener(path: Path) -> UnixListener:
-    return UnixListener(listen=str(path))

@@ -23,7 +23,6 @@ class Crowd:
         self._came: Counter[str] = Counter()
         """From an address in the current second."""
         self._second = 0
-        self.turned_away = 0
 
     def enter(self, transport: str, address: str) -> bool:
         """Whether there is room for one more; if so, it is counted."""
@@ -33,7 +32,6 @@ class Crowd:
             or self._open >= limits.connections_max
             or self._by_address[address] >= limits.connections_per_address_max
         ):
-            self.turned_away += 1
             return False
         self._open += 1
         self._by_address[address] += 1
