@@ -20,7 +20,7 @@ REPLACEMENTS = (
     (r"def __exit__", "async def __aexit__"),
     (r"return self\._broker\.execute\(", "return await self._broker.execute_async("),
     (r"raise_refused\(self\.execute\((.*)\)\.refused\)", r"raise_refused((await self.execute(\1)).refused)"),
-    (r"= self\.(execute|read_events)\(", r"= await self.\1("),
+    (r"= self\.(execute|read_events|kv_keys|kv_get_many)\(", r"= await self.\1("),
     (r"^        self\.(execute|close)\(", r"        await self.\1("),
     (r"return self\.(execute|fail|get_job|get_stats)\((.*)\)\.(\w+)$", r"return (await self.\1(\2)).\3"),
     (r"return self\.(execute|fail)\(", r"return await self.\1("),
@@ -35,8 +35,8 @@ def made_from(source: str) -> str:
     body = body.replace("import active_context, inject", "import inject")
     body = body.replace("import msgspec\n\n", "").replace("from stoker.model import errors\n", "")
     body = body.replace(
-        "from stoker.model import commands as c\n",
-        "from stoker.client.sync import raise_refused, traced, with_changes\nfrom stoker.model import commands as c\n",
+        "from stoker.client.workers",
+        "from stoker.client.sync import raise_refused, traced, with_changes\nfrom stoker.client.workers",
     )
     return HEAD + "\n" + body
 

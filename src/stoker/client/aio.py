@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 from stoker.brokers.contract import Broker
 from stoker.client.batches import BATCH_JOBS, joined, pieces
 from stoker.client.sync import raise_refused, traced, with_changes
+from stoker.client.workers import worker_views
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
+from stoker.model.workers import WORKER_KEYS, WorkerView
 from stoker.tracing import inject
 
 R = TypeVar("R")
@@ -438,6 +440,20 @@ class AsyncClient:
 
     async def purge_dead(self, queue: str, ids: Sequence[int] | None = None, *, reason: str | None = None) -> int:
         return (await self.execute(c.PurgeDead(queue, ids, reason))).count
+
+    # --- workers ---------------------------------------------------------------------------------
+
+    async def list_workers(self) -> Sequence[WorkerView]:
+        """The tenant's workers that have told of themselves within the last minute, by id."""
+        views: list[WorkerView] = []
+        after: str | None = None
+        while True:
+            page = await self.kv_keys(WORKER_KEYS + "*", after)
+            values = await self.kv_get_many(page.keys) if page.keys else ()
+            views += worker_views(values)
+            after = page.next_after
+            if after is None:
+                return views
 
     # --- key-value entries -----------------------------------------------------------------------
 
