@@ -1,0 +1,164 @@
+"""Says over HTTP whether a worker is in touch with its queue: `/health` and `/ready`, for probes.
+
+A process that is up proves nothing: a worker is healthy while its polls are answered, or while all its slots are taken
+and it has no reason to poll. It knows no more of the worker than the report that it is given.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+log = logging.getLogger("stoker.worker")
+
+UNHEALTHY_AFTER_MS = 60_000
+"""Of polls without an answer. A poll that waits for a job is answered, empty, long before."""
+HEAD_BYTES_MAX = 8_192
+HEAD_S = 5.0
+"""How long a caller may take to say what it wants."""
+REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+class Pulse:
+    """When polls were begun and answered. One for each loop that polls; times are those of a monotonic clock."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answered_at: float | None = None
+        self._trying_since: float | None = None
+        self.polled_at = 0
+        """Wall-clock milliseconds of the last answer, for people; 0 = none yet."""
+        self.error = ""
+        """Why the last poll failed, while none has succeeded since."""
+
+    def began(self) -> None:
+        """A poll was sent. The first since the last answer starts the time."""
+        if self._trying_since is None:
+            self._trying_since = self._clock()
+
+    def answered(self) -> None:
+        """With jobs or without."""
+        self._answered_at, self._trying_since, self.error = self._clock(), None, ""
+        self.polled_at = time.time_ns() // 1_000_000
+
+    def failed(self, error: object) -> None:
+        self.error = str(error) or type(error).__name__
+
+    @property
+    def trying_ms(self) -> int:
+        """For how long polls have been without an answer; 0 while nobody polls, because all slots are taken."""
+        return 0 if self._trying_since is None else round((self._clock() - self._trying_since) * 1000)
+
+    @property
+    def answered_ms_ago(self) -> int | None:
+        return None if self._answered_at is None else round((self._clock() - self._answered_at) * 1000)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probes are told."""
+
+    status: Literal["ok", "starting", "stopping", "unhealthy"]
+    last_poll_ms_ago: int | None
+    """None = not once."""
+    running: int
+    slots: int
+    done: int = 0
+    worker: str = ""
+    error: str = ""
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.status != "unhealthy"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.status == "ok"
+
+
+def report_of(
+    pulses: list[Pulse],
+    *,
+    running: int,
+    slots: int,
+    done: int = 0,
+    worker: str = "",
+    stopping: bool = False,
+    unhealthy_after_ms: int = UNHEALTHY_AFTER_MS,
+) -> Report:
+    """The state of a worker by its pulses: the worst of them counts."""
+    ages = [pulse.answered_ms_ago for pulse in pulses]
+    known = [age for age in ages if age is not None]
+    status: Literal["ok", "starting", "stopping", "unhealthy"] = "ok"
+    if any(pulse.trying_ms > unhealthy_after_ms for pulse in pulses) and not stopping:
+        status = "unhealthy"
+    elif stopping:
+        status = "stopping"
+    elif not known:
+        status = "starting"
+    return Report(
+        status=status,
+        last_poll_ms_ago=min(known) if known else None,
+        running=running,
+        slots=slots,
+        done=done,
+        worker=worker,
+        error=next((pulse.error for pulse in pulses if pulse.error), ""),
+    )
+
+
+class HealthServer:
+    """The two pages, on a port of their own. `/health` is 503 when the worker should be replaced, `/ready` also while
+    it starts or stops."""
+
+    def __init__(self, report: Callable[[], Report], host: str = "127.0.0.1", port: int = 0) -> None:
+        self._report = report
+        self._address = (host, port)
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        """Listen; the port, which is chosen by the system if 0 was asked for."""
+        self._server = await asyncio.start_server(self._serve, *self._address, limit=HEAD_BYTES_MAX)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        """Listen no more. Whoever is being answered is answered."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(HEAD_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self.answer(head))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError):
+            pass  # who does not ask properly is not answered
+        finally:
+            writer.close()
+
+    def answer(self, head: bytes) -> bytes:
+        """The whole answer to one request, whose connection is closed after it."""
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3:
+            return page(400, b'{"error":"expected GET /health or GET /ready"}')
+        method, path = words[0], words[1].partition(b"?")[0]
+        if path not in (b"/health", b"/ready"):
+            return page(404, b'{"error":"there are /health and /ready"}')
+        if method not in (b"GET", b"HEAD"):
+            return page(405, b'{"error":"use GET"}')
+        report = self._report()
+        good = report.is_healthy if path == b"/health" else report.is_ready
+        return page(200 if good else 503, msgspec.json.encode(report), has_body=method == b"GET")
+
+
+def page(status: int, body: bytes, *, has_body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (body if has_body else b"")

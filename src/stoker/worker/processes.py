@@ -1,0 +1,491 @@
+"""The lane of process workers: handlers in child processes, for work that keeps a core busy.
+
+A child gets its jobs in pieces, short ones together, and always has the next piece before it has done the last. What a
+handler does to its process costs that job an attempt and nobody else anything: the child is replaced, the other jobs
+that it had are handed back, and the worker goes on. A job that must stop is stopped by ending its process.
+"""
+
+import asyncio
+import logging
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from stoker.model.commands import Command
+from stoker.model.errors import StokerError
+from stoker.wire import native
+from stoker.worker.ending import unwanted
+from stoker.worker.errors import BadHandler
+from stoker.worker.handler import Handler
+from stoker.worker.lane import Chunk, Done, Dropped, Failed, Host, Released, ahead, room_for
+from stoker.worker.outcomes import RETRY, Failure, Verdict
+from stoker.worker.pace import Pace
+from stoker.worker.processes_children import Child, InHand, Piece, Task, how_it_died
+from stoker.worker.processes_frames import Answer, Ended, Ending, FromChild, Ready, Said, Setup, Taken
+from stoker.worker.recycling import Recycling
+
+log = logging.getLogger("stoker.worker")
+
+PIECE_S = 0.01
+"""What a child gets at a time is what it will do in this time, and the next piece beside it."""
+PIECE_JOBS_MAX = 500
+SHORT_S = 0.05
+"""Jobs that take longer wait in the worker until a child is free; shorter ones may wait in a child."""
+REBALANCE_S = 0.05
+"""How long jobs wait behind another one in a child while a second child has nothing to do."""
+START_S = 60.0
+"""How long a child may take for its imports."""
+KILL_GRACE_S = 2.0
+"""Between the exception in a handler that should stop, and the end of its process."""
+RESTART_S = (0.1, 10.0)
+"""The first pause after a child that could not start, and the longest."""
+CRASHED = "WorkerCrashed"
+
+
+class ProcessLane:
+    """Some child processes, and the jobs that wait for one of them."""
+
+    def __init__(
+        self,
+        processes: int,
+        handlers: Iterable[Handler],
+        *,
+        prefetch: int | None = None,
+        recycling: Recycling | None = None,
+        kill_grace_s: float = KILL_GRACE_S,
+    ) -> None:
+        self._processes = processes
+        self._setup = setup_of(handlers)
+        self._prefetch = prefetch
+        self._recycling = recycling or Recycling()
+        self._kill_grace_s = kill_grace_s
+        self._host: Host | None = None
+        self._children: list[Child] = []
+        self._backlog: deque[Piece] = deque()
+        self._waiting_jobs = 0
+        self._pace: dict[str, Pace] = {}
+        """By handler."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._failed_starts = 0
+        self._is_handing_back = False
+        self._is_closing = False
+        self._rebalance_timer: asyncio.TimerHandle | None = None
+
+    # --- what the worker asks --------------------------------------------------------------------
+
+    @property
+    def slots(self) -> int:
+        return self._processes
+
+    @property
+    def running(self) -> int:
+        return sum(bool(child.in_hand) for child in self._children)
+
+    def room(self, pace_s: float | None) -> int:
+        able = sum(child.is_able for child in self._children)
+        in_hand = self._waiting_jobs + sum(len(child.in_hand) for child in self._children)
+        return room_for(able, in_hand, ahead(able, pace_s, self._prefetch)) if able else 0
+
+    async def start(self, host: Host) -> None:
+        """Start all children, and wait until they have imported the handlers. Raises `BadHandler` if they cannot."""
+        self._host = host
+        self._children = [Child(self, self._setup) for _ in range(self._processes)]
+        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            for child in self._children:
+                await child.start()
+            async with asyncio.timeout(START_S):
+                await self._started
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                raise BadHandler(
+                    f"process workers were not ready after {START_S:g} s: importing the modules of the handlers must "
+                    "not wait for anything"
+                ) from None
+            raise
+
+    def submit(self, chunk: Chunk) -> None:
+        self._wait_in_line(Piece([Task(chunk, chunk.ids, chunk.payloads)]))
+
+    def submit_together(self, tasks: list[Task], done: Callable[[], None]) -> None:
+        """One call for all of these jobs, which have the same handler; `done` is called after it."""
+        self._wait_in_line(Piece(tasks, together=True, done=done))
+
+    def interrupt(self, chunk: Chunk, job: int) -> None:
+        if self._interrupt_waiting(chunk, job):
+            return
+        for child in self._children:
+            if number := child.number_of(chunk, job):
+                if number in child.waiting_numbers():
+                    child.take([number])
+                self._stop_running(child, number)
+                return
+
+    def hand_back(self) -> None:
+        self._is_handing_back = True
+        for task in self._empty_line():
+            self._settle_unwanted(task.chunk, task.ids)
+        for child in self._children:
+            if child.board is not None:
+                child.board.is_stopping = True
+            child.take(child.waiting_numbers())
+
+    def break_off(self) -> None:
+        self.hand_back()
+        for child in self._children:
+            held = child.empty()
+            for one in held.values():
+                self._settle_unwanted(one.chunk, (one.job,))
+            if held:
+                child.kill()
+
+    async def close(self) -> None:
+        self._is_closing = True
+        if self._rebalance_timer is not None:
+            self._rebalance_timer.cancel()
+        children, self._children = self._children, []
+        for child in children:
+            child.retire()
+        for child in children:
+            if child.process is None:
+                continue
+            try:
+                async with asyncio.timeout(self._kill_grace_s):
+                    await child.reap()
+            except TimeoutError:
+                child.kill()
+                await child.reap()
+            child.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- handing out -----------------------------------------------------------------------------
+
+    def _wait_in_line(self, piece: Piece, *, first: bool = False) -> None:
+        self._waiting_jobs += piece.left
+        if first:
+            self._backlog.appendleft(piece)
+        else:
+            self._backlog.append(piece)
+        self._feed()
+
+    def _empty_line(self) -> list[Task]:
+        line = list(self._backlog)
+        self._backlog.clear()
+        self._waiting_jobs = 0
+        tasks = [task for piece in line for task in piece.tasks]
+        for piece in line:
+            piece.lost(piece.left)
+        return tasks
+
+    def _feed(self) -> None:
+        """Give work to whoever has least, as long as somebody may have more."""
+        able = [child for child in self._children if child.is_able]
+        while self._backlog and able:
+            child = min(able, key=lambda one: len(one.in_hand))
+            name = self._backlog[0].handler.name
+            jobs, pace_s = self._piece_jobs(name, len(able)), self._pace_of(name)
+            if child.in_hand and (pace_s is None or pace_s > SHORT_S or len(child.in_hand) > jobs):
+                break
+            child.give(self._next_piece(jobs))
+        if not self._backlog and self._rebalance_timer is None and self._can_rebalance():
+            self._rebalance_timer = asyncio.get_running_loop().call_later(REBALANCE_S, self._rebalance)
+
+    def _piece_jobs(self, handler: str, children: int) -> int:
+        """A fair share at most, so that none waits while another has too much."""
+        pace_s = self._pace_of(handler)
+        if pace_s is None:
+            return 1
+        return max(1, min(int(PIECE_S / max(pace_s, 1e-7)), PIECE_JOBS_MAX, math.ceil(self._waiting_jobs / children)))
+
+    def _pace_of(self, handler: str) -> float | None:
+        pace = self._pace.get(handler)
+        return None if pace is None else pace.seconds
+
+    def _next_piece(self, jobs: int) -> Piece:
+        piece = self._backlog.popleft()
+        if not piece.together:
+            head, rest = piece.tasks[0].split(jobs)
+            piece = Piece([head])
+            if rest is not None:
+                self._backlog.appendleft(Piece([rest]))
+        self._waiting_jobs -= piece.left
+        return piece
+
+    def _can_rebalance(self) -> bool:
+        """Whether jobs wait behind others in one child while another one is idle."""
+        idle = any(child.is_able and not child.in_hand for child in self._children)
+        return idle and any(len(child.in_hand) > 1 for child in self._children)
+
+    def _rebalance(self) -> None:
+        self._rebalance_timer = None
+        if self._can_rebalance() and not self._is_closing:
+            for child in self._children:
+                child.take(child.waiting_numbers())
+
+    # --- what children say -----------------------------------------------------------------------
+
+    def heard(self, child: Child, message: FromChild) -> None:
+        if isinstance(message, Ended):
+            self._ended(child, message)
+        elif isinstance(message, Said):
+            self._said(child, message)
+        elif isinstance(message, Taken):
+            self._taken(child, message)
+        else:
+            self._is_there(child, message)
+
+    def _is_there(self, child: Child, ready: Ready) -> None:
+        if ready.broken:
+            reasons = "; ".join(f"{name}: {why}" for name, why in ready.broken.items())
+            self._cannot_start(child, f"process workers cannot import their handlers: {reasons}")
+            child.kill()
+            return
+        child.is_ready = True
+        self._failed_starts = 0
+        if all(one.is_ready for one in self._children) and not self._started.done():
+            self._started.set_result(None)
+        self._feed()
+        if self._host is not None:
+            self._host.roomier()
+
+    def _ended(self, child: Child, ended: Ended) -> None:
+        outcomes = ended.outcomes
+        run: list[tuple[InHand, bytes | None]] = []
+        counted: InHand | None = None
+        for number, outcome in enumerate(outcomes, ended.first):
+            held = child.take_out(number)
+            if held is None:
+                continue  # settled before: the worker had broken off
+            counted = held
+            if run and (isinstance(outcome, Ending) or held.chunk is not run[0][0].chunk):
+                self._completed(run)
+                run = []
+            if isinstance(outcome, Ending):
+                self._raised(held, outcome)
+            else:
+                run.append((held, outcome))
+        if run:
+            self._completed(run)
+        if counted is not None:
+            self._measured(counted.chunk, len(outcomes), ended.spent_s)
+        child.jobs += len(outcomes)
+        self._look_at(child)
+        self._feed()
+
+    def _completed(self, run: list[tuple[InHand, bytes | None]]) -> None:
+        assert self._host is not None
+        results = [result for _, result in run]
+        has_results = any(result is not None for result in results)
+        self._host.settle(Done(run[0][0].chunk, [held.job for held, _ in run], results if has_results else None))
+
+    def _raised(self, held: InHand, ending: Ending) -> None:
+        assert self._host is not None
+        if held.chunk.flags.get(held.job) in ("lost", "timeout"):
+            self._host.settle(Dropped(held.chunk, (held.job,)))
+            return
+        failure = Failure(ending.error, ending.error_class, ending.stack)
+        verdict = Verdict(ending.kind, ending.after_ms, ending.reason)  # type: ignore[arg-type]
+        self._host.settle(Failed(held.chunk, held.job, failure, verdict))
+
+    def _measured(self, chunk: Chunk, jobs: int, spent_s: float) -> None:
+        assert self._host is not None
+        self._host.measured(chunk.queue, jobs, spent_s)
+        self._pace.setdefault(chunk.name, Pace()).measured(jobs, spent_s)
+
+    def _taken(self, child: Child, taken: Taken) -> None:
+        again: dict[Piece, list[InHand]] = {}
+        for number in taken.numbers:
+            held = child.take_out(number)
+            if held is None:
+                continue
+            if self._is_handing_back or held.job in held.chunk.flags:
+                self._settle_unwanted(held.chunk, (held.job,))
+            else:
+                again.setdefault(held.piece, []).append(held)
+        for piece, some in reversed(again.items()):
+            tasks = tasks_of(some)
+            for one in [Piece(tasks, True)] if piece.together else [Piece([task]) for task in reversed(tasks)]:
+                self._wait_in_line(one, first=True)
+        self._look_at(child)
+        self._feed()
+
+    def _said(self, child: Child, said: Said) -> None:
+        assert self._host is not None
+        if said.question:
+            self._background(self._answer(child, said))
+            return
+        held = next((held for held in child.in_hand.values() if held.job == said.job), None)
+        if held is None:
+            return  # settled before
+        if said.request:
+            self._host.report(held.chunk, held.job, command_in(said))
+        else:
+            self._host.renew(held.chunk)
+
+    async def _answer(self, child: Child, said: Said) -> None:
+        assert self._host is not None
+        try:
+            reply = await self._host.execute_async(command_in(said))
+            child.send(Answer(said.question, native.answered(reply, None, "msgpack")))
+        except StokerError as error:
+            child.send(Answer(said.question, native.refused(error, None, "msgpack")))
+
+    # --- children that end -----------------------------------------------------------------------
+
+    def _look_at(self, child: Child) -> None:
+        """Replace a child that has done enough: it ends when it has nothing left, and another one starts meanwhile."""
+        if not child.is_retiring and (
+            reason := self._recycling.reason(child.jobs, child.process and child.process.pid)
+        ):
+            log.info("process worker %s is replaced after %s", child.process and child.process.pid, reason)
+            child.is_retiring = True
+            self._replace()
+        if child.is_retiring and not child.in_hand:
+            child.retire()
+
+    def died(self, child: Child) -> None:
+        if child in self._children:
+            self._background(self._bury(child))
+
+    async def _bury(self, child: Child) -> None:
+        """Settle what a child that is gone had in hand, and start another one."""
+        child.make_sure()
+        code = await child.reap()
+        if child not in self._children:
+            return
+        self._children.remove(child)
+        culprit, held = child.culprit(), child.empty()
+        is_expected = child.is_retiring or child.interrupted or child.killed_for is not None
+        child.close()
+        if not child.is_ready:
+            self._cannot_start(child, f"a process worker ended before it was ready: {how_it_died(code)}")
+        elif not child.is_retiring:
+            if not is_expected:
+                log.error("a process worker died: %s; it is replaced", how_it_died(code))
+            self._replace()
+        for one in held.values():
+            self._settle_orphan(one, culprit is not None and (one is culprit or one.is_called_with(culprit)), code)
+        self._feed()
+
+    def _settle_orphan(self, held: InHand, was_running: bool, code: int) -> None:
+        assert self._host is not None
+        if not was_running or held.job in held.chunk.flags:
+            self._settle_unwanted(held.chunk, (held.job,))
+            return
+        text = f"the process that ran job {held.job} died: {how_it_died(code)}"
+        self._host.settle(Failed(held.chunk, held.job, Failure(text, CRASHED), RETRY))
+
+    def _cannot_start(self, child: Child, why: str) -> None:
+        """At the worker's start that is its end; later it may be a deploy that is under way."""
+        if child in self._children:
+            self._children.remove(child)
+            child.kill()
+        if not self._started.done():
+            self._started.set_exception(BadHandler(why))
+        if self._is_closing or self._started.exception() is not None:
+            return
+        pause = min(RESTART_S[0] * 2**self._failed_starts, RESTART_S[1])
+        self._failed_starts += 1
+        log.error("%s; the next try is in %g s", why, pause)
+        if not any(one.is_ready for one in self._children):
+            for task in self._empty_line():
+                self._release(task.chunk, task.ids, delay_ms=1_000)
+        self._replace(pause)
+
+    def _replace(self, pause_s: float = 0.0) -> None:
+        if not self._is_closing:
+            self._background(self._start_another(pause_s))
+
+    async def _start_another(self, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
+        child = Child(self, self._setup)
+        self._children.append(child)
+        try:
+            await child.start()
+            if child.board is not None and self._is_handing_back:
+                child.board.is_stopping = True
+        except OSError as error:
+            self._cannot_start(child, f"a process worker cannot be started: {error}")
+            child.close()
+
+    # --- jobs that must stop ---------------------------------------------------------------------
+
+    def _interrupt_waiting(self, chunk: Chunk, job: int) -> bool:
+        """Take a job out of the line, if it is there."""
+        for piece in self._backlog:
+            for task in piece.tasks:
+                if task.chunk is chunk and job in task.ids:
+                    task.remove(job)
+                    piece.tasks = [task for task in piece.tasks if task.ids]
+                    self._waiting_jobs -= 1
+                    self._backlog = deque(piece for piece in self._backlog if piece.tasks)
+                    self._settle_unwanted(chunk, (job,))
+                    piece.lost()
+                    return True
+        return False
+
+    def _stop_running(self, child: Child, number: int) -> None:
+        """Its handler gets an exception, and some time to clean up; then its process is killed."""
+        if number == child.running:
+            child.interrupt(number)
+        asyncio.get_running_loop().call_later(self._kill_grace_s, self._kill_if_still, child, number)
+
+    def _kill_if_still(self, child: Child, number: int) -> None:
+        if not child.is_gone and number in child.in_hand and child.running == number:
+            child.kill(number)
+
+    def _settle_unwanted(self, chunk: Chunk, ids: Sequence[int]) -> None:
+        """Jobs that did not end by themselves: by their flag, or handed back."""
+        assert self._host is not None
+        flagged = [job for job in ids if job in chunk.flags] if chunk.flags else []
+        for job in flagged:
+            self._host.settle(unwanted(chunk, job))
+        rest = [job for job in ids if job not in chunk.flags] if flagged else ids
+        if rest:
+            self._release(chunk, rest)
+
+    def _release(self, chunk: Chunk, ids: Sequence[int], delay_ms: int = 0) -> None:
+        assert self._host is not None
+        self._host.settle(Released(chunk, ids, delay_ms))
+
+    def _background(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def tasks_of(some: list[InHand]) -> list[Task]:
+    """The same jobs by chunk."""
+    by_chunk: dict[Chunk, list[InHand]] = {}
+    for held in some:
+        by_chunk.setdefault(held.chunk, []).append(held)
+    return [
+        Task(chunk, [held.job for held in jobs], [held.payload for held in jobs]) for chunk, jobs in by_chunk.items()
+    ]
+
+
+def command_in(said: Said) -> Command[Any]:
+    return native.command_of(native.open_envelope(said.request, "msgpack"), "msgpack")
+
+
+def setup_of(handlers: Iterable[Handler]) -> Setup:
+    """What children have to know. Raises `BadHandler` for one that no other process could find."""
+    origins: dict[str, str] = {}
+    for handler in handlers:
+        module, _, name = handler.origin.partition(":")
+        if not module or not name or "<" in name:
+            raise BadHandler(
+                f"handler {handler.name} runs in processes, which cannot find {handler.origin or 'it'!r}: define it at the"
+                " top of a module, not inside a function"
+            )
+        origins[handler.name] = handler.origin
+    main = sys.modules.get("__main__")
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return Setup(origins, spec.name, True)
+    return Setup(origins, file or "", False)

@@ -1,0 +1,451 @@
+"""What a child process of a worker does: import the handlers, run what it is given, say what came of it.
+
+The main thread runs handlers, one job at a time; a second thread listens to the worker, so that a job can be taken back
+before it has begun, and so that the process ends when the worker does. It has no connection to the queue: whatever a
+handler says about its job goes through the worker. `processes_children.py` is the other end.
+"""
+
+import asyncio
+import importlib
+import inspect
+import itertools
+import os
+import queue
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any, TypeVar
+
+from stoker.model.commands import Command
+from stoker.wire import native
+from stoker.worker.batches import BatchContext, call_together
+from stoker.worker.calling import Call, plain_call
+from stoker.worker.context import Context, Current, current
+from stoker.worker.dying import die_with_parent
+from stoker.worker.errors import BadHandler, SoftTimeout
+from stoker.worker.handler import Handler
+from stoker.worker.injection import WorkerScope
+from stoker.worker.lane import Chunk, Settlement
+from stoker.worker.outcomes import Failure
+from stoker.worker.processes_frames import (
+    Answer,
+    Board,
+    Buffer,
+    Ended,
+    Ending,
+    Frame,
+    Leave,
+    Part,
+    Ready,
+    Said,
+    Setup,
+    Take,
+    Taken,
+    Work,
+    decode_to_child,
+    framed,
+)
+
+R = TypeVar("R")
+
+FLUSH_S = 0.005
+"""Results are sent together if they come faster than this; a crash in between costs them another run."""
+MAIN = "__main__"
+
+
+class Terminated(BaseException):
+    """Raised in a handler whose job must stop. Not an `Exception`: nobody should catch it but to clean up."""
+
+
+class Line:
+    """The socket to the worker. Any thread may send."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._lock = threading.Lock()
+
+    def send(self, message: Frame) -> None:
+        frame = framed(message)
+        with self._lock:
+            self._socket.sendall(frame)
+
+    def receive(self) -> bytes:
+        return self._socket.recv(1 << 18)
+
+
+class ChildHost:
+    """What contexts ask of a worker, asked through the line."""
+
+    def __init__(self, line: Line, board: Board) -> None:
+        self._line, self._board = line, board
+        self._questions = itertools.count(1)
+        self._answers: dict[int, queue.SimpleQueue[bytes]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_lock = threading.Lock()
+
+    @property
+    def stopping(self) -> bool:
+        return self._board.is_stopping
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where asynchronous parts run; it is started when the first one is needed."""
+        with self._loop_lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="stoker-loop", daemon=True).start()
+            return self._loop
+
+    def settle(self, settlement: Settlement) -> None:
+        raise NotImplementedError("a child process tells its outcomes itself")
+
+    def measured(self, queue: str, jobs: int, seconds: float) -> None:
+        raise NotImplementedError("the worker measures its child processes")
+
+    def roomier(self) -> None:
+        raise NotImplementedError("a child process takes what it is given")
+
+    def report(self, chunk: Chunk, job: int, command: Command[object]) -> None:
+        self._line.send(Said(job, native.request(command, None, None, "msgpack")))
+
+    def renew(self, chunk: Chunk) -> None:
+        self._line.send(Said(chunk.ids[0]))
+
+    def execute(self, command: Command[R]) -> R:
+        question = next(self._questions)
+        box: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._answers[question] = box
+        request = native.request(command, None, None, "msgpack")
+        self._line.send(Said(0, request, question))
+        try:
+            frame = box.get()
+        finally:
+            self._answers.pop(question, None)
+        reply: R = native.reply(native.open_head(frame, "msgpack"), type(command), "msgpack")
+        return reply
+
+    async def execute_async(self, command: Command[R]) -> R:
+        return await asyncio.to_thread(self.execute, command)
+
+    def answered(self, answer: Answer) -> None:
+        box = self._answers.get(answer.question)
+        if box is not None:
+            box.put(answer.reply)
+
+
+class Runner:
+    """Runs the jobs of a child."""
+
+    def __init__(self, line: Line, board: Board) -> None:
+        self._line, self._board = line, board
+        self.host = ChildHost(line, board)
+        self._scope = WorkerScope()
+        self._handlers: dict[str, Handler] = {}
+        self._calls: dict[str, Call] = {}
+        self._begun = 0
+        self._taken: set[int] = set()
+        self._lock = threading.Lock()
+        """Between taking a job back and beginning it."""
+        self._outcomes: list[bytes | Ending | None] = []
+        self._outcomes_first = 0
+        self._spent_s = 0.0
+        self._flushed_at = 0.0
+
+    def set_up(self, setup: Setup) -> None:
+        broken: dict[str, str] = {}
+        import_main(setup)
+        for name, origin in setup.handlers.items():
+            try:
+                handler = self._handlers[name] = handler_at(origin, name)
+                self._calls[name] = plain_call(handler, self._scope, lambda: self.host.loop)
+            except Exception as error:
+                failure = Failure.of(error, with_stack=False)
+                broken[name] = f"{failure.error_class}: {failure.error}"
+        self._line.send(Ready(broken))
+
+    def take_back(self, numbers: list[int]) -> None:
+        """On the listening thread: keep those from beginning that have not begun."""
+        with self._lock:
+            free = [number for number in numbers if number > self._begun]
+            self._taken.update(free)
+        self._line.send(Taken(free))
+
+    def begin(self, number: int, last: int | None = None) -> bool:
+        """Whether it is still ours."""
+        with self._lock:
+            if number in self._taken:
+                self._taken.discard(number)
+                return False
+            self._begun = max(self._begun, last or number)
+            self._board.running = number
+            return True
+
+    def interrupt(self) -> None:
+        """In the main thread, for SIGTERM: only the job that it was meant for must stop."""
+        if self._board.running and self._board.unwanted == self._board.running:
+            self._board.unwanted = 0
+            raise Terminated
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def run(self, work: Work) -> None:
+        handler = self._handlers[work.handler]
+        if work.together:
+            self._run_together(handler, work)
+        else:
+            number = work.first
+            for part in work.parts:
+                number = self._run_part(handler, part, number)
+        self.flush()
+
+    def _run_part(self, handler: Handler, part: Part, number: int) -> int:
+        chunk = chunk_of(handler, part)
+        held = Current(chunk, 0, self.host)
+        token = current.set(held)
+        try:
+            for job, payload in zip(part.ids, part.payloads, strict=True):
+                if self.begin(number):
+                    began = time.monotonic()
+                    held.job, held.started_at = job, began
+                    outcome = self._run_job(handler, held, payload)
+                    self._board.running = 0
+                    now = time.monotonic()
+                    self._tell(number, outcome, now - began)
+                    if now - self._flushed_at >= FLUSH_S:
+                        self.flush()
+                number += 1
+        finally:
+            current.reset(token)
+        return number
+
+    def _run_job(self, handler: Handler, held: Current, payload: bytes) -> bytes | Ending | None:
+        chunk = held.chunk
+        try:
+            args, kwargs = handler.decode(payload, chunk.options.codec)
+            with SoftLimit(handler.soft_timeout_ms):
+                if handler.is_bare:
+                    result = handler.function(*args, **kwargs)
+                else:
+                    result = self._calls[handler.name](held.get(), args, kwargs)
+                result = self._finished(result)
+            encoded = handler.encode(result)
+        except Exception as error:
+            return ending_of(handler, error, chunk.attempt)
+        except SystemExit as error:
+            return ending_of(handler, RuntimeError(f"the handler called sys.exit({error.code!r})"), chunk.attempt)
+        if held.context is not None and held.context.id == held.job:
+            held.context.forget_checkpoint()
+        return encoded
+
+    def _run_together(self, handler: Handler, work: Work) -> None:
+        numbers = itertools.count(work.first)
+        mine = [
+            (next(numbers), chunk, job, payload)
+            for part in work.parts
+            for chunk in (chunk_of(handler, part),)
+            for job, payload in zip(part.ids, part.payloads, strict=True)
+        ]
+        with self._lock:
+            self._begun = max(self._begun, mine[-1][0])
+            taken = {number for number, *_ in mine} & self._taken
+            self._taken -= taken
+        mine = [item for item in mine if item[0] not in taken]
+        if not mine:
+            return
+        self._board.running = mine[0][0]
+        began = time.monotonic()
+        context = BatchContext([Context(chunk, job, self.host, began) for _, chunk, job, _ in mine], self.host, began)
+
+        def call(args: list[list[Any]], kwargs: dict[str, list[Any]]) -> Any:
+            with SoftLimit(handler.soft_timeout_ms):
+                return self._finished(self._calls[handler.name](context, args, kwargs))
+
+        held = Current(mine[0][1], context.id, self.host)
+        held.context = context
+        token = current.set(held)
+        try:
+            endings = call_together(handler, [((payload,), chunk.options.codec) for _, chunk, _, payload in mine], call)
+        finally:
+            current.reset(token)
+        self._board.running = 0
+        spent = (time.monotonic() - began) / len(mine)
+        for (number, chunk, _, _), ending, job in zip(mine, endings, context.jobs, strict=True):
+            if isinstance(ending, Exception):
+                self._tell(number, ending_of(handler, ending, chunk.attempt), spent)
+            else:
+                job.forget_checkpoint()
+                self._tell(number, ending, spent)
+
+    def _finished(self, result: Any) -> Any:
+        """What an asynchronous function returned has to be awaited, on the loop of this process."""
+        if inspect.iscoroutine(result):
+            return asyncio.run_coroutine_threadsafe(result, self.host.loop).result()
+        return result
+
+    # --- telling ---------------------------------------------------------------------------------
+
+    def _tell(self, number: int, outcome: bytes | Ending | None, spent_s: float) -> None:
+        if self._outcomes and number != self._outcomes_first + len(self._outcomes):
+            self.flush()
+        if not self._outcomes:
+            self._outcomes_first = number
+        self._outcomes.append(outcome)
+        self._spent_s += spent_s
+
+    def flush(self) -> None:
+        self._flushed_at = time.monotonic()
+        if self._outcomes:
+            ended = Ended(self._outcomes_first, self._outcomes, self._spent_s)
+            self._outcomes, self._spent_s = [], 0.0
+            self._line.send(ended)
+
+    def close(self) -> None:
+        """Clean up what lived as long as this process."""
+        asyncio.run_coroutine_threadsafe(self._scope.close(), self.host.loop).result(5)
+
+
+class SoftLimit:
+    """Raises `SoftTimeout` in the main thread when a handler takes longer."""
+
+    def __init__(self, after_ms: int) -> None:
+        self._after_ms = after_ms
+
+    def __enter__(self) -> None:
+        if self._after_ms:
+            signal.signal(signal.SIGALRM, self._strike)
+            signal.setitimer(signal.ITIMER_REAL, self._after_ms / 1_000)
+
+    def __exit__(self, *raised: object) -> None:
+        if self._after_ms:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _strike(self, number: int, frame: FrameType | None) -> None:
+        raise SoftTimeout(f"the handler runs for more than {self._after_ms} ms")
+
+
+def ending_of(handler: Handler, error: BaseException, attempt: int) -> Ending:
+    verdict, failure = handler.retry.decide(error, attempt), Failure.of(error)
+    return Ending(verdict.kind, verdict.after_ms, verdict.reason, failure.error, failure.error_class, failure.stack)
+
+
+def chunk_of(handler: Handler, part: Part) -> Chunk:
+    return Chunk(
+        handler,
+        part.token,
+        part.queue,
+        part.ids,
+        part.payloads,
+        part.options,
+        part.attempt,
+        part.pushed_at,
+        part.received_at,
+    )
+
+
+# --- finding handlers --------------------------------------------------------------------------------
+
+
+def import_main(setup: Setup) -> None:
+    """What the worker calls `__main__` is run here under another name, so that it does not start a worker again."""
+    if not any(origin.startswith(f"{MAIN}:") for origin in setup.handlers.values()) or not setup.main:
+        return
+    if setup.main_is_module:
+        sys.modules[MAIN] = importlib.import_module(setup.main)
+        return
+    module = ModuleType("__stoker_main__")
+    sys.modules[MAIN] = sys.modules[module.__name__] = module
+    module.__dict__.update(runpy.run_path(setup.main, run_name=module.__name__))
+
+
+def handler_at(origin: str, name: str) -> Handler:
+    """The handler that stands at `module:qualname`: itself, or inside what a decorator has made of its function.
+
+    Where the function stands there undecorated, its job is looked for in the same module, and in the apps of it.
+    """
+    module_name, _, qualname = origin.partition(":")
+    module = importlib.import_module(module_name)
+    found: Any = module
+    for step in qualname.split("."):
+        found = getattr(found, step)
+    handler = handler_in(found, name)
+    for value in () if handler is not None else list(vars(module).values()):
+        find = getattr(value, "find_job", None)
+        handler = handler_in(find(name) if callable(find) and not isinstance(value, type) else value, name)
+        if handler is not None and handler.name == name:
+            break
+        handler = None
+    if handler is None:
+        raise BadHandler(
+            f"{origin} is a {type(found).__name__}, and no job {name!r} is declared in {module_name}: decorate the"
+            " function where it is defined"
+        )
+    return handler
+
+
+def handler_in(value: Any, name: str) -> Handler | None:
+    if not isinstance(value, Handler):
+        if isinstance(value, type) or getattr(value, "name", None) != name:
+            return None
+        value = getattr(value, "handler", None)
+        if callable(value):
+            value = value()
+    return value if isinstance(value, Handler) else None
+
+
+# --- the process -------------------------------------------------------------------------------------
+
+
+def listen(line: Line, runner: Runner, inbox: "queue.SimpleQueue[Any]") -> None:
+    """Until the worker is gone: then so is this process, whatever its handler is doing."""
+    buffer = Buffer()
+    try:
+        while data := line.receive():
+            for frame in buffer.feed(data):
+                message = decode_to_child(frame)
+                if isinstance(message, Take):
+                    runner.take_back(message.numbers)
+                elif isinstance(message, Answer):
+                    runner.host.answered(message)
+                else:
+                    inbox.put(message)
+    finally:
+        os._exit(0)
+
+
+def main(descriptor: int, page: int, parent: int) -> None:
+    die_with_parent(parent=parent)
+    for inherited in (descriptor, page):
+        os.set_inheritable(inherited, False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the worker decides
+    line, board = Line(descriptor), Board(page)
+    runner = Runner(line, board)
+    signal.signal(signal.SIGTERM, lambda number, frame: runner.interrupt())
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=listen, args=(line, runner, inbox), name="stoker-listen", daemon=True).start()
+    code = 1
+    try:
+        work(runner, inbox.get)
+        code = 0
+    except Terminated:
+        runner.flush()
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if code:
+            sys.excepthook(*sys.exc_info())
+        os._exit(code)  # threads that a handler has left behind must not keep this process
+
+
+def work(runner: Runner, next_message: Callable[[], Any]) -> None:
+    while not isinstance(message := next_message(), Leave):
+        if isinstance(message, Setup):
+            runner.set_up(message)
+        else:
+            runner.run(message)
+    runner.close()

@@ -1,0 +1,315 @@
+"""A child process of a worker, seen from the worker: started, spoken to, and ended.
+
+It is a fresh interpreter and never a fork: a fork copies the locks of threads that it does not have. Which jobs it gets
+is the lane's business (`processes.py`); what it does with them stands in `processes_child.py`.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stoker.worker.handler import Handler
+from stoker.worker.lane import Chunk
+from stoker.worker.processes_frames import (
+    Board,
+    Buffer,
+    FromChild,
+    Leave,
+    Part,
+    Setup,
+    Take,
+    ToChild,
+    Work,
+    decode_from_child,
+    framed,
+    new_page,
+)
+
+PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[4]); "
+    "from stoker.worker.processes_child import main; main(*map(int, sys.argv[1:4]))"
+)
+REAP_S = 0.005
+"""Between two looks at whether a process that is ending has ended."""
+
+
+@dataclass(slots=True)
+class Task:
+    """Some jobs of a chunk."""
+
+    chunk: Chunk
+    ids: Sequence[int]
+    payloads: Sequence[bytes]
+
+    def split(self, count: int) -> tuple["Task", "Task | None"]:
+        """The first so many, and the rest."""
+        if count >= len(self.ids):
+            return self, None
+        return (
+            Task(self.chunk, self.ids[:count], self.payloads[:count]),
+            Task(self.chunk, self.ids[count:], self.payloads[count:]),
+        )
+
+    def remove(self, job: int) -> None:
+        at = self.ids.index(job)
+        self.ids = [*self.ids[:at], *self.ids[at + 1 :]]
+        self.payloads = [*self.payloads[:at], *self.payloads[at + 1 :]]
+
+    def part(self) -> Part:
+        chunk = self.chunk
+        return Part(
+            chunk.token,
+            chunk.queue,
+            list(self.ids),
+            list(self.payloads),
+            chunk.options,
+            chunk.attempt,
+            chunk.pushed_at,
+            chunk.received_at,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Work for a child: some jobs one after another, or all of them `together` in one call."""
+
+    tasks: list[Task]
+    together: bool = False
+    done: Callable[[], None] | None = None
+    """Called when none of its jobs is left."""
+    left: int = 0
+
+    def __post_init__(self) -> None:
+        self.left = self.jobs
+
+    @property
+    def jobs(self) -> int:
+        return sum(len(task.ids) for task in self.tasks)
+
+    @property
+    def handler(self) -> Handler:
+        return self.tasks[0].chunk.handler
+
+    def lost(self, jobs: int = 1) -> None:
+        """So many of its jobs are not its business any more."""
+        self.left -= jobs
+        if self.left == 0 and self.done is not None:
+            self.done()
+
+
+@dataclass(slots=True)
+class InHand:
+    """One job that a child has."""
+
+    chunk: Chunk
+    job: int
+    payload: bytes
+    piece: Piece
+
+    def is_called_with(self, other: "InHand") -> bool:
+        return self.piece.together and self.piece is other.piece
+
+
+class Owner(Protocol):
+    """Who hears what happens to a child. Called on the event loop."""
+
+    def heard(self, child: "Child", message: FromChild) -> None: ...
+
+    def died(self, child: "Child") -> None:
+        """It will say nothing more; its process may still be about to end."""
+        ...
+
+
+class Child(asyncio.Protocol):
+    """One process, and the jobs that it has."""
+
+    def __init__(self, owner: Owner, setup: Setup) -> None:
+        self._owner = owner
+        self._setup = setup
+        self._buffer = Buffer()
+        self._transport: Any = None
+        self._numbers = itertools.count(1)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.board: Board | None = None
+        self.in_hand: dict[int, InHand] = {}
+        """By number, in the order in which they are run."""
+        self.jobs = 0
+        """How many it has done."""
+        self.is_ready = False
+        self.is_retiring = False
+        self.is_gone = False
+        self.interrupted = 0
+        """The number of the job that was asked to stop."""
+        self.killed_for: int | None = None
+        """The number of the job that it was killed for, 0 if for none; None while nobody has killed it."""
+
+    # --- its life --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the interpreter. It says `Ready` when it has imported everything."""
+        here, there = socket.socketpair()
+        page = new_page()
+        try:
+            self.board = Board(page)
+            arguments = [str(there.fileno()), str(page), str(os.getpid()), json.dumps(sys.path)]
+            # On the thread of the event loop, and nowhere else: a child ends with the thread that started it.
+            self.process = subprocess.Popen(  # noqa: ASYNC220
+                [sys.executable, "-c", PROGRAM, *arguments],
+                pass_fds=(there.fileno(), page),
+                stdin=subprocess.DEVNULL,
+            )
+        except BaseException:
+            here.close()
+            raise
+        finally:
+            there.close()
+            os.close(page)
+        here.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=here)
+        self.send(self._setup)
+
+    def retire(self) -> None:
+        """Let it end when it has done what it has."""
+        self.is_retiring = True
+        if not self.in_hand and not self.is_gone:
+            self.send(Leave())
+
+    def kill(self, number: int = 0) -> None:
+        """At once; for the sake of one of its jobs, or of none."""
+        if self.killed_for is None:
+            self.killed_for = number
+        self._signal(signal.SIGKILL)
+
+    def make_sure(self) -> None:
+        """It has closed its socket: whatever it is, it is no worker any more."""
+        self._signal(signal.SIGKILL)
+
+    def interrupt(self, number: int) -> None:
+        """Raise an exception in the handler that runs, if it is still this job's."""
+        if self.board is not None:
+            self.board.unwanted = self.interrupted = number
+            self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    async def reap(self) -> int:
+        """Wait for its end: the exit code, or the number of the signal below zero."""
+        assert self.process is not None
+        while (code := self.process.poll()) is None:  # noqa: ASYNC110 - a process has no event to wait for
+            await asyncio.sleep(REAP_S)
+        return code
+
+    def culprit(self) -> InHand | None:
+        """After its end: the job that it died of. If somebody killed it for the sake of another one: none."""
+        running = self.running
+        return self.in_hand.get(running) if self.killed_for in (None, running) else None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self.process is None else self.process.pid
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it takes more work."""
+        return self.is_ready and not self.is_retiring and not self.is_gone
+
+    @property
+    def running(self) -> int:
+        """The number of the job that it is in, or died in; 0 = none."""
+        return 0 if self.board is None else self.board.running
+
+    # --- speaking --------------------------------------------------------------------------------
+
+    def give(self, piece: Piece) -> None:
+        """More work, which it does after what it has."""
+        first = 0
+        for task in piece.tasks:
+            for job, payload in zip(task.ids, task.payloads, strict=True):
+                number = next(self._numbers)
+                first = first or number
+                self.in_hand[number] = InHand(task.chunk, job, payload, piece)
+        self.send(Work(first, piece.handler.name, [task.part() for task in piece.tasks], piece.together))
+
+    def take_out(self, number: int) -> InHand | None:
+        """It does not have that job any more."""
+        held = self.in_hand.pop(number, None)
+        if held is not None:
+            held.piece.lost()
+        return held
+
+    def empty(self) -> dict[int, InHand]:
+        """It has nothing any more; what it had."""
+        held, self.in_hand = self.in_hand, {}
+        for one in held.values():
+            one.piece.lost()
+        return held
+
+    def take(self, numbers: list[int]) -> None:
+        """Ask for jobs back; it answers which of them it had not begun."""
+        if numbers:
+            self.send(Take(numbers))
+
+    def waiting_numbers(self) -> list[int]:
+        """Those that it has not begun, as far as can be seen from here."""
+        running = self.running
+        now = self.in_hand.get(running)
+        return [
+            number
+            for number, held in self.in_hand.items()
+            if number > running and not (now is not None and held.is_called_with(now))
+        ]
+
+    def number_of(self, chunk: Chunk, job: int) -> int:
+        """Under which it has a job; 0 if it has not."""
+        for number, held in self.in_hand.items():
+            if held.job == job and held.chunk is chunk:
+                return number
+        return 0
+
+    def send(self, message: ToChild) -> None:
+        if self._transport is not None and not self.is_gone:
+            self._transport.write(framed(message))
+
+    # --- listening -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._buffer.feed(data):
+            self._owner.heard(self, decode_from_child(frame))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.is_gone:
+            self.is_gone = True
+            self._owner.died(self)
+
+    def close(self) -> None:
+        """After its end: let go of what it held in this process."""
+        self.is_gone = True
+        if self._transport is not None:
+            self._transport.close()
+        if self.board is not None:
+            self.board.close()
+            self.board = None
+
+
+def how_it_died(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"{name} (out of memory?)" if -code == signal.SIGKILL else name

@@ -1,0 +1,223 @@
+"""What a worker and its child processes say to each other: MessagePack values behind a length, over a socket.
+
+Nothing is pickled: a payload stays the bytes that came from the queue, an exception is text by the time it is sent. A
+page of memory that both see holds the few words that must be read when the other side cannot speak any more.
+"""
+
+import mmap
+import os
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import msgspec
+
+from stoker.model.options import Options
+
+LENGTH = struct.Struct(">I")
+WORD = struct.Struct("=Q")
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of all messages; a number says which."""
+
+
+# --- to a child --------------------------------------------------------------------------------------------------
+
+
+class Setup(Frame, frozen=True, tag=0):
+    """The first message: which handlers there are, and where to import them from."""
+
+    handlers: dict[str, str]
+    """Name -> `module:qualname`."""
+    main: str = ""
+    """What the parent's `__main__` was: the path of a script, or the name of a module."""
+    main_is_module: bool = False
+
+
+class Part(Frame, frozen=True):
+    """Jobs of one delivery, with what is the same for all of them."""
+
+    token: int
+    queue: str
+    ids: list[int]
+    payloads: list[bytes]
+    options: Options
+    attempt: int
+    pushed_at: int
+    received_at: float
+    """By the monotonic clock, which all processes of a machine share."""
+
+
+class Work(Frame, frozen=True, tag=1):
+    """Jobs of one handler, to be run one after another, or `together` in one call.
+
+    They are numbered from `first` on, in the order in which this child gets them.
+    """
+
+    first: int
+    handler: str
+    parts: list[Part]
+    together: bool = False
+
+
+class Take(Frame, frozen=True, tag=2):
+    """Give back the jobs of these numbers, if they have not begun."""
+
+    numbers: list[int]
+
+
+class Answer(Frame, frozen=True, tag=3):
+    """To a question of the handler that runs."""
+
+    question: int
+    reply: bytes
+    """As a server would send it."""
+
+
+class Leave(Frame, frozen=True, tag=4):
+    """No more will come: end when all is done."""
+
+
+ToChild = Setup | Work | Take | Answer | Leave
+
+
+# --- from a child ------------------------------------------------------------------------------------------------
+
+
+class Ready(Frame, frozen=True, tag=0):
+    """Everything was imported, but for the `broken` handlers: name -> why."""
+
+    broken: dict[str, str] = {}
+
+
+class Ending(Frame, frozen=True):
+    """A job whose handler raised: the verdict of its policy, and the error as text."""
+
+    kind: str
+    after_ms: int | None
+    reason: str
+    error: str
+    error_class: str
+    stack: str
+
+
+class Ended(Frame, frozen=True, tag=1):
+    """Neighbouring jobs from `first` on have ended: with nothing, with a result, or with an error."""
+
+    first: int
+    outcomes: list[bytes | Ending | None]
+    spent_s: float
+    """The time that passed in them."""
+
+
+class Taken(Frame, frozen=True, tag=2):
+    """These had not begun, and will not."""
+
+    numbers: list[int]
+
+
+class Said(Frame, frozen=True, tag=3):
+    """A command about a job that runs, to be sent in the background; or a question, if it has a number.
+
+    Without a command it asks for the lease to be renewed.
+    """
+
+    job: int
+    request: bytes = b""
+    """As a client would send it."""
+    question: int = 0
+
+
+FromChild = Ready | Ended | Taken | Said
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_child = msgspec.msgpack.Decoder(ToChild).decode
+decode_from_child = msgspec.msgpack.Decoder(FromChild).decode
+
+
+def framed(message: Frame) -> bytes:
+    body = encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+class Buffer:
+    """Bytes as they come, and the frames in them."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        self._bytes += data
+        position, end = 0, len(self._bytes)
+        try:
+            while end - position >= LENGTH.size:
+                after = position + LENGTH.size + LENGTH.unpack_from(self._bytes, position)[0]
+                if after > end:
+                    break
+                frame = bytes(memoryview(self._bytes)[position + LENGTH.size : after])
+                position = after
+                yield frame
+        finally:
+            del self._bytes[:position]
+
+
+# --- seen by both ------------------------------------------------------------------------------------------------
+
+
+class Board:
+    """A page of shared memory. Each word has one writer, and is read whole."""
+
+    RUNNING, STOPPING, UNWANTED = range(3)
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, mmap.PAGESIZE)
+
+    def _read(self, word: int) -> int:
+        value: int = WORD.unpack_from(self._memory, word * WORD.size)[0]
+        return value
+
+    def _write(self, word: int, value: int) -> None:
+        WORD.pack_into(self._memory, word * WORD.size, value)
+
+    @property
+    def running(self) -> int:
+        """The number of the job that the child is in; 0 = none. Written by the child."""
+        return self._read(self.RUNNING)
+
+    @running.setter
+    def running(self, number: int) -> None:
+        self._write(self.RUNNING, number)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the worker drains. Written by the parent."""
+        return bool(self._read(self.STOPPING))
+
+    @is_stopping.setter
+    def is_stopping(self, value: bool) -> None:
+        self._write(self.STOPPING, value)
+
+    @property
+    def unwanted(self) -> int:
+        """The number of the job that a SIGTERM is meant for. Written by the parent."""
+        return self._read(self.UNWANTED)
+
+    @unwanted.setter
+    def unwanted(self, number: int) -> None:
+        self._write(self.UNWANTED, number)
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+def new_page() -> int:
+    """A descriptor of memory that can be handed to a child."""
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("stoker")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, mmap.PAGESIZE)
+    return descriptor

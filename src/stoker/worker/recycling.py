@@ -1,0 +1,43 @@
+"""When a process has done enough: so many jobs, or so much memory.
+
+Handlers leak, or call libraries that do; a fresh process now and then is the cure that always works. This says when;
+who owns the process replaces it between two jobs.
+"""
+
+import os
+import resource
+import sys
+
+import msgspec
+
+CHECK_JOBS = 64
+"""Between two looks at the memory: reading it costs a system call or two."""
+
+
+class Recycling(msgspec.Struct, frozen=True):
+    """Limits for one process; 0 = none."""
+
+    jobs: int = 0
+    memory_bytes: int = 0
+
+    def reason(self, jobs: int, pid: int | None = None) -> str:
+        """Why the process should be replaced after so many jobs; empty while it need not be."""
+        if self.jobs and jobs >= self.jobs:
+            return f"{jobs} jobs"
+        if self.memory_bytes:
+            resident = resident_bytes(pid)
+            if resident >= self.memory_bytes:
+                return f"{resident >> 20} MiB of memory"
+        return ""
+
+
+def resident_bytes(pid: int | None = None) -> int:
+    """Memory that a process holds in RAM. Where the system does not tell: the most that this one ever held, or 0."""
+    try:
+        with open(f"/proc/{pid or 'self'}/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        if pid is not None and pid != os.getpid():
+            return 0
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,84 @@
+"""Tells the queue who works here: an entry in the key-value store, refreshed while the worker lives.
+
+A worker that dies without a word is gone from the list when its entry leaves by itself. Nothing depends on the list:
+a worker that may not write there, or cannot reach the queue, works on without it.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from stoker.client.aio import AsyncClient
+from stoker.model.errors import StokerError
+from stoker.model.workers import WORKER_KEYS, WorkerView
+
+log = logging.getLogger("stoker.worker")
+
+TTL_MS = 60_000
+REFRESH_S = 15.0
+"""Three may be lost before the entry leaves."""
+LEAVE_S = 2.0
+"""How long a worker that ends waits for its farewell to be heard."""
+
+
+def new_worker_id() -> str:
+    """Of one start of one process: host names and process ids come again, in containers at every start."""
+    return f"{host_name()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def host_name() -> str:
+    """As it may stand in a key: what does not fit into a name is a dash."""
+    plain = "".join(char if char.isascii() and (char.isalnum() or char in "_.-") else "-" for char in _host())
+    return plain[:128] or "unknown"
+
+
+def _host() -> str:
+    try:
+        return socket.gethostname()
+    except OSError:
+        return ""
+
+
+class Registration:
+    """One worker's entry. `view` says what it holds at the moment."""
+
+    def __init__(self, client: AsyncClient, view: Callable[[], WorkerView], *, refresh_s: float = REFRESH_S) -> None:
+        self._client = client
+        self._view = view
+        self._refresh_s = refresh_s
+        self._has_complained = False
+
+    async def keep(self) -> None:
+        """Write the entry again and again, until cancelled."""
+        while True:
+            await self.write()
+            await asyncio.sleep(self._refresh_s)
+
+    async def write(self) -> None:
+        view = self._view()
+        view = msgspec.structs.replace(view, seen_at=time.time_ns() // 1_000_000)
+        try:
+            await self._client.kv_set(WORKER_KEYS + view.id, msgspec.json.encode(view), TTL_MS, codec="json")
+            self._has_complained = False
+        except StokerError as error:
+            self._complain(error)
+
+    async def leave(self) -> None:
+        """Take the entry away: this worker has ended in good order."""
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._client.kv_delete(WORKER_KEYS + self._view().id)
+        except (StokerError, TimeoutError) as error:
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """Once for each time that it begins to go wrong."""
+        if not self._has_complained:
+            self._has_complained = True
+            log.info("this worker is not in the list of workers: %s", error)
