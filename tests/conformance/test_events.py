@@ -152,6 +152,7 @@ RICH: dict[str, Any] = {
     "group_id": "g",
     "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     "parent_id": 640,
+    "name": "welcome",
 }
 
 
@@ -160,7 +161,7 @@ def test_a_push_says_what_was_pushed(world: ContractWorld):
     event = last(world.client, "pushed")
     assert (event.job, event.queue, event.tenant, event.at) == (job, "q", "default", world.now)
     assert (event.priority, event.tags, event.group_id) == (4, ("a", "b"), "g")
-    assert (event.trace, event.parent_id) == (RICH["trace"], 640)
+    assert (event.trace, event.parent_id, event.name) == (RICH["trace"], 640, "welcome")
     assert (event.payload_bytes, event.pushed_at, event.due) == (5, world.now, world.now + 500)
     assert (event.started_at, event.finished_at, event.attempt) == (0, 0, 0)
 
@@ -185,7 +186,7 @@ def check_whole(world: ContractWorld, event: Event, job: int, pushed_at: int, st
     assert event.total_ms == world.now - pushed_at
     assert (event.attempt, event.worker, event.payload_bytes) == (1, "w1", 5)
     assert (event.priority, event.tags, event.group_id) == (4, ("a", "b"), "g")
-    assert (event.trace, event.parent_id) == (RICH["trace"], 640)
+    assert (event.trace, event.parent_id, event.name) == (RICH["trace"], 640, "welcome")
 
 
 def run(world: ContractWorld, **options: Any) -> tuple[int, int, int]:

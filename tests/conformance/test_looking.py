@@ -176,6 +176,26 @@ def test_browsing_by_tag_and_group(client: Client):
     assert browsed(client, tag="x", group_id="g") == [both]
 
 
+def test_browsing_by_the_kind_of_job(client: Client):
+    welcome, reports = push(client, name="welcome"), push_many(client, 2, name="report")
+    push(client)
+    assert browsed(client, name="welcome") == [welcome]
+    assert browsed(client, name="report", ascending=True) == reports
+    assert browsed(client, name="other") == []
+    assert client.get_job(welcome).name == "welcome"
+
+
+def test_a_delivery_names_the_kind_of_each_run(client: Client):
+    push_many(client, 2, name="report")
+    push(client, name="welcome")
+    push(client)
+    assert [(run.name, len(run.ids)) for run in client.pull("q", 10).runs] == [
+        ("report", 2),
+        ("welcome", 1),
+        (None, 1),
+    ]
+
+
 def test_browsing_by_the_time_of_the_push(world: ContractWorld):
     begin, ids = world.now, []
     for _ in range(4):

@@ -43,6 +43,7 @@ SAMPLES: dict[str, Any] = {
     "trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     "parent_id": 12_345,
     "codec": "json",
+    "name": "mail.welcome",
 }
 """One value a field, none of them the default. The dependency is the first job of the test."""
 
@@ -140,6 +141,7 @@ def test_all_options_at_once_survive_a_retry_a_release_and_a_death(
         ("keep_completed_age_ms", [0, DURATION_MS_MAX]),
         ("keep_completed_count", [0, 1_000_000]),
         ("trace", ["", "t" * 2_048]),
+        ("name", ["n", "any ☂ printable text", "n" * 256]),
     ],
 )
 def test_values_at_the_edge_are_taken(world: ContractWorld, field: str, values: list[Any]):
@@ -182,6 +184,7 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
     *[("trace", bad) for bad in ("t" * 2_049, 7)],
     *[("parent_id", bad) for bad in (-1, INT_MAX + 1, "64")],
     *[("codec", bad) for bad in ("xml", "", "JSON", None, 1)],
+    *[("name", bad) for bad in ("", "n" * 257, "two\nlines", 7, b"n")],
 ]
 
 

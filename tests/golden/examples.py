@@ -40,6 +40,7 @@ EVERYTHING_SET = Options(
     trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     parent_id=192,
     codec="msgpack",
+    name="welcome",
 )
 
 POLICY = DeadLetterPolicy(
@@ -58,7 +59,7 @@ LIMITS = Limits(tags_max=4)
 AT = 1_700_000_000_000
 T, Q = "acme", "mail"
 
-LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192)
+LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192, "welcome")
 ONE = rec.Run(64, 1, AT - 900, 2, AT - 400, "worker-1", 17, LABELS)
 UP = rec.Run(128, 3, AT - 900, 1, AT - 300, "worker-2", [1, 2, 300])
 DOWN = rec.Run(512, -2, AT - 900, 0, 0, "", 4)

@@ -25,7 +25,7 @@ OLDER: dict[str, dict[str, Any]] = {
     name: json.loads(FILE.with_name(f"{name}.json").read_text())["records"] for name in ("records-1", "records-2")
 }
 """Rows of version 1, and those of version 2 before fields were added to its records."""
-LATER = {"records-1": ("sizes", "durability", "codec"), "records-2": ("codec",)}
+LATER = {"records-1": ("sizes", "durability", "codec", "name"), "records-2": ("codec", "name")}
 """Fields that did not exist then."""
 
 by_name = pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)

@@ -160,6 +160,8 @@ class Driver:
             fields["lifo"] = True
         if self.chance(0.2):
             fields["tags"] = (rng.choice(("x", "y")),)
+        if self.chance(0.1):
+            fields["name"] = rng.choice(WORDS)
         if self.chance(0.15):
             fields |= {"unique_key": rng.choice(WORDS), "unique_ttl_ms": self.span()}
             fields["on_conflict"] = rng.choice(("keep", "extend", "replace"))
@@ -429,6 +431,7 @@ class Driver:
             lambda: c.Browse(
                 tag=rng.choice((None, "x")), group_id=rng.choice((None, "k1")), after=job_id, ascending=True, limit=5
             ),
+            lambda: c.Browse(name=rng.choice(WORDS), limit=5),
             lambda: c.Why(job_id),
             lambda: c.ListQueues(),
             lambda: c.GetQueue(self.queue()),

@@ -113,6 +113,8 @@ def options(value: Options, limits: Limits) -> None:
         key(text, limits)
     tags(value.tags, limits)
     chars(value.trace, limits.trace_chars_max)
+    if value.name is not None and not (1 <= len(value.name) <= 256 and value.name.isprintable()):
+        raise InvalidRequest("no name of a kind of job")
     if len(value.depends_on) > limits.depends_on_max:
         raise LimitExceeded("too many dependencies")
     for edge in value.depends_on:

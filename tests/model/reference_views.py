@@ -97,6 +97,7 @@ def browsed(job: Job, command: c.Browse) -> bool:
         and command.state in (None, job.state)
         and (command.tag is None or command.tag in job.options.tags)
         and command.group_id in (None, job.options.group_id)
+        and command.name in (None, job.options.name)
         and (command.pushed_from is None or job.pushed_at >= command.pushed_from)
         and (command.pushed_before is None or job.pushed_at < command.pushed_before)
         and (after is None or (job.id > after if command.ascending else job.id < after))

@@ -287,6 +287,7 @@ LOOK_ALIKES: dict[str, list[Any]] = {
     "trace": [7, b"t", "\udfff"],
     "parent_id": [0, -1, INT_MAX + 1, "1"],
     "codec": ["xml", "", None, 1, b"json"],
+    "name": ["", "n" * 257, "a\tb", "\x00", "\udfff", 7, b"n"],
 }
 
 

@@ -130,7 +130,7 @@ def test_an_end_is_accounted_for_without_a_join(kind: type[rec.Record]):
     assert (event.wait_ms, event.run_ms, event.total_ms) == (500, 400, 900)
     assert (event.attempt, event.worker, event.payload_bytes) == (2, "worker-1", 17)
     assert (event.priority, event.tags, event.group_id) == (LABELS.priority, LABELS.tags, LABELS.group_id)
-    assert (event.trace, event.parent_id) == (LABELS.trace, LABELS.parent_id)
+    assert (event.trace, event.parent_id, event.name) == (LABELS.trace, LABELS.parent_id, LABELS.name)
 
 
 @pytest.mark.parametrize("kind", [rec.Retrying, rec.Failed], ids=lambda kind: kind.__name__)
@@ -156,10 +156,11 @@ def test_a_start_counts_its_own_attempt():
 
 
 def test_a_push_says_what_readers_group_by():
-    options = Options(priority=5, tags=("red",), group_id="g", trace="t", parent_id=9)
+    options = Options(priority=5, tags=("red",), group_id="g", trace="t", parent_id=9, name="welcome")
     (event,) = events(rec.Pushed(AT, "acme", "mail", STEP, (b"four",), options, AT + 9))
     assert (event.pushed_at, event.due, event.payload_bytes) == (AT, AT + 9, 4)
     assert (event.priority, event.tags, event.group_id, event.trace, event.parent_id) == (5, ("red",), "g", "t", 9)
+    assert event.name == "welcome"
 
 
 def test_progress_log_and_partial_carry_what_was_said():

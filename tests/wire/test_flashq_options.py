@@ -42,6 +42,7 @@ ASKED: dict[str, tuple[dict[str, Any], Any]] = {
     "trace": ({"trace": "t"}, "t"),
     "parent_id": ({"parent_id": 64}, 64),
     "codec": ({"codec": "bytes", "data": {"$bytes": "aGk="}}, "bytes"),
+    "name": ({"name": "welcome"}, "welcome"),
 }
 """By option: how it is asked for, and what the queue is told."""
 

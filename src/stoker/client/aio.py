@@ -297,9 +297,10 @@ class AsyncClient:
         after: int | None = None,
         limit: int = 100,
         ascending: bool = False,
+        name: str | None = None,
     ) -> r.Page:
         return await self.execute(
-            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending)
+            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending, name)
         )
 
     async def why(self, job: int) -> r.Waiting:

@@ -295,8 +295,11 @@ class Client:
         after: int | None = None,
         limit: int = 100,
         ascending: bool = False,
+        name: str | None = None,
     ) -> r.Page:
-        return self.execute(c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending))
+        return self.execute(
+            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending, name)
+        )
 
     def why(self, job: int) -> r.Waiting:
         """Why is this job not running?"""

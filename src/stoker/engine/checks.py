@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from stoker.model import errors
 from stoker.model.commands import Sending
-from stoker.model.limits import DURATION_MS_MAX, INT_MAX, NAME_PATTERN, Limits
+from stoker.model.limits import DURATION_MS_MAX, INT_MAX, KIND_CHARS_MAX, NAME_PATTERN, Limits
 from stoker.model.options import (
     CODECS,
     DEFAULT_OPTIONS,
@@ -233,6 +233,12 @@ def _backoff(value: Any, what: str, limits: Limits) -> None:
     duration(value.cap_ms, "backoff cap_ms")
 
 
+def _kind(value: Any, what: str, limits: Limits) -> None:
+    text(value, what, KIND_CHARS_MAX, 1)
+    if not value.isprintable():
+        raise errors.InvalidRequest(f"invalid {what} {short(value)}: expected printable characters only")
+
+
 def _tags(value: Any, what: str, limits: Limits) -> None:
     if type(value) is not tuple:
         raise errors.InvalidRequest(f"invalid tags: expected a tuple of texts, got {type(value).__name__}")
@@ -289,6 +295,7 @@ _CHECKS: dict[str, Check] = {
     "trace": _optional(_trace),
     "parent_id": _optional(_whole(1, INT_MAX)),
     "codec": _one_of(Codec),
+    "name": _optional(_kind),
 }
 """How each option is checked; one that is missing here fails at import."""
 

@@ -13,14 +13,32 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 
+LABELS_MAX = 1024
+"""Labels kept for the next record; beyond that they are started anew."""
+
+_labels: dict[int, tuple[Options, rec.Labels | None]] = {}
+"""By the `id()` of the options, which are kept beside them: many jobs share one value."""
+
+
 def labels_of(options: Options) -> rec.Labels | None:
     if options is DEFAULT_OPTIONS:
         return None
-    priority, tags, group_id = options.priority, options.tags, options.group_id
-    trace, parent_id = options.trace, options.parent_id
-    if not (priority or tags) and group_id is None and trace is None and parent_id is None:
-        return None
-    return rec.Labels(priority, tags, group_id, trace, parent_id)
+    found = _labels.get(id(options))
+    if found is None:
+        if len(_labels) >= LABELS_MAX:
+            _labels.clear()
+        found = _labels[id(options)] = options, _labels_of(options)
+    return found[1]
+
+
+def _labels_of(options: Options) -> rec.Labels | None:
+    labels = rec.Labels(
+        options.priority, options.tags, options.group_id, options.trace, options.parent_id, options.name
+    )
+    return None if labels == NO_LABELS else labels
+
+
+NO_LABELS = rec.Labels()
 
 
 def run_of(part: Part) -> rec.Run:

@@ -181,6 +181,7 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
             and command.queue in (None, owner.queue.name)
             and (command.tag is None or command.tag in options.tags)
             and command.group_id in (None, options.group_id)
+            and command.name in (None, options.name)
         )
 
     for entry in shard.index.walk(command.after, command.ascending, wanted):

@@ -229,6 +229,7 @@ class Browse(Command[r.Page], frozen=True, gc=False):
     after: int | None = None
     limit: int = 100
     ascending: bool = False
+    name: str | None = None
 
 
 class Why(Command[r.Waiting], frozen=True, gc=False):

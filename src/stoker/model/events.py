@@ -74,6 +74,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
     parent_id: int | None = None
     codec: Codec = "bytes"
+    name: str | None = None
 
     @property
     def wait_ms(self) -> int:

@@ -11,6 +11,9 @@ import msgspec
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 """Queues, tenants, workers' queues: safe in a URL, a file name, a metric label and a Redis key."""
 
+KIND_CHARS_MAX = 256
+"""The name of a kind of job: as long as a queue's, but of any printable text, since functions and people give it."""
+
 INT_MAX = 2**53 - 1
 """Times, durations and priorities stay exact in JSON and in JavaScript."""
 

@@ -96,6 +96,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A link for people and readers of events; it decides nothing."""
     codec: Codec = "bytes"
     """How the payload is written; it decides nothing, but a reader can ask for another one."""
+    name: str | None = None
+    """The kind of job: which handler a worker runs it with. It decides nothing here."""
 
 
 DEFAULT_OPTIONS = Options()

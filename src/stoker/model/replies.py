@@ -78,6 +78,10 @@ class DeliveredJob(msgspec.Struct, frozen=True, gc=False):
     pushed_at: int
     lease_until: int
 
+    @property
+    def name(self) -> str | None:
+        return self.options.name
+
 
 class Run(msgspec.Struct, frozen=True, gc=False):
     """Neighbouring jobs of one batch, delivered together."""
@@ -89,6 +93,11 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     pushed_at: int
     lease_until: int
+
+    @property
+    def name(self) -> str | None:
+        """The kind of all of these jobs."""
+        return self.options.name
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -229,6 +238,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[Attempt, ...] = ()
     dead: DeadLetter | None = None
     result_codec: Codec = "bytes"
+
+    @property
+    def name(self) -> str | None:
+        return self.options.name
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):

@@ -10,6 +10,7 @@ from stoker.model.states import STATES, State
 from stoker.records import records as rec
 
 Fields = dict[str, Any]
+_LABELS = rec.Labels.__struct_fields__
 
 
 def events_of(shard: int, sequence: int, record: rec.Record, kinds: Iterable[str] | None = None) -> Iterator[Event]:
@@ -35,7 +36,7 @@ def _run(run: rec.Run, ended_at: int = 0) -> Iterator[Fields]:
     fields: Fields = {"pushed_at": run.pushed_at, "attempt": run.attempt, "worker": run.worker}
     fields |= {"started_at": run.started_at, "finished_at": ended_at}
     if run.labels is not None:
-        fields |= {name: getattr(run.labels, name) for name in ("priority", "tags", "group_id", "trace", "parent_id")}
+        fields |= {name: getattr(run.labels, name) for name in _LABELS}
     sizes = run.sizes
     for place, job in enumerate(_ids(run.first, run.count)):
         size = sizes if type(sizes) is int else sizes[place]  # type: ignore[index]
@@ -46,6 +47,7 @@ def _pushed(record: rec.Pushed) -> Iterator[tuple[EventKind, Fields]]:
     options = record.options
     fields: Fields = {"pushed_at": record.at, "due": record.due, "priority": options.priority, "tags": options.tags}
     fields |= {"group_id": options.group_id, "trace": options.trace, "parent_id": options.parent_id}
+    fields["name"] = options.name
     for job, payload in zip(_ids(record.first, len(record.payloads)), record.payloads, strict=True):
         yield EventKind.PUSHED, {"job": job, "payload_bytes": len(payload), **fields}
 

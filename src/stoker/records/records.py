@@ -42,6 +42,7 @@ class Labels(msgspec.Struct, array_like=True, frozen=True, gc=False):
     group_id: str | None = None
     trace: str | None = None
     parent_id: int | None = None
+    name: str | None = None
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):

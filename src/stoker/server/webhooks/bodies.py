@@ -39,7 +39,18 @@ def fields_of(hook: Hook, event: Event) -> Fields:
         "timestamp": event.at,
         "attempt": event.attempt,
     }
-    for name in ("error", "error_class", "reason", "message", "worker", "tags", "group_id", "trace", "parent_id"):
+    for name in (
+        "error",
+        "error_class",
+        "reason",
+        "message",
+        "worker",
+        "tags",
+        "group_id",
+        "trace",
+        "parent_id",
+        "name",
+    ):
         value = getattr(event, name)
         if value:
             fields[name] = value

@@ -90,6 +90,7 @@ def _described(queue: str, options: Options) -> dict[str, Any]:
     backoff, keep_age = options.backoff, options.keep_completed_age_ms
     return {
         "queue": queue,
+        "name": options.name,
         "priority": options.priority,
         "max_attempts": options.max_attempts,
         "backoff": backoff.base_ms,

@@ -87,6 +87,7 @@ def get_jobs(request: q.GetJobs, context: Context) -> Plan:
             request.group_id,
             after=after,
             limit=min(most, skip + limit - len(found)),
+            name=request.name,
         )
         found += page.jobs[skip:]
         skip = max(0, skip - len(page.jobs))

@@ -51,6 +51,7 @@ def options_of(wanted: JobOptions, codec: Codec) -> Options:
         trace=wanted.trace,
         parent_id=wanted.parent_id,
         codec=wanted.codec or codec,
+        name=wanted.name,
     )
 
 

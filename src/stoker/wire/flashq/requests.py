@@ -112,6 +112,8 @@ class JobOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=Fa
     parent_id: int | None = None
     codec: Codec | None = None
     """How the payload is to be stored: as it came, where nothing is said. `bytes` takes `{"$bytes": base64}`."""
+    name: str | None = None
+    """The kind of job."""
 
 
 class JobRequest(JobOptions, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -374,6 +376,7 @@ class GetJobs(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     """The last id of the page before: cheaper than an offset."""
     tag: str | None = None
     group_id: str | None = None
+    name: str | None = None
 
 
 class Limit(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
