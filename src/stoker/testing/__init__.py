@@ -1,6 +1,35 @@
-"""For tests of code that uses Stoker, ours included: the true engine under a clock that tests move."""
+"""For tests of code that uses Stoker, ours included: the true engine under a clock that tests move.
 
-from stoker.testing.clock import FakeClock
-from stoker.testing.world import World
+`harness(app)` is what tests of an application need, `World` what tests of the queue itself do. What a name stands for
+is loaded when it is asked for: pytest loads the plugin in this package in every run, also for those who never use it.
+"""
 
-__all__ = ["FakeClock", "World"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoker.testing.app_harness import Harness, harness
+    from stoker.testing.clock import FakeClock
+    from stoker.testing.outcomes import Drained, StillBusy
+    from stoker.testing.pushes import PushedJob
+    from stoker.testing.world import World
+
+__all__ = ["Drained", "FakeClock", "Harness", "PushedJob", "StillBusy", "World", "harness"]
+
+HOMES = {
+    "Drained": "outcomes",
+    "FakeClock": "clock",
+    "Harness": "app_harness",
+    "PushedJob": "pushes",
+    "StillBusy": "outcomes",
+    "World": "world",
+    "harness": "app_harness",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -2,6 +2,10 @@
 
 import asyncio
 import threading
+from datetime import timedelta
+
+from stoker.model.errors import InvalidRequest
+from stoker.model.units import parse_duration_ms
 
 
 class FakeClock:
@@ -13,7 +17,9 @@ class FakeClock:
     def now_ms(self) -> int:
         return self._now_ms
 
-    def advance(self, ms: int) -> int:
+    def advance(self, by: int | str | timedelta) -> int:
+        """Let time pass: `"5m"`, a timedelta, or whole milliseconds. The time that it is then."""
+        ms = by if isinstance(by, int) else to_ms(by)
         if ms < 0:
             raise ValueError("a clock never runs backwards")
         self._now_ms += ms
@@ -28,3 +34,15 @@ class FakeClock:
         await asyncio.sleep(0)  # let others act first: time passes only when everybody waits
         if not signal.is_set():
             self._now_ms = max(self._now_ms, until_ms)
+
+
+def to_ms(duration: str | timedelta) -> int:
+    """Milliseconds of `"5m"` or a timedelta. A bare number is refused: seconds or milliseconds, nobody could tell."""
+    if isinstance(duration, timedelta):
+        return round(duration.total_seconds() * 1000)
+    if not isinstance(duration, str):
+        raise InvalidRequest(f'{duration!r} is no duration: say the unit, like "30s" or "5m", or give a timedelta')
+    try:
+        return round(parse_duration_ms(duration))
+    except ValueError as error:
+        raise InvalidRequest(f"{duration!r} is no duration: {error}") from None

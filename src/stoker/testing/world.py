@@ -1,5 +1,6 @@
 """A broker, a clock and clients of several tenants in one object, for tests that read as claims."""
 
+from datetime import timedelta
 from types import TracebackType
 
 from stoker.brokers.local import LocalBroker, LocalSettings
@@ -31,9 +32,9 @@ class World:
     def now(self) -> int:
         return self.clock.now_ms()
 
-    def advance(self, ms: int) -> None:
-        """Let time pass and whatever is due happen."""
-        self.clock.advance(ms)
+    def advance(self, by: int | str | timedelta) -> None:
+        """Let time pass (`"5m"`, a timedelta or whole milliseconds) and whatever is due happen."""
+        self.clock.advance(by)
         self.broker.advance()
 
     def client_for(self, tenant: str) -> Client:

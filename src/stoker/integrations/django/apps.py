@@ -1,0 +1,9 @@
+"""Stoker as a Django application: what brings the command `stoker_worker`."""
+
+from django.apps import AppConfig
+
+
+class StokerConfig(AppConfig):
+    name = "stoker.integrations.django"
+    label = "stoker"
+    verbose_name = "Stoker"

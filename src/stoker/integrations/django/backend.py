@@ -1,0 +1,175 @@
+"""A backend of Django's tasks whose store is a Stoker queue.
+
+A task is a job: its function's path is the job's name, its queue the job's queue, and the id of its result the job's
+id. What Django does not speak of (attempts, timeouts, leases) comes from the backend's OPTIONS.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar
+
+import msgspec
+from django.core import checks
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+import stoker
+from stoker.client.sync import Client
+from stoker.integrations.django import payloads
+from stoker.integrations.django.results import result_of
+from stoker.integrations.django.tasks_api import (
+    BaseTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_enqueued,
+)
+from stoker.model.errors import InvalidRequest, NotFound
+from stoker.model.events import Event
+from stoker.model.limits import NAME_PATTERN
+from stoker.model.options import Options
+from stoker.model.units import duration_ms
+
+DURATIONS = {"timeout": "timeout_ms", "lease": "lease_ms", "ttl": "ttl_ms"}
+PLACES = ("url", "tenant")
+OWN = ("delay_ms", "run_at", "priority", "name", "codec", "unique_key", "custom_id", "depends_on", "trace")
+"""Options of a job that the task, the push or this backend decides."""
+
+_clients: dict[tuple[int, str | None, str], Client] = {}
+_clients_lock = threading.Lock()
+
+
+def client_for(url: str | None, tenant: str) -> Client:
+    """One for all threads of this process: Django makes a backend for each of them."""
+    place = (os.getpid(), url, tenant)
+    with _clients_lock:
+        if place not in _clients:
+            _clients[place] = stoker.connect(url, tenant=tenant)
+        return _clients[place]
+
+
+def close_clients() -> None:
+    """Let go of all connections; the next call opens new ones."""
+    with _clients_lock:
+        for client in _clients.values():
+            client.close()
+        _clients.clear()
+
+
+class StokerBackend(BaseTaskBackend):
+    """Settings in OPTIONS: `url`, `tenant`, and options of jobs (`max_attempts`, `timeout="2m"`, ...)."""
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    tasks: ClassVar[dict[str, dict[str, Task]]] = {}
+    """By alias and path: every task that was declared for a backend of this class."""
+
+    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.url: str | None = self.options.get("url")
+        self.tenant: str = self.options.get("tenant", "default")
+        self.job_options = options_of({name: value for name, value in self.options.items() if name not in PLACES})
+
+    @property
+    def client(self) -> Client:
+        return client_for(self.url, self.tenant)
+
+    def validate_task(self, task: Task) -> None:
+        super().validate_task(task)
+        self.tasks.setdefault(self.alias, {}).setdefault(task.module_path, task)
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        """Push a job. It can run at once: inside a transaction, let `transaction.on_commit` call this."""
+        self.validate_task(task)
+        result = TaskResult(
+            task=task,
+            id="",
+            status=TaskResultStatus.READY,
+            enqueued_at=None,
+            started_at=None,
+            last_attempted_at=None,
+            finished_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        payload = payloads.encode_arguments(task, result.args, result.kwargs)
+        pushed = self.client.push(task.queue_name, payload, self.options_for(task))
+        object.__setattr__(result, "id", str(pushed.id))
+        object.__setattr__(result, "enqueued_at", timezone.now())
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def options_for(self, task: Task) -> Options:
+        run_at = None if task.run_after is None else wall_ms(task.run_after)
+        return msgspec.structs.replace(
+            self.job_options, name=task.module_path, codec="msgpack", priority=task.priority, run_at=run_at
+        )
+
+    def get_result(self, result_id: str) -> TaskResult:
+        try:
+            job = self.client.get_job(int(result_id))
+        except (NotFound, InvalidRequest, ValueError):
+            raise TaskResultDoesNotExist(result_id) from None
+        task = self.task_named(job.options.name or "")
+        if task is None:
+            raise TaskResultDoesNotExist(f"{result_id} is a job of another kind: {job.options.name}")
+        task = task.using(queue_name=job.queue, priority=job.options.priority)
+        return result_of(task, job, self.alias, self._events_of(job.id) if job.history or job.error else ())
+
+    def task_named(self, path: str) -> Task | None:
+        """By its function's path, imported if need be."""
+        known = self.tasks.get(self.alias, {})
+        if path not in known:
+            try:
+                import_string(path)
+            except (ImportError, ValueError):
+                return None
+        return known.get(path)
+
+    def _events_of(self, job: int) -> Iterable[Event]:
+        return self.client.story(job).events
+
+    def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
+        for queue in sorted(self.queues):
+            if not NAME_PATTERN.fullmatch(queue):
+                yield checks.Error(
+                    f"TASKS[{self.alias!r}]: {queue!r} cannot be the name of a queue",
+                    hint="Letters, digits and _ . : - are fine, up to 256 of them.",
+                    id="stoker.E001",
+                )
+        if not self.queues:
+            yield checks.Warning(
+                f"TASKS[{self.alias!r}]: QUEUES is empty, so a worker has to be told which ones to run",
+                hint="Name the queues in QUEUES, or start it with --queue.",
+                id="stoker.W001",
+            )
+
+
+def options_of(given: Mapping[str, Any]) -> Options:
+    """Options of jobs by their names, or by short names with a duration: `timeout="2m"`."""
+    changes = {DURATIONS.get(name, name): value for name, value in given.items()}
+    for short, name in DURATIONS.items():
+        if short in given:
+            changes[name] = duration_ms(given[short])
+    known = set(Options.__struct_fields__).difference(OWN)
+    if unknown := sorted(changes.keys() - known):
+        raise InvalidRequest(
+            f"unknown OPTIONS {', '.join(unknown)} of a Stoker backend; there are"
+            f" {', '.join(sorted((*PLACES, *DURATIONS, *known)))}"
+        )
+    return msgspec.convert(changes, Options)
+
+
+def wall_ms(time: datetime) -> int:
+    """A time without a zone is in Django's own."""
+    aware = time if timezone.is_aware(time) else timezone.make_aware(time)
+    return round(aware.timestamp() * 1000)

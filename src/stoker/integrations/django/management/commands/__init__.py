@@ -1,0 +1,1 @@
+"""What this application adds to `manage.py`."""

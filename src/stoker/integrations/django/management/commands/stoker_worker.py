@@ -1,0 +1,52 @@
+"""`manage.py stoker_worker`: run the tasks of a backend until told to stop."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.module_loading import autodiscover_modules
+
+from stoker.integrations.django.backend import StokerBackend
+from stoker.integrations.django.handlers import handlers_of
+from stoker.integrations.django.tasks_api import DEFAULT_TASK_BACKEND_ALIAS, task_backends
+from stoker.worker.worker import Worker
+
+
+class Command(BaseCommand):
+    help = "Runs tasks that were enqueued with a Stoker backend. SIGTERM lets it finish what it has begun."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--backend", default=DEFAULT_TASK_BACKEND_ALIAS, help="The alias in TASKS.")
+        parser.add_argument("--queue", action="append", help="A queue to run; all of the backend's without this.")
+        parser.add_argument("--concurrency", type=int, default=10, help="How many tasks run at once.")
+        parser.add_argument(
+            "--import", action="append", default=[], dest="modules", help="A module with tasks besides `tasks`."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        backend = backend_named(options["backend"])
+        autodiscover_modules("tasks", *options["modules"])
+        queues = options["queue"] or sorted(backend.queues)
+        handlers = handlers_of(backend)
+        if not queues or not handlers:
+            raise CommandError(
+                f"nothing to run for {backend.alias!r}: {len(handlers)} tasks were found in the modules `tasks` of the"
+                f" installed applications, and {len(queues)} queues"
+            )
+        if options["verbosity"]:
+            self.stdout.write(f"{len(handlers)} tasks, queues {', '.join(queues)}")
+        Worker(
+            backend.client,
+            handlers,
+            concurrency=options["concurrency"],
+            queues=dict.fromkeys(queues, 1),
+        ).run()
+
+
+def backend_named(alias: str) -> StokerBackend:
+    if alias not in task_backends.settings:
+        raise CommandError(f"TASKS has no backend {alias!r}: there are {', '.join(task_backends.settings)}")
+    backend = task_backends[alias]
+    if not isinstance(backend, StokerBackend):
+        raise CommandError(f"TASKS[{alias!r}] is a {type(backend).__name__}: only a StokerBackend has tasks for this")
+    return backend

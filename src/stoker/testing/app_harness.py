@@ -1,0 +1,240 @@
+"""An application under test: its own handlers, the true engine in memory, and a clock that only the test moves.
+
+    with harness(app) as world:
+        welcome.push_sync(7)
+        world.assert_pushed(welcome, user_id=7)
+        world.drain().check()          # runs what is due, with the worker's own code
+        world.advance("5m")            # lets time pass
+        world.run_for("1h")            # both: everything that comes due in an hour, each at its time
+
+Nothing happens by itself: no handler runs outside `drain`, `run_for` and `run_until`, and no time passes but by
+`advance` and those two, or when somebody waits for a job that nobody works on.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from stoker.app.app import App
+from stoker.app.jobtype import JobType
+from stoker.brokers.local import LocalBroker, LocalSettings
+from stoker.client.sync import Client
+from stoker.model.errors import InvalidRequest, StokerError
+from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.options import Settings
+from stoker.model.replies import JobView
+from stoker.testing import history, pushes
+from stoker.testing.broker import HeldBroker
+from stoker.testing.clock import FakeClock, to_ms
+from stoker.testing.faults import CommandName, Fault
+from stoker.testing.outcomes import Drained, StillBusy
+from stoker.testing.pushes import PushedJob
+from stoker.testing.working import Working
+from stoker.worker.worker import Worker
+
+DRAIN_S = 30.0
+"""How long a drain may take in real time: a handler that hangs should fail its test, not the whole run."""
+DELIVERIES_MAX = 10_000
+"""How many deliveries a drain may make: a job that always comes back at once would keep it busy for ever."""
+
+
+def harness(app: App, **settings: Any) -> "Harness":
+    """The App in a world of its own until the end of the `with` block."""
+    return Harness(app, **settings)
+
+
+class Harness:
+    """Everything that a test may ask of the world around its application."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        start: datetime | None = None,
+        concurrency: int = 10,
+        settings: Settings | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """Time starts at `start`, or now. `concurrency` is the worker's: with 1, jobs run one after another."""
+        self.app = app
+        self.clock = FakeClock(round((start or datetime.now(UTC)).timestamp() * 1000))
+        self._engine = LocalBroker(LocalSettings(engine=settings or Settings(), limits=limits), clock=self.clock)
+        self.broker = HeldBroker(self._engine)
+        self.client = Client(self.broker, app.tenant)
+        """The App's queue as such: jobs of any kind, dead letters, limits, ..."""
+        self._working = Working(self._worker, self._worker_ended)
+        self._concurrency = concurrency
+        self._broken: BaseException | None = None
+        self._since = history.position(self._engine)
+
+    def __enter__(self) -> "Harness":
+        self._before = None if self.app._owns_broker else self.app.broker
+        self.app.use(self.broker)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the worker, and let the App go back to where it was."""
+        self.broker.close()
+        self._working.stop()
+        self.app.use(self._before)
+        self._engine.close()
+
+    # --- time ------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+
+    def advance(self, duration: str | timedelta) -> datetime:
+        """Let time pass, and what is due in the queue happen: delays end, leases too. No handler runs."""
+        self._advance_to(self.clock.now_ms() + to_ms(duration))
+        return self.now
+
+    def _advance_to(self, at: int) -> None:
+        self.clock.advance(at - self.clock.now_ms())
+        self._engine.advance()
+        self.broker.changed()
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def drain(self, *, timeout_s: float = DRAIN_S) -> Drained:
+        """Run everything that is due, and what that pushes, until nothing is left to do at this moment."""
+        since = history.position(self._engine)
+        self._working.start()
+        self.broker.open_gate(DELIVERIES_MAX)
+        try:
+            if not self.broker.wait_idle(timeout_s):
+                raise StillBusy(f"after {timeout_s:g} s still running: {self._running()}")
+            if self._broken is not None:
+                raise StillBusy(f"the worker ended: {self._broken!r}") from self._broken
+            if self.broker.is_overrun:
+                raise StillBusy(
+                    f"{DELIVERIES_MAX} deliveries at one moment: does a job push or snooze itself for ever?"
+                )
+        finally:
+            self.broker.shut_gate()
+        return history.outcome_since(self._engine, self.app.tenant, since)
+
+    async def drain_async(self, *, timeout_s: float = DRAIN_S) -> Drained:
+        """The same without blocking the test's event loop; handlers run on another one."""
+        return await asyncio.to_thread(self.drain, timeout_s=timeout_s)
+
+    def run_for(self, duration: str | timedelta) -> Drained:
+        """Everything that comes due in that time, each at its moment: delays, retries, expiries, schedules."""
+        return self._run_to(self.clock.now_ms() + to_ms(duration))
+
+    def run_until(self, time: datetime) -> Drained:
+        """The same up to a time."""
+        if time.tzinfo is None:
+            raise InvalidRequest(f"{time!r} has no time zone: say datetime(..., tzinfo=UTC)")
+        at = round(time.timestamp() * 1000)
+        if at < self.clock.now_ms():
+            raise InvalidRequest(f"{time} is over: it is {self.now}, and a clock never runs backwards")
+        return self._run_to(at)
+
+    def _run_to(self, at: int) -> Drained:
+        done = self.drain()
+        while (next_at := self._engine.runtime.next_at) is not None and next_at <= at:
+            self._advance_to(max(next_at, self.clock.now_ms()))
+            done += self.drain()
+        self._advance_to(at)
+        return done + self.drain()
+
+    def _running(self) -> str:
+        names = [str(self.client.get_job(job).options.name) for job in sorted(self.broker.held)[:5]]
+        return ", ".join(names) or "nothing, but the worker does not come for more"
+
+    def _worker_ended(self, error: BaseException | None) -> None:
+        self._broken = error
+        self.broker.give_up()
+
+    def _worker(self) -> Worker:
+        """Handlers for processes run in threads: no test should wait for an interpreter to start."""
+        handlers = [replace(one, kind="thread") if one.kind == "process" else one for one in self.app.handlers()]
+        return Worker(self.client, handlers, concurrency=self._concurrency, registered=False)
+
+    # --- what was pushed -------------------------------------------------------------------------
+
+    def pushed(self, job_type: "JobType[..., Any] | None" = None) -> list[PushedJob]:
+        """The jobs that were pushed, oldest first: all, or those of one kind. Duplicates that made no job are not."""
+        found = [self._with_arguments(job) for job in pushes.pushed_since(self._engine, self.app.tenant, self._since)]
+        return found if job_type is None else [job for job in found if job.name == job_type.name]
+
+    def assert_pushed(self, job_type: "JobType[..., Any]", /, **arguments: Any) -> PushedJob:
+        """That such a job was pushed, with at least these arguments. The last one that fits."""
+        jobs = self.pushed(job_type)
+        for job in reversed(jobs):
+            if fits(job, arguments):
+                return job
+        wanted = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        others = "\n  ".join(map(str, jobs or self.pushed())) or "nothing"
+        raise AssertionError(f"{job_type.name}({wanted}) was not pushed; pushed were:\n  {others}")
+
+    def assert_not_pushed(self, job_type: "JobType[..., Any]", /, **arguments: Any) -> None:
+        """That no such job was pushed with these arguments."""
+        for job in self.pushed(job_type):
+            if fits(job, arguments):
+                raise AssertionError(f"{job} was pushed (job {job.id})")
+
+    def forget_pushed(self) -> None:
+        """Let `pushed` begin anew."""
+        self._since = history.position(self._engine)
+
+    def _with_arguments(self, job: PushedJob) -> PushedJob:
+        """What cannot be read is left as it is: the job will fail with the reason."""
+        job_type = self.app.find_job(job.name)
+        if job_type is None:
+            return job
+        try:
+            args, kwargs = job_type.arguments.decode(job.payload, job.options.codec)
+        except StokerError:
+            return job
+        return replace(job, arguments=job_type.arguments.given(args, kwargs))
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def fail_call(self, command: CommandName, number: int = 1, error: StokerError | None = None) -> Fault:
+        """Let the `number`-th such call from now on (`"push"`, `"ack"`, ...) not arrive: it raises, nothing happens."""
+        return self.broker.faults.fail_call(command, number, error)
+
+    def lose_reply(self, command: CommandName, number: int = 1, error: StokerError | None = None) -> Fault:
+        """Let the `number`-th such call from now on happen, and its answer get lost: it raises all the same."""
+        return self.broker.faults.lose_reply(command, number, error)
+
+    def lose_worker(self, job_type: "JobType[..., Any] | str") -> int:
+        """A worker takes the next job of this kind's queue and is never heard of again. The job."""
+        queue = job_type if isinstance(job_type, str) else job_type.queue
+        delivery = self.client.pull(queue, worker="lost")
+        if not delivery:
+            raise InvalidRequest(f"there is no job in {queue!r} that a worker could take and get lost with")
+        self.expire_lease(delivery.ids[0])
+        return delivery.ids[0]
+
+    def expire_lease(self, job: int) -> JobView:
+        """Let the lease of a running job end now, as if its worker had been silent for too long."""
+        self.client.extend(job, lease_ms=1)
+        self._advance_to(self.clock.now_ms() + 1)
+        return self.client.get_job(job)
+
+    @contextmanager
+    def disk_full(self) -> Iterator[None]:
+        """No room for new jobs: pushes are refused with `disk_full`, what is there can be worked off."""
+        journal = self._engine.runtime.journal
+        journal.is_full = True
+        try:
+            yield
+        finally:
+            journal.is_full = False
+
+
+def fits(job: PushedJob, arguments: Mapping[str, Any]) -> bool:
+    return all(name in job.arguments and job.arguments[name] == value for name, value in arguments.items())

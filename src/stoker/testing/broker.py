@@ -1,0 +1,207 @@
+"""The broker of a harness: the engine in memory, with faults in between, and nobody who waits for time to pass.
+
+A worker waits for jobs by a pull that waits, and callers wait for results. Under a clock that tests move there is
+nothing to wait for, so such calls are held here: they look while the gate is open, and again after every change. When
+all that was given out is settled and no pull finds more, the workers are idle, and whoever drains goes on. While the
+gate is shut pulls stand still, and whoever waits for anything else is told that nothing will come.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from stoker.brokers.local import LocalBroker
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.testing.faults import Fault, Faults
+from stoker.testing.outcomes import StillBusy
+
+R = TypeVar("R")
+
+SETTLING = (c.Ack, c.Fail, c.Release)
+LOOKING = (c.GetJob, c.GetStats, c.GetStory, c.Browse, c.ReadEvents, c.GetLogs, c.KvGet, c.KvSet, c.Extend)
+"""After these no job can have become ready and none can have ended; an approximation that only saves work."""
+
+
+class HeldBroker:
+    """A broker for an application and the worker that runs its handlers in a test."""
+
+    def __init__(self, inner: LocalBroker) -> None:
+        self.inner = inner
+        self.faults = Faults()
+        self._lock = threading.Lock()
+        self._is_open = False
+        self._is_closed = False
+        self._left = 0
+        """How many more jobs may be given out."""
+        self._changes = 0
+        self._held: set[int] = set()
+        """Given out by a pull that waited, and not settled yet."""
+        self._waiting: dict[int, Callable[[], object]] = {}
+        """How to wake each call that found nothing."""
+        self._idle = threading.Event()
+
+    # --- the contract ----------------------------------------------------------------------------
+
+    def execute(self, tenant: str, command: c.Command[R]) -> R:
+        fault = self._struck(command)
+        if not getattr(command, "wait_ms", 0):
+            return self._finish(command, self.inner.execute(tenant, command), fault)
+        signal = threading.Event()
+        try:
+            while (reply := self._look(tenant, command, id(signal), signal.set)) is None:
+                signal.wait()
+                signal.clear()
+        finally:
+            self._leave(id(signal))
+        return self._finish(command, reply, fault)  # type: ignore[no-any-return]
+
+    async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
+        fault = self._struck(command)
+        if not getattr(command, "wait_ms", 0):
+            return self._finish(command, await self.inner.execute_async(tenant, command), fault)
+        signal, loop = asyncio.Event(), asyncio.get_running_loop()
+        try:
+            while (reply := self._look(tenant, command, id(signal), lambda: wake(loop, signal))) is None:
+                await signal.wait()
+                signal.clear()
+        finally:
+            self._leave(id(signal))
+        return self._finish(command, reply, fault)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Let go of those who wait. The engine is the harness's to close."""
+        with self._lock:
+            self._is_closed = True
+            self._wake_all()
+
+    # --- for whoever drains ----------------------------------------------------------------------
+
+    def open_gate(self, deliveries_max: int) -> None:
+        """Let pulls find jobs, up to so many in all."""
+        with self._lock:
+            self._is_open = True
+            self._left = deliveries_max
+            self._idle.clear()
+            self._wake_all()
+
+    def shut_gate(self) -> None:
+        with self._lock:
+            self._is_open = False
+            self._wake_all()
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Until nothing is in a worker's hands and nothing more was found; false if that took too long."""
+        end = time.monotonic() + seconds
+        while self._idle.wait(max(0, end - time.monotonic())):
+            with self._lock:
+                if not self._held:
+                    return True
+                self._idle.clear()  # another pull was faster than whoever waits here
+        return False
+
+    def give_up(self) -> None:
+        """Nobody will pull any more: whoever waits for idle workers goes on."""
+        with self._lock:
+            self._held.clear()
+            self._idle.set()
+
+    def changed(self) -> None:
+        """Something happened that may have made jobs ready."""
+        with self._lock:
+            self._changes += 1
+            self._wake_all()
+
+    @property
+    def is_overrun(self) -> bool:
+        """Whether as much was given out as this drain allows."""
+        with self._lock:
+            return self._left <= 0
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The jobs that are in a worker's hands."""
+        with self._lock:
+            return frozenset(self._held)
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def _struck(self, command: c.Command[Any]) -> Fault | None:
+        fault = self.faults.strike(command)
+        if fault is not None and not fault.happens:
+            raise fault.error
+        return fault
+
+    def _finish(self, command: c.Command[Any], reply: R, fault: Fault | None) -> R:
+        if isinstance(command, SETTLING):
+            with self._lock:
+                self._held.difference_update(command.ids)
+        elif isinstance(reply, r.Extended) and reply.refused:
+            with self._lock:
+                self._held.difference_update(reply.refused)  # whoever lost a lease has nothing to settle
+        if not isinstance(command, LOOKING):
+            self.changed()
+        if fault is not None:
+            raise fault.error
+        return reply
+
+    def _look(self, tenant: str, command: c.Command[Any], place: int, wake_up: Callable[[], object]) -> Any:
+        """The reply, if it can be given now; None after having asked to be woken."""
+        with self._lock:
+            self._waiting.pop(place, None)
+            seen, is_open, left = self._changes, self._is_open, self._left
+        is_pull = isinstance(command, c.Pull)
+        if is_pull and not (is_open and left > 0):
+            reply: Any = r.Delivery()
+        else:
+            reply = self.inner.execute(tenant, msgspec.structs.replace(command, wait_ms=0))
+        if is_answer(reply) or self._is_closed:
+            self._gave_out(reply)
+            return reply
+        if not is_pull and not is_open:
+            raise StillBusy(f"{told(command)}, and nobody works: let world.drain() or world.run_for() do it first")
+        with self._lock:
+            self._waiting[place] = wake_up
+            if seen != self._changes or is_open != self._is_open or self._is_closed:
+                wake_up()
+            elif is_pull and is_open and not self._held:
+                self._idle.set()
+        return None
+
+    def _gave_out(self, reply: Any) -> None:
+        if isinstance(reply, r.Delivery):
+            with self._lock:
+                self._held.update(reply.ids)
+                self._left -= len(reply)
+
+    def _leave(self, place: int) -> None:
+        with self._lock:
+            self._waiting.pop(place, None)
+
+    def _wake_all(self) -> None:
+        for wake_up in list(self._waiting.values()):
+            wake_up()
+
+
+def is_answer(reply: Any) -> bool:
+    """Whether this is what somebody waited for."""
+    if isinstance(reply, r.Delivery):
+        return bool(reply.runs)
+    if isinstance(reply, r.Ended):
+        return reply.finished
+    return bool(reply.events) if isinstance(reply, r.Events) else True
+
+
+def told(command: c.Command[Any]) -> str:
+    return f"job {command.id} has not ended" if isinstance(command, c.WaitJob) else "there is nothing new"
+
+
+def wake(loop: asyncio.AbstractEventLoop, signal: asyncio.Event) -> None:
+    try:
+        loop.call_soon_threadsafe(signal.set)
+    except RuntimeError:
+        pass  # the loop was closed: nobody waits any more

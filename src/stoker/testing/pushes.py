@@ -1,0 +1,37 @@
+"""The jobs that were pushed, as tests want to compare them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.brokers.local import LocalBroker
+from stoker.model.ids import STEP
+from stoker.model.options import Options
+from stoker.records import records as rec
+from stoker.testing.history import Position, records_since
+
+
+@dataclass(frozen=True, slots=True)
+class PushedJob:
+    """A job as it was pushed, whatever has become of it."""
+
+    id: int
+    queue: str
+    name: str | None
+    """The kind of job."""
+    payload: bytes
+    options: Options
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """By name, as the handler will get them; empty where no handler is known."""
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.name or self.queue}({shown})"
+
+
+def pushed_since(broker: LocalBroker, tenant: str, since: Position) -> Iterator[PushedJob]:
+    """Jobs that came in, in the order in which they did; their arguments are not looked at."""
+    for record in records_since(broker, since):
+        if isinstance(record, rec.Pushed) and record.tenant == tenant:
+            for place, payload in enumerate(record.payloads):
+                yield PushedJob(record.first + place * STEP, record.queue, record.options.name, payload, record.options)

@@ -1,0 +1,44 @@
+"""The worker of a harness: the real one, in a thread and an event loop of its own, so that tests may be of any kind."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from stoker.worker.worker import Worker
+
+STOP_S = 10.0
+
+
+class Working:
+    """It is started when the first drain comes, and stands still between drains because its pulls are held."""
+
+    def __init__(self, make: Callable[[], Worker], ended: Callable[[BaseException | None], object]) -> None:
+        self._make = make
+        self._ended = ended
+        """Told when the worker ends, for whatever reason."""
+        self._worker: Worker | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Does nothing if it runs already."""
+        if self._thread is None:
+            worker = self._worker = self._make()
+            self._thread = threading.Thread(target=self._run, args=(worker,), name="stoker test worker", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Let it finish what it has begun. A handler that hangs is left behind: its thread ends with the process."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        if self._worker is not None:
+            self._worker.stop()
+        thread.join(STOP_S)
+
+    def _run(self, worker: Worker) -> None:
+        try:
+            asyncio.run(worker.serve())
+        except BaseException as error:
+            self._ended(error)
+        else:
+            self._ended(None)

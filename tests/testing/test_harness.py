@@ -1,0 +1,189 @@
+"""An application in a harness: nothing happens by itself, and what happens is what a real queue and worker do."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+import stoker
+from stoker.model.errors import InvalidRequest
+from stoker.testing import Harness, StillBusy, harness
+from tests.testing.shop import Order, app, both, count, fetch, for_ever, heavy, pack, pause, seen, thank
+
+ORDER = Order(UUID(int=7), items=3)
+
+
+def test_nothing_runs_by_itself(world: Harness):
+    job = thank.push_sync("Ada")
+    world.advance("1d")
+    assert (seen, job.status_sync()) == ([], "waiting")
+
+
+def test_a_drain_runs_what_is_due_and_what_that_pushes(world: Harness):
+    job = pack.push_sync(ORDER)
+    later = thank.options(delay="1h").push_sync("later")
+    done = world.drain()
+    assert (job.result_sync(), seen) == (3, [str(ORDER.id)])
+    assert (len(done.completed), done.ran) == (2, 2)
+    assert later.status_sync() == "delayed"
+
+
+def test_drains_may_follow_each_other(world: Harness):
+    for customer in ("Ada", "Bob", "Cleo"):
+        thank.push_sync(customer)
+        assert world.drain().ran == 1
+    assert world.drain().ran == 0
+    assert seen == ["Ada", "Bob", "Cleo"]
+
+
+def test_delays_end_when_time_is_advanced(world: Harness):
+    thank.options(delay="5m").push_sync("Ada")
+    world.advance(timedelta(minutes=4, seconds=59))
+    assert world.drain().ran == 0
+    world.advance("1s")
+    assert world.drain().ran == 1
+
+
+def test_retries_happen_at_their_times(world: Harness):
+    start = world.now
+    job = fetch.push_sync(works_in=3)
+    done = world.run_for("1m")
+    assert (done.retried, done.completed) == ((job.id, job.id), (job.id,))
+    assert job.result_sync() == 3
+    (first, second) = job.view_sync().history
+    assert [attempt.started_at - round(start.timestamp() * 1000) for attempt in (first, second)] == [0, 1_000]
+    assert world.now == start + timedelta(minutes=1)
+
+
+def test_time_can_be_run_up_to_a_moment():
+    start = datetime(2026, 12, 24, 12, tzinfo=UTC)
+    with harness(app, start=start) as world:
+        job = thank.options(run_at=start + timedelta(hours=6)).push_sync("Ada")
+        world.run_until(start + timedelta(hours=5))
+        assert job.status_sync() == "delayed"
+        world.run_until(start + timedelta(hours=6))
+        assert job.status_sync() == "completed"
+        with pytest.raises(InvalidRequest, match="is over"):
+            world.run_until(start)
+        with pytest.raises(InvalidRequest, match="time zone"):
+            world.run_until(datetime(2027, 1, 1))
+
+
+@pytest.mark.parametrize("duration", [60, 1.5, "soon", "5"])
+def test_a_duration_without_a_unit_is_refused(world: Harness, duration: object):
+    with pytest.raises(InvalidRequest, match="no duration"):
+        world.advance(duration)  # type: ignore[arg-type]
+
+
+def test_what_failed_and_what_was_snoozed_is_told(world: Harness):
+    dead, snoozed = fetch.options(max_attempts=1).push_sync(9), pause.push_sync()
+    done = world.drain()
+    assert (done.failed, done.snoozed, done.completed) == ((dead.id,), (snoozed.id,), ())
+    assert ["ConnectionError: nobody answers" in error for error in done.errors] == [True]
+    with pytest.raises(AssertionError, match="ConnectionError: nobody answers"):
+        done.check()
+    assert world.run_for("2h").failed == (snoozed.id,)
+
+
+def test_a_check_of_a_good_drain_is_the_drain(world: Harness):
+    thank.push_sync("Ada")
+    assert len(world.drain().check().completed) == 1
+
+
+def test_a_job_that_comes_back_for_ever_is_noticed(world: Harness, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("stoker.testing.app_harness.DELIVERIES_MAX", 50)
+    for_ever.push_sync()
+    with pytest.raises(StillBusy, match="for ever"):
+        world.drain()
+
+
+def test_asking_for_a_result_that_nobody_works_on_is_an_error_and_no_endless_wait(world: Harness):
+    job = thank.push_sync("Ada")
+    before = world.now
+    with pytest.raises(StillBusy, match="drain"):
+        job.result_sync()
+    with pytest.raises(StillBusy, match="drain"):
+        job.wait_sync(timeout="10s")
+    assert world.now == before
+
+
+def test_a_handler_may_wait_for_another_job(world: Harness):
+    job = both.push_sync("Ada")
+    world.drain().check()
+    assert job.result_sync() == "thank you, Ada!"
+
+
+def test_handlers_for_processes_and_for_batches_run_too(world: Harness):
+    square = heavy.push_sync(7)
+    words = count.push_batch_sync(["tea", "", "water"])
+    done = world.drain()
+    assert square.result_sync() == 49
+    assert (words[0].result_sync(), words[2].result_sync()) == (3, 5)
+    assert done.retried == (words[1].id,)
+    assert seen == [3]
+
+
+def test_asynchronous_tests_drain_without_blocking(world: Harness):
+    async def test() -> tuple[str, list[str]]:
+        job = await thank.push("Ada")
+        ticks: list[str] = []
+        ticking = asyncio.create_task(tick(ticks))
+        await world.drain_async()
+        ticking.cancel()
+        return await job.result(), ticks
+
+    async def tick(ticks: list[str]) -> None:
+        while True:
+            ticks.append("tick")
+            await asyncio.sleep(0)
+
+    result, ticks = asyncio.run(test())
+    assert result == "thank you, Ada"
+    assert ticks
+
+
+def test_a_drain_inside_an_event_loop_works_too(world: Harness):
+    async def test() -> str:
+        job = await thank.push("Ada")
+        world.drain()
+        return await job.result()
+
+    assert asyncio.run(test()) == "thank you, Ada"
+
+
+def test_the_app_goes_back_to_where_it_was():
+    other = stoker.App("memory://kit-goes-back")
+
+    @other.job
+    def greet(name: str) -> str:
+        return name
+
+    with other:
+        before = greet.push_sync("before")
+        with harness(other) as world:
+            greet.push_sync("inside")
+            assert len(world.pushed()) == 1
+            with harness(other) as inner:
+                greet.push_sync("further inside")
+                assert len(inner.pushed()) == 1
+            assert world.drain().ran == 1
+        with stoker.connect("memory://kit-goes-back") as queue:
+            assert queue.get_counts().waiting == 0, (
+                "nobody has it open any more: a named queue in memory ends with that"
+            )
+        assert before.created
+
+
+def test_worlds_share_nothing():
+    with harness(app) as one:
+        thank.push_sync("Ada")
+        with harness(app) as two:
+            assert two.client.get_counts().waiting == 0
+        assert one.client.get_counts().waiting == 1
+
+
+def test_an_app_without_jobs_can_still_be_looked_at():
+    with harness(stoker.App("memory://")) as world:
+        world.client.push("anything", b"")
+        assert [job.queue for job in world.pushed()] == ["anything"]
