@@ -342,11 +342,17 @@ def command_blocks(command: Any, above: click.Context, name: str) -> list[str]:
     context = click.Context(command, info_name=name, parent=above)
     blocks = [f"{'##' if above.parent is None else '###'} {context.command_path}"]
     blocks += [joined_paragraphs(command.help), code(" ".join(context.get_usage().removeprefix("Usage: ").split()))]
-    blocks.append(command_table(context))
+    blocks += [command_table(context), example_block(command.epilog)]
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             blocks += command_blocks(command.get_command(context, inner), context, inner)
     return blocks
+
+
+def example_block(epilog: str | None) -> str:
+    """The command lines at the end of a help text."""
+    lines = [line.strip() for line in (epilog or "").splitlines() if line.startswith("  ")]
+    return "\n".join(["```console", *(f"$ {line}" for line in lines), "```"]) if lines else ""
 
 
 def command_table(context: click.Context) -> str:

@@ -2,12 +2,13 @@
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from stoker import Client, connect
 from stoker.cli.main import run
 
 
@@ -33,3 +34,20 @@ def stoker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
         return Outcome(code, *capfd.readouterr())
 
     return call
+
+
+URL = "memory://command-line"
+"""A queue in memory that commands find as long as a test has it open."""
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with connect(URL) as made:
+        yield made
+
+
+@pytest.fixture
+def at(client: Client, monkeypatch: pytest.MonkeyPatch, stoker: Stoker) -> Stoker:
+    """The command line, with that queue as the one that is meant."""
+    monkeypatch.setenv("STOKER_URL", URL)
+    return stoker

@@ -1,6 +1,7 @@
 """The command line as such: help, errors, exit codes, and how little it loads."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -47,6 +48,34 @@ def test_every_command_can_be_asked_for_help(stoker: Stoker, path: str):
         assert f"Usage: {path}" in outcome.out
 
 
+LEAVES = {path: command for path, command in ALL.items() if not isinstance(command, click.Group)}
+CHANGING = ("stoker serve", "stoker worker", "stoker dev", "stoker demo", "stoker completion", "stoker config check")
+"""Those that have nothing to say that a program could read, besides `dlq export`, which says nothing but JSON."""
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_command_has_an_example_that_is_one(path: str):
+    """Its own options, its own arguments: parsed as if somebody had typed it, and not run."""
+    lines = [line.strip() for line in (LEAVES[path].epilog or "").splitlines() if line.startswith("  ")]
+    assert lines, f"{path} has no example"
+    for line in lines:
+        words = shlex.split(line.partition(">")[0].partition(" < ")[0])
+        assert " ".join(words).startswith(path)
+        with LEAVES[path].make_context(path, words[len(path.split()) :]) as context:
+            assert not context.args
+
+
+@pytest.mark.parametrize("path", [path for path in LEAVES if path not in (*CHANGING, "stoker dlq export")])
+def test_every_command_that_answers_can_answer_in_json(path: str):
+    assert "is_json" in {one.name for one in LEAVES[path].params}
+
+
+def test_every_command_stands_in_a_section_of_the_help(stoker: Stoker):
+    shown = stoker("--help").out
+    assert "Others:" not in shown
+    assert [name for name in COMMANDS if f"\n  {name} " not in shown] == []
+
+
 def test_all_commands_were_found():
     assert {f"stoker {name}" for name in COMMANDS} | {"stoker token revoke"} <= set(ALL)
 
@@ -89,9 +118,22 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["push", "--help"], ["serve", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["push", "--help"], ["serve", "--help"], ["top", "--help"], ["worker", "--help"]],
+)
 def test_help_loads_neither_the_queue_nor_the_server(arguments: list[str]):
-    heavy = ("stoker.engine", "stoker.journal", "stoker.runtime", "stoker.server", "apsw", "uvicorn", "grpc", "asyncio")
+    heavy = (
+        "stoker.engine",
+        "stoker.journal",
+        "stoker.runtime",
+        "stoker.server",
+        "apsw",
+        "uvicorn",
+        "grpc",
+        "asyncio",
+        "rich",
+    )
     script = (
         f"import sys; from stoker.cli.main import run; code = run({arguments!r})\n"
         f"print([name for name in sys.modules if name.startswith({heavy!r})], file=sys.stderr); sys.exit(code)"

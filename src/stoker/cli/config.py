@@ -2,7 +2,7 @@
 
 import click
 
-from stoker.cli.kinds import as_json, echo_json
+from stoker.cli.kinds import as_json, echo_json, examples
 
 
 @click.group()
@@ -13,7 +13,7 @@ def config() -> None:
 FILE = click.option("--config", "file", metavar="FILE", help="Read this file in place of stoker.toml.")
 
 
-@config.command()
+@config.command(epilog=examples("stoker config check", "stoker config check --config /etc/stoker/stoker.toml"))
 @FILE
 def check(file: str | None) -> None:
     """Check the configuration: unknown settings, wrong values, what does not fit together, files that cannot be used.
@@ -31,7 +31,7 @@ def check(file: str | None) -> None:
         tls_context(listener.tls)
 
 
-@config.command()
+@config.command(epilog=examples("stoker config show", "stoker config show --json"))
 @FILE
 @as_json
 def show(file: str | None, is_json: bool) -> None:

@@ -13,25 +13,30 @@ USAGE = 2
 UNREACHABLE = 3
 REFUSED = 4
 NOTHING = 5
+NOT_YET = 6
+RELEASED = 7
 INTERRUPTED = 130
 
 MEANINGS = {
     OK: "done",
-    FAILED: "something else went wrong: a data directory that cannot be opened, an unknown outcome, a bug",
+    FAILED: "something else went wrong: a data directory that cannot be opened, an unknown outcome, a job that failed,"
+    " a problem that the doctor found, a bug",
     USAGE: "not a command, option or configuration that there is; nothing was done",
     UNREACHABLE: "nobody answers, or not now (`unreachable`, `busy`, `disk_full`, ...): trying again later may help",
     REFUSED: "the request was refused (`not_found`, `forbidden`, `limit_exceeded`, ...); nothing has changed",
-    NOTHING: "there was nothing to do: a pull that brought no job",
+    NOTHING: "there was nothing to do: a pull that brought no job, a story that nobody remembers",
+    NOT_YET: "the time ran out first: a job that was waited for has not ended",
+    RELEASED: "a worker ended, and not everything that it had begun was finished: the rest was handed back",
     INTERRUPTED: "interrupted from the keyboard",
 }
 
 
-BAD_CONFIG = "bad_config"
-"""Known by its name: its class lives with the server, which most commands never load."""
+WRONG_USAGE = ("bad_config", "cannot_load")
+"""Known by their names: the classes live with the server and the app, which most commands never load."""
 
 
 def exit_code_for(error: StokerError) -> int:
-    if error.code == BAD_CONFIG:
+    if error.code in WRONG_USAGE:
         return USAGE
     if isinstance(error, Refused):
         return REFUSED

@@ -1,6 +1,5 @@
 """`stoker push` and `stoker pull`: jobs in and out, by hand and from scripts."""
 
-import base64
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exits
-from stoker.cli.kinds import DURATION, as_json, connected, echo_json, open_client
+from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, open_client, queue_names
+from stoker.cli.payloads import text_of, value_of
 
 if TYPE_CHECKING:
     from stoker import Client, Options
@@ -23,12 +23,20 @@ LINES_AT_ONCE = 1_000
 # --- push --------------------------------------------------------------------------------------------
 
 
-@click.command()
-@click.argument("queue")
+@click.command(
+    short_help="Push a job.",
+    epilog=examples(
+        'stoker push mail \'{"to": "ada"}\'',
+        "stoker push mail '{\"user_id\": 7}' --name welcome --delay 5m --max-attempts 8",
+        "stoker push rows - --lines < rows.jsonl",
+    ),
+)
+@click.argument("queue", shell_complete=queue_names)
 @click.argument("data", required=False)
 @click.option("--file", "file", type=click.File("rb"), help="Take the data from this file; - is standard input.")
 @click.option("--raw", is_flag=True, help="The data are bytes and need not be JSON.")
 @click.option("--lines", is_flag=True, help="Push a job for each line of the data.")
+@click.option("--name", help="The kind of job: which handler of a worker runs it.")
 @click.option("--priority", type=int, help="Higher first; 0 if you do not say.")
 @click.option("--delay", "delay_ms", type=DURATION, help="Run it no sooner than in this time: 30s, 5m.")
 @click.option("--ttl", "ttl_ms", type=DURATION, help="Forget it if it was not started within this time.")
@@ -154,8 +162,11 @@ def options_from(named: dict[str, Any], pairs: Sequence[str], raw: bool) -> "Opt
 # --- pull --------------------------------------------------------------------------------------------
 
 
-@click.command()
-@click.argument("queue")
+@click.command(
+    short_help="Take jobs and print them.",
+    epilog=examples("stoker pull mail --ack", "stoker pull mail --count 100 --wait 30s --json"),
+)
+@click.argument("queue", shell_complete=queue_names)
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many jobs at most.")
 @click.option("--wait", "wait_ms", type=DURATION, default=0, help="Wait so long for a job: 30s. [default: do not wait]")
 @click.option("--ack", is_flag=True, help="Acknowledge the jobs as soon as they are printed.")
@@ -185,7 +196,7 @@ def pull(
             if is_json:
                 echo_json(as_shown(job))
             else:
-                click.echo(b"%d\t%s" % (job.id, as_text(job)))
+                click.echo(b"%d\t%s" % (job.id, text_of(job.payload, codec_of(job))))
         sys.stdout.flush()  # an ack must not come before whoever reads this has it
         if not len(delivery):
             return exits.NOTHING
@@ -208,32 +219,12 @@ def as_shown(job: "DeliveredJob") -> dict[str, Any]:
         "id": job.id,
         "token": job.token,
         "queue": job.queue,
-        "data": data_of(job),
+        "name": getattr(job.options, "name", None),
+        "data": value_of(job.payload, codec_of(job)),
         "attempt": job.attempt,
         "pushed_at": job.pushed_at,
         "lease_until": job.lease_until,
     }
-
-
-def data_of(job: "DeliveredJob") -> Any:
-    """The data as a value; bytes that are neither JSON nor MessagePack as `{"$bytes": base64}`."""
-    import msgspec
-
-    codec = codec_of(job)
-    if codec == "json":
-        return msgspec.Raw(msgspec.json.format(job.payload, indent=-1))  # one line a job, and no number rounded
-    if codec == "msgpack":
-        return msgspec.msgpack.decode(job.payload)
-    return {"$bytes": base64.b64encode(job.payload).decode()}
-
-
-def as_text(job: "DeliveredJob") -> bytes:
-    """The data for people: as they are, unless they are MessagePack, or JSON of several lines."""
-    import msgspec
-
-    codec = codec_of(job)
-    as_it_is = codec == "bytes" or (codec == "json" and b"\n" not in job.payload)
-    return job.payload if as_it_is else msgspec.json.encode(data_of(job))
 
 
 def codec_of(job: "DeliveredJob") -> str:

@@ -1,6 +1,7 @@
-"""Kinds of values that options take, and options that several commands share."""
+"""Kinds of values that options take, options that several commands share, and the way to the queue that they name."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -8,6 +9,8 @@ import click
 from stoker.model.units import parse_duration_ms, parse_plain
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from stoker.client.sync import Client
 
 RETRY_S = 2.0
@@ -34,8 +37,24 @@ class Duration(click.ParamType[int]):
 DURATION = Duration()
 
 
+TOKEN = "stoker.token"
+"""Where the token is kept in a click context: whoever asks for a client need not hand it on."""
+
+
+def _remember_token(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta[TOKEN] = value
+
+
 def connected(command: F) -> F:
     """The options of a command that talks to a queue."""
+    command = click.option(
+        "--token",
+        envvar="STOKER_TOKEN",
+        show_envvar=True,
+        expose_value=False,
+        callback=_remember_token,
+        help="What a server asks for: an API token or a JWT. One in the URL comes first.",
+    )(command)
     command = click.option(
         "--tenant", envvar="STOKER_TENANT", default="default", show_default=True, help="Act for this tenant."
     )(command)
@@ -43,8 +62,8 @@ def connected(command: F) -> F:
         "--url",
         envvar="STOKER_URL",
         show_envvar=True,
-        help="The queue: tcp://HOST:PORT, unix:///PATH, http://, grpc:// or sqlite:///DIRECTORY. A server's token comes"
-        " from STOKER_TOKEN. [default: sqlite:///stoker.db]",
+        help="The queue: tcp://HOST:PORT, unix:///PATH, http://, grpc:// or sqlite:///DIRECTORY."
+        " [default: sqlite:///stoker.db]",
     )(command)
 
 
@@ -52,19 +71,102 @@ def as_json(command: F) -> F:
     return click.option("--json", "is_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
+def destroying(command: F) -> F:
+    """The options of a command that takes something away for good."""
+    command = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")(command)
+    return click.option("--dry-run", is_flag=True, help="Only say what it would hit.")(command)
+
+
+def sure(what: str, *, dry_run: bool, yes: bool) -> bool:
+    """Say what is going to happen, and whether it may. Where nobody can be asked, only --yes lets it."""
+    if dry_run:
+        click.echo(f"would {what}")
+        return False
+    if yes:
+        return True
+    if not is_attended():
+        raise click.UsageError(f"this would {what}: say --yes to do it, or --dry-run to only look")
+    click.confirm(f"This will {what}. Go on?", abort=True, err=True)
+    return True
+
+
+def is_attended() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text: command lines to copy. A test sees to it that they are command lines."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
 def open_client(url: str | None, tenant: str) -> "Client":
     from stoker.brokers.connect import DEFAULT_URL, open_broker
     from stoker.client.sync import Client
 
     url = url or DEFAULT_URL
-    if url.startswith(("sqlite:", "memory:")):
+    if is_embedded(url):
         return Client(open_broker(url), tenant)
     from stoker.brokers.remote.settings import RemoteSettings
 
-    return Client(open_broker(url, RemoteSettings(retry_s=RETRY_S)), tenant)
+    context = click.get_current_context(silent=True)
+    token = context.meta.get(TOKEN) if context is not None else None
+    return Client(open_broker(url, RemoteSettings(retry_s=RETRY_S, token=token)), tenant)
+
+
+def look_at(url: str | None, tenant: str) -> "Client":
+    """A client for a command that only looks: it does not make a data directory that is not there."""
+    from stoker.brokers.connect import DEFAULT_URL
+
+    directory = directory_of(url or DEFAULT_URL)
+    if directory is not None:
+        from pathlib import Path
+
+        from stoker.model.errors import NotFound
+
+        if not Path(directory).exists():
+            raise NotFound(
+                f"there is no data directory {directory!r}: push something first, or say which queue you mean with"
+                " --url or STOKER_URL"
+            )
+    return open_client(url, tenant)
+
+
+def is_embedded(url: str) -> bool:
+    return url.startswith(("sqlite:", "memory:"))
+
+
+def directory_of(url: str) -> str | None:
+    """The data directory in an embedded URL."""
+    from urllib.parse import unquote, urlsplit
+
+    parts = urlsplit(url)
+    return unquote(parts.path[1:]) if parts.scheme == "sqlite" and not parts.netloc else None
 
 
 def echo_json(value: Any) -> None:
     import msgspec
 
-    click.echo(msgspec.json.encode(value))
+    click.echo(msgspec.json.encode(value, enc_hook=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """Replies hold ranges of ids, and mappings that nobody may change."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """For the shell: the queues that there are. A queue that cannot be asked at once has none."""
+    from click.shell_completion import CompletionItem
+
+    from stoker.model.errors import StokerError
+
+    try:
+        with look_at(ctx.params.get("url"), ctx.params.get("tenant") or "default") as client:
+            return [CompletionItem(name) for name in client.list_queues() if name.startswith(incomplete)]
+    except (StokerError, OSError):
+        return []

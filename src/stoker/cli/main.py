@@ -15,14 +15,34 @@ from stoker.model.errors import StokerError
 from stoker.model.version import __version__
 
 COMMANDS = {
+    "dev": "stoker.cli.dev:dev",
+    "worker": "stoker.cli.worker:worker",
     "serve": "stoker.cli.serve:serve",
-    "config": "stoker.cli.config:config",
-    "token": "stoker.cli.token:token",
+    "demo": "stoker.cli.demo:demo",
     "push": "stoker.cli.jobs:push",
     "pull": "stoker.cli.jobs:pull",
+    "job": "stoker.cli.job:job",
+    "queue": "stoker.cli.queue:queue",
+    "dlq": "stoker.cli.dlq:dlq",
     "stats": "stoker.cli.stats:stats",
+    "top": "stoker.cli.top:top",
+    "bench": "stoker.cli.bench:bench",
+    "doctor": "stoker.cli.doctor:doctor",
+    "backup": "stoker.cli.backup:backup",
+    "restore": "stoker.cli.backup:restore",
+    "config": "stoker.cli.config:config",
+    "token": "stoker.cli.token:token",
+    "completion": "stoker.cli.completion:completion",
 }
 """In the order of the help text: what one needs first comes first."""
+
+SECTIONS = {
+    "Run": ("dev", "worker", "serve", "demo"),
+    "Jobs and queues": ("push", "pull", "job", "queue", "dlq", "cron", "workflow"),
+    "Watch": ("stats", "top", "bench"),
+    "Look after": ("doctor", "backup", "restore", "config", "token", "completion"),
+}
+"""How the help text is divided. What is named nowhere comes last."""
 
 
 class LazyGroup(click.Group):
@@ -39,6 +59,17 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        named = {name for names in SECTIONS.values() for name in names}
+        others = tuple(name for name in COMMANDS if name not in named)
+        width = formatter.width - 6 - max(map(len, COMMANDS))
+        for title, names in {**SECTIONS, "Others": others}.items():
+            found = [(name, self.get_command(ctx, name)) for name in names if name in COMMANDS]
+            rows = [(name, command.get_short_help_str(width)) for name, command in found if command is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "--version", prog_name="stoker", message="%(prog)s %(version)s")
@@ -47,6 +78,8 @@ def stoker() -> None:
 
     Commands that talk to a queue take its URL from --url, or from STOKER_URL, or use the data directory stoker.db
     here. Those that configure a server read stoker.toml, [tool.stoker] of pyproject.toml and STOKER_* variables.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nobody answers, 4 refused, 5 nothing to do, 6 not yet.
     """
 
 

@@ -4,10 +4,17 @@ from typing import Any
 
 import click
 
+from stoker.cli.kinds import examples
+
 LISTENER = "HOST:PORT|off"
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "stoker serve --data stoker.db",
+        "stoker serve --data /var/lib/stoker --tcp 0.0.0.0:6789 --tokens-file /etc/stoker/tokens --processes 4",
+    )
+)
 @click.option("--data", metavar="DIR", help="The data directory, made if it is new. Without one nothing is kept.")
 @click.option("--tcp", metavar=LISTENER, help="Where to speak the TCP protocol. [default: 127.0.0.1:6789]")
 @click.option("--http", metavar=LISTENER, help="Where to speak HTTP. [default: 127.0.0.1:6790]")

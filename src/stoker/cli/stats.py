@@ -1,26 +1,81 @@
-"""`stoker stats`: how many jobs are where, and what has happened so far."""
+"""`stoker stats`: how many jobs are where, what has happened so far, and who works."""
+
+from typing import TYPE_CHECKING
 
 import click
 
-from stoker.cli.kinds import as_json, connected, echo_json, open_client
+from stoker.cli.kinds import as_json, connected, echo_json, examples, look_at, queue_names
+from stoker.cli.layout import away, columns, facts, lasting, now_ms, plain, rate, size, state
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stoker.model.replies import Stats
+    from stoker.model.workers import WorkerView
 
 
-@click.command()
-@click.option("--queue", help="Of this queue alone. [default: of all]")
+@click.command(
+    short_help="Count jobs, and tell who works.", epilog=examples("stoker stats", "stoker stats --queue mail --json")
+)
+@click.option("--queue", shell_complete=queue_names, help="Of this queue alone. [default: of all]")
 @connected
 @as_json
 def stats(queue: str | None, url: str | None, tenant: str, is_json: bool) -> None:
-    """Count jobs by state, and tell what has happened since the beginning."""
-    with open_client(url, tenant) as client:
-        found = client.get_stats(queue)
-    if is_json:
-        echo_json(found)
-        return
+    """Count jobs by state, tell what has happened since the beginning, and who works."""
     import msgspec
 
-    sections = {"jobs": found.counts, "since the beginning": found.totals}
-    for title, section in sections.items():
-        click.echo(title)
-        for name, number in msgspec.structs.asdict(section).items():
-            click.echo(f"  {name:<12} {number:>12,}")
-    click.echo(f"completed in the last minute: {found.completed_last_minute:,}")
+    from stoker.cli.watching import workers_of
+
+    with look_at(url, tenant) as client:
+        found = client.get_stats(queue)
+        workers = [one for one in workers_of(client) if queue is None or queue in one.queues]
+    if is_json:
+        echo_json({**msgspec.structs.asdict(found), "workers": workers})
+        return
+    click.echo("\n".join(pages(found, workers)))
+
+
+def pages(found: "Stats", workers: "Sequence[WorkerView]") -> list[str]:
+    import msgspec
+
+    totals = msgspec.structs.asdict(found.totals)
+    waited, ran = totals.pop("wait_ms_sum"), totals.pop("run_ms_sum")
+    done = found.totals.completed
+    average = f"waited {lasting(waited / done)}, ran {lasting(ran / done)}" if done else ""
+    counts = msgspec.structs.asdict(found.counts).items()
+    lines = ["jobs", *(f"  {state(f'{name:<12}')} {number:>14,}" for name, number in counts)]
+    lines += [
+        "since the beginning",
+        *(f"  {name.replace('_', ' '):<12} {number:>14,}" for name, number in totals.items()),
+    ]
+    lines.append(
+        facts(
+            [
+                (
+                    "completed in the last minute",
+                    f"{found.completed_last_minute:,} ({rate(found.completed_last_minute / 60)})",
+                ),
+                ("a completed job on average", average),
+                ("payloads of live jobs", size(found.payload_bytes)),
+            ],
+            indent="",
+        )
+    )
+    return [*lines, "", worker_table(workers)] if workers else lines
+
+
+def worker_table(workers: "Sequence[WorkerView]") -> str:
+    rows = [
+        [
+            plain(one.id),
+            plain(", ".join(one.queues)),
+            f"{one.running:,}/{one.slots:,}",
+            f"{one.done:,}",
+            f"{one.failed:,}",
+            lasting(now_ms() - one.started_at) if one.started_at else "-",
+            "stopping" if one.stopping else (f"polled {away(one.polled_at)}" if one.polled_at else "starting"),
+        ]
+        for one in workers
+    ]
+    heads = ("WORKER", "QUEUES", "BUSY", "DONE", "FAILED", "UP", "")
+    return columns(heads, rows, right=("BUSY", "DONE", "FAILED", "UP"))

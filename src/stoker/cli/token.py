@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.kinds import DURATION, as_json, echo_json
+from stoker.cli.kinds import DURATION, as_json, echo_json, examples
 
 if TYPE_CHECKING:
     from stoker.server.auth.tokens import TokenRecord
@@ -30,7 +30,9 @@ def token() -> None:
     """
 
 
-@token.command()
+@token.command(
+    epilog=examples("stoker token create web --tenant acme --permission produce --expires 90d --file tokens")
+)
 @click.argument("name")
 @click.option("--tenant", default="default", show_default=True, help="Whose jobs it is for; * is everybody's.")
 @click.option(
@@ -64,7 +66,7 @@ def create(
         click.echo(made.text)
 
 
-@token.command(name="list")
+@token.command(name="list", epilog=examples("stoker token list --file tokens"))
 @FILE
 @as_json
 def list_(file: str | None, is_json: bool) -> None:
@@ -81,7 +83,7 @@ def list_(file: str | None, is_json: bool) -> None:
         click.echo(f"{record.id}  {state_of(record):<8}  {record.tenant}  {rights}  {ends(record)}  {record.name}")
 
 
-@token.command()
+@token.command(epilog=examples("stoker token revoke 0123456789abcdef --file tokens"))
 @click.argument("token_id")
 @FILE
 @as_json

@@ -1,0 +1,219 @@
+"""`stoker demo`: a queue at work in one command, with nothing to set up before and nothing left behind."""
+
+import subprocess
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stoker.cli import exits
+from stoker.cli.kinds import examples
+from stoker.cli.layout import columns, lasting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stoker import Client
+    from stoker.demo.story import Check
+
+WORKERS = 2
+STOP_S = 10.0
+SHOWN = 8
+"""Of the latest lines."""
+
+
+@click.command(
+    short_help="See a queue at work, in twenty seconds.", epilog=examples("stoker demo", "stoker demo --keep demo.db")
+)
+@click.option("--keep", metavar="DIR", help="Keep the data directory here, to look around in it afterwards.")
+@click.option("--plain", is_flag=True, help="Lines only, as where there is no terminal.")
+def demo(keep: str | None, plain: bool) -> int:
+    """See a queue at work: some thousand jobs of every kind, two workers, a crash, and what became of it all.
+
+    Everything happens in a data directory of its own, without a server, in about twenty seconds. Exits with 0 only if
+    every number adds up.
+    """
+    import tempfile
+    from pathlib import Path
+
+    if keep is not None and Path(keep).exists():
+        raise click.UsageError(f"{keep} exists already: name a directory that does not")
+    with tempfile.TemporaryDirectory(prefix="stoker-demo-") as aside:
+        directory = Path(keep) if keep is not None else Path(aside) / "demo.db"
+        return tell(directory, Path(aside), is_live=sys.stdout.isatty() and not plain, keep=keep)
+
+
+def tell(directory: "Path", aside: "Path", *, is_live: bool, keep: str | None) -> int:
+    from stoker.demo import jobs
+    from stoker.demo.story import TICK_S, Story
+
+    began = time.monotonic()
+    url = f"sqlite:///{directory}"
+    jobs.app.url = url
+    with jobs.app, Screen(jobs.app.client, is_live, began) as screen, Workers(url, aside) as workers:
+        screen.say(f"opened {directory}: an embedded queue, no server to run")
+        story = Story(jobs.app.client, aside, screen.say, workers.kill)
+        for _ in range(WORKERS):
+            screen.say(f"started {workers.start()}, a process of its own")
+        for _ in story.steps():
+            screen.draw()
+            if workers.lost:
+                workers.lost = False
+                screen.say(f"started {workers.start()} in its place")
+            time.sleep(TICK_S)
+        took = time.monotonic() - began
+        screen.draw()
+        checks = story.checks()
+        report = summary(jobs.app.client)
+    click.echo(f"\n{click.style(f'What happened in {took:.1f} seconds', bold=True)}\n{report}\n")
+    return conclude(checks, keep)
+
+
+def conclude(checks: "list[Check]", keep: str | None) -> int:
+    for check in checks:
+        mark = click.style("ok", fg="green") if check.holds else click.style("NO", fg="red")
+        click.echo(f"  {mark}  {check.text}")
+    click.echo(f"\n{click.style('What to try next', bold=True)}")
+    for line in suggestions(keep):
+        click.echo(f"  {line}")
+    if all(check.holds for check in checks):
+        return exits.OK
+    exits.tell("not every number adds up: that is a bug, or this machine is too busy", "demo")
+    return exits.FAILED
+
+
+def suggestions(keep: str | None) -> list[str]:
+    if keep is None:
+        return [
+            "stoker demo --keep demo.db           the same, and its data stay for you to look around",
+            'stoker push mail \'{"to": "ada"}\'     a job of your own, in stoker.db',
+            "stoker pull mail --ack               and out again",
+            "stoker bench                         how fast it is on this machine",
+            "docs/guide                           jobs of your own: @app.job, and stoker worker",
+        ]
+    at = f"--url sqlite:///{keep}"
+    return [
+        f"stoker queue list {at}",
+        f"stoker dlq list payments {at}        then: stoker dlq show, stoker job story",
+        f"stoker dlq retry payments {at}",
+        f"stoker worker stoker.demo.jobs:app {at}",
+        f"stoker top {at}",
+    ]
+
+
+def summary(client: "Client") -> str:
+    rows = []
+    for name in client.list_queues():
+        stats = client.get_stats(name)
+        totals, done = stats.totals, max(1, stats.totals.completed)
+        rows.append(
+            [
+                name,
+                f"{totals.pushed:,}",
+                f"{totals.completed:,}",
+                f"{totals.retried:,}" if totals.retried else ".",
+                f"{stats.counts.failed:,}" if stats.counts.failed else ".",
+                lasting(totals.wait_ms_sum / done),
+                lasting(totals.run_ms_sum / done),
+            ]
+        )
+    heads = ("QUEUE", "PUSHED", "COMPLETED", "TRIED AGAIN", "DEAD", "WAITED", "RAN")
+    return columns(heads, rows, right=heads[1:])
+
+
+class Workers:
+    """`stoker worker` in processes of their own, by name."""
+
+    def __init__(self, url: str, aside: "Path") -> None:
+        self._url = url
+        self._log = aside / "workers.log"
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._started = 0
+        self.lost = False
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def start(self) -> str:
+        self._started += 1
+        name = f"worker-{self._started}"
+        command = [sys.executable, "-m", "stoker.cli.main", "worker", "stoker.demo.jobs:app", "--url", self._url]
+        with self._log.open("ab") as log:
+            options = ["--name", name, "--log-level", "warning", "--processes", "2"]
+            self._running[name] = subprocess.Popen(
+                [*command, *options], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        return name
+
+    def kill(self, name: str) -> bool:
+        process = self._running.pop(name, None)
+        if process is None:
+            return False
+        process.kill()
+        process.wait()
+        self.lost = True
+        return True
+
+
+class Screen:
+    """What somebody sees while it happens: a page that lives, or lines where there is no terminal."""
+
+    def __init__(self, client: "Client", is_live: bool, began: float) -> None:
+        self._client = client
+        self._is_live = is_live
+        self._began = began
+        self._lines: deque[str] = deque(maxlen=SHOWN)
+        self._history: deque[float] = deque(maxlen=120)
+        self._before: Any = None
+        self._live: Any = None
+
+    def __enter__(self) -> "Screen":
+        if self._is_live:
+            from rich.live import Live
+
+            self._live = Live(screen=True, auto_refresh=False)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+            for line in self._lines:
+                click.echo(line)
+
+    def say(self, text: str) -> None:
+        line = f"{time.monotonic() - self._began:5.1f} s  {text}"
+        self._lines.append(line)
+        if self._is_live:
+            self.draw()
+        else:
+            click.echo(line)
+
+    def draw(self) -> None:
+        if self._live is None:
+            return
+        from rich.console import Group
+        from rich.text import Text
+
+        from stoker.cli.screen import page
+        from stoker.cli.watching import look, rates_between
+
+        now = look(self._client)
+        rates = rates_between(self._before, now)
+        if self._before is not None:
+            self._history.append(rates.completed)
+        self._before = now
+        told = Text("\n".join(self._lines), style="cyan")
+        self._live.update(Group(page("stoker demo", now, rates, self._history), told), refresh=True)

@@ -1,0 +1,157 @@
+"""`stoker dev`: everything that an application needs while it is written, in one terminal.
+
+A server over the data directory and a worker, each in a process of its own; the worker begins anew when the code
+changes. They are the commands `stoker serve` and `stoker worker`: nothing works here that would not work there.
+"""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from stoker.cli import exits
+from stoker.cli.kinds import directory_of, examples
+
+SERVER_S = 30.0
+"""For the server to say where it listens, or to end."""
+STOP_S = 15.0
+
+
+@click.command(
+    short_help="Run a server and a worker that reloads your code.",
+    epilog=examples("stoker dev shop.jobs:app", "stoker dev shop.jobs:app --watch shop --no-server"),
+)
+@click.argument("target", metavar="MODULE:APP")
+@click.option(
+    "--url",
+    envvar="STOKER_URL",
+    show_envvar=True,
+    help="The queue. A data directory is served here; a server's URL is only used. [default: sqlite:///stoker.db]",
+)
+@click.option("--no-server", is_flag=True, help="Only the worker: whoever opens the same data directory shares it.")
+@click.option("--tcp", metavar="HOST:PORT|off", help="Where the server speaks TCP. [default: 127.0.0.1:6789]")
+@click.option("--http", metavar="HOST:PORT|off", help="Where it speaks HTTP. [default: 127.0.0.1:6790]")
+@click.option("--grpc", metavar="HOST:PORT|off", default="off", show_default=True, help="Where it speaks gRPC.")
+@click.option("--concurrency", type=click.IntRange(1), help="Jobs at once. [default: as the worker has it]")
+@click.option(
+    "--watch",
+    "roots",
+    multiple=True,
+    help="Begin anew when Python files below this change. May be repeated. [default: this directory]",
+)
+def dev(
+    target: str,
+    url: str | None,
+    no_server: bool,
+    tcp: str | None,
+    http: str | None,
+    grpc: str,
+    concurrency: int | None,
+    roots: Sequence[str],
+) -> int:
+    """Run a server and a worker for MODULE:APP, and begin anew whenever the code changes.
+
+    Ctrl-C lets running jobs end and stops both; a second one does not wait.
+    """
+    from stoker.brokers.connect import DEFAULT_URL
+    from stoker.worker.reload import Reloader
+
+    url = url or DEFAULT_URL
+    if url.startswith("memory:"):
+        raise click.UsageError("memory:// belongs to one process, and here are several: use sqlite:///DIRECTORY")
+    missing = [root for root in roots if not Path(root).exists()]
+    if missing:
+        raise click.UsageError(f"there is no {missing[0]!r} to watch")
+    directory = directory_of(url)
+    server = None
+    if directory is not None and not no_server:
+        server = Server(directory, {"--tcp": tcp, "--http": http, "--grpc": grpc})
+    worker = [sys.executable, "-m", "stoker.cli.main", "worker", target, "--url", url]
+    if concurrency is not None:
+        worker += ["--concurrency", str(concurrency)]
+    reloader = Reloader(worker, list(roots) or ["."], say)
+    try:
+        introduce(target, url, roots)
+        if server is not None:
+            server.start(reloader.stop)
+        return reloader.run() or (exits.FAILED if server is not None and server.has_failed else exits.OK)
+    finally:
+        if server is not None:
+            server.stop()
+
+
+def introduce(target: str, url: str, roots: Sequence[str]) -> None:
+    pairs = [
+        ("app", target),
+        ("queue", url),
+        ("watching", ", ".join(roots) or str(Path.cwd())),
+        ("look", f"stoker top{'' if url == 'sqlite:///stoker.db' else f' --url {url}'}"),
+    ]
+    click.echo(click.style("stoker dev", bold=True) + "  Ctrl-C stops it", err=True)
+    for name, value in pairs:
+        click.echo(f"  {click.style(f'{name:<9}', dim=True)} {value}", err=True)
+
+
+def say(text: str, who: str = "dev") -> None:
+    for line in text.splitlines():
+        click.echo(f"{click.style(f'{who:<6}', fg='cyan')}  {line}", err=True)
+
+
+class Server:
+    """`stoker serve` in a process of its own."""
+
+    def __init__(self, directory: str, listeners: dict[str, str | None]) -> None:
+        self._command = [sys.executable, "-m", "stoker.cli.main", "serve", "--data", directory]
+        for flag, where in listeners.items():
+            self._command += [flag, where] if where is not None else []
+        self._process: subprocess.Popen[str] | None = None
+        self._stopping = False
+        self.has_failed = False
+
+    def start(self, lost: Callable[[], object]) -> None:
+        """Returns when it serves. `lost` is called if it ends by itself afterwards."""
+        # A group of its own: Ctrl-C reaches this process, which stops the worker first and the server then.
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, text=True, process_group=0, preexec_fn=_die_with_us
+        )
+        ready = threading.Event()
+        threading.Thread(target=self._listen, args=(ready, lost), daemon=True).start()
+        if not ready.wait(SERVER_S) or self.has_failed:
+            self.stop()
+            raise click.ClickException("the server did not start; what it said stands above. --no-server goes without")
+
+    def _listen(self, ready: threading.Event, lost: Callable[[], object]) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            say(line.rstrip(), "server")
+            ready.set()
+        self._process.wait()
+        if not self._stopping:
+            self.has_failed = True
+            say("the server ended by itself")
+            lost()
+        ready.set()
+
+    def stop(self) -> None:
+        self._stopping = True
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _die_with_us() -> None:
+    from stoker.worker.dying import die_with_parent
+
+    die_with_parent(signal.SIGTERM)

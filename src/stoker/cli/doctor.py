@@ -1,0 +1,87 @@
+"""`stoker doctor`: is all well here, and if not, what helps?"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from stoker.cli import exits
+from stoker.cli.kinds import as_json, connected, directory_of, echo_json, examples, look_at
+from stoker.cli.layout import many
+
+if TYPE_CHECKING:
+    from stoker.maintenance import Finding
+
+MARKS = {"ok": ("ok     ", "green"), "warning": ("warning", "yellow"), "problem": ("PROBLEM", "red")}
+
+
+@click.command(
+    short_help="Check machine, data directory, server and queues.",
+    epilog=examples(
+        "stoker doctor", "stoker doctor --url tcp://127.0.0.1:6789", "stoker doctor --url sqlite:///stoker.db --full"
+    ),
+)
+@click.option("--full", is_flag=True, help="Read every record of a data directory, too. Nobody may have it open.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if there is only a warning, too.")
+@connected
+@as_json
+def doctor(full: bool, strict: bool, url: str | None, tenant: str, is_json: bool) -> int:
+    """Check this machine, a data directory or a server, and what is paused, limited or stuck in the queues.
+
+    Says for each thing what was found and what to do about it, and changes nothing. Exits with 1 if there is a
+    problem.
+    """
+    from stoker.brokers.connect import DEFAULT_URL
+    from stoker.cli.examination import worst
+
+    found = examine(url or DEFAULT_URL, tenant, full)
+    if is_json:
+        echo_json(found)
+    else:
+        click.echo(page(found))
+    bad = ("problem", "warning") if strict else ("problem",)
+    return exits.FAILED if worst(found) in bad else exits.OK
+
+
+def examine(url: str, tenant: str, full: bool) -> "list[Finding]":
+    from pathlib import Path
+
+    from stoker import maintenance
+    from stoker.cli import examination
+    from stoker.maintenance import Finding
+    from stoker.model.errors import StokerError
+
+    found = examination.machine()
+    directory = directory_of(url)
+    if directory is not None:
+        place = maintenance.check(directory)
+        found += place
+        if full:
+            found += maintenance.verify(directory)
+        if not Path(directory).exists() or examination.worst(found) == "problem":
+            return found  # nothing to look into, or better not opened
+    elif full:
+        raise click.UsageError("--full reads a data directory, where it is: --url sqlite:///DIRECTORY")
+    try:
+        with look_at(url, tenant) as client:
+            if directory is None:
+                found += examination.connection(client, url)
+            if examination.worst(found) != "problem":
+                found += examination.queues(client)
+    except StokerError as error:
+        found.append(Finding("queues", "problem", error.message, "nothing else could be looked at"))
+    return found
+
+
+def page(findings: "Sequence[Finding]") -> str:
+    width = max(len(one.name) for one in findings)
+    lines = []
+    for one in findings:
+        mark, colour = MARKS[one.status]
+        lines.append(f"{click.style(mark, fg=colour)}  {one.name:<{width}}  {one.found}")
+        if one.advice:
+            lines.append(f"{'':9}{'':<{width}}  {click.style(f'-> {one.advice}', fg=colour)}")
+    problems = sum(one.status == "problem" for one in findings)
+    warnings = sum(one.status == "warning" for one in findings)
+    verdict = f"{many(problems, 'problem')}, {many(warnings, 'warning')}" if problems or warnings else "all is well"
+    return "\n".join([*lines, click.style(verdict, bold=True)])

@@ -1,0 +1,307 @@
+"""`stoker job`: look at jobs one by one, and at why they are where they are."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stoker.cli import exits
+from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, look_at, queue_names
+from stoker.cli.layout import columns, cut, lasting, now_ms, plain, state, when
+
+if TYPE_CHECKING:
+    from stoker import Client
+    from stoker.model.replies import JobView, LogLine
+
+STATES = ("waiting", "delayed", "blocked", "active", "completed", "failed", "cancelled", "expired")
+WAIT_MS = 30_000
+"""One question to the server; a longer wait is several of them."""
+FOLLOW_MS = 500
+PAGE_JOBS = 1_000
+
+
+@click.group()
+def job() -> None:
+    """Look at single jobs, cancel them, or send them back to work."""
+
+
+@job.command(epilog=examples("stoker job show 76", "stoker job show 76 --json"))
+@click.argument("job_id", type=int)
+@connected
+@as_json
+def show(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
+    """Print all that is known about a job: options, times, payload, result, errors, attempts."""
+    from stoker.cli.payloads import job_value
+    from stoker.cli.portrait import portrait
+
+    with look_at(url, tenant) as client:
+        found = client.get_job(job_id)
+    if is_json:
+        echo_json(job_value(found))
+    else:
+        click.echo(portrait(found))
+
+
+@job.command(
+    name="list",
+    epilog=examples(
+        "stoker job list --queue mail --state failed",
+        "stoker job list --name welcome --since 1h --limit 100 --json",
+    ),
+)
+@click.option("--queue", shell_complete=queue_names, help="Of this queue alone.")
+@click.option("--state", "wanted", type=click.Choice(STATES), help="In this state alone.")
+@click.option("--name", help="Of this kind alone.")
+@click.option("--tag", help="With this tag alone.")
+@click.option("--group", help="Of this group alone.")
+@click.option("--since", "since_ms", type=DURATION, help="Pushed in the last so much time: 1h.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="So many at most.")
+@click.option("--after", type=int, help="Go on behind this id, where the last list ended.")
+@click.option("--oldest", is_flag=True, help="Begin with the oldest, not with the newest.")
+@connected
+@as_json
+def list_(
+    queue: str | None,
+    wanted: Any,
+    name: str | None,
+    tag: str | None,
+    group: str | None,
+    since_ms: int | None,
+    limit: int,
+    after: int | None,
+    oldest: bool,
+    url: str | None,
+    tenant: str,
+    is_json: bool,
+) -> None:
+    """List jobs, newest first. With --json one job a line."""
+    from stoker.cli.payloads import job_value
+
+    named = {} if name is None else {"name": name}
+    since = None if since_ms is None else now_ms() - since_ms
+    with look_at(url, tenant) as client:
+        filters = {"tag": tag, "group_id": group, "pushed_from": since, "ascending": oldest, **named}
+        found = jobs_of(client, limit, after, queue=queue, state=wanted, **filters)
+        if is_json:
+            for one in found:
+                echo_json(job_value(one))
+            return
+        rows = [row_of(one) for one in found]
+    click.echo(columns(HEADS, rows, right=("ID", "ATTEMPTS")) if rows else "no such jobs")
+    if len(rows) == limit:
+        click.echo(f"and perhaps more: --after {rows[-1][0]}, or a higher --limit", err=True)
+
+
+def jobs_of(client: "Client", limit: int, after: int | None, **filters: Any) -> "Iterator[JobView]":
+    """Page after page; a page may be short although more follow."""
+    left = limit
+    while left > 0:
+        page = client.browse(after=after, limit=min(left, PAGE_JOBS), **filters)
+        yield from page.jobs
+        left -= len(page.jobs)
+        if page.next_after is None:
+            return
+        after = page.next_after
+
+
+HEADS = ("ID", "STATE", "QUEUE", "NAME", "ATTEMPTS", "PUSHED", "")
+
+
+def row_of(view: "JobView") -> list[str]:
+    limit = view.options.max_attempts
+    return [
+        str(view.id),
+        state(view.state),
+        view.queue,
+        plain(name_of(view) or "-"),
+        f"{view.attempts}/{limit}" if limit else str(view.attempts),
+        f"{lasting(now_ms() - view.pushed_at)} ago",
+        cut(remark(view), 80),
+    ]
+
+
+def remark(view: "JobView") -> str:
+    """The one thing that one wants to know about a job in its state."""
+    if view.state == "delayed":
+        after = f", after: {plain(view.error)}" if view.error else ""
+        return f"due {when(view.due)}{after}"
+    if view.state == "blocked":
+        return f"waits for {', '.join(map(str, view.blocked_by[:5]))}{' ...' if len(view.blocked_by) > 5 else ''}"
+    if view.state == "active":
+        progress = f"{view.progress.percent} % {view.progress.message}".strip() if view.progress.percent else ""
+        return plain(", ".join(word for word in (view.worker, progress) if word))
+    if view.state == "completed":
+        return f"in {lasting(view.finished_at - view.pushed_at)}"
+    return plain(": ".join(word for word in (view.reason, view.error) if word))
+
+
+def name_of(view: Any) -> str | None:
+    return getattr(view.options, "name", None)
+
+
+@job.command(epilog=examples("stoker job retry 76 77"))
+@click.argument("job_ids", type=int, nargs=-1, required=True)
+@connected
+@as_json
+def retry(job_ids: Sequence[int], url: str | None, tenant: str, is_json: bool) -> int:
+    """Send jobs back to work now: dead letters with a fresh count of attempts, delayed ones at once."""
+    from stoker.model.errors import StokerError
+
+    code = exits.OK
+    with look_at(url, tenant) as client:
+        for job_id in job_ids:
+            try:
+                was = retry_one(client, job_id)
+            except StokerError as error:
+                exits.tell(error.message, error.code)
+                code = exits.exit_code_for(error)
+                continue
+            if is_json:
+                echo_json({"id": job_id, "was": was})
+            else:
+                click.echo(f"{job_id} was {was}, and waits for a worker now")
+    return code
+
+
+def retry_one(client: "Client", job_id: int) -> str:
+    from stoker.model.errors import BY_CODE, WrongState
+
+    found = client.get_job(job_id)
+    if found.state == "failed":
+        refused = client.retry_dead(found.queue, [job_id]).refused
+        if job_id in refused:
+            kind = BY_CODE[refused[job_id]]
+            raise kind(f"job {job_id} cannot go back to work: another job has its unique key or its custom id now")
+    elif found.state == "delayed":
+        client.promote(job_id)
+    else:
+        raise WrongState(f"job {job_id} is {found.state}: only dead letters and delayed jobs can be sent back to work")
+    return str(found.state)
+
+
+@job.command(epilog=examples("stoker job cancel 76"))
+@click.argument("job_ids", type=int, nargs=-1, required=True)
+@connected
+@as_json
+def cancel(job_ids: Sequence[int], url: str | None, tenant: str, is_json: bool) -> int:
+    """Cancel jobs: what has not started ends at once, what runs is told to stop and is not tried again."""
+    from stoker.model.errors import StokerError
+
+    code = exits.OK
+    with look_at(url, tenant) as client:
+        for job_id in job_ids:
+            try:
+                found = client.cancel(job_id)
+            except StokerError as error:
+                exits.tell(error.message, error.code)
+                code = exits.exit_code_for(error)
+                continue
+            if is_json:
+                echo_json({"id": job_id, "state": found.state, "cancel_requested": found.cancel_requested})
+            elif found.state == "active":
+                click.echo(f"{job_id} runs on {plain(found.worker) or 'a worker'}, which is told to stop it")
+            else:
+                click.echo(f"{job_id} is {found.state}")
+    return code
+
+
+@job.command(epilog=examples("stoker job logs 76", "stoker job logs 76 --follow"))
+@click.argument("job_id", type=int)
+@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until the job has ended.")
+@connected
+@as_json
+def logs(job_id: int, follow: bool, url: str | None, tenant: str, is_json: bool) -> None:
+    """Print the lines that a job's handler has logged."""
+    with look_at(url, tenant) as client:
+        for line in log_lines(client, job_id, follow):
+            if is_json:
+                echo_json(line)
+            else:
+                from stoker.cli.layout import clock
+
+                click.echo(f"{clock(line.at)}  {line.level:<7}  {plain(line.message)}")
+
+
+def log_lines(client: "Client", job_id: int, follow: bool) -> "Iterator[LogLine]":
+    last: LogLine | None = None
+    while True:
+        over = not follow or client.wait_job(job_id, FOLLOW_MS).finished
+        lines = list(client.get_logs(job_id))
+        yield from lines[lines.index(last) + 1 if last in lines else 0 :]
+        last = lines[-1] if lines else last
+        if over:
+            return
+
+
+@job.command(epilog=examples("stoker job wait 76 --timeout 5m"))
+@click.argument("job_id", type=int)
+@click.option("--timeout", "timeout_ms", type=DURATION, help="Give up after this time. [default: never]")
+@connected
+@as_json
+def wait(job_id: int, timeout_ms: int | None, url: str | None, tenant: str, is_json: bool) -> int:
+    """Wait until a job has ended, and print its result.
+
+    Exits with 0 if it completed, with 1 if it ended otherwise, with 6 if the time ran out first.
+    """
+    from stoker.cli.payloads import text_of, value_of
+
+    until = None if timeout_ms is None else now_ms() + timeout_ms
+    with look_at(url, tenant) as client:
+        while True:
+            left = WAIT_MS if until is None else max(0, until - now_ms())
+            found = client.wait_job(job_id, min(left, WAIT_MS))
+            if found.finished or (until is not None and now_ms() >= until):
+                break
+    result = None if found.result is None else value_of(found.result, found.result_codec)
+    if is_json:
+        import msgspec
+
+        echo_json({**msgspec.structs.asdict(found), "result": result})
+    elif not found.finished:
+        click.echo(f"job {job_id} is still {found.state}", err=True)
+    elif found.state == "completed":
+        if found.result is not None:
+            click.echo(text_of(found.result, found.result_codec))
+    else:
+        click.echo(f"job {job_id} {found.state}: {plain(found.error or found.reason)}", err=True)
+    if not found.finished:
+        return exits.NOT_YET
+    return exits.OK if found.state == "completed" else exits.FAILED
+
+
+@job.command(epilog=examples("stoker job why 76"))
+@click.argument("job_id", type=int)
+@connected
+@as_json
+def why(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
+    """Tell why a job is not running, and what would help."""
+    from stoker.cli.reasons import reasons
+
+    with look_at(url, tenant) as client:
+        found = client.why(job_id)
+        if is_json:
+            echo_json(found)
+            return
+        lines = reasons(client, client.get_job(job_id), found)
+    click.echo(f"job {job_id} is {state(found.state)}")
+    for line in lines:
+        click.echo(f"  {line}")
+
+
+@job.command(epilog=examples("stoker job story 76"))
+@click.argument("job_id", type=int)
+@connected
+@as_json
+def story(job_id: int, url: str | None, tenant: str, is_json: bool) -> int:
+    """Tell everything that the log still knows about a job, in order; also of one that is long forgotten."""
+    from stoker.cli.portrait import tale
+
+    with look_at(url, tenant) as client:
+        found = client.story(job_id)
+    if is_json:
+        echo_json(found)
+    elif found.events or found.notes:
+        click.echo(tale(found))
+    else:
+        click.echo(f"the log knows nothing (any more) of job {job_id}", err=True)
+    return exits.OK if found.events or found.notes else exits.NOTHING

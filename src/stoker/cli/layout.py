@@ -1,0 +1,128 @@
+"""How things look on a terminal: times, durations, sizes and tables of text, with colours where somebody looks.
+
+Only click is needed, so that a short answer comes quickly; what moves or is drawn is rich's work, in other modules.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import click
+
+NONE = "-"
+"""Where there is nothing to say."""
+
+STATE_COLOURS = {
+    "waiting": "cyan",
+    "delayed": "blue",
+    "blocked": "magenta",
+    "active": "yellow",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "bright_black",
+    "expired": "bright_black",
+}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def lasting(ms: float) -> str:
+    """A duration, with two figures that matter: `350 ms`, `12.3 s`, `4m 05s`, `2h 13m`, `3d 04h`."""
+    if ms < 0:
+        return f"-{lasting(-ms)}"
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1_000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3_600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    if whole < 86_400:
+        return f"{whole // 3_600}h {whole % 3_600 // 60:02d}m"
+    return f"{whole // 86_400}d {whole % 86_400 // 3_600:02d}h"
+
+
+def when(ms: int, now: int | None = None) -> str:
+    """A time, on the clock and from here: `2026-01-31 12:00:00 (3m 10s ago)`."""
+    if not ms:
+        return NONE
+    return f"{clock(ms)} ({away(ms, now)})"
+
+
+def clock(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def away(ms: int, now: int | None = None) -> str:
+    distance = (now_ms() if now is None else now) - ms
+    return f"in {lasting(-distance)}" if distance < 0 else f"{lasting(distance)} ago"
+
+
+def size(count: float) -> str:
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        units.pop(0)
+    return f"{count:.0f} {units[0]}" if units[0] == "B" else f"{count:.1f} {units[0]}"
+
+
+def rate(per_second: float) -> str:
+    return f"{per_second:,.0f}/s" if per_second >= 10 or not per_second else f"{per_second:.1f}/s"
+
+
+def many(count: int, one: str, more: str | None = None) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
+def wait(count: int) -> str:
+    """`1 job waits`, `2 jobs wait`."""
+    return f"{many(count, 'job')} {'waits' if count == 1 else 'wait'}"
+
+
+def plain(text: str) -> str:
+    """Text from elsewhere, on one line, whatever is in it: nobody's payload moves a cursor here."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def plain_lines(text: str) -> list[str]:
+    return [plain(line.replace("\t", "    ")) for line in text.splitlines()]
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def state(name: str) -> str:
+    return click.style(name, fg=STATE_COLOURS.get(name))
+
+
+def facts(pairs: Iterable[tuple[str, str]], indent: str = "  ") -> str:
+    """A name and a value a line; values that are empty are left out."""
+    shown = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in shown), default=0)
+    return "\n".join(f"{indent}{click.style(f'{name:<{width}}', dim=True)}  {value}" for name, value in shown)
+
+
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[str] = ()) -> str:
+    """A table. Heads in `right` have their column at the right."""
+    at_right = set(right)
+    widths = [max([len(head), *(seen(row[place]) for row in rows)]) for place, head in enumerate(heads)]
+    lines = [[click.style(head, bold=True) for head in heads], *rows]
+    return "\n".join(_line(line, heads, widths, at_right) for line in lines)
+
+
+def _line(cells: Sequence[str], heads: Sequence[str], widths: Sequence[int], at_right: set[str]) -> str:
+    padded = []
+    for cell, head, width in zip(cells, heads, widths, strict=True):
+        space = " " * (width - seen(cell))
+        padded.append(space + cell if head in at_right else cell + space)
+    return "  ".join(padded).rstrip()
+
+
+def seen(text: str) -> int:
+    """How wide it is without its colours."""
+    return len(click.unstyle(text))

@@ -1,0 +1,54 @@
+"""Payloads and results as people and programs see them: decoded where they can be, else as they are."""
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoker.model.replies import JobView
+
+
+def value_of(data: bytes, codec: str) -> Any:
+    """As a value that JSON can say; bytes that are neither JSON nor MessagePack as `{"$bytes": base64}`."""
+    import msgspec
+
+    try:
+        if codec == "json":
+            return msgspec.Raw(msgspec.json.format(data, indent=-1))  # on one line, and no number rounded
+        if codec == "msgpack":
+            return msgspec.Raw(msgspec.json.encode(msgspec.msgpack.decode(data), enc_hook=_extension))
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+        pass  # whoever wrote it has said the wrong codec, or MessagePack that JSON has no words for
+    return {"$bytes": base64.b64encode(data).decode()}
+
+
+def _extension(value: Any) -> Any:
+    import msgspec
+
+    if isinstance(value, msgspec.msgpack.Ext):
+        return {"$ext": value.code, "$bytes": base64.b64encode(value.data).decode()}
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def text_of(data: bytes, codec: str) -> bytes:
+    """For people: as it is, unless it is MessagePack, or JSON of several lines."""
+    import msgspec
+
+    as_it_is = codec == "bytes" or (codec == "json" and b"\n" not in data)
+    return data if as_it_is else msgspec.json.encode(value_of(data, codec))
+
+
+def line_of(data: bytes, codec: str) -> str:
+    """On one line, and safe to print on a terminal."""
+    from stoker.cli.layout import plain
+
+    return plain(text_of(data, codec).decode("utf-8", "backslashreplace"))
+
+
+def job_value(job: "JobView") -> dict[str, Any]:
+    """A job for JSON: all of its fields, with payload and result decoded."""
+    import msgspec
+
+    fields = msgspec.structs.asdict(job)
+    fields["payload"] = value_of(job.payload, job.options.codec)
+    fields["result"] = None if job.result is None else value_of(job.result, job.result_codec)
+    return fields

@@ -1,0 +1,37 @@
+"""Progress bars: on standard error, and only where somebody looks. Elsewhere the work is done without a word."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Moved = Callable[[int], None]
+"""Told how much is done."""
+
+
+@contextmanager
+def counting(what: str, total: int | None) -> Iterator[Moved]:
+    """A bar over a number of jobs."""
+    with _bar(what, total, is_bytes=False) as moved:
+        yield lambda done: moved(done, None)
+
+
+@contextmanager
+def moving(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar over bytes; the total is told with each step."""
+    with _bar(what, None, is_bytes=True) as moved:
+        yield moved
+
+
+@contextmanager
+def _bar(what: str, total: int | None, *, is_bytes: bool) -> Iterator[Callable[[int, int | None], None]]:
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    amount = DownloadColumn() if is_bytes else MofNCompleteColumn()
+    console = Console(stderr=True)
+    with Progress(TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

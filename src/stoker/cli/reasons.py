@@ -1,0 +1,68 @@
+"""Why a job is not running, in sentences that say what would help."""
+
+from typing import TYPE_CHECKING
+
+from stoker.cli.layout import lasting, many, now_ms, plain, when
+
+if TYPE_CHECKING:
+    from stoker import Client
+    from stoker.model.replies import JobView, Waiting
+
+
+def reasons(client: "Client", job: "JobView", waiting: "Waiting") -> list[str]:
+    """Every hindrance, the strongest first. A waiting job without any waits for a worker."""
+    if waiting.state not in ("waiting", "delayed", "blocked"):
+        return [ended_or_running(job)]
+    found = hindrances(job, waiting)
+    if waiting.state == "waiting" and waiting.jobs_ahead:
+        found.append(f"{many(waiting.jobs_ahead, 'job')} of the queue come first")
+    if waiting.state == "waiting" and not hindrances(job, waiting):
+        found.append(who_works(client, job.queue))
+    return found
+
+
+def hindrances(job: "JobView", waiting: "Waiting") -> list[str]:
+    found = []
+    if waiting.paused:
+        found.append(f"the queue {job.queue} is paused: stoker queue resume {job.queue}")
+    if waiting.blocked_by:
+        others = ", ".join(map(str, waiting.blocked_by[:10]))
+        more = f" and {len(waiting.blocked_by) - 10} more" if len(waiting.blocked_by) > 10 else ""
+        found.append(f"it waits until these have ended: {others}{more}")
+    if waiting.delayed_until:
+        retry = f" since attempt {job.attempts} failed ({plain(job.error or job.reason)})" if job.attempts else ""
+        found.append(f"it is delayed until {when(waiting.delayed_until)}{retry}; at once: stoker job retry {job.id}")
+    if waiting.group_busy_with is not None:
+        group = job.options.group_id
+        found.append(f"job {waiting.group_busy_with} of its group {group!r} comes first: one at a time, in order")
+    if waiting.no_free_slot:
+        found.append(
+            f"as many jobs of {job.queue} are active as may be: stoker queue limit {job.queue} --concurrency N"
+        )
+    if waiting.rate_limited_until:
+        found.append(
+            f"the rate limit of {job.queue} lets the next one through {when(waiting.rate_limited_until)}:"
+            f" stoker queue limit {job.queue} --rate N/s"
+        )
+    return found
+
+
+def who_works(client: "Client", queue: str) -> str:
+    from stoker.cli.watching import workers_of
+
+    minute = client.get_stats(queue).completed_last_minute
+    names = [worker.id for worker in workers_of(client) if queue in worker.queues]
+    if names:
+        return f"nothing holds it back: {many(len(names), 'worker')} of {queue} should take it next ({names[0]})"
+    if minute:
+        return f"nothing holds it back: somebody works on {queue} ({many(minute, 'job')} in the last minute)"
+    return f"nothing holds it back, but nobody seems to pull from {queue}: stoker worker module:app --queue {queue}"
+
+
+def ended_or_running(job: "JobView") -> str:
+    if job.state == "active":
+        left = f"its lease ends {when(job.lease_until)}"
+        return f"{plain(job.worker) or 'somebody'} runs it, for {lasting(now_ms() - job.started_at)}; {left}"
+    why = f": {plain(job.error or job.reason)}" if job.error or job.reason else ""
+    again = f"; again: stoker job retry {job.id}" if job.state == "failed" else ""
+    return f"it ended {when(job.finished_at)}{why}{again}"

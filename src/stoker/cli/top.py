@@ -1,0 +1,88 @@
+"""`stoker top`: a queue at work, live in the terminal."""
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, look_at, queue_names
+
+if TYPE_CHECKING:
+    from stoker import Client
+
+HISTORY = 120
+
+
+@click.command(
+    short_help="Watch a queue, live.",
+    epilog=examples("stoker top", "stoker top --queue mail --interval 500ms", "stoker top --once"),
+)
+@click.option(
+    "--queue", "queues", multiple=True, shell_complete=queue_names, help="Show this queue alone. May be repeated."
+)
+@click.option("--interval", "interval_ms", type=DURATION, default="1s", show_default=True, help="Between two looks.")
+@click.option("--once", is_flag=True, help="Print one page and end; also what happens where there is no terminal.")
+@connected
+@as_json
+def top(queues: Sequence[str], interval_ms: int, once: bool, url: str | None, tenant: str, is_json: bool) -> None:
+    """Watch a queue: what waits and runs, how fast, who works, what failed last. Ctrl-C ends it.
+
+    Rates are between two looks; with --once there is one, and so there are none. With --json one look, as a value.
+    """
+    from stoker.cli.watching import look
+
+    with look_at(url, tenant) as client:
+        if is_json:
+            from stoker.cli.payloads import job_value
+
+            found = look(client, queues)
+            echo_json(
+                {
+                    "at": found.at,
+                    "stats": found.stats,
+                    "queues": [{"name": q.name, "stats": q.stats, "policy": q.policy} for q in found.queues],
+                    "workers": found.workers,
+                    "failures": [job_value(job) for job in found.failures],
+                }
+            )
+            return
+        watch(client, title_of(url, tenant), queues, max(interval_ms, 100) / 1_000, once or not sys.stdout.isatty())
+
+
+def title_of(url: str | None, tenant: str) -> str:
+    from urllib.parse import urlsplit
+
+    from stoker.brokers.connect import DEFAULT_URL, shown
+
+    whose = "" if tenant == "default" else f"  tenant {tenant}"
+    return f"stoker  {shown(urlsplit(url or DEFAULT_URL))}{whose}"
+
+
+def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float, once: bool) -> None:
+    import time
+
+    from rich.console import Console
+    from rich.live import Live
+
+    from stoker.cli.screen import page
+    from stoker.cli.watching import Rates, look, rates_between
+
+    console = Console()
+    before = look(client, queues)
+    if once:
+        console.print(page(title, before, Rates()))
+        return
+    history: deque[float] = deque(maxlen=HISTORY)
+    try:
+        with Live(page(title, before, Rates()), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval_s)
+                now = look(client, queues)
+                rates = rates_between(before, now)
+                history.append(rates.completed)
+                live.update(page(title, now, rates, history), refresh=True)
+                before = now
+    except KeyboardInterrupt:
+        pass  # that is how one leaves it

@@ -1,0 +1,90 @@
+"""The jobs of a small shop, one for each thing that a queue is good for.
+
+`stoker worker stoker.demo.jobs:app` runs them; `stoker demo` pushes them and counts what became of each.
+"""
+
+import asyncio
+import os
+import signal
+import time
+import zlib
+from pathlib import Path
+
+import stoker
+from stoker import Backoff, Context
+
+app = stoker.App(defaults={"lease": "2s", "max_attempts": 5})
+"""A short lease, so that a crash is noticed while somebody watches; 30 s is the default, and right for real life."""
+
+SOON = Backoff(kind="fixed", base_ms=300, jitter="equal")
+
+
+class BankIsDown(Exception):
+    """What goes wrong in the demo, and goes away by itself."""
+
+
+@app.job(queue="mail")
+async def send_mail(customer: int) -> str:
+    """A coroutine: hundreds of them wait for the network at once."""
+    await asyncio.sleep(0.02)
+    return f"sent to customer {customer}"
+
+
+@app.job(queue="thumbnails")
+def make_thumbnail(image: int) -> int:
+    """A plain function: it runs in a thread."""
+    return zlib.crc32(image.to_bytes(8, "big") * 64)
+
+
+@app.job(queue="search", batch=64, max_wait="20ms")
+def index_documents(documents: list[int]) -> list[str]:
+    """A batch handler: one call for up to 64 jobs, one result for each."""
+    time.sleep(0.01)
+    return [f"document {number} among {len(documents)}" for number in documents]
+
+
+@app.job(queue="payments", backoff=SOON)
+async def charge_card(ctx: Context, order: int, failures: int) -> str:
+    """Fails as often as it is told to, and is tried again after a pause."""
+    await asyncio.sleep(0.01)
+    if ctx.attempt <= failures:
+        raise BankIsDown(f"no answer for order {order}")
+    return f"order {order} paid at attempt {ctx.attempt}"
+
+
+@app.job(queue="payments", backoff=SOON, max_attempts=2)
+async def charge_closed_account(order: int) -> None:
+    """Never works: after its last attempt it is a dead letter."""
+    raise BankIsDown(f"the account of order {order} is closed")
+
+
+@app.job(queue="ledger", group_id="account {account}")
+async def book_entry(account: int, number: int) -> int:
+    """One at a time and in order for each account; accounts do not wait for each other."""
+    await asyncio.sleep(0.03)
+    return number
+
+
+@app.job(queue="reminders")
+async def remind(customer: int) -> None:
+    """Pushed with a delay."""
+
+
+@app.job(queue="reports")
+async def print_report(ctx: Context, number: int) -> str:
+    """Slow, and it says how far it is; the demo kills a worker that has one in hand."""
+    for page in range(10):
+        ctx.progress(page * 10, f"page {page}")
+        await asyncio.sleep(0.25)
+    return f"report {number}"
+
+
+@app.job(queue="video", kind="process")
+def transcode(film: int, marker: str) -> str:
+    """In a process of its own, which crashes at the first attempt: that costs an attempt, and never the worker."""
+    try:
+        Path(marker).touch(exist_ok=False)
+    except FileExistsError:
+        return f"film {film} is done"
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never said"

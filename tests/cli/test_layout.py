@@ -1,0 +1,68 @@
+"""Times, durations, sizes and tables, as people read them."""
+
+import click
+import pytest
+
+from stoker.cli import layout
+from stoker.cli.payloads import line_of, text_of, value_of
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_500, "1.5 s"),
+        (61_000, "1m 01s"),
+        (3_599_000, "59m 59s"),
+        (3_600_000, "1h 00m"),
+        (90_000_000, "1d 01h"),
+        (-2_000, "-2.0 s"),
+    ],
+)
+def test_a_duration_has_the_two_units_that_matter(ms: int, shown: str):
+    assert layout.lasting(ms) == shown
+
+
+def test_a_time_is_told_on_the_clock_and_from_here():
+    assert layout.when(1_000_000, now=1_005_000).endswith("(5.0 s ago)")
+    assert layout.when(1_000_000, now=940_000).endswith("(in 1m 00s)")
+    assert layout.when(0) == "-"
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (1 << 40, "1.0 TiB")])
+def test_sizes_are_binary(count: int, shown: str):
+    assert layout.size(count) == shown
+
+
+def test_columns_line_up_whatever_colours_they_have():
+    table = layout.columns(("A", "B"), [[layout.state("failed"), "1"], ["x", "22"]], right=("B",))
+    lines = [click.unstyle(line) for line in table.splitlines()]
+    assert lines == ["A        B", "failed   1", "x       22"]
+
+
+def test_nothing_that_comes_from_elsewhere_moves_the_cursor():
+    """An escape code in an error or a payload is shown, not obeyed."""
+    assert layout.plain("a\x1b[2Jb\nc") == "a\\x1b[2Jb\\nc"
+    assert line_of(b"\x1b[31m\xff", "bytes") == "\\x1b[31m\\xff"
+
+
+@pytest.mark.parametrize(
+    ("data", "codec", "value"),
+    [
+        (b'{"a":\n1.10}', "json", b'{"a":1.10}'),
+        (b"\x81\xa1a\x01", "msgpack", b'{"a":1}'),
+        (b"\xc1", "msgpack", b'{"$bytes":"wQ=="}'),
+        (b"nonsense", "json", b'{"$bytes":"bm9uc2Vuc2U="}'),
+        (b"\xd4\x05\x00", "msgpack", b'{"$ext":5,"$bytes":"AA=="}'),
+        (b"\xff", "bytes", b'{"$bytes":"/w=="}'),
+    ],
+)
+def test_every_payload_can_be_said_in_json(data: bytes, codec: str, value: bytes):
+    import msgspec
+
+    assert msgspec.json.encode(value_of(data, codec)) == value
+
+
+def test_bytes_are_printed_as_they_are():
+    assert text_of(b"\xff", "bytes") == b"\xff"

@@ -1,0 +1,116 @@
+"""`stoker top` and `stoker stats`: a page about a queue, its workers and its latest failures."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from stoker import Client
+from stoker.cli.screen import page, spark
+from stoker.cli.watching import Rates, look, rates_between
+from stoker.model.workers import WORKER_KEYS, WorkerView
+from tests.cli.conftest import Stoker
+from tests.cli.test_job import dead
+
+
+def register(client: Client, **more: object) -> None:
+    """A worker that says that it is there."""
+    view = WorkerView(id="host-1", queues=("mail",), slots=8, running=3, done=1_234, started_at=1, seen_at=60_001)
+    body = msgspec.json.encode(msgspec.structs.replace(view, **more))
+    client.kv_set(WORKER_KEYS + "host-1", body, codec="json")
+
+
+def test_one_page_shows_queues_workers_and_failures(client: Client, at: Stoker):
+    client.push_batch("mail", [b""] * 1_500)
+    client.pause("mail")
+    dead(client, "bills", "no money")
+    register(client)
+    shown = at("top", "--once").out
+    for text in ("1,500", "paused", "host-1", "3/8", "1,234", "bills", "no money", "memory://"):
+        assert text in shown
+
+
+def test_where_there_is_no_terminal_one_page_is_printed(client: Client, at: Stoker):
+    assert "no queues yet" in at("top").out
+
+
+def test_a_look_as_json(client: Client, at: Stoker):
+    dead(client)
+    register(client)
+    found = json.loads(at("top", "--json", "--queue", "mail").out)
+    assert [one["name"] for one in found["queues"]] == ["mail"]
+    assert found["workers"][0]["id"] == "host-1"
+    assert found["failures"][0]["payload"] == {"to": "ada"}
+
+
+def test_rates_are_what_happened_between_two_looks(client: Client):
+    client.push_batch("q", [b""] * 10)
+    before = look(client)
+    delivery = client.pull("q", 10)
+    client.ack_batch(delivery.ids, delivery.token)
+    client.push_batch("q", [b""] * 4)
+    after = look(client)
+    after = type(after)(**{**vars(after), "at": before.at + 2_000})
+    rates = rates_between(before, after)
+    assert (rates.pushed, rates.completed, rates.queues) == (2.0, 5.0, {"q": (2.0, 5.0)})
+    assert rates_between(None, after) == Rates()
+
+
+def test_the_latest_failures_come_first_and_are_few(client: Client):
+    ids = [dead(client) for _ in range(12)]
+    assert [job.id for job in look(client).failures][:1] == ids[-1:]
+    assert len(look(client).failures) == 8
+
+
+def test_the_highest_value_is_a_full_bar():
+    assert spark([]) == spark([0.0, 0.0]) == ""
+    assert spark([0, 50, 100]) == "▁▅█"
+
+
+def test_a_page_of_many_queues_says_how_many_more_there_are(client: Client):
+    for number in range(25):
+        client.push(f"q{number}", b"")
+    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(page("stoker", look(client), Rates()))
+    console.file.close()
+    assert "and 5 queues more" in console.export_text()
+
+
+def test_on_a_terminal_the_page_lives_until_ctrl_c(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/jobs"
+    above, below = pty.openpty()
+    command = [sys.executable, "-m", "stoker.cli.main"]
+    subprocess.run([*command, "push", "mail", "1", "--url", url], capture_output=True, check=True, timeout=60)
+    process = subprocess.Popen(
+        [*command, "top", "--url", url, "--interval", "100ms"],
+        stdin=below,
+        stdout=below,
+        stderr=below,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+    )
+    os.close(below)
+    shown = b""
+    try:
+        while b"mail" not in shown:
+            shown += os.read(above, 65_536)
+        process.send_signal(2)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(above)
+
+
+def test_stats_name_the_workers(client: Client, at: Stoker):
+    client.push("mail", b"")
+    register(client, stopping=True)
+    shown = at("stats").out
+    assert "host-1" in shown
+    assert "stopping" in shown
+    assert json.loads(at("stats", "--json").out)["workers"][0]["slots"] == 8
+    assert json.loads(at("stats", "--json", "--queue", "other").out)["workers"] == []
