@@ -58,7 +58,7 @@ class Journal(Protocol):
         ...
 
     def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:
-        """Up to `limit` records with sequence numbers above `after`."""
+        """Up to `limit` records with sequence numbers above `after`; fewer where they are large, none at the end."""
         ...
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:

@@ -29,6 +29,8 @@ DAY_MS = 86_400_000
 
 NEAR_BYTES = 128 * MIB
 """With less room than this, it is looked at after each turn."""
+READ_BYTES = 32 * MIB
+"""Of the log that is read at once for readers of events."""
 
 
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,6 +263,7 @@ class SqliteJournal:
         self.commit_deferred()
         after = max(after, self.lowest(shard) - 1)  # below that only what is still needed is left
         found: list[tuple[int, Record]] = []
+        room = READ_BYTES
         for segment in self.segments:
             if segment.log.last and segment.log.last[shard] <= after:
                 continue
@@ -273,6 +276,9 @@ class SqliteJournal:
                     if len(found) >= limit:
                         return found
                 coming = row.first + len(row)
+                room -= row.size
+                if room <= 0:
+                    return found
             if segment.log.last and coming <= segment.log.last[shard]:
                 raise lacking(segment, shard, coming)
         return found

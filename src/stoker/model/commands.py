@@ -259,7 +259,8 @@ class GetStory(Command[r.Story], frozen=True, gc=False):
 class ReadEvents(Command[r.Events], frozen=True, gc=False):
     """The tenant's events of one shard after a sequence number; whole records, at least one if there is one.
 
-    `limit` is reached, not cut at: a record's events are never torn apart. Waits up to `wait_ms` for the first.
+    `limit` is reached, not cut at: a record's events are never torn apart. A page of large events ends before it.
+    Waits up to `wait_ms` for the first.
     """
 
     shard: int = 0

@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     pull_jobs_max: int = 10_000
     """As many as a batch: what came in at once can go out at once."""
     reply_bytes_max: int = 32 * 1024 * 1024
-    """Payloads and results in one pull or page, at least one job's: so a reply fits into a frame, also in base64."""
+    """Payloads, results and events in one pull or page, at least one: so a reply fits into a frame, also in base64."""
     queues_per_pull_max: int = 1_000
     """A waiting pull stands in the line of each of its queues."""
     queues_per_tenant_max: int = 10_000

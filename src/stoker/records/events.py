@@ -26,6 +26,16 @@ def events_of(shard: int, sequence: int, record: rec.Record, kinds: Iterable[str
         yield Event(shard=shard, sequence=sequence, index=index, at=at, kind=kind, tenant=tenant, queue=queue, **fields)
 
 
+EVENT_BYTES = 600
+"""Of one in JSON whose texts are short."""
+
+
+def size_of(event: Event) -> int:
+    """About as much room as an event takes in an answer."""
+    tags = sum(map(len, event.tags)) if event.tags else 0
+    return EVENT_BYTES + len(event.data) + len(event.error) + len(event.message) + tags
+
+
 def _ids(first: int, count: int) -> range:
     step = STEP if count > 0 else -STEP
     return range(first, first + step * abs(count), step)

@@ -21,7 +21,7 @@ from stoker.model import replies as r
 from stoker.model.ids import STEP, SYSTEM_TENANT
 from stoker.model.limits import INT_MAX, Limits
 from stoker.model.states import State
-from stoker.records.events import events_of
+from stoker.records.events import events_of, size_of
 from stoker.runtime import outbox, parts, routing, shapes
 from stoker.runtime.loading import filled, look_ahead
 from stoker.runtime.memory import Memory
@@ -434,10 +434,11 @@ class Runtime:
         return story(self.journal.read, shard.number, command.id, tenant, lowest=lowest, finished_at=ended)
 
     def _page(self, tenant: str, command: c.ReadEvents, after: int) -> r.Events:
-        """The tenant's events after a position: whole records, until the limit is reached."""
+        """The tenant's events after a position: whole records, until a limit is reached."""
         number = command.shard
         found: list[Any] = []
-        while len(found) < command.limit:
+        room = self.limits.reply_bytes_max
+        while len(found) < command.limit and room > 0:
             records = self.journal.read(number, after, command.limit)
             if not records:
                 break
@@ -445,8 +446,10 @@ class Runtime:
                 after = sequence
                 if record.tenant == tenant and command.queue in (None, getattr(record, "queue", None)):  # type: ignore[attr-defined]
                     events = events_of(number, sequence, record, command.kinds)
-                    found += [event for event in events if command.kinds is None or event.kind in command.kinds]
-                if len(found) >= command.limit:
+                    wanted = [event for event in events if command.kinds is None or event.kind in command.kinds]
+                    found += wanted
+                    room -= sum(map(size_of, wanted))
+                if len(found) >= command.limit or room <= 0:
                     break
         return r.Events(found, after, self.journal.lowest(number))
 

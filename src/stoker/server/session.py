@@ -343,7 +343,10 @@ class Exchange:
             session.authenticate(request.token)
             return done()
         if isinstance(request, q.Hello):
-            return done(**session.hello(native.Greeting(request.token, request.client, ranges=request.ranges)))
+            greeting = native.Greeting(
+                request.token, request.client, request.entitlement, request.tokens, request.ranges
+            )
+            return done(**session.hello(greeting))
         if isinstance(request, q.Unsubscribe):
             return done(**session.unsubscribe(request.queue, self._envelope.tenant))
         assert isinstance(request, q.Subscribe)

@@ -82,6 +82,8 @@ class Queue:
     async def _other(self, caller: Caller, envelope: native.Envelope, frame: bytes, codec: Codec) -> bytes:
         """What is not a command of the contract is a session's to answer, as on every transport."""
         session = Session(self._service, loopback=caller.is_local, identity=caller.identity)
+        if envelope.tenant is None:
+            envelope.tenant = caller.tenant_asked
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         session.request(envelope, frame, codec, answer.set_result)
         try:

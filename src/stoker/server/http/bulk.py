@@ -23,7 +23,7 @@ from stoker.model.replies import Level
 from stoker.server.auth.identity import Identity
 from stoker.server.http import answers
 from stoker.server.http.answers import TooLarge, TooSlow
-from stoker.server.http.rest import named, refuse
+from stoker.server.http.rest import refuse
 from stoker.server.http.visit import Gone, Visit, convert
 from stoker.wire.flashq.decoding import MISFITS
 from stoker.wire.flashq.options import options_of, options_of_all
@@ -79,7 +79,7 @@ async def push_lines(visit: Visit) -> None:
     visit.check_origin()
     identity = visit.identify()
     wishes = wishes_of(visit)
-    visit.service.admit(identity, "produce", named(visit), None)
+    visit.service.admit(identity, "produce", visit.tenant_asked, None)
     work = Work(visit, identity, wishes)
     streaming = answers.NDJSON in visit.headers.get(b"accept", b"")
     try:

@@ -48,6 +48,8 @@ async def answer(visit: Visit, identity: Identity, frame: bytes, codec: Codec) -
     try:
         envelope = native.open_envelope(frame, codec)
         request_id = envelope.reqId
+        if envelope.tenant is None:
+            envelope.tenant = visit.tenant_asked
         row = ROWS.get(envelope.cmd)
         if row is None:
             await _other(visit, identity, envelope, frame, codec)

@@ -97,7 +97,7 @@ class Pages:
             identity = visit.identify()
             row, context = flashq.ROWS["METRICS"], plans.context_for(visit)
             request = flashq.decode(b"{}", "json", "METRICS")
-            answer = await plans.carry_out(visit, identity, row, request, context, rest.named(visit))
+            answer = await plans.carry_out(visit, identity, row, request, context, visit.tenant_asked)
             await answers.told(visit.send, answer["metrics"])
         else:
             await self.prometheus(visit)

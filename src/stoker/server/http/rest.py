@@ -13,7 +13,7 @@ from msgspec import Raw
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.server.http import answers, plans
 from stoker.server.http.routes import ROUTES, Route
-from stoker.server.http.visit import TENANT, Visit, convert
+from stoker.server.http.visit import Visit, convert
 from stoker.wire import flashq
 from stoker.wire.flashq.jobs import delivered
 from stoker.wire.flashq.spelling import meant
@@ -54,7 +54,7 @@ def _handler(route: Route) -> Handler:
             if takes and answers.NDJSON in visit.headers.get(b"accept", b""):
                 await pull_lines(visit, identity, request)
                 return
-            answer = await plans.carry_out(visit, identity, row, request, plans.context_for(visit), named(visit))
+            answer = await plans.carry_out(visit, identity, row, request, plans.context_for(visit), visit.tenant_asked)
         except StokerError as error:
             await refuse(visit, error)
             return
@@ -73,14 +73,10 @@ async def push(visit: Visit) -> None:
             raise InvalidRequest('invalid body: expected a JSON object {"data": ..., and options}')
         inside = body[1:-1]
         comma = b"," if inside.strip() else b""
-        trace = visit.trace
-        before = (
-            b'"trace":%b,' % _encode(trace) if trace is not None else b""
-        )  # what the body says comes later, and wins
-        frame = b'{%b%b%b"queue":%b}' % (before, inside, comma, _encode(visit.parameters["queue"]))
+        frame = b'{%b%b"queue":%b}' % (inside, comma, _encode(visit.parameters["queue"]))
         request: Any = flashq.decode(frame, "json", "PUSH", visit.service.config.limits)
         row = flashq.ROWS["PUSH"]
-        answer = await plans.carry_out(visit, identity, row, request, plans.context_for(visit), named(visit))
+        answer = await plans.carry_out(visit, identity, row, request, plans.context_for(visit), visit.tenant_asked)
     except StokerError as error:
         await refuse(visit, error)
         return
@@ -92,16 +88,11 @@ async def pull_lines(visit: Visit, identity: Any, request: Any) -> None:
     row, context = flashq.ROWS["PULLB"], plans.context_for(visit)
     assert row.command is not None and row.permission is not None
     command = row.command(request, context)
-    tenant = visit.service.admit(identity, row.permission, named(visit), command)
+    tenant = visit.service.admit(identity, row.permission, visit.tenant_asked, command)
     delivery = await visit.carry_out(tenant, command)
     lines = delivered(delivery, context, request.lease_ms)
     body = b"\n".join(lines) + b"\n" if lines else b""
     await answers.send(visit.send, 200, body, answers.NDJSON)
-
-
-def named(visit: Visit) -> str | None:
-    tenant = visit.headers.get(TENANT)
-    return tenant.decode("latin-1") if tenant else None
 
 
 # --- what was sent -----------------------------------------------------------------------------------
@@ -161,10 +152,11 @@ def convert_list(text: str, kind: Any, name: str) -> Any:
 
 
 async def reply(visit: Visit, answer: flashq.Answer, select: str, *, flat: bool) -> None:
-    """`flat`: the fields stand beside `data`, too, where flashQ's clients look for some of them."""
+    """`flat`: the fields stand beside `data`, too, where flashQ's clients look for some of them.
+
+    That there is no such job is an answer of those commands that may say so, and the status says it, too.
+    """
     status = plans.status_for(answer)
-    if status == 404:
-        answer = {**answer, "ok": False, "success": False, "error": "Job not found: it never was, or is forgotten"}
     if select:
         shown = {name: value for name, value in answer.items() if name != select}
         shown["data"] = answer[select]

@@ -14,7 +14,7 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model.errors import Forbidden, InvalidRequest, StokerError, Unauthenticated
-from stoker.model.traces import from_headers
+from stoker.model.traces import PUSHES, carried, from_headers
 from stoker.server.auth.identity import Identity
 from stoker.server.http.answers import Send, TooLarge, TooSlow
 from stoker.server.http.protocol import answer_whole
@@ -102,8 +102,13 @@ class Visit:
 
     def admit(self, identity: Identity, permission: Permission, command: c.Command[Any] | None = None) -> str:
         """The tenant to act for."""
+        return self.service.admit(identity, permission, self.tenant_asked, command)
+
+    @property
+    def tenant_asked(self) -> str | None:
+        """The tenant that the request names in its headers."""
         named = self.headers.get(TENANT)
-        return self.service.admit(identity, permission, named.decode("latin-1") if named else None, command)
+        return named.decode("latin-1") if named else None
 
     def _check_host(self) -> None:
         """Where nobody has to say who he is, a page of somebody else must not reach us by a name of its own."""
@@ -201,6 +206,8 @@ class Visit:
     async def carry_out(self, tenant: str, command: c.Command[Any]) -> Any:
         """The reply of a command. Raises `StokerError`, or `Gone` when the client has left meanwhile."""
         desk = self.service.desk
+        if type(command) in PUSHES and (trace := self.trace) is not None:
+            command = carried(command, trace)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def done(reply: Any) -> None:

@@ -11,7 +11,7 @@ from stoker.model.errors import InvalidRequest
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Plan, done, failed_items, refused
 from stoker.wire.flashq.context import Context
-from stoker.wire.flashq.jobs import STATE_NAMES, delivered, listed
+from stoker.wire.flashq.jobs import delivered, listed, state_name
 from stoker.wire.flashq.payloads import received
 from stoker.wire.flashq.requests import NOT_SAID, NULLS
 
@@ -95,7 +95,7 @@ def failed(request: q.Fail, reply: r.Failed, context: Context) -> Answer:
     return {
         "ok": True,
         "success": True,
-        "state": STATE_NAMES[job.state],
+        "state": state_name(job.state, context),
         "will_retry": job.state in ("waiting", "delayed"),
         "run_at": job.due,
         "level": reply.level,

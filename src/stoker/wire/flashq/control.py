@@ -11,7 +11,7 @@ from stoker.model.options import DeadLetterPolicy, RateLimit
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Plan, done, failed_items, refused
 from stoker.wire.flashq.context import Context
-from stoker.wire.flashq.jobs import STATE_NAMES, state_of
+from stoker.wire.flashq.jobs import state_name, state_of
 from stoker.wire.flashq.payloads import received
 
 
@@ -21,7 +21,7 @@ def cancel(request: q.ById, context: Context) -> c.Command[Any]:
 
 def cancelled(request: q.ById, reply: r.JobView, context: Context) -> Answer:
     """A running job is only asked to stop; its worker learns it at the next heartbeat."""
-    return done(id=reply.id, state=STATE_NAMES[reply.state], cancel_requested=reply.cancel_requested)
+    return done(id=reply.id, state=state_name(reply.state, context), cancel_requested=reply.cancel_requested)
 
 
 def promote(request: q.ById, context: Context) -> c.Command[Any]:
@@ -91,7 +91,7 @@ def obliterate(request: q.Obliterate, context: Context) -> c.Command[Any]:
 def clean(request: q.Clean, context: Context) -> Plan:
     limit = request.limit or context.limits.batch_jobs_max
     reply: r.Ids = yield c.Clean(request.queue, state_of(request.state), request.grace, limit)
-    return done(count=len(reply.ids), ids=[len(reply.ids)])
+    return done(count=len(reply.ids), ids=[len(reply.ids)], removed=list(reply.ids))
 
 
 def retry_dead(request: q.RetryDead, context: Context) -> Plan:

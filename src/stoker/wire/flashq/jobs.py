@@ -23,9 +23,10 @@ STATE_NAMES: dict[State, str] = {
     State.ACTIVE: "active",
     State.COMPLETED: "completed",
     State.FAILED: "failed",
-    State.CANCELLED: "failed",  # with its reason beside it: these readers know no more states
-    State.EXPIRED: "failed",
+    State.CANCELLED: "unknown",  # flashQ forgets a job that is cancelled, and its clients expect to find nothing
+    State.EXPIRED: "failed",  # with its reason beside it: these readers know no more states
 }
+_EXACT: dict[State, str] = {**STATE_NAMES, State.CANCELLED: "cancelled", State.EXPIRED: "expired"}
 _STATES: dict[str, State] = {
     **{state.value: state for state in State},
     "waitingchildren": State.BLOCKED,
@@ -39,11 +40,16 @@ _KEPT = frozenset(("id", "queue", "state", "data", "attempts", "max_attempts", "
 """What every map of a job has."""
 
 
+def state_name(state: State, context: Context) -> str:
+    """What a client is told of a state: those that know us get those that flashQ has not, too."""
+    return (_EXACT if context.hello else STATE_NAMES)[state]
+
+
 def state_of(name: str) -> State:
     """The state that a client means."""
     state = _STATES.get(name.lower().replace("-", "").replace("_", ""))
     if state is None:
-        raise InvalidRequest(f"invalid state {name[:40]!r}: expected {', '.join(sorted(set(STATE_NAMES.values())))}")
+        raise InvalidRequest(f"invalid state {name[:40]!r}: expected {', '.join(sorted(_EXACT.values()))}")
     return state
 
 
@@ -53,7 +59,7 @@ def job_map(job: r.JobView, context: Context) -> dict[str, Any]:
     found = _described(job.queue, options)
     found.update(
         id=job.id,
-        state=STATE_NAMES[job.state],
+        state=state_name(job.state, context),
         attempts=job.attempts,
         created_at=job.pushed_at,
         run_at=job.due or _run_at(options, job.pushed_at),
@@ -69,6 +75,8 @@ def job_map(job: r.JobView, context: Context) -> dict[str, Any]:
         worker=job.worker or None,
         lease_until=job.lease_until,
         cancel_requested=job.cancel_requested,
+        claim=job.claim,
+        stack=job.stack or None,
         result=NULL[context.codec] if job.result is None else shown(job.result, job.result_codec, context.codec),
     )
     if job.history:
@@ -77,6 +85,7 @@ def job_map(job: r.JobView, context: Context) -> dict[str, Any]:
         found["dead"] = job.dead
     if context.hello:
         found = _without_defaults(found)
+    found["options"] = options
     found["data"] = shown(job.payload, options.codec, context.codec)
     return found
 
@@ -130,6 +139,8 @@ _UNSAID: dict[str, Any] = {
     "worker": None,
     "lease_until": 0,
     "cancel_requested": False,
+    "claim": None,
+    "stack": None,
 }
 
 

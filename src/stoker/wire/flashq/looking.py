@@ -12,7 +12,7 @@ from stoker.model.states import State
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import NOTHING, Answer, JobFailed, Plan, TimedOut, done
 from stoker.wire.flashq.context import Context
-from stoker.wire.flashq.jobs import STATE_NAMES, job_map, state_of
+from stoker.wire.flashq.jobs import job_map, state_name, state_of
 from stoker.wire.flashq.payloads import NULL, shown
 
 OFFSET_MAX = 100_000
@@ -37,7 +37,7 @@ def _one(command: c.Command[r.JobView], context: Context) -> Plan:
         job: r.JobView = yield command
     except NotFound:
         return done(job=None, state="unknown", code="not_found")
-    return done(job=job_map(job, context), state=STATE_NAMES[job.state])
+    return done(job=job_map(job, context), state=state_name(job.state, context))
 
 
 def get_state(request: q.ById, context: Context) -> Plan:
@@ -45,13 +45,13 @@ def get_state(request: q.ById, context: Context) -> Plan:
         job: r.JobView = yield c.GetJob(request.id)
     except NotFound:
         return done(id=request.id, state="unknown", code="not_found")
-    return done(id=job.id, state=STATE_NAMES[job.state], reason=job.reason or None)
+    return done(id=job.id, state=state_name(job.state, context), reason=job.reason or None)
 
 
 def get_result(request: q.ById, context: Context) -> Plan:
     job: r.JobView = yield c.GetJob(request.id)
     result = NULL[context.codec] if job.result is None else shown(job.result, job.result_codec, context.codec)
-    return done(id=job.id, result=result, state=STATE_NAMES[job.state])
+    return done(id=job.id, result=result, state=state_name(job.state, context))
 
 
 def get_jobs_batch(request: q.ByIds, context: Context) -> Plan:
@@ -167,7 +167,7 @@ def get_children(request: q.GetChildren, context: Context) -> Plan:
 
 def why(request: q.ById, context: Context) -> Plan:
     reply: r.Waiting = yield c.Why(request.id)
-    return done(id=request.id, **{**msgspec.to_builtins(reply), "state": STATE_NAMES[reply.state]})
+    return done(id=request.id, **{**msgspec.to_builtins(reply), "state": state_name(reply.state, context)})
 
 
 def story(request: q.ById, context: Context) -> Plan:
@@ -181,7 +181,7 @@ def story(request: q.ById, context: Context) -> Plan:
 def get_job_counts(request: q.ByQueue, context: Context) -> Plan:
     stats: r.Stats = yield c.GetStats(request.queue)
     counts = _counts(stats.counts)
-    return done(**counts, counts=counts)
+    return done(**counts, counts=counts, stats=stats)
 
 
 def _counts(counts: r.Counts) -> dict[str, int]:
@@ -218,7 +218,7 @@ def _policy(queue: str) -> Generator[c.Command[Any], Any, r.QueueView | None]:
 def queue(request: q.ByQueue, context: Context) -> Plan:
     view: r.QueueView = yield c.GetQueue(request.queue)
     stats: r.Stats = yield c.GetStats(request.queue)
-    return done(queue=_queue_map(view, stats), policy=view, counts=_counts(stats.counts), totals=stats.totals)
+    return done(queue=_queue_map(view, stats), policy=view, counts=_counts(stats.counts), totals=stats.totals, stats=stats)
 
 
 def _queue_map(view: r.QueueView, stats: r.Stats) -> Answer:
@@ -262,6 +262,7 @@ def stats(request: q.Everything, context: Context) -> Plan:
         completed=totals.totals.completed,
         blocked=counts.blocked,
         queues={one["name"]: one for one in maps},
+        stats=totals,
     )
 
 

@@ -560,6 +560,10 @@ class Hello(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     version: int | str | None = None
     client: str = ""
     token: str | None = None
+    entitlement: str | None = None
+    """Quotas that the operator has signed."""
+    tokens: bool = True
+    """Whether each delivery must be named by its token; false for a client that may act on the current one."""
     ranges: bool = False
     """Whether ids may come as `[[first, count, step], ...]`."""
 
