@@ -204,8 +204,10 @@ class Shard:
     @property
     def next_at(self) -> int | None:
         """When to come back, at the latest."""
-        times = [heap[0][0] for heap in (self.deadlines.heap, self._parked) if heap]
-        return min(times, default=None)
+        heap, parked = self.deadlines.heap, self._parked
+        if heap and parked:
+            return min(heap[0][0], parked[0][0])
+        return heap[0][0] if heap else parked[0][0] if parked else None
 
     def close(self) -> None:
         """Let go of everything; the structs are not garbage collected, so the knots are cut here."""

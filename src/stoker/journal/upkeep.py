@@ -179,6 +179,7 @@ class Upkeep:
         journal, writer = self._journal, segment.file
         if journal.is_full and journal.room < writer.wal_bytes:
             return  # it would take the room that is kept for acks
+        writer.share()
         helper = LogFile.reopen(writer.path, journal.settings.vfs)
         try:
             helper.seal()

@@ -37,6 +37,8 @@ MAKING = frozenset((c.Push, c.PushBatch, c.Stage, c.KvSet, c.KvSetMany, c.KvIncr
 """Commands that bring something new: refused when there is no room."""
 ASKING = frozenset((c.Push, c.PushBatch, c.Publish, *parts.FLUSHED))
 """Commands that may ask for a level of their own."""
+USUAL: set[r.Level | None] = {None}
+"""What the commands of a turn ask for when none asks for anything."""
 
 
 class Runtime:
@@ -105,11 +107,7 @@ class Runtime:
             self._after_error(command, error)
             raise
         if shard.records and not (shard.effects or self._readers or shard.queue_levels):
-            # what `commit` does when nobody waits for anything
-            self.journal.append(((shard.number, shard.records),), defer=level == "fsync")
-            if self.memory.is_watched:
-                self.memory.after(shard)
-            shard.records.clear()
+            self._append(shard, level)
             if level == "fsync":
                 self.ticket = self.journal.ticket()
             if kind is not c.Pull and kind is not c.Extend and reply.level != level:
@@ -199,47 +197,89 @@ class Runtime:
         Whoever gets in between with a turn of his own journals what was begun together with his.
         """
         kind = type(command)
-        asked = asked_by(command)
-        self._asks.add(asked if asked in r.LEVELS else None)
+        asked = command.durability if kind in ASKING else None  # type: ignore[attr-defined]
         shard = None
-        if kind in shapes.QUICK and tenant in self._tenants and (asked is None or asked in r.LEVELS):
-            shard = self._only or self._home(tenant, command)
-        touched = self.shards if shard is None else (shard,)
-        self._touched.update(touched)
-        before = sum([len(one.records) for one in touched])
-        try:
-            if shard is None:
-                self._check_tenant(tenant)
-                reply = self._decide(tenant, command, now)
-            else:
-                if kind in MAKING:
-                    self._check_room(command)
+        if asked is None or asked in r.LEVELS:
+            self._asks.add(asked)
+            if kind in shapes.QUICK and tenant in self._tenants:
+                shard = self._only or self._home(tenant, command)
+        else:
+            self._asks.add(None)
+        if shard is None:
+            reply = self._begin_any(tenant, command, now)
+        else:
+            self._touched.add(shard)
+            if kind in MAKING:
+                self._check_room(command)
+            before = len(shard.records)
+            try:
                 reply = shard.execute(tenant, command, now)
-        except errors.StokerError:
-            raise
-        except Exception:
-            self._broken = sum([len(one.records) for one in touched]) > before
-            if not self._broken and kind not in parts.EXECUTE:
-                shapes.check(command)
-            raise
+            except errors.StokerError:
+                raise
+            except Exception:
+                self._broken = len(shard.records) > before
+                if not self._broken:
+                    shapes.check(command)
+                raise
         if asked == "fsync" and kind in parts.FLUSHED:
             self._is_flushed = True
         if not self.memory.is_stored:
             return reply
         return self._filled(tenant, shard, reply, now) if shard is not None else filled(self.journal, reply)
 
+    def _begin_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+        """A command that may concern all of them, or that must be looked at first."""
+        self._touched.update(self.shards)
+        before = sum([len(shard.records) for shard in self.shards])
+        try:
+            self._check_tenant(tenant)
+            return self._decide(tenant, command, now)
+        except errors.StokerError:
+            raise
+        except Exception:
+            self._broken = sum([len(shard.records) for shard in self.shards]) > before
+            if not self._broken and type(command) not in parts.EXECUTE:
+                shapes.check(command)
+            raise
+
     def end(self) -> r.Level:
         """Journal the turn that was begun; the level that its replies have reached once `ticket` is."""
-        if self._asks:
+        if self._asks and not self._commit_plainly():
             self.commit()
         level, self._turn_level = self._turn_level or self.level, None
         is_flushed, self._is_flushed = self._is_flushed, False
         self.ticket = self.journal.ticket() if level == "fsync" or is_flushed else 0
         return level
 
+    def _commit_plainly(self) -> bool:
+        """What `commit` does for a turn of one shard, when nobody waits for anything and nobody asked for a level."""
+        if len(self._touched) != 1 or self._asks != USUAL or self._readers or self.level not in self._at_once:
+            return False
+        (shard,) = self._touched
+        if shard.effects or shard.queue_levels:
+            return False
+        self._asks.clear()
+        self._reached = self.level
+        if shard.records:
+            self._append(shard, self.level)
+        return True
+
+    def _append(self, shard: Shard, level: r.Level) -> None:
+        """What `commit` does for one shard when nobody waits for anything."""
+        self.journal.append(((shard.number, shard.records),), defer=level == "fsync")
+        if self.memory.is_watched:
+            self.memory.after(shard)
+        shard.records.clear()
+
     def turn_next_at(self) -> int | None:
         """The next deadline of the shards that the turn concerned: asking all of them costs more than a push."""
-        touched, self._touched = self._touched, set()
+        touched = self._touched
+        if not touched:
+            return None
+        self._touched = set()
+        if len(touched) == 1:
+            (shard,) = touched
+            return shard.next_at
         return min([at for shard in touched if (at := shard.next_at) is not None], default=None)
 
     def _check_room(self, command: Any) -> None:

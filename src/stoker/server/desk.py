@@ -20,6 +20,7 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import ShuttingDown, StokerError, Unknown
 from stoker.runtime import parts
+from stoker.server.gathered import Gathered, is_gatherable
 from stoker.server.meter import Meter
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ class Desk:
         self._loop = asyncio.get_running_loop()
         self._turn: list[tuple[Done, Any]] = []
         """Who is answered when the turn ends, and with what."""
+        self._gathered: Gathered | None = None
+        """Pushes of this turn that are carried out together."""
         self._is_open = False
+        self._is_letting_out = False
+        """What is asked for after the turn is done with this one, and needs none of its own."""
         self._held: set[Held] = set()
         self._after: list[Callable[[], None]] = []
         self._flushing: set[asyncio.Task[None]] = set()
@@ -95,33 +100,52 @@ class Desk:
             process = self.team.spread.concerns_one(tenant, command)
             if process != self.team.spread.me:
                 return self._send_away(self.team.spread, process, tenant, command, done)
-        try:
-            reply = self._begin(tenant, command)
-        except StokerError as error:
-            self.meter.refused[type(command), error.code] += 1
-            reply = error
-        except Exception as error:
-            reply = unexpected(command, error)
-        if type(reply) is Parked:
-            return self._hold(tenant, reply, done)
-        self._answer(done, reply)
-        return None
+        if type(command) is c.Push and is_gatherable(command):
+            self._gather(tenant, command, done)
+            return None
+        return self._carry_out(tenant, command, done)
 
     def submit_here(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
         """What another process asks of this one's own shards: in one turn with all the rest, and counted there."""
         if self._stopping and type(command) in GIVING:
             self._answer(done, ShuttingDown(STOPPING))
             return None
-        try:
-            reply = self._begin(tenant, command)
-        except StokerError as error:
-            reply = error
-        except Exception as error:
-            reply = unexpected(command, error)
+        return self._carry_out(tenant, command, done)
+
+    def _carry_out(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+        if self._gathered is not None:
+            self._push_gathered()
+        reply = self._reply_to(tenant, command)
         if type(reply) is Parked:
             return self._hold(tenant, reply, done)
         self._answer(done, reply)
         return None
+
+    def _reply_to(self, tenant: str, command: c.Command[Any]) -> Any:
+        """A reply, an error instead of one, or a `Parked`."""
+        try:
+            return self._begin(tenant, command)
+        except StokerError as error:
+            self.meter.refused[type(command), error.code] += 1
+            return error
+        except Exception as error:
+            return unexpected(command, error)
+
+    def _gather(self, tenant: str, command: c.Push, done: Done) -> None:
+        gathered = self._gathered
+        if gathered is None or not gathered.take(tenant, command, done):
+            if gathered is not None:
+                self._push_gathered()
+            self._gathered = Gathered(tenant, command, done)
+            self._open()
+
+    def _push_gathered(self) -> None:
+        """Carry out what was gathered: before anything that came after it."""
+        gathered, self._gathered = self._gathered, None
+        assert gathered is not None
+        reply = self._reply_to(gathered.tenant, gathered.command)
+        self._turn += zip(gathered.dones, gathered.replies(reply), strict=True)
+        self._open()
 
     async def call(self, tenant: str, command: c.Command[R]) -> R:
         """The same for a coroutine. Cancelling it gives the command up."""
@@ -158,6 +182,8 @@ class Desk:
 
         It concerns the shards of this process alone.
         """
+        if self._gathered is not None:
+            self._push_gathered()
         return self._begin(tenant, command)  # type: ignore[no-any-return]
 
     async def look_everywhere(self, tenant: str, command: c.Command[R]) -> R:
@@ -225,7 +251,8 @@ class Desk:
     def after_turn(self, act: Callable[[], None]) -> None:
         """Call this once the replies of the turn have been handed out: connections write what has gathered."""
         self._after.append(act)
-        self._open()
+        if not self._is_letting_out:
+            self._open()
 
     @property
     def is_waiting(self) -> bool:
@@ -281,6 +308,8 @@ class Desk:
 
     def _end_turn(self) -> None:
         """Journal what was executed, then let the replies out."""
+        if self._gathered is not None:
+            self._push_gathered()
         self._is_open = False
         opened_at = self._opened_at
         turn, self._turn = self._turn, []
@@ -299,10 +328,14 @@ class Desk:
             self.meter.turn(len(turn), time.perf_counter() - opened_at)
 
     def _let_out(self, turn: list[tuple[Done, Any]], level: r.Level) -> None:
-        for done, reply in turn:
-            if getattr(reply, "level", level) != level:
-                reply = msgspec.structs.replace(reply, level=level)
-            done(reply)
+        self._is_letting_out = True
+        try:
+            for done, reply in turn:
+                if getattr(reply, "level", level) != level:
+                    reply = msgspec.structs.replace(reply, level=level)
+                done(reply)
+        finally:
+            self._is_letting_out = False
         after, self._after = self._after, []
         for act in after:
             act()

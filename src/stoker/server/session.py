@@ -7,7 +7,7 @@ one of flashQ's is a plan of commands, whose answer is written the way that its 
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -25,7 +25,7 @@ from stoker.wire.flashq.answers import done
 from stoker.wire.flashq.events import event_answer
 from stoker.wire.frames import Codec
 from stoker.wire.native import Envelope
-from stoker.wire.table import ROWS
+from stoker.wire.table import ROWS, Permission
 
 Answer = Callable[[bytes], None]
 """Takes an encoded reply."""
@@ -34,6 +34,10 @@ SESSION_COMMANDS = ("hello", "give_up", "subscribe", "unsubscribe")
 """What a peer of Stoker's own dialect may ask of its connection besides the commands of the contract."""
 WEBHOOK_COMMANDS = ("set_webhook", "list_webhooks", "delete_webhook", "test_webhook")
 """And of the server behind it."""
+KNOWN_MAX = 64
+"""Tenants for which a connection remembers what it may do: most use one."""
+GIVEN_UP: Final = object()
+"""Stands for a reply that nobody wants any more."""
 
 
 class Session:
@@ -58,6 +62,11 @@ class Session:
         """For what the peer did not ask for at this moment: events. None where the transport has no way to send it."""
         self._has_room = has_room
         """Whether the peer reads what it is sent; events wait until it does."""
+        self._known: dict[tuple[Permission, str | None], str] = {}
+        """The tenant that an identity may act for, by what it wanted to do and the tenant it named."""
+        self._known_for: Identity | None = None
+        self._known_at = -1
+        """The revision of the gate that said so."""
         self._in_flight_max = service.config.server.requests_in_flight_max
         self._held: dict[Held, str | int | None] = {}
         """Requests that wait, with their numbers."""
@@ -68,7 +77,6 @@ class Session:
 
     def request(self, envelope: Envelope, frame: bytes, codec: Codec, answer: Answer) -> None:
         """Carry out one request; `answer` is called exactly once, unless the session is closed first."""
-        request_id = envelope.reqId
         row = ROWS.get(envelope.cmd)
         try:
             if self.in_flight >= self._in_flight_max:
@@ -82,12 +90,28 @@ class Session:
             command = native.command_of(envelope, codec)
             if self.needs_tokens:
                 check_tokens(command)
-            identity = self._who()
-            tenant = self.service.admit(identity, row.permission, envelope.tenant, command)
+            tenant = self._admit(row.permission, envelope.tenant, command)
         except StokerError as error:
-            answer(native.refused(error, request_id, codec))
+            answer(native.refused(error, envelope.reqId, codec))
             return
-        self._submit(identity, tenant, command, partial(self._reply, request_id, codec, answer), request_id)
+        self.submit(NativeCall(self, tenant, command, envelope.reqId, codec, answer))
+
+    def _admit(self, permission: Permission, named: str | None, command: Any) -> str:
+        """The tenant to act for, as the service says; what it has said of a standing identity is remembered."""
+        identity = self.who()
+        gate = self.service.gate
+        key = (permission, named)
+        if identity is self._known_for and gate.revision == self._known_at and not identity.grant.ended:
+            tenant = self._known.get(key)
+            if tenant is not None:
+                return tenant
+        else:
+            self._known_for, self._known_at = identity, gate.revision
+            self._known.clear()
+        tenant = self.service.admit(identity, permission, named, command)
+        if identity.expires_at is None and gate.quotas(identity, tenant, 0.0) is None and len(self._known) < KNOWN_MAX:
+            self._known[key] = tenant
+        return tenant
 
     @property
     def is_waiting(self) -> bool:
@@ -109,46 +133,29 @@ class Session:
         self.identity = self.service.gate.identify(credential, loopback=self.loopback)
         return self.identity
 
-    def _who(self) -> Identity:
+    def who(self) -> Identity:
         return self.identity or self.authenticate(None)
 
-    def _submit(
-        self,
-        identity: Identity,
-        tenant: str,
-        command: c.Command[Any],
-        done: Callable[[Any], None],
-        request_id: str | int | None,
-    ) -> None:
+    def submit(self, call: "Call") -> None:
         """Hand a command in, and remember it while it waits."""
         self.in_flight += 1
-        held: Held | None = None
-
-        def ended(reply: Any) -> None:
-            if held is not None and held not in self._held:
-                self.service.desk.return_unsent(tenant, command, reply)  # given up while the reply was on its way
-                return
-            self.in_flight -= 1
-            if held is not None:
-                del self._held[held]
-                try:
-                    self.service.check_still(identity, tenant, command, reply)
-                except Unauthenticated as error:
-                    reply = error
-            if self.is_closed:
-                self.service.desk.return_unsent(tenant, command, reply)
-            else:
-                done(reply)
-
-        held = self.service.submit(tenant, command, ended)
+        held = self.service.submit(call.tenant, call.command, call)
         if held is not None:
-            self._held[held] = request_id
+            call.held = held
+            self._held[held] = call.request_id
 
-    def _reply(self, request_id: str | int | None, codec: Codec, answer: Answer, reply: Any) -> None:
-        if isinstance(reply, StokerError):
-            answer(native.refused(reply, request_id, codec))
-        else:
-            answer(native.answered(reply, request_id, codec))
+    def after_waiting(self, call: "Call", reply: Any) -> Any:
+        """A reply that had to be waited for, if it is still wanted, and by somebody who may still have it."""
+        assert call.held is not None
+        if call.held not in self._held:
+            self.service.desk.return_unsent(call.tenant, call.command, reply)  # given up while it was on its way
+            return GIVEN_UP
+        del self._held[call.held]
+        try:
+            self.service.check_still(call.identity, call.tenant, call.command, reply)
+        except Unauthenticated as error:
+            return error
+        return reply
 
     # --- what is not a command of the contract ---------------------------------------------------
 
@@ -170,14 +177,14 @@ class Session:
         """What takes its time: a name is resolved, perhaps, or a trial posted."""
         from stoker.server.webhooks import commands
 
-        tenant = self.service.admit(self._who(), "admin", envelope.tenant, None)
+        tenant = self.service.admit(self.who(), "admin", envelope.tenant, None)
         request = commands.decode(cmd, envelope.body, codec)
         self.in_flight += 1
 
         def ended(reply: Any) -> None:
             self.in_flight -= 1
             if not self.is_closed:
-                self._reply(envelope.reqId, codec, answer, reply)
+                answer(told(reply, envelope.reqId, codec))
 
         commands.submit(self.service.webhooks, tenant, cmd, request, ended)
 
@@ -234,7 +241,7 @@ class Session:
         self._subscriptions = [one for one in self._subscriptions if not one.is_over]
         if len(self._subscriptions) >= most:
             raise LimitExceeded(f"this connection has {most} subscriptions already: end one, or use another connection")
-        identity = self._who()
+        identity = self.who()
         tenant = self.service.admit(identity, "read", tenant, wish)
         self._subscriptions.append(
             Subscription(
@@ -263,7 +270,7 @@ class Session:
             subscription.go_on()
 
     def unsubscribe(self, queue: str | None, tenant: str | None = None) -> dict[str, Any]:
-        self.service.admit(self._who(), "read", tenant, None)
+        self.service.admit(self.who(), "read", tenant, None)
         ended = [one for one in self._subscriptions if queue is None or one.queue == queue]
         for subscription in ended:
             subscription.end()
@@ -282,13 +289,88 @@ class Session:
             self._send(frame(event, request_id, codec))
 
 
+class Call:
+    """A command on its way through the queue; called with its reply, or with an error."""
+
+    __slots__ = ("command", "held", "identity", "request_id", "session", "tenant")
+
+    def __init__(self, session: Session, tenant: str, command: c.Command[Any], request_id: str | int | None) -> None:
+        self.session = session
+        self.identity = session.who()
+        self.tenant = tenant
+        self.command = command
+        self.request_id = request_id
+        self.held: Held | None = None
+        """Set while it waits for something to happen."""
+
+    def __call__(self, reply: Any) -> None:
+        session = self.session
+        if self.held is not None:
+            reply = session.after_waiting(self, reply)
+            if reply is GIVEN_UP:
+                return
+        session.in_flight -= 1
+        if session.is_closed:
+            session.service.desk.return_unsent(self.tenant, self.command, reply)
+        else:
+            self.tell(reply)
+
+    def tell(self, reply: Any) -> None:
+        raise NotImplementedError
+
+
+class NativeCall(Call):
+    """A request of Stoker's own dialect: its command's reply is its answer."""
+
+    __slots__ = ("answer", "codec")
+
+    def __init__(
+        self,
+        session: Session,
+        tenant: str,
+        command: c.Command[Any],
+        request_id: str | int | None,
+        codec: Codec,
+        answer: Answer,
+    ) -> None:
+        super().__init__(session, tenant, command, request_id)
+        self.codec: Codec = codec
+        self.answer = answer
+
+    def tell(self, reply: Any) -> None:
+        if isinstance(reply, StokerError):
+            self.answer(native.refused(reply, self.request_id, self.codec))
+        else:
+            self.answer(native.answered(reply, self.request_id, self.codec))
+
+
+class Step(Call):
+    """One command out of the plan of an exchange."""
+
+    __slots__ = ("exchange",)
+
+    def __init__(self, exchange: "Exchange", tenant: str, command: c.Command[Any]) -> None:
+        super().__init__(exchange.session, tenant, command, exchange.request_id)
+        self.exchange = exchange
+
+    def tell(self, reply: Any) -> None:
+        self.exchange.go_on(reply)
+
+
+def told(reply: Any, request_id: str | int | None, codec: Codec) -> bytes:
+    """A reply, or an error instead of one, as it is sent."""
+    if isinstance(reply, StokerError):
+        return native.refused(reply, request_id, codec)
+    return native.answered(reply, request_id, codec)
+
+
 class Exchange:
     """One request of flashQ's dialect, from its frame to its answer."""
 
-    __slots__ = ("_answer", "_codec", "_context", "_envelope", "_identity", "_plan", "_row", "_session", "_tenant")
+    __slots__ = ("_answer", "_codec", "_context", "_envelope", "_identity", "_plan", "_row", "_tenant", "session")
 
     def __init__(self, session: Session, row: flashq.Row, envelope: Envelope, codec: Codec, answer: Answer) -> None:
-        self._session = session
+        self.session = session
         self._row = row
         self._envelope = envelope
         self._codec = codec
@@ -297,40 +379,44 @@ class Exchange:
         self._tenant = ""
         self._plan: Any = None
 
+    @property
+    def request_id(self) -> str | int | None:
+        return self._envelope.reqId
+
     def begin(self, frame: bytes) -> None:
         try:
             request = flashq.decode(frame, self._codec, self._row.name, self._context.limits)
             if self._row.kind == "server":
                 told = self._of_connection(request)
-                self._session._when_begun(isinstance(request, q.Subscribe), partial(self._tell, told))
+                self.session._when_begun(isinstance(request, q.Subscribe), partial(self._tell, told))
                 return
-            session = self._session
-            self._identity = session._who()
+            session = self.session
+            self._identity = session.who()
             if self._row.permission is not None:
                 self._tenant = session.service.admit(self._identity, self._row.permission, self._envelope.tenant, None)
             if self._row.name == "KVTTL":
                 self._context = msgspec.structs.replace(self._context, now=session.service.desk.broker.now())
             self._plan = self._row.plan(request, self._context)
-            self._go_on(None)
+            self.go_on(None)
         except StokerError as error:
             self._tell(flashq.failure(error))
 
-    def _go_on(self, reply: Any) -> None:
+    def go_on(self, reply: Any) -> None:
         """Take the plan one step further with the last reply."""
         try:
             if isinstance(reply, StokerError):
                 command = self._plan.throw(reply)
             else:
                 command = self._plan.send(reply)
-            if self._session.needs_tokens:
+            if self.session.needs_tokens:
                 check_tokens(command)
-            self._session.service.check_quota(self._identity, self._tenant, command)
+            self.session.service.check_quota(self._identity, self._tenant, command)
         except StopIteration as end:
             self._tell(end.value)
         except StokerError as error:
             self._tell(flashq.failure(error))
         else:
-            self._session._submit(self._identity, self._tenant, command, self._go_on, self._envelope.reqId)
+            self.session.submit(Step(self, self._tenant, command))
 
     def _tell(self, answer: dict[str, Any]) -> None:
         if self._envelope.reqId is not None:
@@ -338,7 +424,7 @@ class Exchange:
         self._answer(native.FORMATS[self._codec].encode(answer))
 
     def _of_connection(self, request: Any) -> dict[str, Any]:
-        session = self._session
+        session = self.session
         if isinstance(request, q.Auth):
             session.authenticate(request.token)
             return done()

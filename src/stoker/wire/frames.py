@@ -54,7 +54,10 @@ class Frames:
     def received(self, count: int) -> list[bytes]:
         """The frames that are complete now, in order."""
         if self._own is None:
-            source, self._end = self._shared, count
+            source = self._shared
+            if self.framing == "lengths" and LENGTH.unpack_from(source)[0] + 4 == count <= self.bytes_max:
+                return [bytes(memoryview(source)[4:count])]  # one frame and nothing else: what most reads bring
+            self._end = count
         else:
             source, self._end = self._own, self._end + count
         if self.framing is None:

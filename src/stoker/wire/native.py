@@ -190,7 +190,8 @@ def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
     body = envelope.body
     if body is NOT_SAID:
         body = EMPTY[codec]
-    is_odd = is_large(body, envelope.cmd, codec) and not is_bearable(body, envelope.cmd, codec)
+    cmd = envelope.cmd
+    is_odd = cmd in WITH_MANY and is_large(body, codec) and not is_bearable(body, cmd, codec)
     try:
         command: c.Command[Any] = decode(body)
     except msgspec.ValidationError as error:
@@ -208,9 +209,9 @@ WITH_MANY = frozenset(name_of(kind) for kind in (c.Push, c.PushBatch, c.Stage))
 """Commands that hold options for each of many jobs, or edges to many."""
 
 
-def is_large(body: msgspec.Raw, name: str, codec: Codec) -> bool:
+def is_large(body: msgspec.Raw, codec: Codec) -> bool:
     """Whether it is worth counting. Most large bodies are payloads, which are passed over."""
-    if name not in WITH_MANY or memoryview(body).nbytes <= COUNTED_BYTES:
+    if memoryview(body).nbytes <= COUNTED_BYTES:
         return False
     try:
         outline = FORMATS[codec].outline(body)

@@ -13,7 +13,7 @@ from stoker.brokers.local import LocalBroker, open_part
 from stoker.model.errors import StokerError
 from stoker.server import logs
 from stoker.server.processes.orders import Channel, Failed, Orders, Ready, Reload, Stop
-from stoker.server.run import new_loop
+from stoker.server.run import calm_collector, new_loop
 from stoker.server.server import Server
 
 log = logging.getLogger("stoker.processes")
@@ -33,6 +33,7 @@ async def work(descriptor: int) -> int:
     broker: LocalBroker | None = None
     try:
         broker = open_part(orders.part, orders.config.local)
+        calm_collector()
         await Work(orders, channel, broker).run()
         return 0
     except StokerError as error:
