@@ -153,7 +153,7 @@ BUGS = [
     Bug(
         "wall time instead of journaled time after a restart",
         "set back",
-        (Edit("brokers.local:_open_directory", "if behind > 0:", "if False:"),),
+        (Edit("brokers.local.opening:_open_directory", "if behind > 0:", "if False:"),),
         "prolonged a lease",
     ),
     Bug(

@@ -11,16 +11,13 @@ set a flag, or hand the call to another thread.
 """
 
 import asyncio
-import atexit
-import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import msgspec
-
+from stoker.brokers.local.settings import LocalSettings
+from stoker.brokers.local.waiting import NO_REPLY, FlushLine, Slot
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
 from stoker.journal.contract import Journal, JournalFailed
@@ -28,96 +25,20 @@ from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
 from stoker.model.errors import Closed, InvalidRequest, StokerError, Unknown
 from stoker.model.ids import SHARDS_MAX, SYSTEM_TENANT
-from stoker.model.limits import DEFAULT_LIMITS, INT_MAX, Limits
-from stoker.model.options import Settings
-from stoker.model.replies import LEVELS, Delivery, Level, Stats
-from stoker.runtime.clock import AheadClock, Clock, SystemClock
+from stoker.model.limits import INT_MAX, Limits
+from stoker.model.replies import Delivery, Level, Stats
+from stoker.runtime.clock import Clock, SystemClock
 from stoker.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
-    from stoker.journal.directory import Holder
-    from stoker.journal.disk import Disk
-    from stoker.journal.sqlite import JournalSettings
     from stoker.journal.store import Store
 
 R = TypeVar("R")
 
-NO_REPLY: Any = object()
 CLOSED = "this broker is closed: connect again"
 KEEPERS = 2
 GRACE_MS = 50
 """How much later than the timekeeper its deputy looks."""
-
-
-class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How an embedded broker is set up."""
-
-    engine: Settings = Settings()
-    limits: Limits = DEFAULT_LIMITS
-    shards: int | None = None
-    """A power of two up to 64. If you do not say, `memory://` has 1, a new directory 16, an old one what it has."""
-    durability: Level = "commit"
-    """What replies wait for where neither the push nor the queue says; `memory://` can only give `memory`."""
-    events_bytes_max: int = 64 * 1024 * 1024
-    """How much of the latest history `memory://` keeps for readers of events."""
-    memory_bytes_max: int = 1024 * 1024 * 1024
-    """Beyond it a data directory takes no new jobs; long before, payloads are left in the journal. 0 = no limit."""
-    journal: "JournalSettings | None" = None
-    """How a data directory is kept."""
-
-
-class Slot:
-    """Where a waiting call finds its reply."""
-
-    __slots__ = ("parked", "reply", "ticket", "wake")
-
-    def __init__(self, parked: Parked, wake: Callable[[], object]) -> None:
-        self.parked = parked
-        self.wake = wake
-        self.reply: Any = NO_REPLY
-        self.ticket = 0
-        """What the reply has to wait for."""
-
-
-class FlushLine:
-    """Those of one event loop who wait for the disk: one wake-up serves all of them."""
-
-    def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
-        self._journal = journal
-        self._loop = loop
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._asked = False
-
-    async def wait(self, ticket: int) -> None:
-        """Until so many turns are on disk, or never will be."""
-        future = self._loop.create_future()
-        self._waiting.append((ticket, future))
-        if not self._asked:
-            self._ask(ticket)
-        await future
-
-    def _ask(self, ticket: int) -> None:
-        self._asked = True
-        if not self._journal.when_flushed(ticket, self._wake):
-            self._loop.call_soon(self._release)
-
-    def _wake(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._release)
-        except RuntimeError:
-            pass  # the loop was closed: nobody waits any more
-
-    def _release(self) -> None:
-        self._asked = False
-        still: list[tuple[int, asyncio.Future[None]]] = []
-        for ticket, future in self._waiting:
-            if not (self._journal.reached(ticket) or self._journal.has_failed):
-                still.append((ticket, future))
-            elif not future.done():
-                future.set_result(None)
-        self._waiting = still
-        if still:
-            self._ask(still[0][0])
 
 
 class LocalBroker:
@@ -492,135 +413,3 @@ def new_shards(settings: LocalSettings) -> list[Shard]:
     if number not in (1 << bits for bits in range(7)):
         raise InvalidRequest(f"{number} shards: expected a power of two from 1 to {SHARDS_MAX}")
     return [Shard(place, settings.engine, settings.limits) for place in range(number)]
-
-
-_shared: dict[str, LocalBroker] = {}
-_shared_lock = threading.Lock()
-
-
-@atexit.register
-def _close_all() -> None:
-    """Whoever forgot to close a broker gets a data directory that was closed in good order all the same."""
-    for broker in list(_shared.values()):
-        while broker.open_again():  # however many users it has
-            broker.close()
-            broker.close()
-
-
-def _forget_all() -> None:
-    global _shared_lock
-    _shared_lock = threading.Lock()
-    for broker in _shared.values():
-        broker.leave_to_parent()
-    _shared.clear()
-
-
-os.register_at_fork(after_in_child=_forget_all)
-
-
-def open_memory(name: str, parameters: dict[str, str], settings: LocalSettings | None) -> LocalBroker:
-    """A new broker, or for a name the one that this process shares under it."""
-    asked = settings is not None or bool(parameters)
-    settings = with_parameters(settings or LocalSettings(), parameters, ("shards",), "memory://")
-    if not name:
-        return LocalBroker(settings)
-    return _share(f"memory://{name}", settings, asked, lambda: LocalBroker(settings))
-
-
-def open_sqlite(
-    path: str,
-    parameters: dict[str, str],
-    settings: LocalSettings | None = None,
-    clock: Clock | None = None,
-    disk: "Disk | None" = None,
-    notice: str = "",
-) -> LocalBroker:
-    """The broker over a data directory: a new one, or the one that this process has open already.
-
-    `notice` is what other processes read who find the directory in use; see `brokers/shared.py`.
-    """
-    asked = settings is not None or bool(parameters)
-    settings = with_parameters(settings or LocalSettings(), parameters, ("shards", "durability"), "sqlite://")
-    if not path:
-        raise InvalidRequest("sqlite:// needs a directory: sqlite:///relative/path or sqlite:////absolute/path")
-
-    return _share(os.path.realpath(path), settings, asked, lambda: _open_directory(path, settings, clock, disk, notice))
-
-
-def open_part(
-    path: str, settings: LocalSettings | None = None, clock: Clock | None = None, disk: "Disk | None" = None
-) -> LocalBroker:
-    """The broker over one process's part of a data directory that is dealt (`journal/dealing.py`).
-
-    It carries out commands for its own shards only; `runtime/spread.py` puts it together with those of the others.
-    """
-    return _open_directory(path, settings or LocalSettings(), clock, disk, part=True)
-
-
-def _open_directory(
-    path: str,
-    settings: LocalSettings,
-    clock: Clock | None,
-    disk: "Disk | None",
-    notice: str = "",
-    *,
-    part: bool = False,
-) -> LocalBroker:
-    from stoker.journal.store import open_store
-
-    own = clock or SystemClock()
-    store = open_store(path, settings, own.now_ms(), disk, notice, part=part)
-    try:
-        behind = store.at - own.now_ms()
-        if behind > 0:
-            own = AheadClock(own, behind)
-            for shard in store.shards:
-                shard.ahead_ms = behind
-        return LocalBroker(settings, own, store)
-    except BaseException:
-        store.close()
-        raise
-
-
-def holder_of(path: Path) -> "Holder":
-    """Who has a data directory open, or had it last."""
-    from stoker.journal.directory import holder_of
-
-    return holder_of(path)
-
-
-def shards_of(path: Path) -> int:
-    """Of a data directory that somebody has open."""
-    from stoker.journal.directory import read_manifest
-
-    return read_manifest(path / "manifest.json").shards
-
-
-def with_parameters(
-    settings: LocalSettings, parameters: dict[str, str], known: tuple[str, ...], scheme: str
-) -> LocalSettings:
-    """What the URL says besides its path."""
-    unknown = sorted(parameters.keys() - set(known))
-    if unknown:
-        raise InvalidRequest(f"unknown parameters {unknown}: {scheme} knows only {', '.join(known)}")
-    if "shards" in parameters:
-        if not parameters["shards"].isdecimal():
-            raise InvalidRequest(f"shards={parameters['shards']!r}: expected a number")
-        settings = msgspec.structs.replace(settings, shards=int(parameters["shards"]))
-    if "durability" in parameters:
-        if parameters["durability"] not in LEVELS:
-            raise InvalidRequest(f"durability={parameters['durability']!r}: expected one of {', '.join(LEVELS)}")
-        settings = msgspec.structs.replace(settings, durability=parameters["durability"])
-    return settings
-
-
-def _share(name: str, settings: LocalSettings, asked: bool, make: Callable[[], LocalBroker]) -> LocalBroker:
-    """One broker for all users of a name in this process."""
-    with _shared_lock:
-        broker = _shared.get(name)
-        if broker is None or not broker.open_again():
-            broker = _shared[name] = make()
-        elif asked and settings != broker.settings:
-            broker.close()
-            raise InvalidRequest(f"{name} is open with other settings: use another one, or the same settings")
-        return broker
