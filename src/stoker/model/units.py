@@ -53,8 +53,8 @@ def parse_duration_ms(text: str) -> int | float:
 
 def duration_ms(value: Duration) -> int:
     """Whole milliseconds, rounded up: what was meant to wait must not come out as 0. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float) and not hasattr(value, "total_seconds"):
-        raise ValueError(f"{value!r} is no duration: expected text like \"30s\", seconds, or a timedelta")
+    if isinstance(value, bool) or not (isinstance(value, str | int | float) or hasattr(value, "total_seconds")):
+        raise ValueError(f'{value!r} is no duration: expected text like "30s", seconds, or a timedelta')
     if isinstance(value, str):
         plain = parse_plain(value)
         ms = parse_duration_ms(value) if plain is None else plain * 1_000

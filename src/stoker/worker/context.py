@@ -8,7 +8,7 @@ is settled; in plain handlers checkpoints wait for their answer, in asynchronous
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from typing import Any
 
@@ -160,7 +160,11 @@ class Context:
         """
         self._has_checkpoint = True
         body = msgspec.msgpack.encode(value)
-        return self._carry_out(c.KvSet(self._checkpoint_key, body, CHECKPOINT_TTL_MS, "msgpack"), lambda reply: None)
+        command = c.KvSet(self._checkpoint_key, body, CHECKPOINT_TTL_MS, "msgpack")
+        if self._chunk.handler.kind == "async":
+            return asyncio.ensure_future(self._ask(command, lambda reply: None))
+        self._host.execute(command)
+        return KEPT
 
     def restore(self, default: Any = None) -> Any:
         """What the last checkpoint of this job was. `await` it in an `async` handler."""
@@ -169,7 +173,10 @@ class Context:
         def read(reply: Any) -> Any:
             return msgspec.msgpack.decode(reply.value) if reply.exists else default
 
-        return self._carry_out(c.KvGet(self._checkpoint_key), read)
+        command = c.KvGet(self._checkpoint_key)
+        if self._chunk.handler.kind == "async":
+            return asyncio.ensure_future(self._ask(command, read))
+        return read(self._host.execute(command))
 
     def forget_checkpoint(self) -> None:
         """Called by lanes when the job has completed."""
@@ -180,26 +187,19 @@ class Context:
     def _checkpoint_key(self) -> str:
         return CHECKPOINT_KEY.format(self.id)
 
-    def _carry_out(self, command: Any, read: Callable[[Any], Any]) -> Any:
-        if self._chunk.handler.kind == "async":
-            return asyncio.ensure_future(self._ask(command, read))
-        return Ready(read(self._host.execute(command))) if type(command) is c.KvSet else read(self._host.execute(command))
-
     async def _ask(self, command: Any, read: Callable[[Any], Any]) -> Any:
         return read(await self._host.execute_async(command))
 
 
-class Ready:
-    """An awaitable for what is done already."""
+class Kept:
+    """An awaitable for what is done already: plain handlers need not wait, and may be made asynchronous any day."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __await__(self) -> Any:
-        return self._value
+    def __await__(self) -> Generator[None, None, None]:
+        return
         yield
+
+
+KEPT = Kept()
 
 
 # --- whatever runs below a handler -------------------------------------------------------------------

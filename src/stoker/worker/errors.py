@@ -11,8 +11,8 @@
             |-- LeaseLost         lease_lost           the job belongs to somebody else by now
             `-- SoftTimeout       soft_timeout         its soft timeout has passed
 
-`Interrupted` is raised inside handlers, where `ctx.check()` is called or a soft timeout strikes. Nothing here is ever sent over
-the wire as an error of a command: a job's error is text.
+`Interrupted` is raised inside handlers, where `ctx.check()` is called or a soft timeout strikes. Nothing here is ever
+sent over the wire as an error of a command: a job's error is text.
 """
 
 from stoker.model.errors import StokerError

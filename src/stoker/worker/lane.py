@@ -23,8 +23,8 @@ Flag = Literal["cancelled", "lost", "timeout"]
 class Chunk:
     """Jobs of one delivery with one handler. It is the unit of submitting, of leases and of settling.
 
-    `flags` has the jobs that should stop; lanes and contexts look into it, and only the worker's loop and its lease keeper
-    write. Everything else is fixed when it is made.
+    `flags` has the jobs that should stop; lanes and contexts look into it, and only the worker's loop and its lease
+    keeper write. Everything else is fixed when it is made.
     """
 
     __slots__ = (
@@ -42,6 +42,7 @@ class Chunk:
         "queue",
         "received_at",
         "renew_at",
+        "timer",
         "token",
     )
 
@@ -64,6 +65,8 @@ class Chunk:
         """By `time.monotonic`."""
         self.lane: Lane | None = None
         self.flags: dict[int, Flag] = {}
+        self.timer: asyncio.TimerHandle | None = None
+        """When the queue will have timed it out."""
         # For the worker's books:
         self.left = len(ids)
         """How many have not been settled."""
@@ -137,11 +140,18 @@ class Host(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop: ...
 
     def settle(self, settlement: Settlement) -> None:
-        """Say how jobs ended. Each job of a submitted chunk has to be told about once, whatever happened to it."""
+        """Say how jobs ended. Each job of a submitted chunk has to be told about, whatever happened to it.
+
+        What is said first counts: a thread that comes back after its job was given up may say so without harm.
+        """
         ...
 
     def measured(self, queue: str, jobs: int, seconds: float) -> None:
         """So many jobs of a queue kept a slot for so long, together: short ones are fetched ahead."""
+        ...
+
+    def roomier(self) -> None:
+        """A lane has room again without having settled anything: on the event loop, look again."""
         ...
 
     def report(self, chunk: Chunk, job: int, command: Command[object]) -> None:
@@ -221,3 +231,12 @@ def ahead(slots: int, pace_s: float | None, prefetch: int | None) -> int:
     if pace_s is None:
         return 0
     return min(AHEAD_JOBS_MAX, int(slots * AHEAD_S / max(pace_s, 1e-6)))
+
+
+def room_for(slots: int, in_hand: int, extra: int) -> int:
+    """How many more jobs fit, where so many are in hand and `extra` may wait.
+
+    While all slots have work it pays to fetch a good part of what may wait at once, and not each one by itself.
+    """
+    room = slots + extra - in_hand
+    return 0 if in_hand >= slots and room * 4 < extra else max(0, room)

@@ -145,9 +145,12 @@ def text_of(error: BaseException) -> str:
 
 
 def stack_of(error: BaseException) -> str:
-    """The end of it, where it is too long: the place of the error stands there."""
+    """From the handler on; the end of it, where it is too long: the place of the error stands there."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("stoker.worker."):
+        trace = trace.tb_next
     try:
-        text = "".join(traceback.format_exception(error, limit=-40))
+        text = "".join(traceback.format_exception(type(error), error, trace or error.__traceback__, limit=-40))
     except Exception:
         return ""
     return text[-DEFAULT_LIMITS.stack_chars_max :]

@@ -1,0 +1,77 @@
+"""What a worker has in hand: which jobs it holds leases of, and which of them its handlers are done with.
+
+Only the worker's event loop writes here; the thread that renews leases reads.
+"""
+
+from collections.abc import Sequence
+
+from stoker.worker.lane import Chunk, Done, Dropped, Failed, Released, Settlement
+
+
+class Books:
+    """All chunks that are not settled to the end."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[Chunk, None] = {}
+        self.running: dict[str, int] = {}
+        """By queue: jobs that handlers are not done with, the waiting ones of a lane included."""
+        self.unsettled = 0
+        """Jobs that handlers are done with and the queue has not confirmed."""
+        self.done = 0
+        self.failed = 0
+        self.released = 0
+        self.lost = 0
+
+    @property
+    def held(self) -> int:
+        return sum(self.running.values())
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._chunks
+
+    def chunks(self) -> list[Chunk]:
+        """From any thread."""
+        return list(self._chunks)
+
+    def took(self, chunk: Chunk) -> None:
+        self._chunks[chunk] = None
+        self.running[chunk.queue] = self.running.get(chunk.queue, 0) + len(chunk.ids)
+
+    def ended(self, settlement: Settlement) -> Settlement | None:
+        """Note what a lane says, and give what of it is news: who was told about before is left out."""
+        chunk = settlement.chunk
+        ids: Sequence[int] = (settlement.id,) if type(settlement) is Failed else settlement.ids  # type: ignore[union-attr]
+        news = settlement
+        if chunk.over:
+            fresh = [at for at, job in enumerate(ids) if job not in chunk.over]
+            if not fresh:
+                return None
+            if len(fresh) < len(ids):
+                news = part_of(settlement, fresh)
+                ids = [ids[at] for at in fresh]
+        chunk.over.update(ids)
+        self.running[chunk.queue] -= len(ids)
+        self.unsettled += len(ids)
+        return news
+
+    def settled(self, chunk: Chunk, jobs: int) -> None:
+        """The queue has confirmed, or there is nothing left to say to it."""
+        self.unsettled -= jobs
+        chunk.left -= jobs
+        if chunk.left <= 0:
+            self._chunks.pop(chunk, None)
+            if chunk.timer is not None:
+                chunk.timer.cancel()
+
+
+def part_of(settlement: Settlement, at: list[int]) -> Settlement:
+    """The same about some of its jobs."""
+    if type(settlement) is Done:
+        results = settlement.results
+        picked = None if results is None else [results[place] for place in at]
+        return Done(settlement.chunk, [settlement.ids[place] for place in at], picked)
+    if type(settlement) is Released:
+        return Released(settlement.chunk, [settlement.ids[place] for place in at], settlement.delay_ms)
+    assert type(settlement) is Dropped  # a failure tells of one job
+    return Dropped(settlement.chunk, [settlement.ids[place] for place in at])

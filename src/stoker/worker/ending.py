@@ -1,0 +1,30 @@
+"""From an exception of a handler to the settlement of its job. The one place that knows who may be retried."""
+
+import asyncio
+
+from stoker.worker.errors import JobCancelled
+from stoker.worker.lane import Chunk, Dropped, Failed, Settlement
+from stoker.worker.outcomes import Failure, Outcome, Verdict
+
+CANCELLED = Verdict("cancel", None, "cancelled")
+
+
+def ended_by(chunk: Chunk, job: int, error: BaseException) -> Settlement:
+    """What becomes of a job whose handler raised. A job that nobody may settle any more is dropped."""
+    flag = chunk.flags.get(job)
+    if flag in ("lost", "timeout"):
+        return Dropped(chunk, (job,))
+    if flag == "cancelled" and isinstance(error, asyncio.CancelledError | JobCancelled):
+        return cancelled(chunk, job)
+    is_told = isinstance(error, Outcome)  # where it was raised is no news
+    verdict = chunk.handler.retry.decide(error, chunk.attempt)
+    return Failed(chunk, job, Failure.of(error, with_stack=not is_told), verdict)
+
+
+def cancelled(chunk: Chunk, job: int) -> Settlement:
+    return Failed(chunk, job, Failure(f"job {job} was cancelled", "JobCancelled"), CANCELLED)
+
+
+def unwanted(chunk: Chunk, job: int) -> Settlement:
+    """Of a job that is flagged and has not begun, or did not end by itself."""
+    return cancelled(chunk, job) if chunk.flags.get(job) == "cancelled" else Dropped(chunk, (job,))

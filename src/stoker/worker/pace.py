@@ -1,0 +1,50 @@
+"""How long jobs take, and how often they may start: what a worker knows about a queue before it pulls."""
+
+import time
+from collections.abc import Callable
+
+from stoker.model.options import RateLimit
+
+
+class Pace:
+    """Seconds a job keeps its slot, as a moving mean. Slower jobs are believed at once, faster ones with time."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        """None = nobody knows."""
+
+    def measured(self, jobs: int, seconds: float) -> None:
+        mean = seconds / jobs
+        if self.seconds is None:
+            self.seconds = mean
+            return
+        weight = 0.5 if mean > self.seconds else min(0.3, jobs / 30)
+        self.seconds += weight * (mean - self.seconds)
+
+
+class Bucket:
+    """The worker's own rate limit of a handler: a bucket of tokens that refills by itself, full at the start."""
+
+    def __init__(self, limit: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._size = limit.burst or limit.count
+        self._per_s = limit.count * 1_000 / limit.per_ms
+        self._tokens = float(self._size)
+        self._at = clock()
+
+    @property
+    def tokens(self) -> int:
+        now = self._clock()
+        self._tokens = min(float(self._size), self._tokens + (now - self._at) * self._per_s)
+        self._at = now
+        return int(self._tokens + 1e-9)
+
+    def take(self, jobs: int) -> None:
+        self._tokens -= jobs
+
+    @property
+    def next_s(self) -> float:
+        """How long until there is one."""
+        return 0.0 if self.tokens >= 1 else (1 - self._tokens) / self._per_s

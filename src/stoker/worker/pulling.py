@@ -1,0 +1,165 @@
+"""Takes jobs from the queues: only as many as there is room for, and with a pull that waits, so that a job which comes
+while the worker is idle starts one round trip later.
+
+One pull is under way at a time, over all queues with room. It is broken off when a queue that it does not name gets
+room; what it would have brought goes back. A queue that cannot be reached is tried again with growing pauses.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from stoker.model import commands as c
+from stoker.model.errors import Closed, Refused, StokerError
+from stoker.model.replies import Delivery
+from stoker.worker.books import Books
+from stoker.worker.health import Pulse
+from stoker.worker.queues import Plan, Roster
+
+log = logging.getLogger("stoker.worker")
+
+UNSETTLED_MAX = 50_000
+"""Jobs whose end is not confirmed: beyond it nothing new is taken."""
+IMPATIENT_S = 0.25
+"""How long a pull that should not wait may take after all."""
+PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+
+
+class Puller:
+    """The pulls of one worker."""
+
+    def __init__(
+        self,
+        execute: Callable[[c.Command[Any]], Awaitable[Any]],
+        dispatch: Callable[[Delivery], None],
+        roster: Roster,
+        books: Books,
+        worker: str,
+        poll_ms: int,
+    ) -> None:
+        self._execute, self._dispatch = execute, dispatch
+        self._roster, self._books = roster, books
+        self._worker, self._poll_ms = worker, poll_ms
+        self._room = asyncio.Event()
+        self._poll: asyncio.Task[Delivery] | None = None
+        self._plan: Plan | None = None
+        self._is_over = False
+        self._has_pulled = False
+        self.pulse = Pulse()
+
+    def freed(self) -> None:
+        """There may be room again."""
+        self._room.set()
+        plan = self._plan
+        if plan is None or self._poll is None or len(plan.queues) == len(self._roster.lines):
+            return
+        others = self._next(patient=True)
+        if others is not None and not set(others.queues) <= set(plan.queues):
+            self._poll.cancel()
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        self._is_over = True
+        self._room.set()
+        if self._poll is not None:
+            self._poll.cancel()
+
+    def _next(self, *, patient: bool) -> Plan | None:
+        room = UNSETTLED_MAX - self._books.unsettled
+        return None if room <= 0 else self._roster.plan(self._books.running, room, patient=patient)
+
+    async def run(self) -> None:
+        """Until stopped. Raises what no trying again will cure."""
+        patient, pause = False, PAUSE_S
+        while not self._is_over:
+            self._room.clear()
+            plan = self._next(patient=patient)
+            if plan is None:
+                patient = False
+                await self._wait_for_room()
+                continue
+            try:
+                delivery = await self._pull(plan, self._poll_ms if plan.waits else 1)
+            except StokerError as error:
+                self._failed(error, pause)
+                await self._nap(pause)
+                pause = min(2 * pause, PAUSE_S_MAX)
+                continue
+            pause = PAUSE_S
+            patient = not delivery
+            self._took(plan, delivery)
+
+    async def run_until_empty(self) -> None:
+        """Without waiting for jobs that are not there: until nothing is in hand and no queue has anything."""
+        while not self._is_over:
+            self._room.clear()
+            plan = self._next(patient=True)
+            if plan is None:
+                await self._wait_for_room()
+                continue
+            is_complete = len(plan.queues) == len(self._roster.lines)
+            delivery = await self._pull(plan, 0)
+            self._took(plan, delivery)
+            if not delivery:
+                if self._books.is_empty and is_complete:
+                    return
+                await self._wait_for_room()
+
+    async def _pull(self, plan: Plan, wait_ms: int) -> Delivery:
+        command = c.Pull(plan.queues, plan.count, wait_ms, self._worker)
+        self._plan = plan
+        self._poll = asyncio.ensure_future(self._execute(command))
+        self.pulse.began()
+        try:
+            async with asyncio.timeout(IMPATIENT_S if wait_ms == 1 else None):
+                delivery = await self._poll
+        except TimeoutError:
+            return Delivery()
+        except asyncio.CancelledError:
+            if not self._poll.cancelled() or self._is_cancelled():
+                raise
+            return Delivery()  # it was broken off by us
+        finally:
+            self._poll = self._plan = None
+        self.pulse.answered()
+        self._has_pulled = True
+        return delivery
+
+    def _is_cancelled(self) -> bool:
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    def _took(self, plan: Plan, delivery: Delivery) -> None:
+        if not delivery.runs:
+            return
+        jobs: dict[str, int] = {}
+        for run in delivery.runs:
+            jobs[run.queue] = jobs.get(run.queue, 0) + len(run.ids)
+        self._roster.delivered(plan.queues, jobs)
+        self._dispatch(delivery)
+
+    async def _wait_for_room(self) -> None:
+        """Until handlers are done with something, or a rate limit lets more through."""
+        try:
+            async with asyncio.timeout(self._roster.next_token_s()):
+                await self._room.wait()
+        except TimeoutError:
+            pass
+
+    async def _nap(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(pause_s * random.uniform(0.5, 1.0)):
+                while not self._is_over:
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            pass
+
+    def _failed(self, error: StokerError, pause_s: float) -> None:
+        """What the very first pull is refused for is a mistake of ours; later it may be a token that was changed."""
+        self.pulse.failed(error)
+        if isinstance(error, Closed) or (isinstance(error, Refused) and not self._has_pulled):
+            raise error
+        log.warning("pulling failed and is tried again in %.1f s: %s (%s)", pause_s, error, error.code)

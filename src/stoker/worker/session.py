@@ -1,0 +1,272 @@
+"""One run of a worker on one event loop: it pulls, lets lanes work, settles, renews, and ends in good order.
+
+This is what lanes and contexts see of the worker (`Host`). How it is configured and told to stop stands in `worker.py`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from stoker.brokers.contract import Broker
+from stoker.model import commands as c
+from stoker.model.replies import Delivery, Run
+from stoker.worker.books import Books
+from stoker.worker.directory import Directory
+from stoker.worker.handler import Handler
+from stoker.worker.injection import WorkerScope
+from stoker.worker.lane import Chunk, Failed, Lane, Released, Settlement
+from stoker.worker.leases import LeaseKeeper
+from stoker.worker.outcomes import DEAD, Failure
+from stoker.worker.pace import Bucket
+from stoker.worker.pulling import Puller
+from stoker.worker.queues import Line, QueueSettings, Roster
+from stoker.worker.settling import Report, Settler
+
+log = logging.getLogger("stoker.worker")
+
+R = TypeVar("R")
+
+TIMEOUT_GRACE_S = 0.1
+"""How much later than the queue the worker counts a job as timed out: the queue's clock decides."""
+SETTLE_S = 5.0
+"""How long the end of a worker waits for its last settlements to be confirmed."""
+OOPS_MS = 1_000
+
+
+class Session:
+    """A worker at work."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        tenant: str,
+        directory: Directory,
+        lanes: Mapping[str, Lane],
+        lane_of: Mapping[str, Lane],
+        queues: Mapping[str, QueueSettings],
+        scope: WorkerScope,
+        worker: str,
+        poll_ms: int,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.stopping = False
+        self._broker, self._tenant = broker, tenant
+        self._directory, self._lanes, self._lane_of = directory, lanes, lane_of
+        self._scope = scope
+        self.books = Books()
+        self._buckets = {
+            handler.name: Bucket(handler.rate) for handler in directory.handlers if handler.rate is not None
+        }
+        self._roster = Roster(self._line(name, settings) for name, settings in queues.items())
+        self._settler = Settler(self.execute_async, self.books, self._freed)
+        self._keeper = LeaseKeeper(self.execute, self.books.chunks, self._flagged)
+        self._puller = Puller(self.execute_async, self._dispatch, self._roster, self.books, worker, poll_ms)
+        self._moved = asyncio.Event()
+        """Something was settled or confirmed."""
+        self._is_hurrying = False
+        self._started: list[Lane] = []
+
+    def _line(self, name: str, settings: QueueSettings) -> Line:
+        own = self._directory.of_queue(name) or self._directory.handlers
+        lanes = tuple({id(lane): lane for lane in (self._lane_of[handler.name] for handler in own)}.values())
+        buckets = tuple(self._buckets[handler.name] for handler in own if handler.name in self._buckets)
+        return Line(name, settings, lanes, buckets)
+
+    @property
+    def pulse(self) -> Any:
+        return self._puller.pulse
+
+    @property
+    def running(self) -> int:
+        return self.books.held
+
+    @property
+    def slots(self) -> int:
+        return sum(lane.slots for lane in self._lanes.values())
+
+    # --- for lanes and contexts (any thread) -----------------------------------------------------
+
+    def settle(self, settlement: Settlement) -> None:
+        self._settler.put(settlement)
+
+    def measured(self, queue: str, jobs: int, seconds: float) -> None:
+        line = self._roster.lines.get(queue)
+        if line is not None:
+            line.pace.measured(jobs, seconds)
+
+    def roomier(self) -> None:
+        self._freed()
+
+    def report(self, chunk: Chunk, job: int, command: c.Command[Any]) -> None:
+        self._settler.put(Report(chunk, job, command))
+
+    def renew(self, chunk: Chunk) -> None:
+        self._keeper.renew(chunk)
+
+    def execute(self, command: c.Command[R]) -> R:
+        return self._broker.execute(self._tenant, command)
+
+    async def execute_async(self, command: c.Command[R]) -> R:
+        return await self._broker.execute_async(self._tenant, command)
+
+    # --- its life --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Raises `BadHandler` if a lane cannot start."""
+        for lane in self._lanes.values():
+            await lane.start(self)
+            self._started.append(lane)
+        self._settler.start()
+        self._keeper.start()
+
+    async def run(self, drain_s: float) -> bool:
+        """Until told to stop; whether everything that was begun was finished."""
+        await self._puller.run()
+        return await self._drain(drain_s)
+
+    async def run_until_idle(self) -> None:
+        """Until nothing is ready and everything is settled."""
+        await self._puller.run_until_empty()
+        await self._until_quiet()
+
+    def stop(self) -> None:
+        """Take nothing more, hand back what has not begun, and let the rest finish."""
+        self.stopping = True
+        self._puller.stop()
+        for lane in self._started:
+            lane.hand_back()
+
+    def stop_now(self) -> None:
+        """Hand back what runs, too."""
+        self._is_hurrying = True
+        self.stop()
+        self._moved.set()
+
+    async def _drain(self, drain_s: float) -> bool:
+        """Wait for what runs. Cancellations and renewals go on as always."""
+        for lane in self._started:
+            lane.hand_back()
+        try:
+            async with asyncio.timeout(drain_s):
+                await self._until_quiet(or_hurried=True)
+        except TimeoutError:
+            pass
+        left = self.books.held
+        if left:
+            log.warning("%d jobs are not done and are handed back", left)
+        await self._break_off()
+        return not left
+
+    async def _break_off(self) -> None:
+        if self.books.held:
+            for lane in self._started:
+                lane.break_off()
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await self._until_quiet()
+        except TimeoutError:
+            log.warning("%d deliveries could not be settled and are left to their leases", len(self.books.chunks()))
+
+    async def _until_quiet(self, *, or_hurried: bool = False) -> None:
+        """Until everything is settled and confirmed; or until somebody is in a hurry."""
+        while not (self.books.is_empty and self._settler.is_idle):
+            if or_hurried and self._is_hurrying:
+                return
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def close(self) -> None:
+        """Let go of everything. What is still in hand, because somebody broke in, is handed back first."""
+        self.stopping = True
+        self._puller.stop()
+        if self._started and not self.books.is_empty:
+            await self._break_off()
+        self._keeper.stop()
+        for lane in self._started:
+            try:
+                await lane.close()
+            except Exception:
+                log.exception("a lane could not be closed in good order")
+        await self._settler.close()
+        try:
+            await self._scope.close()
+        except Exception:
+            log.exception("cleaning up after a dependency of the worker failed")
+
+    # --- what a pull brought ---------------------------------------------------------------------
+
+    def _dispatch(self, delivery: Delivery) -> None:
+        now = time.monotonic()
+        for run in delivery.runs:
+            handler = self._directory.find(run)
+            if handler is None:
+                self._send_away(run, delivery.token)
+                continue
+            chunk = self._chunk(handler, run, delivery.token, now)
+            if self.stopping:  # the answer was on its way when we were told
+                self.settle(Released(chunk, chunk.ids))
+                continue
+            bucket = self._buckets.get(handler.name)
+            if bucket is not None:
+                bucket.take(len(run.ids))
+            lane = chunk.lane = self._lane_of[handler.name]
+            if chunk.options.timeout_ms:
+                delay_s = chunk.options.timeout_ms / 1_000 + TIMEOUT_GRACE_S
+                chunk.timer = self.loop.call_later(delay_s, self._timed_out, chunk)
+            try:
+                lane.submit(chunk)
+            except Exception:
+                log.exception("%r could not be submitted and is handed back", chunk)
+                self.settle(Released(chunk, chunk.ids, OOPS_MS))
+
+    def _chunk(self, handler: Handler, run: Run, token: int, now: float) -> Chunk:
+        chunk = Chunk(handler, token, run.queue, run.ids, run.payloads, run.options, run.attempt, run.pushed_at, now)
+        self.books.took(chunk)
+        self._keeper.took(chunk)
+        return chunk
+
+    def _send_away(self, run: Run, token: int) -> None:
+        """Jobs that no handler is for."""
+        chunk = self._chunk(NOBODY, run, token, time.monotonic())
+        for job in run.ids:
+            sent = self._directory.send_away(run, job)
+            if sent.error is None:
+                log.warning("job %s in %s is for %r, which is unknown here", job, run.queue, run.options.name)
+                self.settle(Released(chunk, (job,), sent.delay_ms))
+            else:
+                self.settle(Failed(chunk, job, Failure.of(sent.error, with_stack=False), DEAD))
+
+    # --- what happens to jobs in hand ------------------------------------------------------------
+
+    def _freed(self) -> None:
+        self._puller.freed()
+        self._moved.set()
+
+    def _flagged(self, chunk: Chunk, job: int) -> None:
+        """From the thread that renews leases."""
+        try:
+            self.loop.call_soon_threadsafe(self._interrupt, chunk, (job,))
+        except RuntimeError:
+            pass  # the loop is closed: nothing runs there any more
+
+    def _interrupt(self, chunk: Chunk, jobs: Sequence[int]) -> None:
+        for job in jobs:
+            if job not in chunk.over and chunk.lane is not None:
+                chunk.lane.interrupt(chunk, job)
+
+    def _timed_out(self, chunk: Chunk) -> None:
+        """The queue has given these deliveries up, and perhaps to somebody else."""
+        late = [job for job in chunk.ids if job not in chunk.over]
+        for job in late:
+            chunk.flags.setdefault(job, "timeout")
+        self._interrupt(chunk, late)
+
+
+def _nobody() -> None:
+    raise AssertionError("nobody calls this")
+
+
+NOBODY = Handler(name="", function=_nobody)
+"""Stands for the handler of jobs that none is for."""

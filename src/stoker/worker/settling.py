@@ -1,0 +1,390 @@
+"""Tells the queue how jobs ended: many in one command, in the background, until it is confirmed.
+
+Lanes leave their settlements here from any thread. One task of the event loop turns all that has come into as few
+commands as possible and sends them side by side. A command that nobody answers is sent again: the token of the
+delivery sees to it that nothing happens twice. What the queue refuses because the lease is lost is counted and told.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.model import commands as c
+from stoker.model.errors import Closed, LostLease, Refused, StokerError
+from stoker.model.options import Codec
+from stoker.worker.books import Books
+from stoker.worker.lane import Chunk, Done, Dropped, Failed, Released, Settlement
+from stoker.worker.outcomes import Failure, Verdict, class_of
+
+log = logging.getLogger("stoker.worker")
+
+IDS_MAX = 5_000
+"""Of one command; half of what a server takes by default."""
+RESULTS_BYTES_MAX = 4 * 1024 * 1024
+ALONE = 128
+"""So many jobs of one chunk are worth a command of their own, whose ids can be a range."""
+IN_FLIGHT_MAX = 16
+PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+
+Execute = Callable[[c.Command[Any]], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Something about a job that runs: sent before the job is settled."""
+
+    chunk: Chunk
+    job: int
+    command: c.Command[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A command, and the jobs that it settles: ids side by side with their chunks."""
+
+    command: c.Command[Any]
+    chunks: Sequence[tuple[Chunk, int]]
+    """And how many jobs of each, in the order of the ids."""
+
+
+class Settler:
+    """The way of settlements from the lanes to the queue."""
+
+    def __init__(self, execute: Execute, books: Books, freed: Callable[[], None]) -> None:
+        self._execute = execute
+        self._books = books
+        self._freed = freed
+        """Called when handlers are done with jobs."""
+        self._loop = asyncio.get_running_loop()
+        self._come: deque[Settlement | Report] = deque()
+        self._is_woken = False
+        self._work = asyncio.Event()
+        self._flight = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ready: list[Settlement] = []
+        self._reports: list[Report] = []
+        self._pump: asyncio.Task[None] | None = None
+
+    # --- from any thread -------------------------------------------------------------------------
+
+    def put(self, item: Settlement | Report) -> None:
+        self._come.append(item)
+        if not self._is_woken:
+            self._is_woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._take)
+            except RuntimeError:
+                pass  # the loop is closed: the job's lease will run out
+
+    # --- on the loop -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._pump = self._loop.create_task(self._run())
+
+    def _take(self) -> None:
+        """Enter in the books what has come; who said something first is believed."""
+        self._is_woken = False  # before looking: what comes later wakes us again
+        come = self._come
+        while come:
+            item = come.popleft()
+            if type(item) is Report:
+                self._reports.append(item)
+                continue
+            news = self._books.ended(item)  # type: ignore[arg-type]
+            if news is not None:
+                self._ready.append(news)
+        if self._ready or self._reports:
+            self._work.set()
+        self._freed()
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._come or self._ready or self._reports or self._tasks)
+
+    async def close(self) -> None:
+        """Stop sending; whatever is not confirmed is left to its lease."""
+        for task in [*self._tasks, *([self._pump] if self._pump else ())]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *([self._pump] if self._pump else ()), return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            reports, self._reports = self._reports, []
+            ready, self._ready = self._ready, []
+            later = [report for report in reports if type(report.command) is c.KvDelete]
+            if len(reports) > len(later):
+                await self._send_reports(coalesced(reports))
+            for sending in sendings_of(ready):
+                await self._flight.acquire()
+                self._spawn(self._settle(sending))
+            for failed in ready:
+                if type(failed) is Failed and failed.verdict.kind == "cancel":
+                    await self._flight.acquire()
+                    self._spawn(self._cancel(failed))
+                elif type(failed) is Dropped:
+                    self._books.lost += len(failed.ids)
+                    self._books.settled(failed.chunk, len(failed.ids))
+            for report in later:
+                await self._flight.acquire()
+                self._spawn(self._report(report, release=True))
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._gone)
+
+    def _gone(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("settling failed: %s", task.exception(), exc_info=task.exception())
+        self._freed()
+
+    async def _send_reports(self, reports: list[Report]) -> None:
+        """All at once, in order; the settlements that came with them wait."""
+        sent = [self._loop.create_task(self._report(report)) for report in reports]
+        self._tasks.update(sent)
+        try:
+            await asyncio.gather(*sent)
+        finally:
+            self._tasks.difference_update(sent)
+
+    async def _report(self, report: Report, *, release: bool = False) -> None:
+        """What is said about a job is worth a try, and no more."""
+        try:
+            await self._execute(report.command)
+        except LostLease:
+            report.chunk.flags.setdefault(report.job, "lost")
+        except StokerError as error:
+            log.info("%s of job %s was not kept: %s", type(report.command).__name__, report.job, error)
+        finally:
+            if release:
+                self._flight.release()
+
+    # --- settling --------------------------------------------------------------------------------
+
+    async def _settle(self, sending: Sending) -> None:
+        try:
+            reply = await self._insist(sending.command)
+        except Refused as error:
+            await self._refused_whole(sending, error)
+            reply = None
+        except StokerError as error:
+            log.error("%s was given up: %s", type(sending.command).__name__, error)
+            reply = None
+        finally:
+            self._flight.release()
+        if reply is not None and reply.refused:
+            self._lost(sending, reply.refused)
+        for chunk, jobs in sending.chunks:
+            self._books.settled(chunk, jobs)
+        self._count(sending, reply)
+
+    async def _insist(self, command: c.Command[Any]) -> Any:
+        """Until somebody answers. Only the end of the worker ends this."""
+        pause = PAUSE_S
+        while True:
+            try:
+                return await self._execute(command)
+            except (Refused, Closed):
+                raise
+            except StokerError as error:
+                log.warning("%s is tried again: %s", type(command).__name__, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSE_S_MAX)
+
+    async def _refused_whole(self, sending: Sending, error: Refused) -> None:
+        """One of the jobs spoils it for all, perhaps by a result that is too large: each for itself, then."""
+        command: Any = sending.command
+        tokens = command.tokens
+        for at, job in enumerate(command.ids):
+            token = tokens if isinstance(tokens, int) else tokens[at]
+            try:
+                if type(command) is c.Ack:
+                    result = None if command.results is None else (command.results[at],)
+                    try:
+                        await self._insist(c.Ack((job,), token, result, command.codec))
+                    except Refused as why:
+                        await self._insist(c.Fail((job,), token, why.message, class_of(why), "", False))
+                else:
+                    log.error("job %s cannot be settled and is left to its lease: %s", job, error)
+            except StokerError as why:
+                log.error("job %s cannot be settled and is left to its lease: %s", job, why)
+
+    async def _cancel(self, failed: Failed) -> None:
+        """The handler says that the job need not be done. First make sure that it is ours to say so."""
+        chunk, job = failed.chunk, failed.id
+        reason = failed.verdict.reason or failed.failure.error
+        try:
+            if chunk.flags.get(job) != "cancelled":
+                held = await self._insist(c.Extend((job,), chunk.token))
+                if not held.refused:
+                    await self._insist(c.Cancel(job))
+            reply = await self._insist(c.Fail((job,), chunk.token, reason, failed.failure.error_class, ""))
+            if reply.refused:
+                self._lost(Sending(c.Fail((job,)), ((chunk, 1),)), reply.refused)
+        except StokerError as error:
+            log.error("job %s cannot be cancelled and is left to its lease: %s", job, error)
+        finally:
+            self._flight.release()
+        self._books.settled(chunk, 1)
+        self._books.done += 1
+
+    def _lost(self, sending: Sending, refused: dict[int, str]) -> None:
+        """The leases ran out before: whatever these jobs did, somebody else will do it again."""
+        self._books.lost += len(refused)
+        for chunk, _ in sending.chunks:
+            for job in refused:
+                if job in chunk.over:
+                    chunk.flags.setdefault(job, "lost")
+        first = next(iter(refused.items()))
+        log.warning("%d deliveries were lost before they were settled, job %s first: %s", len(refused), *first)
+
+    def _count(self, sending: Sending, reply: Any) -> None:
+        if reply is None:
+            return
+        jobs = sum(jobs for _, jobs in sending.chunks) - len(reply.refused)
+        if type(sending.command) is c.Release:
+            self._books.released += jobs
+        else:
+            self._books.done += jobs
+            if type(sending.command) is c.Fail:
+                self._books.failed += jobs
+
+
+# --- from settlements to commands ------------------------------------------------------------------
+
+
+def coalesced(reports: list[Report]) -> list[Report]:
+    """Of the progress of a job only the latest is of interest."""
+    last = {(report.chunk.token, report.job): report for report in reports if type(report.command) is c.SetProgress}
+    return [
+        report
+        for report in reports
+        if type(report.command) is not c.KvDelete
+        and (type(report.command) is not c.SetProgress or last[report.chunk.token, report.job] is report)
+    ]
+
+
+def sendings_of(ready: Sequence[Settlement]) -> list[Sending]:
+    """As few commands as possible: acks by codec, failures and releases by what they say."""
+    sendings: list[Sending] = []
+    small: dict[Codec, list[Done]] = {}
+    failures: dict[tuple[Failure, Verdict], list[Failed]] = {}
+    releases: dict[int, list[tuple[Chunk, Sequence[int]]]] = {}
+    for item in ready:
+        if type(item) is Done:
+            if len(item.ids) >= ALONE:
+                sendings.extend(acks_of_one(item))
+            else:
+                small.setdefault(item.chunk.handler.result_codec, []).append(item)
+        elif type(item) is Failed:
+            if item.verdict.kind == "snooze":
+                releases.setdefault(item.verdict.after_ms or 0, []).append((item.chunk, (item.id,)))
+            elif item.verdict.kind != "cancel":
+                failures.setdefault((item.failure, item.verdict), []).append(item)
+        elif type(item) is Released:
+            releases.setdefault(item.delay_ms, []).append((item.chunk, item.ids))
+    for codec, items in small.items():
+        sendings.extend(acks_of_many(items, codec))
+    for (failure, verdict), failed in failures.items():
+        sendings.extend(fails_of(failure, verdict, failed))
+    for delay_ms, released in releases.items():
+        sendings.extend(releases_of(released, delay_ms))
+    return sendings
+
+
+def acks_of_one(done: Done) -> list[Sending]:
+    """Of one chunk: one token, and often a range of ids."""
+    chunk, codec = done.chunk, done.chunk.handler.result_codec
+    pieces: list[Sending] = []
+    at = 0
+    while at < len(done.ids):
+        results = None if done.results is None else done.results[at : at + IDS_MAX]
+        count = min(IDS_MAX, len(done.ids) - at) if results is None else fitting(results)
+        ids = done.ids[at : at + count]
+        kept = None if results is None else results[:count]
+        pieces.append(Sending(c.Ack(ids, chunk.token, kept, codec if kept else "bytes"), ((chunk, count),)))
+        at += count
+    return pieces
+
+
+def fitting(results: Sequence[bytes | None]) -> int:
+    """How many of the results go into one command; one at least."""
+    size = 0
+    for count, result in enumerate(results):
+        size += len(result) if result is not None else 1
+        if size > RESULTS_BYTES_MAX and count:
+            return count
+    return len(results)
+
+
+def acks_of_many(items: Sequence[Done], codec: Codec) -> list[Sending]:
+    """Of several chunks: a token for each id. Those that bring no results go by themselves."""
+    sendings: list[Sending] = []
+    bare = [item for item in items if item.results is None]
+    for group in (bare, [item for item in items if item.results is not None]):
+        at = 0
+        while at < len(group):
+            jobs = size = 0
+            until = at
+            while until < len(group) and jobs < IDS_MAX and size < RESULTS_BYTES_MAX:
+                jobs += len(group[until].ids)
+                size += sum(len(result) for result in group[until].results or () if result is not None)
+                until += 1
+            sendings.append(ack_of(group[at:until], codec))
+            at = until
+    return sendings
+
+
+def ack_of(group: Sequence[Done], codec: Codec) -> Sending:
+    chunks = [(item.chunk, len(item.ids)) for item in group]
+    ids, tokens = joined([(item.chunk, item.ids) for item in group])
+    if group[0].results is None:
+        return Sending(c.Ack(ids, tokens), chunks)
+    return Sending(c.Ack(ids, tokens, [result for item in group for result in item.results or ()], codec), chunks)
+
+
+def joined(parts: Sequence[tuple[Chunk, Sequence[int]]]) -> tuple[Sequence[int], c.Tokens]:
+    """Ids and tokens: one token where it is the same for all."""
+    if len(parts) == 1:
+        return parts[0][1], parts[0][0].token
+    ids = [job for _, each in parts for job in each]
+    if all(chunk.token == parts[0][0].token for chunk, _ in parts):
+        return ids, parts[0][0].token
+    return ids, [chunk.token for chunk, each in parts for _ in each]
+
+
+def fails_of(failure: Failure, verdict: Verdict, failed: list[Failed]) -> list[Sending]:
+    sendings = []
+    for at in range(0, len(failed), IDS_MAX):
+        piece = failed[at : at + IDS_MAX]
+        ids, tokens = joined([(item.chunk, (item.id,)) for item in piece])
+        error = verdict.reason or failure.error
+        command = c.Fail(
+            ids, tokens, error, failure.error_class, failure.stack, verdict.kind == "retry", verdict.after_ms
+        )
+        sendings.append(Sending(command, [(item.chunk, 1) for item in piece]))
+    return sendings
+
+
+def releases_of(released: list[tuple[Chunk, Sequence[int]]], delay_ms: int) -> list[Sending]:
+    sendings: list[Sending] = []
+    parts: list[tuple[Chunk, Sequence[int]]] = []
+    for chunk, ids in released:
+        parts.extend((chunk, ids[at : at + IDS_MAX]) for at in range(0, len(ids), IDS_MAX))
+    at = 0
+    while at < len(parts):
+        jobs, until = len(parts[at][1]), at + 1
+        while until < len(parts) and jobs + len(parts[until][1]) <= IDS_MAX:
+            jobs += len(parts[until][1])
+            until += 1
+        ids, tokens = joined(parts[at:until])
+        command = c.Release(ids, tokens, delay_ms)
+        sendings.append(Sending(command, [(chunk, len(each)) for chunk, each in parts[at:until]]))
+        at = until
+    return sendings

@@ -1,0 +1,301 @@
+"""The lane of threads: plain handlers, each call in a thread of a pool.
+
+Short jobs are handed over many at a time: a thread draws from a portion until it is empty, and settles what it did at
+once. Nobody owns a portion: while a thread is stuck in one job, others draw on from the same one, and when all are
+stuck what has not begun is handed back. The event loop keeps a watch on this; threads only draw, call and note.
+"""
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from queue import SimpleQueue
+from typing import Any
+
+from stoker.worker.calling import Call, plain_call
+from stoker.worker.context import Current, current
+from stoker.worker.ending import ended_by, unwanted
+from stoker.worker.handler import Handler
+from stoker.worker.injection import WorkerScope
+from stoker.worker.lane import Chunk, Done, Host, Released, ahead, room_for
+
+SHARE_S = 0.005
+"""How much work a thread should have in a portion; for more, another thread is woken."""
+WATCH_S = 0.02
+"""Between two looks at threads that may be stuck."""
+TELL_S = 0.005
+"""How long a thread keeps to itself what it has done."""
+STUCK_S = 0.25
+"""How long jobs may stand still behind others before they are handed back to the queue."""
+
+
+class Portion:
+    """Jobs of a chunk for whichever thread comes."""
+
+    __slots__ = ("chunk", "items", "seen", "still_since")
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.items: deque[tuple[int, bytes]] = deque(zip(chunk.ids, chunk.payloads, strict=True))
+        self.seen = len(self.items)
+        """How many were left at the last look."""
+        self.still_since = time.monotonic()
+
+
+class Drawing:
+    """What one thread did with a portion. The thread appends, the event loop may read."""
+
+    __slots__ = ("chunk", "current", "done", "results", "told")
+
+    def __init__(self, chunk: Chunk, host: Host) -> None:
+        self.chunk = chunk
+        self.current = Current(chunk, 0, host)
+        self.done: list[int] = []
+        self.results: list[bytes | None] = []
+        """At least as long as `done`."""
+        self.told = 0
+        """How many of `done` have been settled. To settle one twice does no harm."""
+
+    def tell(self, host: Host) -> None:
+        """Settle what is done and not told yet."""
+        told, total = self.told, len(self.done)
+        if told == total:
+            return
+        self.told = total
+        is_whole = not told and total == len(self.chunk.ids)  # drawn by one thread, and so in order
+        ids = self.chunk.ids if is_whole else self.done[told:total]
+        host.settle(Done(self.chunk, ids, shown(self.results[told:total])))
+
+
+class Seat:
+    """A thread, and what it is doing. The thread writes `drawing`, the event loop `is_left`."""
+
+    __slots__ = ("drawing", "is_left", "thread")
+
+    def __init__(self) -> None:
+        self.thread: threading.Thread | None = None
+        self.drawing: Drawing | None = None
+        """None while it has nothing to do."""
+        self.is_left = False
+        """Its job will not be waited for; the thread ends when it comes back."""
+
+    @property
+    def is_busy(self) -> bool:
+        return self.drawing is not None
+
+
+class ThreadLane:
+    """Some threads, the portions that they draw from, and a watch."""
+
+    def __init__(self, slots: int, scope: WorkerScope, *, prefetch: int | None = None) -> None:
+        self.slots = slots
+        self._scope = scope
+        self._prefetch = prefetch
+        self._host: Host | None = None
+        self._tickets: SimpleQueue[Portion | None] = SimpleQueue()
+        """A thread that gets one draws from the portion; None ends a thread."""
+        self._tickets_out = 0
+        self._seats: list[Seat] = []
+        self._portions: list[Portion] = []
+        self._calls: dict[str, Call] = {}
+        self._watch: asyncio.TimerHandle | None = None
+        self._pace: dict[str, float] = {}
+        """Seconds a job, by handler."""
+
+    @property
+    def running(self) -> int:
+        return sum(seat.is_busy and not seat.is_left for seat in self._seats)
+
+    @property
+    def _waiting(self) -> int:
+        return sum(len(portion.items) for portion in self._portions)
+
+    def room(self, pace_s: float | None) -> int:
+        return room_for(self.slots, self.running + self._waiting, ahead(1, pace_s, self._prefetch))
+
+    async def start(self, host: Host) -> None:
+        self._host = host
+
+    def submit(self, chunk: Chunk) -> None:
+        portion = Portion(chunk)
+        self._portions = [known for known in self._portions if known.items]
+        self._portions.append(portion)
+        self._wake(portion, self._threads_for(chunk))
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+
+    def interrupt(self, chunk: Chunk, job: int) -> None:
+        """A thread cannot be stopped. The handler sees it in its context; a slot that is gone for long is replaced."""
+        assert self._host is not None
+        if chunk.flags.get(job) != "timeout":
+            return
+        for seat in self._seats:
+            now = seat.drawing
+            if now is not None and now.current.job == job and now.chunk is chunk and self._has_spare():
+                seat.is_left = True
+                self._host.settle(unwanted(chunk, job))
+
+    def hand_back(self) -> None:
+        for portion in self._portions:
+            self._hand_back(portion)
+
+    def break_off(self) -> None:
+        """What runs is released too; what its thread says about it later is of no more interest."""
+        assert self._host is not None
+        self.hand_back()
+        self._tell_done()
+        for seat in self._seats:
+            now = seat.drawing
+            if now is not None and now.current.job:
+                self._host.settle(Released(now.chunk, (now.current.job,)))
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        for _ in self._seats:
+            self._tickets.put(None)
+        for seat in self._seats:
+            if seat.thread is not None and not seat.is_busy:
+                await asyncio.to_thread(seat.thread.join, CLOSE_S)
+
+    # --- on the event loop -----------------------------------------------------------------------
+
+    def _threads_for(self, chunk: Chunk) -> int:
+        """How many threads a new portion deserves: one for each job, or fewer where jobs are short."""
+        pace = self._pace.get(chunk.name)
+        if pace is None:
+            return len(chunk.ids)
+        return min(len(chunk.ids), math.ceil(len(chunk.ids) * pace / SHARE_S))
+
+    def _wake(self, portion: Portion, threads: int) -> None:
+        self._seats = [seat for seat in self._seats if seat.is_busy or not seat.is_left]
+        seated = sum(not seat.is_left for seat in self._seats)
+        idle = seated - self.running - self._tickets.qsize()
+        for _ in range(min(threads - max(idle, 0), self.slots - seated)):
+            self._seat()
+        for _ in range(min(threads, self.slots)):
+            self._tickets.put(portion)
+
+    def _seat(self) -> None:
+        seat = Seat()
+        seat.thread = threading.Thread(target=self._work, args=(seat,), name="stoker-worker", daemon=True)
+        self._seats.append(seat)
+        seat.thread.start()
+
+    def _has_spare(self) -> bool:
+        """Threads that nobody waits for are memory: there are never more of them than slots."""
+        return sum(seat.is_left for seat in self._seats) < self.slots
+
+    def _look(self) -> None:
+        """Wake more threads for a portion that stands still, and hand back what has stood still for long."""
+        self._watch = None
+        self._portions = [portion for portion in self._portions if portion.items]
+        now = time.monotonic()
+        for portion in self._portions:
+            left = len(portion.items)
+            if left < portion.seen:
+                portion.seen, portion.still_since = left, now
+            elif self.running < self.slots:
+                self._wake(portion, self.slots - self.running)
+            elif now - portion.still_since > STUCK_S and self._prefetch is None:
+                self._hand_back(portion)
+        self._tell_done()
+        if self._portions or self.running:
+            self._watch = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+
+    def _tell_done(self) -> None:
+        """Settle what threads did before the job that they are in."""
+        assert self._host is not None
+        for seat in self._seats:
+            now = seat.drawing
+            if now is not None:
+                now.tell(self._host)
+
+    def _hand_back(self, portion: Portion) -> None:
+        assert self._host is not None
+        taken = []
+        while portion.items:
+            try:
+                taken.append(portion.items.pop()[0])
+            except IndexError:
+                break
+        if taken:
+            self._host.settle(Released(portion.chunk, taken[::-1]))
+
+    # --- in the threads --------------------------------------------------------------------------
+
+    def _work(self, seat: Seat) -> None:
+        while not seat.is_left:
+            portion = self._tickets.get()
+            if portion is None:
+                return
+            if portion.items:
+                self._draw(seat, portion)
+
+    def _draw(self, seat: Seat, portion: Portion) -> None:
+        """Work off a portion, together with whoever else does.
+
+        This is the hot path: besides decoding and calling, a job costs less than a microsecond here.
+        """
+        assert self._host is not None
+        host, chunk, handler = self._host, portion.chunk, portion.chunk.handler
+        drawing = Drawing(chunk, host)
+        here, done, results = drawing.current, drawing.done, drawing.results
+        draw, flags, codec, clock = portion.items.popleft, chunk.flags, chunk.options.codec, time.perf_counter
+        decode, encode, function = handler.decode, handler.encode, handler.function
+        call = None if handler.is_bare else self._call_of(handler)
+        current.set(here)
+        seat.drawing = drawing
+        began = told_at = clock()
+        drawn = 0
+        while not seat.is_left:
+            try:
+                here.job, payload = draw()
+            except IndexError:
+                break  # somebody drew the last one
+            drawn += 1
+            if flags and here.job in flags:
+                host.settle(unwanted(chunk, here.job))
+                continue
+            try:
+                args, kwargs = decode(payload, codec)
+                value: Any = function(*args, **kwargs) if call is None else call(here.get(), args, kwargs)
+                results.append(None if value is None else encode(value))
+                done.append(here.job)
+                if here.context is not None:
+                    here.context.forget_checkpoint()
+            except BaseException as error:
+                host.settle(ended_by(chunk, here.job, error))
+            here.context = None
+            now = clock()
+            if now - told_at > TELL_S:
+                told_at = now
+                drawing.tell(host)
+        seat.drawing = None
+        current.set(None)
+        drawing.tell(host)
+        if drawn and not seat.is_left:
+            self._measured(chunk, drawn, clock() - began)
+
+    def _measured(self, chunk: Chunk, jobs: int, seconds: float) -> None:
+        assert self._host is not None
+        pace, known = seconds / jobs, self._pace.get(chunk.name)
+        self._pace[chunk.name] = pace if known is None else known + min(0.5, jobs / 20) * (pace - known)
+        self._host.measured(chunk.queue, jobs, seconds)
+
+    def _call_of(self, handler: Handler) -> Call:
+        call = self._calls.get(handler.name)
+        if call is None:
+            assert self._host is not None
+            host = self._host
+            call = self._calls[handler.name] = plain_call(handler, self._scope, lambda: host.loop)
+        return call
+
+
+CLOSE_S = 1.0
+
+
+def shown(results: list[bytes | None]) -> list[bytes | None] | None:
+    """None where there is no result at all, which is cheaper to send."""
+    return None if results.count(None) == len(results) else results

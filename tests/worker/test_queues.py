@@ -1,0 +1,129 @@
+"""Which queues are pulled from, in which order, and how much."""
+
+from collections import Counter
+
+import pytest
+
+from stoker.model.options import RateLimit
+from stoker.testing import World
+from stoker.worker.errors import BadHandler
+from stoker.worker.lane import Lane, ahead, room_for
+from stoker.worker.pace import Bucket, Pace
+from stoker.worker.queues import Line, QueueSettings, Roster
+from stoker.worker.worker import Worker
+from tests.worker.running import handler, push_many
+
+
+class Room:
+    """A lane that only has room."""
+
+    def __init__(self, room: int) -> None:
+        self.left = room
+
+    def room(self, pace_s: float | None) -> int:
+        return self.left
+
+
+def roster(**queues: tuple[float, Room]) -> Roster:
+    lines = []
+    for name, (weight, lane) in queues.items():
+        lanes: tuple[Lane, ...] = (lane,)  # type: ignore[assignment]
+        lines.append(Line(name, QueueSettings(weight=weight), lanes))
+    return Roster(lines)
+
+
+def served(queues: Roster, pulls: int, full: set[str]) -> Counter[str]:
+    """What so many pulls bring where the `full` queues always have jobs."""
+    got: Counter[str] = Counter()
+    for _ in range(pulls):
+        plan = queues.plan({}, 1_000, patient=False)
+        assert plan is not None
+        name = next(name for name in plan.queues if name in full)
+        got[name] += plan.count
+        queues.delivered(plan.queues, {name: plan.count})
+    return got
+
+
+def test_weights_are_shares_of_the_jobs():
+    lane = Room(10)
+    got = served(roster(high=(6, lane), low=(2, lane), least=(1, lane)), 900, {"high", "low", "least"})
+    assert got == {"high": 6_000, "low": 2_000, "least": 1_000}
+
+
+def test_no_queue_starves_beside_a_heavy_one():
+    lane = Room(1)
+    assert served(roster(high=(1_000, lane), low=(1, lane)), 2_002, {"high", "low"})["low"] >= 2
+
+
+def test_a_queue_that_was_empty_has_not_saved_up():
+    lane = Room(1)
+    queues = roster(busy=(1, lane), late=(1, lane))
+    served(queues, 1_000, {"busy"})
+    got = served(queues, 100, {"busy", "late"})
+    assert 45 <= got["late"] <= 55
+
+
+def test_queues_without_room_are_not_named():
+    queues = roster(free=(1, Room(5)), full=(1, Room(0)))
+    plan = queues.plan({}, 1_000, patient=False)
+    assert plan is not None
+    assert plan.queues == ("free",)
+
+
+def test_a_queue_with_hardly_any_room_does_not_slow_the_others_down():
+    queues = roster(wide=(1, Room(100)), narrow=(1, Room(1)))
+    hasty, patient = queues.plan({}, 1_000, patient=False), queues.plan({}, 1_000, patient=True)
+    assert hasty is not None
+    assert (hasty.queues, hasty.count, hasty.waits) == (("wide",), 100, False)
+    assert patient is not None
+    assert (set(patient.queues), patient.count, patient.waits) == ({"wide", "narrow"}, 1, True)
+
+
+def test_without_any_room_there_is_no_pull():
+    assert roster(full=(1, Room(0))).plan({}, 1_000, patient=True) is None
+
+
+def test_short_jobs_are_fetched_ahead_and_long_ones_are_not():
+    assert (ahead(1, None, None), ahead(1, 10.0, None), ahead(1, 0.001, None)) == (0, 0, 50)
+    assert ahead(1, 0.000_001, None) == 5_000, "bounded, however short they are"
+    assert ahead(1, 10.0, 7) == 7, "an explicit number is taken as it is"
+
+
+def test_while_slots_have_work_jobs_are_fetched_in_good_parts():
+    assert room_for(10, 0, 1_000) == 1_010
+    assert room_for(10, 900, 1_000) == 0
+    assert room_for(10, 700, 1_000) == 310
+    assert room_for(10, 9, 0) == 1
+
+
+def test_a_pace_believes_slow_jobs_at_once():
+    pace = Pace()
+    pace.measured(100, 0.001)
+    pace.measured(1, 1.0)
+    assert pace.seconds is not None
+    assert pace.seconds > 0.4
+
+
+def test_a_bucket_refills_with_time():
+    now = [0.0]
+    bucket = Bucket(RateLimit(10, 1_000, 5), lambda: now[0])
+    assert bucket.tokens == 5
+    bucket.take(5)
+    assert (bucket.tokens, round(bucket.next_s, 3)) == (0, 0.1)
+    now[0] = 0.25
+    assert bucket.tokens == 2
+    now[0] = 100.0
+    assert bucket.tokens == 5
+
+
+@pytest.mark.parametrize("wrong", [{"weight": 0}, {"weight": -1}, {"concurrency": 0}])
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, int]):
+    with pytest.raises(BadHandler, match="expected"):
+        QueueSettings(**wrong)
+
+
+def test_only_the_named_queues_are_worked_on(world: World):
+    for queue in ("a", "b"):
+        push_many(world.client, "run", range(3), queue=queue)
+    Worker(world.client, [handler(lambda number: None, name="run", queue="a")], queues=["b"]).run_until_idle()
+    assert (world.client.get_counts("a").waiting, world.client.get_counts("b").completed) == (3, 3)
