@@ -2,13 +2,22 @@
 
 import stoker
 
+app = stoker.App()
+
+
+@app.job(queue="mail")
+async def welcome(user_id: int) -> str: ...
+
+Without an app, `stoker.connect` gives the queue itself:
+
 queue = stoker.connect("sqlite:///jobs.db")
 queue.push("mail", b"hello")
 for job in queue.pull("mail"):
     queue.ack(job.id, job.token)
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from stoker.brokers.connect import open_broker
 from stoker.client.sync import Client
@@ -26,23 +35,81 @@ from stoker.model.states import State
 from stoker.model.version import __version__
 
 if TYPE_CHECKING:
+    from stoker.app.app import App
+    from stoker.app.depends import Depends
+    from stoker.app.errors import JobFailed, ResultTimeout
+    from stoker.app.handles import Job, JobBatch
+    from stoker.app.jobtype import JobType, Step
     from stoker.brokers.local import LocalSettings
     from stoker.brokers.remote.settings import RemoteSettings
+    from stoker.worker.context import Context, current_job
+    from stoker.worker.errors import BadArguments, BadHandler, BadResult
+    from stoker.worker.handler import Batch, Middleware
+    from stoker.worker.outcomes import Cancel, Dead, Retry, RetryPolicy, Snooze
+    from stoker.worker.worker import Worker
 
 __all__ = [
+    "App",
     "Backoff",
+    "BadArguments",
+    "BadHandler",
+    "BadResult",
+    "Batch",
+    "Cancel",
     "Client",
+    "Context",
+    "Dead",
     "DeadLetterPolicy",
     "Dependency",
+    "Depends",
+    "Job",
+    "JobBatch",
+    "JobFailed",
+    "JobType",
+    "Middleware",
     "Options",
     "RateLimit",
+    "ResultTimeout",
     "Retention",
+    "Retry",
+    "RetryPolicy",
     "Settings",
+    "Snooze",
     "State",
+    "Step",
     "StokerError",
+    "Worker",
     "__version__",
     "connect",
+    "current_job",
 ]
+
+# What an app or a worker needs is loaded when it is first asked for: who only pushes bytes does not wait for it.
+_HOMES = {
+    "stoker.app.app": "App",
+    "stoker.app.depends": "Depends",
+    "stoker.app.errors": "JobFailed ResultTimeout",
+    "stoker.app.handles": "Job JobBatch",
+    "stoker.app.jobtype": "JobType Step",
+    "stoker.worker.context": "Context current_job",
+    "stoker.worker.errors": "BadArguments BadHandler BadResult",
+    "stoker.worker.handler": "Batch Middleware",
+    "stoker.worker.outcomes": "Cancel Dead Retry RetryPolicy Snooze",
+    "stoker.worker.worker": "Worker",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'stoker' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def connect(

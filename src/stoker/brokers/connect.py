@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from stoker.brokers.local import LocalSettings
     from stoker.brokers.remote.settings import RemoteSettings
 
+    BrokerSettings = LocalSettings | RemoteSettings
+
 EMBEDDED = ("memory", "sqlite")
 REMOTE = ("tcp", "tcps", "unix", "http", "https", "grpc", "grpcs")
 SCHEMES = (*EMBEDDED, *REMOTE)

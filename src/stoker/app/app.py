@@ -1,0 +1,338 @@
+"""The app: where jobs are declared, pushed and found, and where a worker learns what it can run.
+
+    app = stoker.App()                       # STOKER_URL, or sqlite:///stoker.db
+
+    @app.job(queue="mail", max_attempts=8, timeout="2m")
+    async def welcome(user_id: int) -> str: ...
+
+    job = await welcome.push(7)
+    print(await job.result(timeout=10))
+
+Declaring opens nothing: the first push does. One app serves any number of threads and event loops. How jobs run is the
+worker's business.
+"""
+
+import importlib
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+
+from stoker.app import options as friendly
+from stoker.app.decorators import Anything, BatchDecorator, JobDecorator
+from stoker.app.errors import UnknownJob
+from stoker.app.handles import Job
+from stoker.app.jobtype import AsyncJobType, Definition, JobType, PlainJobType, kind_of
+from stoker.app.options import Defaults, JobOptions, Layer
+from stoker.brokers.connect import open_broker
+from stoker.brokers.contract import Broker
+from stoker.client.aio import AsyncClient
+from stoker.client.sync import Client
+from stoker.model.errors import InvalidRequest
+from stoker.model.units import Duration, duration_ms
+from stoker.worker.context import Context
+from stoker.worker.errors import BadHandler
+from stoker.worker.handler import DEFAULT_QUEUE, Batch, Handler, Middleware
+
+if TYPE_CHECKING:
+    from stoker.brokers.connect import BrokerSettings
+    from stoker.worker.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+
+
+class App:
+    """Jobs, the queue they go to, and what holds for all of them.
+
+    `url` is where the queue is; without one STOKER_URL says it, and else it is `sqlite:///stoker.db`. `defaults` are
+    options for every job, `queues` for those of a queue: `App(defaults={"max_attempts": 5}, queues={"mail": {"timeout":
+    "1m"}})`. A job's own options win over its queue's, and those over the app's. `middleware` stands around every job.
+    `include` names modules with jobs of this app: a worker imports them. `validate=False` leaves the types of arguments
+    to the worker to check. `broker` is for those who have one already; they close it, too.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        tenant: str = "default",
+        queue: str = DEFAULT_QUEUE,
+        defaults: Defaults | None = None,
+        queues: Mapping[str, Defaults] | None = None,
+        middleware: Sequence[Middleware] = (),
+        include: Sequence[str] = (),
+        settings: "BrokerSettings | None" = None,
+        tracing: bool = True,
+        validate: bool = True,
+        broker: Broker | None = None,
+    ) -> None:
+        self.url = url
+        self.tenant = tenant
+        self.default_queue = queue
+        self.middleware = tuple(middleware)
+        self.include = (include,) if isinstance(include, str) else tuple(include)
+        self.tracing = tracing
+        self.validate = validate
+        self._settings = settings
+        self._defaults = friendly.layer_of(defaults or {}, friendly.DEFAULTS, "App(defaults=...)")
+        self._queues = {
+            name: friendly.layer_of(said, friendly.DEFAULTS, f"App(queues=...): {name}")
+            for name, said in (queues or {}).items()
+        }
+        self._types: dict[str, JobType[..., Any]] = {}
+        self._names: dict[str, str] = {}
+        """Of every name and alias, the job's own name."""
+        self._remembered: dict[tuple[str, str], Any] = {}
+        self._lock = threading.RLock()
+        self._broker = broker
+        self._owns_broker = broker is None
+        self._client: Client | None = None
+        self._aclient: AsyncClient | None = None
+
+    def __repr__(self) -> str:
+        return f"<App of {len(self._types)} jobs>"
+
+    # --- declaring -------------------------------------------------------------------------------
+
+    @overload
+    def job(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Anything, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncJobType[..., R]: ...
+
+    @overload
+    def job(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncJobType[P, R]: ...
+
+    @overload
+    def job(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncJobType[P, R]: ...
+
+    @overload
+    def job(self, function: Callable[Concatenate[Anything, P], R], /) -> PlainJobType[..., R]: ...
+
+    @overload
+    def job(self, function: Callable[Concatenate[Context, P], R], /) -> PlainJobType[P, R]: ...
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> PlainJobType[P, R]: ...
+
+    @overload
+    def job(self, *, batch: Batch | int, max_wait: Duration = ..., **options: Unpack[JobOptions]) -> BatchDecorator: ...
+
+    @overload
+    def job(self, **options: Unpack[JobOptions]) -> JobDecorator: ...
+
+    def job(  # type: ignore[misc]
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        batch: Batch | int | None = None,
+        max_wait: Duration | None = None,
+        **options: Any,
+    ) -> Any:
+        """Make a function a kind of job.
+
+        Coroutine functions run in the worker's event loop, plain ones in its threads, and those with `kind="process"`
+        in processes of their own. Parameters annotated with `Context` and those with `Depends` are filled in by the
+        worker and are no part of a push. `batch=64, max_wait="20ms"` calls a function of a list once for up to 64 jobs,
+        or for those that came within 20 ms; it returns a list with a result, or an exception, for each.
+        """
+        if function is not None:
+            return self._declare(function, None, {})
+        wanted = batch_of(batch, max_wait)
+
+        def declare(function: Callable[..., Any]) -> JobType[..., Any]:
+            return self._declare(function, wanted, options)
+
+        return declare
+
+    def _declare(
+        self, function: Callable[..., Any], batch: Batch | None, given: Mapping[str, Any]
+    ) -> JobType[..., Any]:
+        if isinstance(function, JobType):
+            raise BadHandler(f"{function.name} is a job already: decorate the function itself, or function.function")
+        if not hasattr(function, "__qualname__"):
+            raise BadHandler(f"{function!r} cannot be a job: expected a function")
+        label = given.get("name") or function.__name__
+        layer = friendly.layer_of(given, friendly.JOB, f"@app.job of {label}", templates=True)
+        name: str = layer.pop("name", function.__name__)
+        kind = kind_of(function, layer.pop("kind", None), name)
+        definition = Definition(
+            function=function,
+            name=name,
+            aliases=layer.pop("aliases", ()),
+            kind=kind,
+            batch=batch,
+            rate=layer.pop("rate", None),
+            middleware=layer.pop("middleware", ()),
+            layer=layer,
+        )
+        made: type[JobType[..., Any]] = AsyncJobType if kind == "async" else PlainJobType
+        return self._enter(made(self, definition))
+
+    def _enter(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
+        """Names are given once, but the same function may be declared anew: its module was imported again."""
+        definition = job_type.definition
+        names = (definition.name, *definition.aliases)
+        with self._lock:
+            for name in names:
+                other = self._types.get(self._names.get(name, ""))
+                if other is not None and other.definition.origin != definition.origin:
+                    raise BadHandler(
+                        f"there is a job {name!r} already ({other.definition.origin}): give {definition.origin} another"
+                        f" name, @app.job(name=...)"
+                    )
+            self._types[definition.name] = job_type
+            self._names.update(dict.fromkeys(names, definition.name))
+            for part in ("arguments", "results"):
+                self._remembered.pop((definition.name, part), None)
+        return job_type
+
+    def remember(self, key: tuple[str, str], make: Callable[[], Any]) -> Any:
+        """What is costly to make, once for all views of a job type."""
+        with self._lock:
+            if key not in self._remembered:
+                self._remembered[key] = make()
+            return self._remembered[key]
+
+    def layers_for(self, queue: str) -> tuple[Layer, ...]:
+        """What the app says about jobs in a queue, the stronger word last."""
+        return self._defaults, self._queues.get(queue, {})
+
+    # --- finding ---------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> Mapping[str, JobType[..., Any]]:
+        """Every kind of job by its name."""
+        return dict(self._types)
+
+    def job_named(self, name: str) -> JobType[..., Any]:
+        """By its name or an alias. Raises `UnknownJob`."""
+        found = self.find_job(name)
+        if found is None:
+            known = ", ".join(sorted(self._types)) or "none"
+            raise UnknownJob(f"there is no job {name!r} in this app; there is {known}")
+        return found
+
+    def find_job(self, name: str | None) -> JobType[..., Any] | None:
+        """The same, or None."""
+        return self._types.get(self._names.get(name or "", ""))
+
+    def handle(self, job: int) -> Job[Any]:
+        """A handle on a job by its id; its result is read by the return annotation of the function of its name."""
+        return Job(self, None, job)
+
+    # --- talking to the queue --------------------------------------------------------------------
+
+    @property
+    def broker(self) -> Broker:
+        """What carries commands out; opened when it is first needed."""
+        broker = self._broker
+        if broker is None:
+            with self._lock:
+                broker = self._broker
+                if broker is None:
+                    broker = self._broker = open_broker(self.url, self._settings)
+        return broker
+
+    @property
+    def client(self) -> Client:
+        """For plain code, from any thread."""
+        client = self._client
+        if client is None:
+            broker = self.broker
+            client = self._client = Client(broker, self.tenant, owner=False, tracing=self.tracing)
+        return client
+
+    @property
+    def aclient(self) -> AsyncClient:
+        """For coroutines, in any event loop."""
+        client = self._aclient
+        if client is None:
+            broker = self.broker
+            client = self._aclient = AsyncClient(broker, self.tenant, owner=False, tracing=self.tracing)
+        return client
+
+    def use(self, broker: Broker | None) -> None:
+        """For tests: another broker from now on, which stays the caller's; None for the one that the URL names."""
+        with self._lock:
+            self.close()
+            self._broker, self._owns_broker = broker, broker is None
+
+    def close(self) -> None:
+        """Let go of the queue. The next push opens it again. A second call does nothing."""
+        with self._lock:
+            broker, owned = self._broker, self._owns_broker
+            self._client = self._aclient = None
+            if owned:
+                self._broker = None
+        if owned and broker is not None:
+            broker.close()
+
+    async def aclose(self) -> None:
+        """The same from a coroutine."""
+        import asyncio
+
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> "App":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> "App":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # --- working ---------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Import the modules of `include`, so that their jobs are known."""
+        for module in self.include:
+            importlib.import_module(module)
+
+    def handlers(self, only: Iterable[str] | None = None) -> list[Handler]:
+        """What a worker runs: every job of the app, or those with these names. Raises `BadHandler` for a wrong one."""
+        self.load()
+        types = self._types.values() if only is None else [self.job_named(name) for name in only]
+        return [job_type.handler() for job_type in types]
+
+    def worker(self, *, jobs: Iterable[str] | None = None, **settings: Any) -> "Worker":
+        """A worker for the jobs of this app, or for those named; its settings are those of `stoker.worker.Worker`."""
+        from stoker.worker.worker import Worker
+
+        handlers = self.handlers(jobs)
+        if not handlers:
+            raise InvalidRequest(
+                "this app has no jobs: declare some with @app.job, or name their modules with include="
+            )
+        return Worker(self.client, handlers, **settings)
+
+
+def batch_of(batch: Batch | int | None, max_wait: Duration | None) -> Batch | None:
+    if batch is None:
+        if max_wait is not None:
+            raise BadHandler("max_wait goes with batch: how long to collect jobs for one call")
+        return None
+    if isinstance(batch, Batch):
+        if max_wait is not None:
+            raise BadHandler("max_wait is given twice: once in Batch is enough")
+        return batch
+    if max_wait is None:
+        return Batch(size=batch)
+    try:
+        return Batch(size=batch, max_wait_ms=duration_ms(max_wait))
+    except ValueError as error:
+        raise BadHandler(f"max_wait: {error}") from None

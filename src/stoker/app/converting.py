@@ -1,0 +1,210 @@
+"""Values that msgspec has no words for: pydantic's models, paths, addresses, and unions that it cannot tell apart.
+
+Everything else (dataclasses, structs, enums, dates, UUIDs, decimals, sets, ...) it reads and writes by itself. Nothing
+here knows of functions or jobs; and nothing is ever pickled, so a payload can only ever become a value of a type that
+the reader has named.
+"""
+
+import functools
+import operator
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+
+import msgspec
+
+Written = Literal["msgpack", "json"]
+
+TEXTUAL = frozenset({"pathlib", "ipaddress", "zoneinfo", "fractions"})
+"""Modules whose values are rebuilt from what `str` tells of them."""
+
+
+class Misfit(ValueError):
+    """A value that does not fit, with the rest of its path below the place that msgspec knows."""
+
+    def __init__(self, text: str, path: str = "") -> None:
+        super().__init__(text)
+        self.path = path
+
+
+# --- writing -----------------------------------------------------------------------------------------
+
+
+def to_plain(value: Any) -> Any:
+    """What msgspec asks about a value that it cannot write."""
+    kind: Any = type(value)
+    if kind.__module__.partition(".")[0] in TEXTUAL:
+        return str(value)
+    if hasattr(kind, "__pydantic_serializer__") and hasattr(kind, "model_dump"):
+        return value.model_dump(by_alias=True, round_trip=True)
+    if hasattr(kind, "__get_pydantic_core_schema__"):
+        return adapter_of(kind).dump_python(value, mode="json")
+    raise TypeError(f"a value of type {type_name(kind)} cannot be written")
+
+
+ENCODERS: dict[Written, Callable[[Any], bytes]] = {
+    "msgpack": msgspec.msgpack.Encoder(enc_hook=to_plain).encode,
+    "json": msgspec.json.Encoder(enc_hook=to_plain).encode,
+}
+encode = ENCODERS["msgpack"]
+"""As an app writes payloads and results."""
+
+
+@functools.cache
+def adapter_of(kind: Any) -> Any:
+    """pydantic's reader and writer for a type. Whoever has a value of such a type has loaded pydantic."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+# --- reading -----------------------------------------------------------------------------------------
+
+
+class Chosen(type):
+    """msgspec wants what it gets to be of the type it asked for; what stands for a union takes any value."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return True
+
+
+class Choice(metaclass=Chosen):
+    """Stands for a union that msgspec does not take, because it could not tell the members apart by their shape.
+
+    A value becomes the first member that keeps all of it: that writes back what was read. Failing that, the first one
+    that takes it. Texts come last, so that a UUID or a date in text is not mistaken for any text.
+    """
+
+    members: ClassVar[tuple[Any, ...]] = ()
+
+    @classmethod
+    def choose(cls, value: Any, codec: Written) -> Any:
+        data = ENCODERS[codec](value)
+        taken: list[Any] = []
+        for decode in decoders_of(cls.members, codec):
+            try:
+                found = decode(data)
+            except msgspec.ValidationError:
+                continue
+            if ENCODERS[codec](found) == data:
+                return found
+            taken.append(found)
+        if taken:
+            return taken[0]
+        raise Misfit(f"Expected `{cls.__name__}`, got `{type_name(type(value))}`")
+
+
+def readable(annotation: Any) -> Any:
+    """The same type as msgspec can read it: unions that it refuses are exchanged for a `Choice`."""
+    if is_supported(annotation):
+        return annotation
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner, *notes = arguments
+        return Annotated[(readable(inner), *notes)]
+    if origin in (Union, types.UnionType):
+        return readable_union([readable(member) for member in arguments])
+    if origin is None or not arguments or origin is Literal:
+        return annotation
+    return rebuilt(annotation, tuple(readable(argument) for argument in arguments))
+
+
+def readable_union(members: list[Any]) -> Any:
+    union: Any = functools.reduce(operator.or_, members)
+    if is_supported(union):
+        return union
+    some = [member for member in members if member is not type(None)]
+    name = " | ".join(type_name(member) for member in some)
+    choice: Any = Chosen(name, (Choice,), {"members": tuple(sorted(some, key=lambda member: member in (str, Any)))})
+    return choice if len(some) == len(members) else choice | None
+
+
+def rebuilt(annotation: Any, arguments: tuple[Any, ...]) -> Any:
+    """`list[A]` with other arguments; what cannot be rebuilt stays as it is, and msgspec says what is wrong with it."""
+    try:
+        if hasattr(annotation, "copy_with"):
+            return annotation.copy_with(arguments)
+        return get_origin(annotation)[arguments]
+    except TypeError:
+        return annotation
+
+
+def is_supported(annotation: Any) -> bool:
+    try:
+        msgspec.msgpack.Decoder(annotation)
+    except Exception:  # a TypeError mostly; a NameError where a class names others that are not there
+        return False
+    return True
+
+
+def decoder_for(annotation: Any, codec: Written) -> Callable[[bytes], Any]:
+    """Reads and checks in one go. Raises `TypeError` for a type that cannot be read at all."""
+    if codec == "json":
+        return msgspec.json.Decoder(annotation, dec_hook=from_json).decode
+    return msgspec.msgpack.Decoder(annotation, dec_hook=from_msgpack).decode
+
+
+@functools.cache
+def decoders_of(members: tuple[Any, ...], codec: Written) -> list[Callable[[bytes], Any]]:
+    return [decoder_for(member, codec) for member in members]
+
+
+def from_msgpack(kind: Any, value: Any) -> Any:
+    return to_kind(kind, value, "msgpack")
+
+
+def from_json(kind: Any, value: Any) -> Any:
+    return to_kind(kind, value, "json")
+
+
+def to_kind(kind: Any, value: Any, codec: Written) -> Any:
+    """What msgspec asks about a type that it does not know."""
+    bare = get_origin(kind) or kind
+    if kind is object:
+        return value
+    if isinstance(bare, type):
+        if issubclass(bare, Choice):
+            return bare.choose(value, codec)
+        if bare.__module__.partition(".")[0] in TEXTUAL:
+            return from_text(bare, value)
+    if hasattr(bare, "__get_pydantic_core_schema__"):
+        return from_pydantic(kind, value, codec)
+    raise Misfit(
+        f"Expected `{type_name(kind)}`, which cannot be made from a payload: use a dataclass, a msgspec struct, a"
+        " pydantic model or a type of the standard library"
+    )
+
+
+def from_text(kind: Any, value: Any) -> Any:
+    if not isinstance(value, str):
+        raise Misfit(f"Expected `{type_name(kind)}`, got `{type_name(type(value))}`")
+    try:
+        return kind(value)
+    except (ValueError, KeyError, OSError) as error:
+        raise Misfit(f"Expected `{type_name(kind)}`: {error}") from None
+
+
+def from_pydantic(kind: Any, value: Any, codec: Written) -> Any:
+    from pydantic import ValidationError
+
+    adapter = adapter_of(kind)
+    try:
+        if codec == "json":  # where bytes and sets have other shapes than in Python
+            return adapter.validate_json(ENCODERS["json"](value))
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise Misfit(f"{first['msg']} (for `{type_name(kind)}`)", path_below(first["loc"])) from None
+
+
+def path_below(steps: tuple[int | str, ...]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+
+
+def type_name(kind: Any) -> str:
+    """As a person would write it."""
+    if kind is type(None):
+        return "None"
+    if isinstance(kind, type) and not get_args(kind):
+        return kind.__qualname__ if kind.__module__ == "builtins" else kind.__name__
+    return str(kind).replace("typing.", "")

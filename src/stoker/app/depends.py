@@ -1,0 +1,20 @@
+"""`Depends` as people write it: a default of a parameter of any type.
+
+What it makes is the worker's own `Depends`. It stands here as a function, because a type checker must let
+`db: Database = Depends(open_database)` pass.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from stoker.worker import handler
+
+
+def Depends(provider: Callable[..., Any], *, scope: handler.Scope = "job") -> Any:
+    """Gives a parameter its value when the job runs: what `provider` returns or yields.
+
+    A provider is a plain or `async` function, or a generator of either kind, whose second half cleans up. It may have
+    parameters with `Depends` of its own, or one annotated with `Context`. `scope="job"` makes a value for each job,
+    `scope="worker"` one for the worker's life. Such a parameter is no part of a push.
+    """
+    return handler.Depends(provider, scope)

@@ -1,0 +1,296 @@
+"""Handles on jobs that were pushed: what has become of them, what they returned, and how to stop them.
+
+A handle is an id with the type of its result; it holds nothing else of the job, so every question goes to the queue.
+Each method is there twice, for coroutines and (with `_sync`) for plain code. Nothing here runs jobs.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from stoker.app.errors import JobFailed, ResultTimeout
+from stoker.app.following import Following
+from stoker.app.plans import Plan, carry_out, carry_out_async
+from stoker.app.results import ANYTHING, Results
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import BY_CODE, NotFound, StokerError
+from stoker.model.events import Event, EventKind
+from stoker.model.states import State
+from stoker.model.units import Duration, duration_ms
+
+if TYPE_CHECKING:
+    from stoker.app.app import App
+    from stoker.app.jobtype import JobType
+
+R_co = TypeVar("R_co", covariant=True)
+
+WAIT_MS = 60_000
+"""Of one question; whoever waits longer asks again, so that no proxy takes a connection for dead."""
+
+
+class Job(Generic[R_co]):
+    """A job that was pushed. `R` is what its function returns."""
+
+    __slots__ = ("_app", "_type", "created", "duplicate_by", "id", "level")
+
+    def __init__(
+        self, app: "App", job_type: "JobType[..., Any] | None", job: int, pushed: r.Pushed | None = None
+    ) -> None:
+        self._app = app
+        self._type = job_type
+        self.id = job
+        self.created = True if pushed is None else pushed.created
+        """False if the push met a job that was there before: this one."""
+        self.duplicate_by: r.DuplicateBy | None = None if pushed is None else pushed.duplicate_by
+        """By which key, if so."""
+        self.level: r.Level | None = None if pushed is None else pushed.level
+        """How durable the push was when it was answered."""
+
+    def __repr__(self) -> str:
+        name = self.name
+        return f"<Job {self.id}>" if name is None else f"<Job {self.id} {name}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and (self._app, self.id) == (other._app, other.id)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def name(self) -> str | None:
+        """The kind of job, if the handle was made by a push."""
+        return None if self._type is None else self._type.name
+
+    # --- what has become of it -------------------------------------------------------------------
+
+    async def view(self) -> r.JobView:
+        """All that is known about it."""
+        return await self._app.aclient.get_job(self.id)
+
+    def view_sync(self) -> r.JobView:
+        return self._app.client.get_job(self.id)
+
+    async def status(self) -> State:
+        return (await self.view()).state
+
+    def status_sync(self) -> State:
+        return self.view_sync().state
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """What the function returned, as soon as it has.
+
+        Raises `JobFailed` if the job failed for good, was cancelled or expired, and `ResultTimeout` if it has not ended
+        within `timeout`.
+        """
+        return await carry_out_async(self._app.aclient, self._result(timeout))
+
+    def result_sync(self, timeout: Duration | None = None) -> R_co:
+        result: R_co = carry_out(self._app.client, self._result(timeout))
+        return result
+
+    async def wait(self, timeout: Duration | None = None) -> State:
+        """The state that it ended in, well or not. Raises `ResultTimeout`."""
+        return (await carry_out_async(self._app.aclient, self._ended(timeout))).state
+
+    def wait_sync(self, timeout: Duration | None = None) -> State:
+        return carry_out(self._app.client, self._ended(timeout)).state
+
+    async def progress(self) -> r.Progress:
+        """Percent and message, as the handler told them last."""
+        return (await self.view()).progress
+
+    def progress_sync(self) -> r.Progress:
+        return self.view_sync().progress
+
+    async def logs(self) -> Sequence[r.LogLine]:
+        """The lines that the handler wrote with `ctx.log`."""
+        return await self._app.aclient.get_logs(self.id)
+
+    def logs_sync(self) -> Sequence[r.LogLine]:
+        return self._app.client.get_logs(self.id)
+
+    async def why(self) -> r.Waiting:
+        """Why is it not running?"""
+        return await self._app.aclient.why(self.id)
+
+    def why_sync(self) -> r.Waiting:
+        return self._app.client.why(self.id)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Everything that has happened to it and happens from now on, until it has ended."""
+        following = Following(self.id)
+        while not following.is_over:
+            for event in following.heard(await self._app.aclient.execute(following.question())):
+                yield event
+
+    def events_sync(self) -> Iterator[Event]:
+        following = Following(self.id)
+        while not following.is_over:
+            yield from following.heard(self._app.client.execute(following.question()))
+
+    async def stream(self) -> AsyncIterator[Any]:
+        """The partial results that the handler emits, from the first on, as they come.
+
+        Raises `JobFailed` at the end if the job has failed.
+        """
+        async for event in self.events():
+            if event.kind is EventKind.PARTIAL:
+                yield ANYTHING.decode(event.data, event.codec)
+        await carry_out_async(self._app.aclient, self._not_failed())
+
+    def stream_sync(self) -> Iterator[Any]:
+        for event in self.events_sync():
+            if event.kind is EventKind.PARTIAL:
+                yield ANYTHING.decode(event.data, event.codec)
+        carry_out(self._app.client, self._not_failed())
+
+    # --- changing it -----------------------------------------------------------------------------
+
+    async def cancel(self) -> State:
+        """Stop it: at once if it has not started; if it runs, its worker is told. Refused when it has ended."""
+        return (await self._app.aclient.cancel(self.id)).state
+
+    def cancel_sync(self) -> State:
+        return self._app.client.cancel(self.id).state
+
+    async def retry(self) -> None:
+        """Send it back to work with a fresh count of attempts, if it failed for good."""
+        await carry_out_async(self._app.aclient, self._retry())
+
+    def retry_sync(self) -> None:
+        carry_out(self._app.client, self._retry())
+
+    async def promote(self) -> None:
+        """Run it now and not after its delay."""
+        await self._app.aclient.promote(self.id)
+
+    def promote_sync(self) -> None:
+        self._app.client.promote(self.id)
+
+    # --- plans -----------------------------------------------------------------------------------
+
+    def _ended(self, timeout: Duration | None) -> Plan[r.Ended]:
+        left_ms = None if timeout is None else duration_ms(timeout)
+        while True:
+            wait_ms = WAIT_MS if left_ms is None else min(left_ms, WAIT_MS)
+            ended: r.Ended = yield c.WaitJob(self.id, wait_ms)
+            if ended.finished:
+                return ended
+            if left_ms is not None:
+                left_ms -= wait_ms
+                if left_ms <= 0:
+                    raise ResultTimeout(f"job {self.id} is still {ended.state} after {timeout!r}; ask again")
+
+    def _result(self, timeout: Duration | None) -> Plan[Any]:
+        ended = yield from self._ended(timeout)
+        if ended.state is not State.COMPLETED:
+            raise (yield from self._failure(ended.state, ended.reason, ended.error))
+        results = yield from self._results()
+        return results.decode(ended.result, ended.result_codec)
+
+    def _results(self) -> Plan[Results]:
+        """How its results are written: known from the push, or asked for by name."""
+        if self._type is None:
+            try:
+                view: r.JobView = yield c.GetJob(self.id)
+            except NotFound:  # since it ended
+                return ANYTHING
+            self._type = self._app.find_job(view.options.name)
+        return ANYTHING if self._type is None else self._type.results
+
+    def _not_failed(self) -> Plan[None]:
+        try:
+            view: r.JobView = yield c.GetJob(self.id)
+        except NotFound:
+            return
+        if view.state in (State.FAILED, State.CANCELLED, State.EXPIRED):
+            raise (yield from self._failure(view.state, view.reason, view.error))
+
+    def _failure(self, state: State, reason: str, error: str) -> Plan[JobFailed]:
+        """With whatever can still be learnt about it."""
+        told: dict[str, Any] = {"name": self.name, "error": error}
+        try:
+            view: r.JobView = yield c.GetJob(self.id)
+            told |= {"attempts": view.attempts, "stack": view.stack, "name": view.options.name}
+            story: r.Story = yield c.GetStory(self.id)
+            classes = [event.error_class for event in story.events if event.error_class]
+            told["error_class"] = classes[-1] if classes and error else ""
+        except StokerError:
+            pass
+        return JobFailed(self.id, state, reason, **told)
+
+    def _retry(self) -> Plan[None]:
+        view: r.JobView = yield c.GetJob(self.id)
+        retried: r.Retried = yield c.RetryDead(view.queue, (self.id,))
+        for code in retried.refused.values():
+            raise BY_CODE[code](
+                f"job {self.id} is {view.state}: only a failed job can be retried, and only while no other has its keys"
+            )
+
+
+class JobBatch(Sequence[Job[R_co]]):
+    """The jobs of one `push_batch`, in its order. Handles are made when they are asked for."""
+
+    __slots__ = ("_app", "_reply", "_type")
+
+    def __init__(self, app: "App", job_type: "JobType[..., Any]", reply: r.PushedBatch) -> None:
+        self._app = app
+        self._type = job_type
+        self._reply = reply
+
+    def __repr__(self) -> str:
+        return f"<JobBatch of {len(self)} {self._type.name}>"
+
+    def __len__(self) -> int:
+        return len(self._reply.ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Job[R_co]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Job[R_co]]: ...
+
+    def __getitem__(self, place: int | slice) -> Job[R_co] | list[Job[R_co]]:
+        """A job that was refused raises why."""
+        if isinstance(place, slice):
+            return [self._job(each) for each in range(*place.indices(len(self)))]
+        return self._job(range(len(self))[place])
+
+    def _job(self, place: int) -> Job[R_co]:
+        reply = self._reply
+        refusal = reply.refused.get(place)
+        if refusal is not None:
+            raise BY_CODE[refusal.code](f"item {place}: {refusal.message}")
+        by = reply.duplicates.get(place)
+        return Job(self._app, self._type, reply.ids[place], r.Pushed(reply.ids[place], by is None, by, reply.level))
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """One a job; 0 for one that was refused."""
+        return self._reply.ids
+
+    @property
+    def refused(self) -> Mapping[int, r.Refusal]:
+        """By place in the batch."""
+        return self._reply.refused
+
+    @property
+    def duplicates(self) -> Mapping[int, r.DuplicateBy]:
+        """Those that met a job that was there before, by place in the batch."""
+        return self._reply.duplicates
+
+    @property
+    def created(self) -> int:
+        """How many jobs are new."""
+        return self._reply.created
+
+    @property
+    def level(self) -> r.Level:
+        return self._reply.level
+
+    async def results(self, timeout: Duration | None = None) -> list[R_co]:
+        """What all of them returned, in order. Raises for the first that did not; `timeout` is for each of them."""
+        return [await job.result(timeout) for job in self]
+
+    def results_sync(self, timeout: Duration | None = None) -> list[R_co]:
+        return [job.result_sync(timeout) for job in self]

@@ -1,0 +1,348 @@
+"""A function as a kind of job: `welcome.push(7)` takes what `welcome(7)` takes, and a type checker knows it.
+
+A job type is the function with its name, its options and the way its arguments and results are written. `options(...)`
+gives another view of the same one. Nothing here runs a job but `__call__`, which is the function itself.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+
+import msgspec
+
+from stoker.app import options as friendly
+from stoker.app.arguments import Arguments
+from stoker.app.handles import Job, JobBatch
+from stoker.app.options import Layer, PushOptions, Wanted
+from stoker.app.results import Results
+from stoker.app.signatures import Signature, signature_of
+from stoker.client.batches import BATCH_JOBS, joined, pieces
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import InvalidRequest, LimitExceeded
+from stoker.model.options import Options, RateLimit
+from stoker.tracing import inject
+from stoker.worker.errors import BadHandler
+from stoker.worker.handler import Batch, Handler, Kind, Middleware
+from stoker.worker.outcomes import RetryPolicy
+
+if TYPE_CHECKING:
+    from stoker.app.app import App
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What the decorator said about a function, once and for all of its pushes."""
+
+    function: Callable[..., Any]
+    name: str
+    aliases: tuple[str, ...]
+    kind: Kind
+    batch: Batch | None
+    rate: RateLimit | None
+    middleware: tuple[Middleware, ...]
+    layer: Layer
+
+    @property
+    def origin(self) -> str:
+        return f"{self.function.__module__}:{self.function.__qualname__}"
+
+
+class Step(Generic[R]):
+    """A call that has not been made: a job type with arguments and options, as `welcome.s(7)` makes it."""
+
+    __slots__ = ("args", "job_type", "kwargs")
+
+    def __init__(self, job_type: "JobType[..., R]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.job_type = job_type
+        self.args = args
+        self.kwargs = kwargs
+
+    def __repr__(self) -> str:
+        given = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        return f"{self.job_type.name}.s({', '.join(given)})"
+
+    def options(self, **changes: Unpack[PushOptions]) -> "Step[R]":
+        """The same call with other options."""
+        return Step(self.job_type.options(**changes), self.args, self.kwargs)
+
+    @property
+    def queue(self) -> str:
+        return self.job_type.wanted.queue
+
+    def written(self) -> tuple[bytes, Options]:
+        """Payload and options, as a push would send them."""
+        return self.job_type.written(self.args, self.kwargs)
+
+    async def push(self) -> Job[R]:
+        return await self.job_type.push(*self.args, **self.kwargs)
+
+    def push_sync(self) -> Job[R]:
+        return self.job_type.push_sync(*self.args, **self.kwargs)
+
+
+class JobType(Generic[P, R]):
+    """A kind of job: push it with the arguments of its function."""
+
+    __name__: str
+
+    def __init__(self, app: "App", definition: Definition, changes: Layer | None = None) -> None:
+        self.app = app
+        self.definition = definition
+        self._changes: Layer = changes or {}
+        functools.update_wrapper(self, definition.function, updated=())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} in {self.queue}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the function, here and now: nothing is pushed."""
+        return self.definition.function(*args, **kwargs)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function as it was before it was decorated."""
+        return self.definition.function
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def queue(self) -> str:
+        return self.wanted.queue
+
+    # --- pushing ---------------------------------------------------------------------------------
+
+    async def push(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Push a job that will call the function with these arguments."""
+        payload, options = self.written(args, kwargs)
+        client = self.app.aclient
+        try:
+            pushed = await client.push(self.queue, payload, options, durability=self.wanted.durability)
+        except LimitExceeded as error:
+            raise self._too_large(error, payload, args, kwargs) from None
+        return Job(self.app, self, pushed.id, pushed)
+
+    def push_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """The same for plain code."""
+        payload, options = self.written(args, kwargs)
+        client = self.app.client
+        try:
+            pushed = client.push(self.queue, payload, options, durability=self.wanted.durability)
+        except LimitExceeded as error:
+            raise self._too_large(error, payload, args, kwargs) from None
+        return Job(self.app, self, pushed.id, pushed)
+
+    async def push_batch(
+        self, items: "Iterable[Step[R] | tuple[Any, ...] | Mapping[str, Any] | Any]", *, request_key: str | None = None
+    ) -> JobBatch[R]:
+        """Push many jobs at once: each item is a step (`welcome.s(7)`), a tuple of arguments, a mapping of arguments by
+        name, or the only argument itself.
+
+        Any number of them; a thousand go in one request. With a `request_key` the same call can be made again until it
+        succeeds: what is in is not pushed a second time. Refused items do not hinder the others: see
+        `JobBatch.refused`.
+        """
+        replies = [await self.app.aclient.execute(command) for command in self._batches(items, request_key)]
+        return JobBatch(self.app, self, joined(replies) if replies else r.PushedBatch(()))
+
+    def push_batch_sync(
+        self, items: "Iterable[Step[R] | tuple[Any, ...] | Mapping[str, Any] | Any]", *, request_key: str | None = None
+    ) -> JobBatch[R]:
+        """The same for plain code."""
+        replies = [self.app.client.execute(command) for command in self._batches(items, request_key)]
+        return JobBatch(self.app, self, joined(replies) if replies else r.PushedBatch(()))
+
+    def options(self, **changes: Unpack[PushOptions]) -> "JobType[P, R]":
+        """The same kind of job with other options: `welcome.options(delay="5m").push(7)`."""
+        layer = friendly.layer_of(changes, friendly.PUSH, f"{self.name}.options")
+        return type(self)(self.app, self.definition, friendly.laid(self._changes, layer))
+
+    def s(self, *args: P.args, **kwargs: P.kwargs) -> Step[R]:
+        """A step of a workflow, or an item of a batch: the call with its arguments, not made yet."""
+        self.arguments.bind(args, kwargs)
+        return Step(self, args, kwargs)
+
+    step = s
+
+    def handle(self, job: int) -> Job[R]:
+        """A handle on a job of this kind, by its id."""
+        return Job(self.app, self, job)
+
+    # --- what it is made of ----------------------------------------------------------------------
+
+    @functools.cached_property
+    def wanted(self) -> Wanted:
+        """The options of a push: those of the app, the queue, the job and this view of it, laid over each other."""
+        queue = self._changes.get("queue") or self.definition.layer.get("queue") or self.app.default_queue
+        layers = self.app.layers_for(queue)
+        layer = friendly.laid(*layers, self.definition.layer, self._changes, {"queue": queue})
+        try:
+            return Wanted.of(layer, self.name)
+        except TypeError as error:
+            raise InvalidRequest(f"{self.name}: {error}") from None
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        signature = signature_of(self.function, self.name, is_batch=self.definition.batch is not None)
+        names = [one.name for one in signature.pushed]
+        wrong = friendly.wrong_templates(self.definition.layer, names)
+        if wrong is not None:
+            raise BadHandler(f"{self.name}: {wrong}")
+        return signature
+
+    @functools.cached_property
+    def arguments(self) -> Arguments:
+        """How arguments are written and read."""
+        arguments: Arguments = self._shared("arguments", lambda: Arguments(self.signature, self.name))
+        return arguments
+
+    @functools.cached_property
+    def results(self) -> Results:
+        """How results are written and read."""
+        results: Results = self._shared("results", lambda: Results(self.signature.returns, self.name))
+        return results
+
+    def _shared(self, part: str, make: Callable[[], Any]) -> Any:
+        """Once for all views of a job type: they differ in nothing that these depend on."""
+        return self.app.remember((self.name, part), make)
+
+    def handler(self) -> Handler:
+        """What a worker runs."""
+        definition, wanted, signature = self.definition, self.wanted, self.signature
+        return Handler(
+            name=self.name,
+            function=self.function,
+            kind=definition.kind,
+            queue=wanted.queue,
+            aliases=definition.aliases,
+            decode=self.arguments.reader(),
+            encode=self.results.encode,
+            options=wanted.options,
+            soft_timeout_ms=wanted.soft_timeout_ms,
+            batch=definition.batch,
+            retry=wanted.retry or RetryPolicy(),
+            context=signature.context,
+            dependencies=signature.dependencies,
+            middleware=(*self.app.middleware, *definition.middleware),
+            rate=definition.rate,
+            origin=definition.origin,
+        )
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[bytes, Options]:
+        """Payload and options of a call. Raises `TypeError` for a call that the function would not take, or
+        `BadArguments` for a value that cannot be written or is not of the type that the function asks for."""
+        arguments = self.arguments
+        payload = arguments.encode(args, kwargs)
+        if self.app.validate:
+            arguments.decode(payload, "msgpack")
+        wanted = self.wanted
+        if not wanted.keys:
+            return payload, wanted.options
+        return payload, msgspec.structs.replace(wanted.options, **self._keys(wanted.keys, args, kwargs))
+
+    def _keys(self, keys: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str | None]:
+        given = self.arguments.given(args, kwargs)
+        filled: dict[str, str | None] = {}
+        for option, key in keys.items():
+            filled[option] = key.fill(given) if isinstance(key, friendly.Template) else key(*args, **kwargs)
+            if filled[option] is not None and not isinstance(filled[option], str):
+                kind = type(filled[option]).__name__
+                raise InvalidRequest(f"{self.name}: the function for {option} gave {kind}: expected text or None")
+        return filled
+
+    def _batches(self, items: Iterable[Any], request_key: str | None) -> Iterator[c.PushBatch]:
+        """Everything is checked before anything is pushed, so that a bad item is an error and no half of a batch."""
+        written = [self._item(item, place) for place, item in enumerate(items)]
+        wanted = self.wanted
+        shared = inject(wanted.options) if self.app.tracing else wanted.options
+        own = [inject(options) if self.app.tracing else options for _, options in written] if wanted.keys else None
+        start = 0
+        for number, piece in enumerate(pieces((payload for payload, _ in written), BATCH_JOBS)):
+            key = None if request_key is None else f"{request_key}:{number}"
+            each = None if own is None else own[start : start + len(piece)]
+            start += len(piece)
+            yield c.PushBatch(wanted.queue, piece, shared, each, False, key, wanted.durability)
+
+    def _item(self, item: Any, place: int) -> tuple[bytes, Options]:
+        try:
+            if isinstance(item, Step):
+                return self._step_written(item)
+            if isinstance(item, tuple):
+                return self.written(item, {})
+            if isinstance(item, Mapping):
+                return self.written((), item)
+            return self.written((item,), {})
+        except TypeError as error:
+            raise TypeError(f"item {place}: {error}") from None
+
+    def _step_written(self, step: Step[Any]) -> tuple[bytes, Options]:
+        if step.job_type.definition is not self.definition:
+            raise InvalidRequest(f"{step!r} is not a {self.name}: a batch has jobs of one kind")
+        if step.job_type._changes and step.job_type is not self:
+            raise InvalidRequest(f"{step!r} has options of its own: give them to the batch, {self.name}.options(...)")
+        return self.written(step.args, step.kwargs)
+
+    def _too_large(
+        self, error: LimitExceeded, payload: bytes, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> LimitExceeded:
+        """With the argument that is to blame, if it is about the payload."""
+        if "payload" not in error.message:
+            return error
+        sizes = self.arguments.sizes(args, kwargs)
+        if not sizes:
+            return error
+        largest = max(sizes, key=lambda name: sizes[name])
+        return LimitExceeded(
+            f"{self.name}: {error.message}; {largest} takes {sizes[largest]:,} of {len(payload):,} bytes: keep large"
+            " things in a file or an object store, and push where they are"
+        )
+
+
+class PlainJobType(JobType[P, R]):
+    """Of a plain function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.definition.function(*args, **kwargs)  # type: ignore[no-any-return]
+
+    if TYPE_CHECKING:
+
+        def options(self, **changes: Unpack[PushOptions]) -> "PlainJobType[P, R]": ...
+
+
+class AsyncJobType(JobType[P, R]):
+    """Of a coroutine function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return self.definition.function(*args, **kwargs)  # type: ignore[no-any-return]
+
+    if TYPE_CHECKING:
+
+        def options(self, **changes: Unpack[PushOptions]) -> "AsyncJobType[P, R]": ...
+
+
+def kind_of(function: Callable[..., Any], kind: Kind | None, label: str) -> Kind:
+    """Where a function runs. Raises `BadHandler` where it cannot run."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadHandler(f"{label} is a generator: a job returns; use ctx.emit(...) for partial results")
+    is_async = inspect.iscoroutinefunction(function)
+    if kind is None:
+        return "async" if is_async else "thread"
+    if kind not in ("async", "thread", "process"):
+        raise BadHandler(f"{label}: kind {kind!r}: expected async, thread or process")
+    if is_async != (kind == "async"):
+        what = "a coroutine function" if is_async else "a plain function"
+        raise BadHandler(f"{label} is {what} and cannot be of kind {kind!r}")
+    if kind == "process" and "<locals>" in function.__qualname__:
+        raise BadHandler(
+            f"{label} stands inside a function, where another process cannot find it: move it to its module"
+        )
+    return kind

@@ -1,0 +1,83 @@
+"""From what somebody types, `shop.jobs:app`, to the app: for the command line and whoever else finds apps by name.
+
+Nothing here knows what an app is for.
+"""
+
+import importlib
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+from stoker.app.app import App
+from stoker.app.errors import CannotLoad
+
+USUAL = "app"
+"""What an app is called where nothing is said."""
+
+
+def load_app(target: str, *, directory: str | None = None) -> App:
+    """The app of `module:attribute`, or of `module` with an attribute named `app` or with only one app in it.
+
+    The directory (the current one where nothing is said) is searched first, as `python -m` does it. Raises
+    `CannotLoad`.
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not all(part.isidentifier() for part in module_name.split(".")):
+        raise CannotLoad(f"{target!r} names no app: expected module:attribute, as in shop.jobs:app{hint_for(target)}")
+    module = imported(module_name, directory or os.getcwd())
+    found = value_in(module, attribute, target) if attribute else only_app_in(module)
+    if not isinstance(found, App) and callable(found) and not isinstance(found, type):
+        found = found()
+    if not isinstance(found, App):
+        raise CannotLoad(f"{target!r} is no app: expected a stoker.App, got {type(found).__name__}")
+    return found
+
+
+def hint_for(target: str) -> str:
+    path = target.partition(":")[0]
+    if path.endswith(".py") or "/" in path:
+        dotted = path.removesuffix(".py").strip("./").replace("/", ".")
+        return f"; for the file {path} that is {dotted}:app"
+    return ""
+
+
+def imported(name: str, directory: str) -> ModuleType:
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise CannotLoad(
+                f"there is no module {error.name!r}: looked in {directory} and where Python finds its packages; start"
+                " this in the directory that has it, or install it"
+            ) from None
+        raise CannotLoad(
+            f"the module {name!r} cannot be imported: it asks for {error.name!r}, which is not there"
+        ) from error
+    except Exception as error:
+        raise CannotLoad(f"the module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def value_in(module: ModuleType, attribute: str, target: str) -> Any:
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise CannotLoad(f"{target!r}: {module.__name__} has no {attribute!r}{apps_in(module)}")
+        found = getattr(found, part)
+    return found
+
+
+def only_app_in(module: ModuleType) -> Any:
+    if hasattr(module, USUAL):
+        return getattr(module, USUAL)
+    apps = [value for value in vars(module).values() if isinstance(value, App)]
+    if len(apps) == 1:
+        return apps[0]
+    raise CannotLoad(f"{module.__name__!r} has no attribute named {USUAL!r}: say which{apps_in(module)}")
+
+
+def apps_in(module: ModuleType) -> str:
+    names = [f"{module.__name__}:{name}" for name, value in vars(module).items() if isinstance(value, App)]
+    return f"; there is {', '.join(names)}" if names else "; there is no stoker.App in it"

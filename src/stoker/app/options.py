@@ -1,0 +1,309 @@
+"""Options as people write them: `timeout="2m"`, `run_at=tomorrow`, `unique_key="user:{user_id}"`.
+
+They come in layers (of the app, the queue, the job, the push), each turned into the fields of `model.options.Options`
+by itself and laid over the one before. What an option means stands there; here it only gets a friendlier form.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from string import Formatter
+from typing import Any, TypeAlias, TypedDict
+
+from stoker.model.errors import InvalidRequest
+from stoker.model.options import Backoff, Dependency, Options, RateLimit, UniquePolicy
+from stoker.model.replies import Level
+from stoker.model.units import Duration, duration_ms
+from stoker.worker.handler import DEFAULT_QUEUE, Kind, Middleware
+from stoker.worker.outcomes import RetryPolicy
+
+Key: TypeAlias = str | Callable[..., str | None]
+"""Text, or a function of the job's arguments that gives it."""
+
+
+class Defaults(TypedDict, total=False):
+    """What an app or one of its queues says for all of its jobs."""
+
+    priority: int
+    """Any integer; higher first."""
+    delay: Duration
+    """Run it this long after the push."""
+    ttl: Duration
+    """Expire if not started for the first time this long after the push."""
+    timeout: Duration
+    """Fail an attempt that runs longer than this."""
+    soft_timeout: Duration
+    """Ask an attempt that runs longer than this to stop, with an exception that it can catch."""
+    lease: Duration
+    """An attempt whose worker is not heard of for this long counts as failed."""
+    max_attempts: int
+    """How often it is tried at most; 0 = no limit."""
+    max_crashes: int
+    """How many of its workers may die at most; 0 = no limit."""
+    backoff: Backoff | Duration
+    """The pauses between attempts; a duration is the first one, and they double."""
+    retry: RetryPolicy
+    """What becomes of an attempt by the class of its exception."""
+    unique_ttl: Duration
+    """Free the unique key this long after the push, even if the job is still live."""
+    on_conflict: UniquePolicy
+    """When the unique key is taken: keep the old job, keep it and restart the key's ttl, or replace it if it waits."""
+    custom_id_ttl: Duration
+    """How long after the job's end its custom id is remembered."""
+    debounce: Duration
+    """How long further pushes with the same `debounce_id` answer with the first job."""
+    lifo: bool
+    """Newest first."""
+    tags: Iterable[str]
+    """Those of all layers are joined."""
+    remove_on_complete: bool
+    remove_on_fail: bool
+    keep_completed_age: Duration
+    """How long the ended job and its result stay readable."""
+    keep_completed_count: int
+    """Readable while it is among the last so many ended jobs of its queue."""
+    durability: Level
+    """`memory`, `commit` or `fsync`."""
+
+
+class PushOptions(Defaults, total=False):
+    """What a push may ask for besides."""
+
+    queue: str
+    run_at: datetime | int
+    """A time with a zone, or milliseconds since the epoch. Wins over `delay`."""
+    unique_key: Key | None
+    """At most one live job with this key in a queue."""
+    custom_id: Key | None
+    """Your own id: a second push with it answers with the first job."""
+    debounce_id: Key | None
+    group_id: Key | None
+    """Jobs of a group run one at a time, in push order."""
+    depends_on: Any
+    """Jobs, ids or `Dependency` values that must end before this one starts: one of them, or several."""
+    parent: Any
+    """A job, or its id, that this one belongs to."""
+    trace: str
+
+
+class JobOptions(PushOptions, total=False):
+    """What `@app.job(...)` takes. Keys are templates here: `unique_key="user:{user_id}"`."""
+
+    name: str
+    """The kind of job; the function's name where nothing is said."""
+    aliases: Sequence[str]
+    """Names under which jobs may still come, from before it was renamed."""
+    kind: Kind
+    """`async`, `thread` or `process`: where it runs. Coroutines are `async`, plain functions run in threads."""
+    rate: str | RateLimit
+    """How often one worker starts it: `"100/s"`, `"10/m"`."""
+    middleware: Sequence[Middleware]
+    """Around this job, inside the app's own."""
+
+
+Layer: TypeAlias = dict[str, Any]
+"""Fields of `Options`, and what else a layer says, ready to be laid over another one."""
+
+DURATIONS = {
+    "delay": "delay_ms",
+    "ttl": "ttl_ms",
+    "timeout": "timeout_ms",
+    "soft_timeout": "soft_timeout_ms",
+    "lease": "lease_ms",
+    "unique_ttl": "unique_ttl_ms",
+    "custom_id_ttl": "custom_id_ttl_ms",
+    "debounce": "debounce_ms",
+    "keep_completed_age": "keep_completed_age_ms",
+}
+KEYS = ("unique_key", "custom_id", "debounce_id", "group_id")
+BESIDE = ("queue", "soft_timeout_ms", "retry", "durability")
+"""What a layer may say that is no field of `Options`."""
+DEFAULTS = frozenset(Defaults.__annotations__)
+PUSH = DEFAULTS | frozenset(PushOptions.__annotations__)
+JOB = PUSH | frozenset(JobOptions.__annotations__)
+
+
+def layer_of(given: Mapping[str, Any], allowed: frozenset[str], where: str, *, templates: bool = False) -> Layer:
+    """What somebody wrote, checked and in the units of `Options`. Raises `InvalidRequest` with the option's name."""
+    unknown = sorted(given.keys() - allowed)
+    if unknown:
+        raise InvalidRequest(
+            f"{where}: unknown option {', '.join(unknown)}; the options are {', '.join(sorted(allowed))}"
+        )
+    layer: Layer = {}
+    for name, value in given.items():
+        try:
+            layer[DURATIONS.get(name, RENAMED.get(name, name))] = converted(name, value, templates)
+        except (ValueError, TypeError) as error:
+            raise InvalidRequest(f"{where}: {name}: {error}") from None
+    return layer
+
+
+def converted(name: str, value: Any, templates: bool) -> Any:
+    if name in DURATIONS:
+        return duration_ms(value)
+    if name in KEYS:
+        return key_of(value, templates)
+    convert = CONVERTERS.get(name)
+    return value if convert is None else convert(value)
+
+
+def laid(*layers: Layer) -> Layer:
+    """The later ones win; tags are joined, and a delay takes the place of a time that was said before."""
+    merged: Layer = {}
+    for layer in layers:
+        if "delay_ms" in layer and "run_at" not in layer:
+            merged.pop("run_at", None)
+        tags = (*merged.get("tags", ()), *layer.get("tags", ()))
+        merged.update(layer)
+        if tags:
+            merged["tags"] = tuple(dict.fromkeys(tags))
+    return merged
+
+
+# --- single options ----------------------------------------------------------------------------------
+
+
+def moment(value: datetime | int) -> int:
+    """Milliseconds since the epoch."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, datetime):
+        raise TypeError(f"expected a datetime or milliseconds since the epoch, got {type(value).__name__}")
+    if value.tzinfo is None:
+        raise ValueError(f"{value} has no time zone: expected one, as in datetime.now(timezone.utc)")
+    return round(value.timestamp() * 1_000)
+
+
+def backoff_of(value: Backoff | Duration) -> Backoff:
+    return value if isinstance(value, Backoff) else Backoff(base_ms=duration_ms(value))
+
+
+def tags_of(value: Iterable[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def job_id(value: Any) -> int:
+    """Of a handle, or an id itself."""
+    found = getattr(value, "id", value)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise TypeError(f"expected a job or its id, got {type(value).__name__}")
+    return found
+
+
+def dependencies_of(value: Any) -> tuple[Dependency, ...]:
+    many = value if isinstance(value, Iterable) and not isinstance(value, str | bytes) else (value,)
+    return tuple(one if isinstance(one, Dependency) else Dependency(job_id(one)) for one in many)
+
+
+def rate_of(value: str | RateLimit) -> RateLimit:
+    """`100/s`, `5/10s`."""
+    if isinstance(value, RateLimit):
+        return value
+    count, slash, per = value.partition("/")
+    if not slash or not per.strip() or not count.strip().isdigit() or int(count) < 1:
+        raise ValueError(f'{value!r} is no rate: expected text like "100/s" or "5/10s"')
+    per = per.strip()
+    return RateLimit(int(count), duration_ms(per if per[:1].isdigit() else f"1{per}"))
+
+
+def instance_of(kind: type[Any]) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
+        return value
+
+    return checked
+
+
+CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "run_at": moment,
+    "backoff": backoff_of,
+    "tags": tags_of,
+    "depends_on": dependencies_of,
+    "parent": job_id,
+    "rate": rate_of,
+    "retry": instance_of(RetryPolicy),
+    "queue": instance_of(str),
+    "name": instance_of(str),
+    "aliases": tags_of,
+    "middleware": tuple,
+}
+RENAMED = {"parent": "parent_id"}
+
+
+# --- keys that depend on the arguments ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A key with places for arguments: `user:{user_id}`, `{order.customer}`."""
+
+    text: str
+    names: frozenset[str] = field(default=frozenset())
+
+    def fill(self, given: Mapping[str, Any]) -> str:
+        try:
+            return self.text.format_map(given)
+        except (AttributeError, KeyError, IndexError, ValueError, TypeError) as error:
+            raise InvalidRequest(
+                f"the key {self.text!r} cannot be filled in: {type(error).__name__}: {error}"
+            ) from None
+
+
+def key_of(value: Key | None, templates: bool) -> Any:
+    """Text stays text, and a template is taken for one only where it was written once for all pushes."""
+    if value is None or callable(value):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"expected text or a function of the arguments, got {type(value).__name__}")
+    if not templates:
+        return value
+    try:
+        pieces = list(Formatter().parse(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} is no template: {error}") from None
+    names = frozenset(name.partition(".")[0].partition("[")[0] for _, name, _, _ in pieces if name is not None)
+    if "" in names or any(name.isdigit() for name in names):
+        raise ValueError(f"{value!r} must name the arguments, as in {{user_id}}")
+    return Template(value, names) if names else value.format()
+
+
+def wrong_templates(keys: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """What is wrong with the templates for a function with these parameters."""
+    for option, key in keys.items():
+        for name in sorted(key.names) if isinstance(key, Template) else ():
+            if name not in names:
+                return f"{option}={key.text!r}: there is no parameter {name!r}; the parameters are {', '.join(names)}"
+    return None
+
+
+# --- all layers together -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a push asks for, with all layers laid over each other."""
+
+    queue: str
+    options: Options
+    keys: Mapping[str, Any]
+    """Fields of the options that depend on the arguments."""
+    durability: Level | None
+    soft_timeout_ms: int
+    retry: RetryPolicy | None
+
+    @classmethod
+    def of(cls, layer: Layer, name: str) -> "Wanted":
+        said = dict(layer)
+        keys = {key: said.pop(key) for key in KEYS if callable(said.get(key)) or isinstance(said.get(key), Template)}
+        beside = {part: said.pop(part, None) for part in BESIDE}
+        options = Options(**said, codec="msgpack", name=name)
+        return cls(
+            beside["queue"] or DEFAULT_QUEUE,
+            options,
+            keys,
+            beside["durability"],
+            beside["soft_timeout_ms"] or 0,
+            beside["retry"],
+        )

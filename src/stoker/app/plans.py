@@ -1,0 +1,43 @@
+"""Calls that need several commands, written once for synchronous and asynchronous callers.
+
+A plan is a generator: it yields commands, gets the replies (or the errors, raised where it stands), and returns what
+came of it. It does no I/O and knows no loop; that is all in the two functions that carry plans out.
+"""
+
+from collections.abc import Generator
+from typing import Any, TypeAlias, TypeVar
+
+from stoker.client.aio import AsyncClient
+from stoker.client.sync import Client
+from stoker.model.commands import Command
+
+T = TypeVar("T")
+Plan: TypeAlias = Generator[Command[Any], Any, T]
+
+
+def carry_out(client: Client, plan: Plan[T]) -> T:
+    try:
+        command = next(plan)
+        while True:
+            try:
+                reply = client.execute(command)
+            except Exception as error:
+                command = plan.throw(error)
+            else:
+                command = plan.send(reply)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def carry_out_async(client: AsyncClient, plan: Plan[T]) -> T:
+    try:
+        command = next(plan)
+        while True:
+            try:
+                reply = await client.execute(command)
+            except Exception as error:
+                command = plan.throw(error)
+            else:
+                command = plan.send(reply)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]

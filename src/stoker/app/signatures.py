@@ -1,0 +1,182 @@
+"""What a function asks for: the arguments that a push brings, and what a worker puts in (context, dependencies).
+
+A function is read when it is first pushed or served, not when it is decorated: by then every name in its annotations is
+there, wherever in the module it stands. Nothing here knows how arguments are written.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter
+from types import SimpleNamespace, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from stoker.worker.context import Context
+from stoker.worker.errors import BadHandler
+from stoker.worker.handler import Depends
+
+VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """One parameter that a push gives a value to."""
+
+    name: str
+    kind: inspect._ParameterKind
+    annotation: Any
+    default: Any = Parameter.empty
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is Parameter.empty and self.kind not in VARIADIC
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The parameters of a function, sorted by who gives them their values."""
+
+    pushed: tuple[Pushed, ...]
+    context: str | None
+    dependencies: Mapping[str, Depends]
+    returns: Any
+    bindable: inspect.Signature
+    """Of the pushed parameters alone; it knows how to say what is wrong with a call."""
+    is_leading: bool
+    """Whether everything that can be given by position stands before what a worker puts in."""
+
+
+def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = False) -> Signature:
+    """Raises `BadHandler`, with the parameter that is wrong."""
+    try:
+        whole = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise BadHandler(f"{label} has no signature that could be read: {error}") from None
+    read = _Reader(function, label)
+    pushed: list[Pushed] = []
+    context: str | None = None
+    dependencies: dict[str, Depends] = {}
+    is_leading = True
+    for parameter in whole.parameters.values():
+        annotation = read.annotation(parameter.name, parameter.annotation)
+        depends = dependency_in(parameter.default, annotation)
+        if depends is None and not is_context(annotation):
+            if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and (context or dependencies):
+                is_leading = False
+            pushed.append(Pushed(parameter.name, parameter.kind, annotation, parameter.default))
+            continue
+        if parameter.kind in (Parameter.POSITIONAL_ONLY, *VARIADIC):
+            raise BadHandler(f"{label}: {parameter.name!r} must be a parameter that can be given by name")
+        if depends is not None:
+            dependencies[parameter.name] = depends
+        elif context is not None:
+            raise BadHandler(f"{label}: {context!r} and {parameter.name!r} both ask for the context: one is enough")
+        else:
+            context = parameter.name
+    check_names(whole, pushed, label)
+    returns = read.annotation("return", whole.return_annotation)
+    if is_batch:
+        pushed, returns = items_of(pushed, label), element_of(returns)
+    return Signature(tuple(pushed), context, dependencies, returns, bindable_of(pushed), is_leading)
+
+
+def check_names(whole: inspect.Signature, pushed: list[Pushed], label: str) -> None:
+    names = {one.name for one in pushed}
+    for one in pushed:
+        if one.name.startswith("__"):
+            raise BadHandler(
+                f"{label}: give the parameter {one.name!r} a name that does not begin with two underscores"
+            )
+        if one.kind is Parameter.VAR_POSITIONAL:
+            for other in whole.parameters.values():
+                if other.name not in names and other.kind is Parameter.POSITIONAL_OR_KEYWORD:
+                    raise BadHandler(f"{label}: {other.name!r} must stand behind *{one.name}, to be given by name")
+
+
+def bindable_of(pushed: list[Pushed]) -> inspect.Signature:
+    return inspect.Signature([Parameter(one.name, one.kind, default=one.default) for one in pushed])
+
+
+def items_of(pushed: list[Pushed], label: str) -> list[Pushed]:
+    """A function for batches takes a list where a job has a value; what a push gives is an element of it."""
+    if not pushed or any(one.kind in VARIADIC for one in pushed):
+        raise BadHandler(
+            f"{label} is called once for a batch of jobs: expected a parameter that takes a list for each argument of"
+            " a job, and no * or **"
+        )
+    return [Pushed(one.name, one.kind, element_of(one.annotation)) for one in pushed]
+
+
+def element_of(annotation: Any) -> Any:
+    """What stands in a list; anything where it does not say."""
+    bare = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    arguments = get_args(bare)
+    origin = get_origin(bare)
+    if origin in (Union, UnionType):
+        inner = [element_of(member) for member in arguments if member is not type(None)]
+        return inner[0] if len(inner) == 1 else Any
+    if not arguments or not isinstance(origin, type) or issubclass(origin, Mapping):
+        return Any
+    element = arguments[0]
+    if get_origin(element) in (Union, UnionType):  # a result or an exception for each
+        kept = [member for member in get_args(element) if not _is_exception(member)]
+        return Union[tuple(kept)] if kept else Any  # noqa: UP007 - made of a list
+    return element
+
+
+def _is_exception(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def is_context(annotation: Any) -> bool:
+    bare = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    if get_origin(bare) in (Union, UnionType):
+        return any(is_context(member) for member in get_args(bare))
+    return isinstance(bare, type) and issubclass(bare, Context)
+
+
+def dependency_in(default: Any, annotation: Any) -> Depends | None:
+    if isinstance(default, Depends):
+        return default
+    notes = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return next((note for note in notes if isinstance(note, Depends)), None)
+
+
+class _Reader:
+    """Turns annotations into types, one by one, so that the error can say which one has no meaning."""
+
+    def __init__(self, function: Callable[..., Any], label: str) -> None:
+        self._label = label
+        plain = inspect.unwrap(function)
+        self._globals = getattr(plain, "__globals__", {})
+        self._locals = _closure_of(plain)
+
+    def annotation(self, name: str, annotation: Any) -> Any:
+        if annotation is Parameter.empty:
+            return Any
+        holder = SimpleNamespace(__annotations__={name: annotation})
+        try:
+            hints = typing.get_type_hints(holder, self._globals, self._locals, include_extras=True)
+        except NameError as error:
+            what = "the return value" if name == "return" else f"parameter {name!r}"
+            raise BadHandler(
+                f"{self._label}: the annotation {annotation!r} of {what} cannot be resolved ({error}): a worker must"
+                " know the type, so import it where it is not only for type checkers"
+            ) from None
+        except (TypeError, SyntaxError) as error:
+            raise BadHandler(f"{self._label}: the annotation {annotation!r} of {name!r} is no type: {error}") from None
+        return hints[name]
+
+
+def _closure_of(function: Any) -> dict[str, Any]:
+    """Names of the functions around it, as far as it uses them."""
+    cells = getattr(function, "__closure__", None) or ()
+    names = function.__code__.co_freevars if cells else ()
+    found = {}
+    for name, cell in zip(names, cells, strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            pass
+    return found

@@ -1,0 +1,81 @@
+"""`stoker worker module:app` finds the app, or says why it does not."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stoker.app.errors import CannotLoad
+from stoker.app.loading import load_app
+
+APP = "import stoker\napp = stoker.App('memory://')\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Files of a project in the current directory, which is not on the path yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+    def write(**files: str) -> None:
+        for name, text in files.items():
+            path = tmp_path / f"{name.replace('__', '/')}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    return write
+
+
+def test_an_app_is_found_by_module_and_attribute(write):
+    write(shop_a=f"{APP}tasks = app\n", pack_a__jobs=APP)
+    assert load_app("shop_a:tasks") is load_app("shop_a:app")
+    assert load_app("pack_a.jobs:app") is sys.modules["pack_a.jobs"].app
+
+
+def test_the_attribute_may_be_left_out(write):
+    write(shop_b=APP, shop_c="import stoker\nqueue = stoker.App('memory://')\n")
+    assert load_app("shop_b") is sys.modules["shop_b"].app
+    assert load_app("shop_c") is sys.modules["shop_c"].queue
+
+
+def test_an_attribute_may_stand_inside_another(write):
+    write(shop_d=f"{APP}class Config:\n    app = app\n")
+    assert load_app("shop_d:Config.app") is load_app("shop_d")
+
+
+def test_a_function_that_makes_the_app_is_called(write):
+    write(shop_e="import stoker\ndef make():\n    return stoker.App('memory://')\n")
+    assert load_app("shop_e:make").url == "memory://"
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("", "names no app: expected module:attribute"),
+        ("jobs/mail.py:app", "for the file jobs/mail.py that is jobs.mail:app"),
+        ("./mail.py", "for the file ./mail.py that is mail:app"),
+        ("nowhere_at_all:app", "there is no module 'nowhere_at_all': looked in /"),
+        ("pack_f.nowhere:app", "there is no module 'pack_f.nowhere'"),
+        ("broken_f:app", "cannot be imported: ZeroDivisionError: division by zero"),
+        ("needy_f:app", "it asks for 'not_installed', which is not there"),
+        ("shop_f:tasks", r"shop_f has no 'tasks'; there is shop_f:app"),
+        ("empty_f:app", "empty_f has no 'app'; there is no stoker.App in it"),
+        ("empty_f", "has no attribute named 'app': say which; there is no stoker.App in it"),
+        ("two_f", "say which; there is two_f:one, two_f:two"),
+        ("other_f:app", "'other_f:app' is no app: expected a stoker.App, got int"),
+    ],
+)
+def test_what_cannot_be_loaded_says_why(write, target: str, told: str):
+    write(
+        pack_f__jobs=APP,
+        broken_f="1 / 0",
+        needy_f="import not_installed",
+        shop_f=APP,
+        empty_f="",
+        two_f="import stoker\none = stoker.App('memory://')\ntwo = stoker.App('memory://')\n",
+        other_f="app = 5",
+    )
+    with pytest.raises(CannotLoad, match=told):
+        load_app(target)
