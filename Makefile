@@ -5,20 +5,21 @@ PYTHON ?= python3
 ARGS ?=
 
 VENV := .venv
+PEERS := .venv-peers
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 SOURCES := $(wildcard src tests benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint bench clean
+.PHONY: help setup demo test soak lint bench bench-peers clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## build .venv with Stoker and its tools
 
 demo: $(READY) ## see a queue at work
-	$(PY) examples/quickstart.py $(ARGS)
+	$(PY) examples/plain_queue.py $(ARGS)
 
 # With ARGS one process runs what they choose; without, the suite is cut into shares for all cores.
 test: $(READY) ## the whole test suite
@@ -37,8 +38,17 @@ lint: $(READY) ## style, types and the direction of imports
 bench: $(READY) ## measure, and print the table
 	$(PY) -m benchmarks $(ARGS)
 
+# Other queues live in an environment of their own: what they need must not decide what Stoker gets.
+bench-peers: $(READY) $(PEERS)/.ready ## the same job through other queues, and through Stoker
+	$(PY) -m benchmarks.peers $(ARGS)
+
+$(PEERS)/.ready: benchmarks/peers/requirements.txt | $(PY)
+	$(PY) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 clean: ## remove .venv, caches and builds
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Two steps, so that a new dependency updates the environment and does not rebuild it.

@@ -1,7 +1,7 @@
 """A queue at work in one process: priorities, a delay, retries, a dead letter, a group, a chain and a rate limit.
 
-Run it with `make demo`. Nothing else has to run: this is the embedded broker over a data directory, which is opened
-once more at the end, to see what is left in it.
+Run it with `python examples/plain_queue.py`. Nothing else has to run, and no App is needed: this is the embedded
+broker over a data directory, which is opened once more at the end, to see what is left in it.
 """
 
 import tempfile
