@@ -8,9 +8,10 @@ from stoker.client.sync import Client
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.model.events import Event, EventKind
+from stoker.model.limits import Limits
 from stoker.model.options import DeadLetterPolicy, Dependency
 from stoker.model.states import State
-from tests.conformance.brokers import ContractWorld
+from tests.conformance.brokers import ContractWorld, MakeWorld
 from tests.conformance.support import STEADY, all_events, finish, kill, pulled, push, push_many, start
 
 
@@ -345,3 +346,18 @@ def test_looking_makes_no_event(client: Client):
     client.wait_job(job, 10)
     assert pulled(client, "never") == []
     assert all_events(client) == before
+
+
+def test_a_page_of_events_is_bounded_in_bytes(make_world: MakeWorld):
+    """Chunks of results are in events: a thousand large ones must not be one answer."""
+    client = make_world(limits=Limits(reply_bytes_max=10_000)).client
+    job = push(client)
+    start(client)
+    for number in range(6):
+        client.append_partial(job, b"x" * 4_000 + b"%d" % number)
+    pages, after = [], 0
+    while (page := client.read_events(0, after, kinds=["partial"])).events:
+        pages.append([event.chunk for event in page.events])
+        after = page.next_after
+    assert pages == [[0, 1, 2], [3, 4, 5]]
+    assert len(client.read_events(0, 0, 1, kinds=["partial"]).events) == 1

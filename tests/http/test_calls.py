@@ -36,6 +36,34 @@ def test_a_call_in_messagepack_is_answered_in_messagepack(server: HttpServer):
     assert len(reply.ids) == 2
 
 
+def test_a_call_pushes_into_the_trace_that_its_headers_name(server: HttpServer):
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    own = {"payload": "MQ==", "options": {"trace": "mine"}}
+    calls: list[tuple[str, dict[str, object]]] = [
+        ("/api/call", {"cmd": "push", "body": {"queue": "a", "payload": "MQ=="}}),
+        ("/api/call/push_batch", {"queue": "a", "payloads": ["MQ=="], "each": [{"priority": 1}]}),
+        ("/api/command", {"cmd": "PUSH", "queue": "a", "data": 1}),
+        ("/api/command", {"cmd": "PUSHB", "queue": "a", "jobs": [{"data": 1}]}),
+        ("/api/call/push", {"queue": "a", **own}),
+    ]
+    for path, body in calls:
+        assert server.post(path, body, traceparent=trace).status == 200
+    jobs = server.execute(c.Browse(ascending=True)).jobs
+    assert [job.options.trace for job in jobs] == [trace] * 4 + ["mine"]
+
+
+def test_a_call_may_name_its_tenant_in_a_header(server: HttpServer):
+    push = {"cmd": "push", "body": {"queue": "a", "payload": "MQ=="}}
+    server.post("/api/call", push, stoker_tenant="t")
+    server.post("/api/command", {"cmd": "PUSH", "queue": "b", "data": 1}, stoker_tenant="t")
+    server.post("/api/call", {**push, "tenant": "u"}, stoker_tenant="t")
+    assert [list(server.execute(c.ListQueues(), tenant).names) for tenant in ("t", "u", "default")] == [
+        ["a", "b"],
+        ["a"],
+        [],
+    ]
+
+
 def test_a_command_can_be_named_in_the_path(server: HttpServer):
     assert server.post("/api/call/push", {"queue": "a", "payload": "MQ=="}).status == 200
     assert server.post("/api/call/list_queues").json["body"]["names"] == ["a"]

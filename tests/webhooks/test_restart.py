@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from stoker.maintenance import restore
 from stoker.server.webhooks import Wanted
 from stoker.server.webhooks.store import WHOLE, Progress, Store
 from tests.webhooks.support import (
@@ -130,6 +131,34 @@ def test_a_position_beyond_the_end_of_the_log_skips_nothing(tmp_path: Path):
                 (got,) = await receiver.count(1)
                 assert got.json["job_id"] == job
                 assert got.delivery.startswith(made.id)
+
+    run(claim())
+
+
+def test_a_restored_backup_knows_its_hooks_and_posts_nothing_twice(tmp_path: Path):
+    """What was posted before the backup is not posted again; what was waiting then, and what comes later, is."""
+    data, backups = tmp_path / "data", f"file://{tmp_path / 'backups'}"
+
+    async def claim():
+        async with Receiver() as receiver:
+            async with serving(data) as server:
+                made = await hook(server, receiver.url(), "pushed")
+                before = [await push(server) for _ in range(5)]
+                await status_when(server, lambda status: status.delivered == 5)
+            async with serving(data, enabled=False) as server:
+                waiting = [await push(server) for _ in range(2)]
+                assert server.desk.broker.store is not None
+                await asyncio.to_thread(server.desk.broker.store.backup, backups)
+                lost = await push(server)
+            restore(backups, str(tmp_path / "restored"))
+            async with serving(tmp_path / "restored") as server:
+                (seen,) = await server.webhooks.list("default")
+                assert (seen.id, seen.url, seen.created_at) == (made.id, made.url, made.created_at)
+                later = await push(server)
+                await status_when(server, lambda status: status.delivered == 8)
+            posted = [one.json["job_id"] for one in receiver.got]
+            assert sorted(posted) == sorted([*before, *waiting, later])
+            assert posted.count(lost) == (lost == later), "it is in no backup, and its id may have been given anew"
 
     run(claim())
 

@@ -264,11 +264,23 @@ def test_moving_a_job_about(peer: Peer):
     assert peer("STORY", id=job_id)["events"][0]["kind"] == "pushed"
 
 
-def test_a_cancelled_job_reads_as_failed_with_its_reason(peer: Peer):
+def test_a_cancelled_job_is_unknown_to_clients_of_flashq_and_cancelled_to_ours(peer: Peer):
+    """flashQ forgets such a job, and the tests of its clients look for that."""
     job_id = peer("PUSH", queue="q", data=1)["id"]
-    assert peer("CANCEL", id=job_id)["state"] == "failed"
+    assert peer("CANCEL", id=job_id)["ok"]
+    assert peer("GETSTATE", id=job_id)["state"] == "unknown"
     job = peer("GETJOB", id=job_id)["job"]
-    assert (job["state"], job["reason"]) == ("failed", "cancelled")
+    assert (job["state"], job["reason"]) == ("unknown", "cancelled")
+    ours = peer.beside(peer.codec, hello=True)
+    assert ours("GETSTATE", id=job_id)["state"] == ours("GETJOB", id=job_id)["job"]["state"] == "cancelled"
+
+
+def test_a_job_tells_all_its_options(peer: Peer):
+    options = {"max_crashes": 7, "debounce_id": "d", "unique_ttl_ms": 9}
+    job_id = peer("PUSH", queue="q", data=1, **options)["id"]
+    told = peer("GETJOB", id=job_id)["job"]["options"]
+    assert {**options, "codec": peer.codec}.items() <= told.items()
+    assert "lifo" not in told
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class Work:
         wishes = self._wishes
         key = None if wishes.request_key is None else f"{wishes.request_key}/{self.tally.batches}"
         command = c.PushBatch(self._queue, payloads, options, each, request_key=key, durability=wishes.durability)
-        tenant = self._visit.service.admit(self._identity, "produce", named(self._visit), command)
+        tenant = self._visit.service.admit(self._identity, "produce", self._visit.tenant_asked, command)
         reply: r.PushedBatch = await self._visit.carry_out(tenant, command)
         return reply
 

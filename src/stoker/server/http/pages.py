@@ -11,7 +11,7 @@ from stoker.model.errors import Forbidden, InvalidRequest
 from stoker.model.options import Options
 from stoker.model.version import __version__
 from stoker.server.auth.identity import DEFAULT_TENANT, Identity
-from stoker.server.http import answers, docs, metrics, openapi, plans, rest
+from stoker.server.http import answers, docs, metrics, openapi, plans
 from stoker.server.http.paths import Handler
 from stoker.server.http.visit import Visit
 from stoker.server.report import all_workers
