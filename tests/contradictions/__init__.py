@@ -5,12 +5,9 @@ built yet is named in `LATER` with that part; the test comes with it.
 """
 
 LATER = {
-    "F8": "benchmarks: only what was measured is claimed",
     "F25": "cluster: fencing and ownership of shards",
     "F28": "benchmarks: figures in the text are those of the tables",
-    "F29": "wire: codecs are compared by measuring",
     "C10": "fairness: a weighted draw beside strict priorities",
-    "B8": "docs: what a shard is for",
     "Q4": "redis: names of keys",
     "Q11": "schedules: cron",
 }

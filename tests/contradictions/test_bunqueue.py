@@ -1,11 +1,16 @@
 """bunqueue: where its domain layer contradicts itself or its code."""
 
+from pathlib import Path
+
 import pytest
 
+from stoker.model.ids import shard_of
 from stoker.model.options import DeadLetterPolicy, Dependency
 from stoker.model.states import State
 from stoker.testing import World
 from tests.contradictions.support import STEADY, pulled, push, start
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_b1_a_timeout_is_a_failed_delivery_not_yet_a_dead_letter(world: World):
@@ -92,6 +97,15 @@ def test_b7_a_key_is_held_during_backoff(world: World):
     world.client.fail(start(world.client).id)
     assert world.client.get_state(job) is State.DELAYED
     assert world.client.push("q", b"", unique_key="k").id == job
+
+
+def test_b8_a_queue_lives_in_one_shard_and_the_documents_say_so():
+    """Shards were said to bring parallelism; one hot queue got none of it, and nobody said that."""
+    with World(shards=8) as world:
+        for queue in ("hot", "other"):
+            ids = world.client.push_batch(queue, [b"job"] * 100).ids
+            assert len({shard_of(job) for job in ids}) == 1
+    assert "a queue lives in one shard, and a shard in one process" in (ROOT / "docs" / "server.md").read_text()
 
 
 def test_b9_an_evicted_dead_letter_leaves_an_event_and_a_count(world: World):
