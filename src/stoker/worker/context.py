@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from stoker.model import commands as c
-from stoker.model.options import DAY_MS, Options
+from stoker.model.options import DAY_MS, Codec, Options
 from stoker.worker.errors import Interrupted, JobCancelled, LeaseLost, SoftTimeout
 from stoker.worker.lane import Chunk, Host
 
@@ -147,9 +147,11 @@ class Context:
         text = message % values if values else message
         self._host.report(self._chunk, self.id, c.AppendLog(self.id, text, level, self._chunk.token))
 
-    def emit(self, data: bytes) -> None:
-        """Stream a piece of the result."""
-        self._host.report(self._chunk, self.id, c.AppendPartial(self.id, data, None, self._chunk.token))
+    def emit(self, value: Any) -> None:
+        """Stream a piece of the result: bytes as they are, anything else as MessagePack."""
+        codec: Codec = "bytes" if isinstance(value, bytes) else "msgpack"
+        data = value if codec == "bytes" else msgspec.msgpack.encode(value)
+        self._host.report(self._chunk, self.id, c.AppendPartial(self.id, data, None, self._chunk.token, codec))
 
     # --- what survives a retry -------------------------------------------------------------------
 

@@ -127,9 +127,13 @@ class Session:
         return await self._drain(drain_s)
 
     async def run_until_idle(self) -> None:
-        """Until nothing is ready and everything is settled."""
-        await self._puller.run_until_empty()
-        await self._until_quiet()
+        """Until nothing is ready and everything is settled; what a settling makes ready is worked off, too."""
+        while not self._is_hurrying:
+            settled = self.books.done + self.books.released
+            await self._puller.run_until_empty()
+            await self._until_quiet()
+            if settled == self.books.done + self.books.released:
+                return
 
     def stop(self) -> None:
         """Take nothing more, hand back what has not begun, and let the rest finish."""
@@ -230,10 +234,16 @@ class Session:
     def _send_away(self, run: Run, token: int) -> None:
         """Jobs that no handler is for."""
         chunk = self._chunk(NOBODY, run, token, time.monotonic())
+        log.warning(
+            "%d jobs in %s, %s first, are for %r, which is unknown here",
+            len(run.ids),
+            run.queue,
+            run.ids[0],
+            run.options.name,
+        )
         for job in run.ids:
             sent = self._directory.send_away(run, job)
             if sent.error is None:
-                log.warning("job %s in %s is for %r, which is unknown here", job, run.queue, run.options.name)
                 self.settle(Released(chunk, (job,), sent.delay_ms))
             else:
                 self.settle(Failed(chunk, job, Failure.of(sent.error, with_stack=False), DEAD))
