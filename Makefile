@@ -18,8 +18,8 @@ help: ## this list
 
 setup: $(READY) ## build .venv with Stoker and its tools
 
-demo: $(READY) ## see a queue at work
-	$(PY) examples/plain_queue.py $(ARGS)
+demo: $(READY) ## see a queue at work: jobs of every kind, two workers, a crash that is survived
+	$(PY) -m stoker.cli.main demo $(ARGS)
 
 # With ARGS one process runs what they choose; without, the suite is cut into shares for all cores.
 test: $(READY) ## the whole test suite

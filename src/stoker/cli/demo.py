@@ -174,7 +174,7 @@ class Screen:
         self._client = client
         self._is_live = is_live
         self._began = began
-        self._lines: deque[str] = deque(maxlen=SHOWN)
+        self._lines: list[str] = []
         self._history: deque[float] = deque(maxlen=120)
         self._before: Any = None
         self._live: Any = None
@@ -215,5 +215,5 @@ class Screen:
         if self._before is not None:
             self._history.append(rates.completed)
         self._before = now
-        told = Text("\n".join(self._lines), style="cyan")
-        self._live.update(Group(page("stoker demo", now, rates, self._history), told), refresh=True)
+        told = Text("\n".join(self._lines[-SHOWN:]), style="cyan")
+        self._live.update(Group(page("stoker demo", now, rates, self._history), "", told), refresh=True)

@@ -115,22 +115,21 @@ class Server:
     def start(self, lost: Callable[[], object]) -> None:
         """Returns when it serves. `lost` is called if it ends by itself afterwards."""
         # A group of its own: Ctrl-C reaches this process, which stops the worker first and the server then.
-        self._process = subprocess.Popen(
+        process = self._process = subprocess.Popen(
             self._command, stdout=subprocess.PIPE, text=True, process_group=0, preexec_fn=_die_with_us
         )
         ready = threading.Event()
-        threading.Thread(target=self._listen, args=(ready, lost), daemon=True).start()
+        threading.Thread(target=self._listen, args=(process, ready, lost), daemon=True).start()
         if not ready.wait(SERVER_S) or self.has_failed:
             self.stop()
             raise click.ClickException("the server did not start; what it said stands above. --no-server goes without")
 
-    def _listen(self, ready: threading.Event, lost: Callable[[], object]) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+    def _listen(self, process: subprocess.Popen[str], ready: threading.Event, lost: Callable[[], object]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
             say(line.rstrip(), "server")
             ready.set()
-        self._process.wait()
+        process.wait()
         if not self._stopping:
             self.has_failed = True
             say("the server ended by itself")

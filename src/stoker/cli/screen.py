@@ -25,11 +25,11 @@ EMPTY = "·"
 
 
 def page(title: str, now: Look, rates: Rates, history: Sequence[float] = ()) -> RenderableType:
-    parts: list[RenderableType] = [head(title, now), summary(now, rates, history), queue_table(now, rates)]
+    parts: list[RenderableType] = [head(title, now), summary(now, rates, history), "", queue_table(now, rates)]
     if now.workers:
-        parts.append(worker_table(now.workers))
+        parts += ["", worker_table(now.workers, now.at)]
     if now.failures:
-        parts.append(failure_table(now.failures))
+        parts += ["", failure_table(now.failures)]
     return Group(*parts)
 
 
@@ -73,7 +73,15 @@ def spark(values: Sequence[float]) -> str:
 
 def table(title: str, *heads: str, right: Sequence[str] = ()) -> Table:
     made = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, expand=True, pad_edge=False
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        border_style="bright_black",
+        show_edge=False,
+        expand=True,
+        pad_edge=False,
+        caption_justify="left",
     )
     for place, name in enumerate(heads):
         last = place == len(heads) - 1
@@ -123,9 +131,10 @@ def number(count: int, name: str) -> Text:
     return Text(f"{count:,}", style=STATE_COLOURS.get(name, "")) if count else Text(EMPTY, style="dim")
 
 
-def worker_table(workers: "Sequence[WorkerView]") -> Table:
-    made = table("Workers", "worker", "busy", "", "done", "failed", "up", "queues", right=("done", "failed", "up"))
-    now = max(one.seen_at for one in workers)
+def worker_table(workers: "Sequence[WorkerView]", now: int) -> Table:
+    """As they told of themselves when they were last seen, which is up to some seconds ago."""
+    heads = ("worker", "busy", "", "done", "failed", "up", "seen", "queues")
+    made = table("Workers", *heads, right=("done", "failed", "up", "seen"))
     for one in workers[:WORKERS_MAX]:
         made.add_row(
             Text(plain(one.id), style="yellow" if one.stopping else ""),
@@ -134,6 +143,7 @@ def worker_table(workers: "Sequence[WorkerView]") -> Table:
             f"{one.done:,}",
             number(one.failed, "failed"),
             lasting(now - one.started_at) if one.started_at else EMPTY,
+            Text(f"{lasting(max(0, now - one.seen_at))} ago", style="dim"),
             Text(plain(", ".join(one.queues)), style="dim"),
         )
     if len(workers) > WORKERS_MAX:

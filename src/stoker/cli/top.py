@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, look_at, queue_names
+from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, is_embedded, look_at, queue_names
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -56,8 +56,10 @@ def title_of(url: str | None, tenant: str) -> str:
 
     from stoker.brokers.connect import DEFAULT_URL, shown
 
+    url = url or DEFAULT_URL
+    where = url.partition("?")[0] if is_embedded(url) else shown(urlsplit(url))
     whose = "" if tenant == "default" else f"  tenant {tenant}"
-    return f"stoker  {shown(urlsplit(url or DEFAULT_URL))}{whose}"
+    return f"stoker  {where}{whose}"
 
 
 def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float, once: bool) -> None:

@@ -78,7 +78,6 @@ def worker(
     from stoker.server import logs
     from stoker.server.config.tree import LogSettings
 
-    logs.set_up(LogSettings(format=log_format, level=log_level))
     if token is not None:
         os.environ["STOKER_TOKEN"] = token  # where the client looks, in child processes, too
     app = load_app(target)
@@ -89,6 +88,7 @@ def worker(
     if check:
         click.echo(described(app))
         return exits.OK
+    logs.set_up(LogSettings(format=log_format, level=log_level))
     with app:
         made = app.worker(jobs=jobs or None, **settings_from(flags))
         if burst:

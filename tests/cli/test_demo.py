@@ -1,0 +1,52 @@
+"""`stoker demo`: it works without anybody's help, and fails when a number does not add up."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stoker import connect
+from stoker.cli import exits
+from stoker.cli.demo import conclude
+from stoker.demo.story import EXPECTED, Check, Story
+from tests.cli.conftest import Stoker
+
+
+def test_the_demo_runs_and_every_number_adds_up(tmp_path: Path):
+    """With real workers, one of which is killed; and what it kept can be looked at."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "stoker.cli.main", "demo", "--keep", "demo.db"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "kill -9 of worker-" in done.stdout
+    assert done.stdout.count("  ok  ") == 8
+    with connect(f"sqlite:///{tmp_path}/demo.db") as client:
+        assert client.get_stats().totals.pushed == sum(EXPECTED.values())
+
+
+def test_a_number_that_does_not_add_up_is_a_failure(capsys: pytest.CaptureFixture[str]):
+    assert conclude([Check(True, "fine")], None) == exits.OK
+    assert conclude([Check(True, "fine"), Check(False, "one is missing")], None) == exits.FAILED
+    said = capsys.readouterr()
+    assert "NO  one is missing" in said.out
+    assert said.err.endswith("(demo)\n")
+
+
+def test_a_queue_that_lost_everything_passes_no_check(tmp_path: Path):
+    with connect("memory://") as client:
+        story = Story(client, tmp_path, lambda text: None, lambda name: False)
+        assert not any(check.holds for check in story.checks())
+
+
+def test_what_is_there_is_not_written_into(stoker: Stoker, tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    assert stoker("demo", "--keep", "mine").code == exits.USAGE
