@@ -1,9 +1,13 @@
 """What the documentation says is so: pages made from the code are up to date, and every example runs.
 
-Python examples run in this process. On a page that starts a server the shell examples (`sh`) run, too: `stoker serve`
-is a real one on free ports, which stand in the place of the usual ones from then on. TOML must be a configuration.
+Python examples run in this process; one that begins with a comment that names a file is saved as that file, as a reader
+would do. On a page that starts a server or a worker, and in the guide, the shell examples (`sh`) run, too: `stoker
+serve` is a real one on free ports, which stand in the place of the usual ones from then on, and `stoker worker` runs
+until the page ends. TOML must be a configuration. Examples of other products carry a word behind their language, and
+are not run.
 """
 
+import importlib
 import os
 import re
 import signal
@@ -14,17 +18,28 @@ from pathlib import Path
 
 import pytest
 
+from stoker.app.app import App
 from stoker.brokers.remote.settings import RemoteSettings
 from stoker.server.config import load
 from stoker.wire import flashq
+from tests.examples.processes import ONLY_OUR_PLUGIN
 from tests.wire.flashq_peer import Peer
 from tools import make_docs, wire_page
 
 ROOT = Path(__file__).parent.parent
 MADE = make_docs.pages()
-PAGES = [*ROOT.glob("README.md"), *sorted(ROOT.glob("docs/*.md"))]
+FOLDERS = ("docs/guide", "docs/migrating")
+"""Whose pages are a reader's first: nothing in them is only for show."""
+PAGES = [
+    *ROOT.glob("README.md"),
+    *sorted(ROOT.glob("docs/*.md")),
+    *(page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md"))),
+]
+RUNNING = ("stoker serve", "stoker worker")
+"""Commands that go on until they are told to stop."""
 
 FENCED = re.compile(r"^```(?P<language>python|sh|toml)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (?P<path>[\w/]+\.py)\n")
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)(?P<target>[^)#\s]+)")
 
 
@@ -32,9 +47,9 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def examples(text: str) -> list[tuple[str, int, str]]:
+def examples(text: str, *, all_of_them: bool = False) -> list[tuple[str, int, str]]:
     """The blocks of a page that run, each with its language and the line that it starts at."""
-    serves = "```sh\nstoker serve" in text
+    serves = all_of_them or any(f"```sh\n{command}" in text for command in RUNNING)
     return [
         (found["language"], text.count("\n", 0, found.start("code")), found["code"])
         for found in FENCED.finditer(text)
@@ -49,21 +64,27 @@ class Reader:
         self._directory = directory
         self._session: dict[str, object] = {"__name__": "__main__"}
         self._server: subprocess.Popen[str] | None = None
+        self._workers: list[subprocess.Popen[str]] = []
         self._ports = {"tcp": "6789", "http": "6790", "grpc": "6791"}
         own = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
-        self._environment = {**own, "PATH": path, **{f"STOKER_{name.upper()}": "127.0.0.1:0" for name in self._ports}}
+        listeners = {f"STOKER_{name.upper()}": "127.0.0.1:0" for name in self._ports}
+        self._environment = {**own, "PATH": path, "PYTEST_ADDOPTS": ONLY_OUR_PLUGIN, **listeners}
 
     def type(self, language: str, line: int, code: str, page: Path) -> None:
         for usual, port in zip(("6789", "6790", "6791"), self._ports.values(), strict=True):
             code = code.replace(usual, port)
-        if language == "python":
+        if language == "python" and (file := FILE.match(code)):
+            self.save(self._directory / file["path"], code)
+        elif language == "python":
             exec(compile("\n" * line + code, str(page), "exec"), self._session)
         elif language == "toml":
             (self._directory / "example.toml").write_text(code)
             load(file=self._directory / "example.toml", environ={}, directory=self._directory)
         elif code.startswith("stoker serve") and "--show-config" not in code:
             self.serve(code)
+        elif code.startswith("stoker worker"):
+            self.work(code)
         else:
             shell = ["bash", "-eu", "-o", "pipefail", "-c", code]
             done = subprocess.run(
@@ -73,7 +94,7 @@ class Reader:
             assert '"ok":false' not in done.stdout, f"line {line}: {done.stdout}"
 
     def serve(self, command: str) -> None:
-        self.stop()
+        self.stop_serving()
         words = command.split()
         self._server = subprocess.Popen(
             words, cwd=self._directory, env=self._environment, stdout=subprocess.PIPE, text=True
@@ -88,7 +109,35 @@ class Reader:
         self._ports["grpc"] = said.strip().rpartition(":")[2]
         too_late.cancel()
 
+    def save(self, file: Path, code: str) -> None:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(code)
+        importlib.invalidate_caches()
+
+    def work(self, command: str) -> None:
+        """It may take jobs from now on; a page that needs it to have taken one says so by asking for the result."""
+        words = command.partition("#")[0].split()
+        self._workers.append(subprocess.Popen(words, cwd=self._directory, env=self._environment, text=True))
+
     def stop(self) -> None:
+        try:
+            for name in [name for name, module in sys.modules.items() if self._is_mine(module)]:
+                for value in list(vars(sys.modules.pop(name)).values()):
+                    if isinstance(value, App):
+                        value.close()
+            for worker in self._workers:
+                worker.send_signal(signal.SIGTERM)
+            assert [worker.wait(60) for worker in self._workers] == [0] * len(self._workers)
+        finally:
+            for worker in self._workers:
+                worker.kill()
+            self.stop_serving()
+
+    def _is_mine(self, module: object) -> bool:
+        """Whether it was imported from a file of the page."""
+        return str(getattr(module, "__file__", None) or "").startswith(str(self._directory))
+
+    def stop_serving(self) -> None:
         server, self._server = self._server, None
         if server is not None:
             server.send_signal(signal.SIGTERM)
@@ -114,9 +163,11 @@ def test_nothing_but_made_pages_stands_in_the_reference():
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     reader = Reader(tmp_path)
+    first = any(name_of(path).startswith(folder) for folder in FOLDERS)
     try:
-        for language, line, code in examples(path.read_text()):
+        for language, line, code in examples(path.read_text(), all_of_them=first):
             reader.type(language, line, code, path)
     finally:
         reader.stop()

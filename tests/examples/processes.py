@@ -11,6 +11,8 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SECONDS = 60
+ONLY_OUR_PLUGIN = "-p no:schemathesis -p no:hypothesispytest -p no:anyio -p no:cacheprovider"
+"""For a pytest inside a test: loading those takes longer than all that it does."""
 LISTENING = re.compile(r"running on (?P<url>http://127\.0\.0\.1:\d+)")
 
 
@@ -22,7 +24,7 @@ class Terminal:
         shutil.copytree(EXAMPLES / example, self.directory, ignore=shutil.ignore_patterns("__pycache__", "*.db"))
         own = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
-        self._environment = {**own, "PATH": path, "PYTHONUNBUFFERED": "1"}
+        self._environment = {**own, "PATH": path, "PYTHONUNBUFFERED": "1", "PYTEST_ADDOPTS": ONLY_OUR_PLUGIN}
         self._running: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> "Terminal":

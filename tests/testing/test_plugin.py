@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stoker.testing import Harness
+from tests.examples.processes import ONLY_OUR_PLUGIN
 from tests.test_layers import modules_loaded_by
 
 JOBS = """
@@ -31,7 +32,7 @@ def test_two(stoker_world):
 
 
 def run(directory: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", *options]
+    command = [sys.executable, "-m", "pytest", *ONLY_OUR_PLUGIN.split(), "-W", "error", *options]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, check=False)
 
 
