@@ -17,7 +17,7 @@ from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.errors import SoftTimeout
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
-from stoker.worker.lane import Chunk, Done, Host, Released, ahead, room_for
+from stoker.worker.lane import STUCK_S, Chunk, Done, Host, Released, ahead, room_for
 
 Key = tuple[int, int]
 """Token and id: the same job may come again while a lost delivery of it is still running."""
@@ -50,6 +50,10 @@ class CoroutineLane:
         """Those that are being interrupted by their soft timeout."""
         self._broken_off: set[Key] = set()
         self._is_noted = False
+        self._watch: asyncio.TimerHandle | None = None
+        self._seen = 0
+        """How many jobs had begun at the last look."""
+        self._begun = 0
 
     @property
     def running(self) -> int:
@@ -64,6 +68,8 @@ class CoroutineLane:
     def submit(self, chunk: Chunk) -> None:
         self._line.extend((chunk, job, payload) for job, payload in zip(chunk.ids, chunk.payloads, strict=True))
         self._fill()
+        if self._line and self._watch is None and self._prefetch is None:
+            self._keep_watch()
 
     def interrupt(self, chunk: Chunk, job: int) -> None:
         self._cancel((chunk.token, job), chunk)  # one that waits in line is looked at when its turn comes
@@ -81,6 +87,8 @@ class CoroutineLane:
             self._cancel(key, chunk)
 
     async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
         self.break_off()
         tasks = [task for _, task in self._tasks.values()]
         if tasks:
@@ -93,10 +101,28 @@ class CoroutineLane:
         line, tasks, loop = self._line, self._tasks, asyncio.get_running_loop()
         while line and len(tasks) < self.slots:
             chunk, job, payload = line.popleft()
+            self._begun += 1
             if chunk.flags and job in chunk.flags:
                 self._settle(unwanted(chunk, job))
                 continue
             tasks[(chunk.token, job)] = chunk, loop.create_task(self._one(chunk, job, payload))
+
+    def _keep_watch(self) -> None:
+        self._seen = self._begun
+        self._watch = asyncio.get_running_loop().call_later(STUCK_S, self._look)
+
+    def _look(self) -> None:
+        """Hand back what was fetched ahead and has not moved: the jobs before it turned out to be long."""
+        self._watch = None
+        if not self._line:
+            return
+        if self._begun == self._seen:
+            assert self._host is not None
+            for queue in {chunk.queue for chunk, _, _ in self._line}:
+                self._host.measured(queue, 1, STUCK_S)  # so that they are not fetched again
+            self.hand_back()
+        else:
+            self._keep_watch()
 
     async def _one(self, chunk: Chunk, job: int, payload: bytes) -> None:
         """One job from its payload to its end. Nothing that is raised here leaves."""

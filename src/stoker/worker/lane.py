@@ -223,6 +223,9 @@ AHEAD_S = 0.05
 AHEAD_JOBS_MAX = 5_000
 """Payloads that wait are memory, and are handed back one by one if something goes wrong."""
 
+STUCK_S = 0.25
+"""How long jobs that were fetched ahead may stand still behind others before they are handed back to the queue."""
+
 
 def ahead(slots: int, pace_s: float | None, prefetch: int | None) -> int:
     """How many jobs may wait in a lane besides those that run. An explicit `prefetch` is taken as it is."""

@@ -20,7 +20,7 @@ class Pace:
         if self.seconds is None:
             self.seconds = mean
             return
-        weight = 0.5 if mean > self.seconds else min(0.3, jobs / 30)
+        weight = 0.5 if mean > self.seconds else min(0.5, 0.1 + jobs / 30)
         self.seconds += weight * (mean - self.seconds)
 
 

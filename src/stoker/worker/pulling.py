@@ -24,6 +24,8 @@ UNSETTLED_MAX = 50_000
 """Jobs whose end is not confirmed: beyond it nothing new is taken."""
 IMPATIENT_S = 0.25
 """How long a pull that should not wait may take after all."""
+AGAIN_S = 0.005
+"""Between two looks for what a handler that runs has pushed, where no pull may wait."""
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 
 
@@ -105,7 +107,7 @@ class Puller:
             if not delivery:
                 if self._books.is_empty and is_complete:
                     return
-                await self._wait_for_room()
+                await self._wait_for_room(AGAIN_S)
 
     async def _pull(self, plan: Plan, wait_ms: int) -> Delivery:
         command = c.Pull(plan.queues, plan.count, wait_ms, self._worker)
@@ -140,10 +142,10 @@ class Puller:
         self._roster.delivered(plan.queues, jobs)
         self._dispatch(delivery)
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_room(self, wait_s: float | None = None) -> None:
         """Until handlers are done with something, or a rate limit lets more through."""
         try:
-            async with asyncio.timeout(self._roster.next_token_s()):
+            async with asyncio.timeout(wait_s or self._roster.next_token_s()):
                 await self._room.wait()
         except TimeoutError:
             pass

@@ -119,9 +119,10 @@ class Settler:
             later = [report for report in reports if type(report.command) is c.KvDelete]
             if len(reports) > len(later):
                 await self._send_reports(coalesced(reports))
-            for sending in sendings_of(ready):
+            settling = []
+            for sending in self._sendings(ready):
                 await self._flight.acquire()
-                self._spawn(self._settle(sending))
+                settling.append(self._spawn(self._settle(sending)))
             for failed in ready:
                 if type(failed) is Failed and failed.verdict.kind == "cancel":
                     await self._flight.acquire()
@@ -129,14 +130,32 @@ class Settler:
                 elif type(failed) is Dropped:
                     self._books.lost += len(failed.ids)
                     self._books.settled(failed.chunk, len(failed.ids))
-            for report in later:
-                await self._flight.acquire()
-                self._spawn(self._report(report, release=True))
+            if later:
+                self._spawn(self._forget(later, settling))
 
-    def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
+    def _sendings(self, ready: list[Settlement]) -> list[Sending]:
+        """A lane that says something that makes no sense must not cost the others their settlements."""
+        try:
+            return sendings_of(ready)
+        except Exception:
+            log.exception("a lane settled jobs in a way that cannot be told")
+        if len(ready) > 1:
+            return [sending for item in ready for sending in self._sendings([item])]
+        self._books.settled(ready[0].chunk, 1)  # left to its lease
+        return []
+
+    def _spawn(self, work: Any) -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._gone)
+        return task
+
+    async def _forget(self, reports: list[Report], settling: list["asyncio.Task[None]"]) -> None:
+        """Checkpoints of jobs that are completed, once that is certain: another worker may need those of a lost one."""
+        await asyncio.gather(*settling, return_exceptions=True)
+        for report in reports:
+            if report.job not in report.chunk.flags:
+                await self._report(report)
 
     def _gone(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -153,7 +172,7 @@ class Settler:
         finally:
             self._tasks.difference_update(sent)
 
-    async def _report(self, report: Report, *, release: bool = False) -> None:
+    async def _report(self, report: Report) -> None:
         """What is said about a job is worth a try, and no more."""
         try:
             await self._execute(report.command)
@@ -161,9 +180,8 @@ class Settler:
             report.chunk.flags.setdefault(report.job, "lost")
         except StokerError as error:
             log.info("%s of job %s was not kept: %s", type(report.command).__name__, report.job, error)
-        finally:
-            if release:
-                self._flight.release()
+        except Exception:
+            log.exception("%s of job %s was not kept", type(report.command).__name__, report.job)
 
     # --- settling --------------------------------------------------------------------------------
 
@@ -175,6 +193,9 @@ class Settler:
             reply = None
         except StokerError as error:
             log.error("%s was given up: %s", type(sending.command).__name__, error)
+            reply = None
+        except Exception:
+            log.exception("%s was given up", type(sending.command).__name__)
             reply = None
         finally:
             self._flight.release()
@@ -227,7 +248,7 @@ class Settler:
             reply = await self._insist(c.Fail((job,), chunk.token, reason, failed.failure.error_class, ""))
             if reply.refused:
                 self._lost(Sending(c.Fail((job,)), ((chunk, 1),)), reply.refused)
-        except StokerError as error:
+        except Exception as error:
             log.error("job %s cannot be cancelled and is left to its lease: %s", job, error)
         finally:
             self._flight.release()

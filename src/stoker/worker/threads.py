@@ -18,7 +18,7 @@ from stoker.worker.context import Current, current
 from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
-from stoker.worker.lane import Chunk, Done, Host, Released, ahead, room_for
+from stoker.worker.lane import STUCK_S, Chunk, Done, Host, Released, ahead, room_for
 
 SHARE_S = 0.005
 """How much work a thread should have in a portion; for more, another thread is woken."""
@@ -26,8 +26,6 @@ WATCH_S = 0.02
 """Between two looks at threads that may be stuck."""
 TELL_S = 0.005
 """How long a thread keeps to itself what it has done."""
-STUCK_S = 0.25
-"""How long jobs may stand still behind others before they are handed back to the queue."""
 
 
 class Portion:
@@ -200,6 +198,7 @@ class ThreadLane:
                 self._wake(portion, self.slots - self.running)
             elif now - portion.still_since > STUCK_S and self._prefetch is None:
                 self._hand_back(portion)
+                self._measured(portion.chunk, 1, now - portion.still_since)  # so that they are not fetched again
         self._tell_done()
         if self._portions or self.running:
             self._watch = asyncio.get_running_loop().call_later(WATCH_S, self._look)

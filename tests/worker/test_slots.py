@@ -1,0 +1,197 @@
+"""Jobs are taken into free slots only; what was fetched ahead and cannot begin goes back."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from stoker.client.sync import Client
+from stoker.model.options import RateLimit
+from stoker.model.states import State
+from stoker.testing import World
+from stoker.worker.queues import QueueSettings
+from stoker.worker.worker import Worker
+from tests.worker.running import WAIT_S, Beside, handler, happens, push, push_many
+
+kinds = pytest.mark.parametrize("kind", ["thread", "async"])
+
+
+class Counting:
+    """A handler that counts how often it runs at the same time."""
+
+    def __init__(self, kind: str, each: int = 20) -> None:
+        self.kind = kind
+        self.now = self.most = self.total = 0
+        self._lock = threading.Lock()
+        self._each = each
+
+    def begin(self) -> None:
+        with self._lock:
+            self.now += 1
+            self.total += 1
+            self.most = max(self.most, self.now)
+
+    def end(self) -> None:
+        with self._lock:
+            self.now -= 1
+
+    def work(self, number: int) -> None:
+        self.begin()
+        time.sleep(0.001)
+        self.end()
+
+    async def work_async(self, number: int) -> None:
+        self.begin()
+        await asyncio.sleep(0.001)
+        self.end()
+
+    def handler(self, **settings):
+        return handler(self.work_async if self.kind == "async" else self.work, name="work", **settings)
+
+
+@kinds
+def test_never_more_than_the_concurrency(world: World, kind: str):
+    counting = Counting(kind)
+    push_many(world.client, "work", range(100))
+    Worker(world.client, [counting.handler()], concurrency=3).run_until_idle()
+    assert counting.total == 100
+    assert counting.most <= 3
+
+
+@kinds
+def test_never_more_of_a_queue_than_it_may_have(world: World, kind: str):
+    counting = Counting(kind)
+    push_many(world.client, "work", range(50))
+    settings = {"default": QueueSettings(concurrency=2)}
+    Worker(world.client, [counting.handler()], concurrency=10, queues=settings).run_until_idle()
+    assert counting.total == 50
+    assert counting.most <= 2
+
+
+@kinds
+def test_a_job_waits_in_the_queue_while_all_slots_are_taken(queue: Client, kind: str):
+    started, go_on = threading.Semaphore(0), threading.Event()
+
+    def work(number: int) -> None:
+        started.release()
+        happens(go_on)
+
+    async def work_async(number: int) -> None:
+        await asyncio.to_thread(work, number)
+
+    with Beside(Worker(queue, [handler(work if kind == "thread" else work_async, name="work")], concurrency=2)):
+        ids = push_many(queue, "work", range(3))
+        assert started.acquire(timeout=WAIT_S)
+        assert started.acquire(timeout=WAIT_S)
+        assert queue.get_counts().waiting == 1
+        assert queue.get_job(ids[2]).attempts == 0
+        go_on.set()
+        assert queue.wait_job(ids[2]).state is State.COMPLETED
+
+
+@kinds
+def test_jobs_behind_one_that_hangs_are_worked_on_or_handed_back(queue: Client, kind: str):
+    """A thousand short jobs teach the worker to fetch ahead; then one of them hangs in the only slot."""
+    hangs, go_on = threading.Event(), threading.Event()
+
+    def work(number: int) -> None:
+        if number == 0:
+            hangs.set()
+            happens(go_on)
+
+    async def work_async(number: int) -> None:
+        if number == 0:
+            hangs.set()
+            while not go_on.is_set():  # noqa: ASYNC110  # another thread sets it
+                await asyncio.sleep(0.001)
+
+    function = work if kind == "thread" else work_async
+    with Beside(Worker(queue, [handler(function, name="work")], concurrency=1)):
+        warm = push_many(queue, "work", range(1, 1_000))
+        queue.wait_job(warm[-1])
+        ids = push_many(queue, "work", range(100))
+        happens(hangs)
+        until = time.monotonic() + WAIT_S
+        while queue.get_counts().active > 1:
+            assert time.monotonic() < until, "they are kept behind the one that hangs"
+            time.sleep(0.005)
+        view = queue.get_job(ids[50])
+        assert (view.state, view.attempts) == (State.WAITING, 0)
+        go_on.set()
+        assert queue.wait_job(ids[-1]).state is State.COMPLETED
+
+
+def test_other_threads_go_on_with_the_jobs_behind_one_that_hangs(queue: Client):
+    hangs, go_on = threading.Event(), threading.Event()
+
+    def work(number: int) -> None:
+        if number == 0:
+            hangs.set()
+            happens(go_on)
+
+    with Beside(Worker(queue, [handler(work)], concurrency=2)):
+        warm = push_many(queue, "work", range(1, 1_000))
+        queue.wait_job(warm[-1])
+        ids = push_many(queue, "work", range(100))
+        happens(hangs)
+        assert queue.wait_job(ids[-1]).state is State.COMPLETED
+        assert queue.get_state(ids[0]) is State.ACTIVE
+        go_on.set()
+
+
+@kinds
+def test_a_rate_limit_of_the_worker_holds_jobs_back(queue: Client, kind: str):
+    seen: list[float] = []
+
+    async def work_async(number: int) -> None:
+        seen.append(time.monotonic())
+
+    def work(number: int) -> None:
+        seen.append(time.monotonic())
+
+    limited = handler(work if kind == "thread" else work_async, name="work", rate=RateLimit(100, 1_000, 5))
+    ids = push_many(queue, "work", range(20))
+    with Beside(Worker(queue, [limited])):
+        assert queue.wait_job(ids[-1]).state is State.COMPLETED
+    assert seen[-1] - seen[0] >= 0.14, "five at once, and fifteen at a hundredth of a second each"
+
+
+def test_a_queue_that_is_full_does_not_hold_up_another(queue: Client):
+    started, go_on, other = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        started.set()
+        happens(go_on)
+
+    worker = Worker(
+        queue,
+        [handler(hold, queue="slow"), handler(other.set, name="other", queue="quick")],
+        queues={"slow": QueueSettings(concurrency=1), "quick": 1},
+    )
+    with Beside(worker):
+        push(queue, "hold", queue="slow")
+        happens(started)
+        late = push(queue, "hold", queue="slow")
+        push(queue, "other", queue="quick")
+        happens(other)
+        assert queue.get_state(late) is State.WAITING
+        go_on.set()
+        assert queue.wait_job(late).state is State.COMPLETED
+
+
+def test_many_coroutines_wait_at_the_same_time(queue: Client):
+    running, most, all_there = [0], [0], threading.Event()
+
+    async def work(number: int) -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        if running[0] == 500:
+            all_there.set()
+        while not all_there.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+    ids = push_many(queue, "work", range(500))
+    with Beside(Worker(queue, [handler(work)], concurrency=500)):
+        assert queue.wait_job(ids[-1]).state is State.COMPLETED
+    assert most[0] == 500
