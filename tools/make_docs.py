@@ -1,6 +1,6 @@
-"""Make the reference pages of `docs/` from the code: the model, the configuration, the command line and the metrics.
+"""Make the reference pages of `docs/` from the code: model, app, configuration, command line and metrics.
 
-Run it after editing `src/stoker/model`, `server/config`, `server/http/metrics.py` or `cli`:
+Run it after editing `src/stoker/model`, `app`, `worker`, `server/config`, `server/http/metrics.py` or `cli`:
 `python tools/make_docs.py`. A test fails when a page is not up to date. What the pages say stands in the docstrings
 there, and nowhere else.
 """
@@ -391,6 +391,14 @@ def wire_page() -> str:
     return wire_page.wire_page()
 
 
+def app_page() -> str:
+    if str(ROOT) not in sys.path:  # run as a script
+        sys.path.insert(0, str(ROOT))
+    from tools import app_page
+
+    return app_page.app_page()
+
+
 def pages() -> dict[Path, str]:
     reference = DOCS / "reference"
     return {
@@ -404,6 +412,7 @@ def pages() -> dict[Path, str]:
         reference / "cli.md": cli_page(),
         reference / "metrics.md": metrics_page(),
         reference / "wire.md": wire_page(),
+        reference / "app.md": app_page(),
     }
 
 

@@ -71,6 +71,7 @@ class Job(Generic[R_co]):
         return self._app.client.get_job(self.id)
 
     async def status(self) -> State:
+        """The state that it is in now."""
         return (await self.view()).state
 
     def status_sync(self) -> State:
@@ -286,6 +287,7 @@ class JobBatch(Sequence[Job[R_co]]):
 
     @property
     def level(self) -> r.Level:
+        """How durable the push was when it was answered."""
         return self._reply.level
 
     async def results(self, timeout: Duration | None = None) -> list[R_co]:

@@ -73,6 +73,7 @@ class Step(Generic[R]):
 
     @property
     def queue(self) -> str:
+        """Where a push would go."""
         return self.job_type.wanted.queue
 
     def written(self) -> tuple[bytes, Options]:
@@ -80,6 +81,7 @@ class Step(Generic[R]):
         return self.job_type.written(self.args, self.kwargs)
 
     async def push(self) -> Job[R]:
+        """Make the call: push the job."""
         return await self.job_type.push(*self.args, **self.kwargs)
 
     def push_sync(self) -> Job[R]:
@@ -111,10 +113,12 @@ class JobType(Generic[P, R]):
 
     @property
     def name(self) -> str:
+        """The kind of job, by which a worker finds the function."""
         return self.definition.name
 
     @property
     def queue(self) -> str:
+        """Where pushes go."""
         return self.wanted.queue
 
     # --- pushing ---------------------------------------------------------------------------------

@@ -57,7 +57,9 @@ class Defaults(TypedDict, total=False):
     tags: Iterable[str]
     """Those of all layers are joined."""
     remove_on_complete: bool
+    """Forget the job as soon as it has completed, with its result."""
     remove_on_fail: bool
+    """Forget it when it has failed for good: no dead letter."""
     keep_completed_age: Duration
     """How long the ended job and its result stay readable."""
     keep_completed_count: int
@@ -70,6 +72,7 @@ class PushOptions(Defaults, total=False):
     """What a push may ask for besides."""
 
     queue: str
+    """Another queue than the job's own, or the app's."""
     run_at: datetime | int
     """A time with a zone, or milliseconds since the epoch. Wins over `delay`."""
     unique_key: Key | None
@@ -77,6 +80,7 @@ class PushOptions(Defaults, total=False):
     custom_id: Key | None
     """Your own id: a second push with it answers with the first job."""
     debounce_id: Key | None
+    """Of several pushes with this id within the window only the first is a job."""
     group_id: Key | None
     """Jobs of a group run one at a time, in push order."""
     depends_on: Any
@@ -84,6 +88,7 @@ class PushOptions(Defaults, total=False):
     parent: Any
     """A job, or its id, that this one belongs to."""
     trace: str
+    """W3C trace context; that of the active span where nothing is said."""
 
 
 class JobOptions(PushOptions, total=False):
