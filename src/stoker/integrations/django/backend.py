@@ -15,7 +15,7 @@ from django.core import checks
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-import stoker
+from stoker.brokers.connect import open_broker
 from stoker.client.sync import Client
 from stoker.integrations.django import payloads
 from stoker.integrations.django.results import result_of
@@ -47,7 +47,7 @@ def client_for(url: str | None, tenant: str) -> Client:
     place = (os.getpid(), url, tenant)
     with _clients_lock:
         if place not in _clients:
-            _clients[place] = stoker.connect(url, tenant=tenant)
+            _clients[place] = Client(open_broker(url), tenant)
         return _clients[place]
 
 
