@@ -333,7 +333,7 @@ def cli_page() -> str:
         *blocks,
         "## Exit codes",
         "An error is one line on standard error, `error: message (code)`, with a code from [errors.md](errors.md), or"
-        " `usage`, or `bad_config`.",
+        " `usage`, `bad_config`, `cannot_load` (an app), `bench` or `demo`.",
         table("Code, Meaning", codes),
     )
 

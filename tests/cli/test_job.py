@@ -65,13 +65,14 @@ def test_looking_makes_no_data_directory(stoker: Stoker):
 
 
 def test_jobs_are_listed_newest_first_and_filtered(client: Client, at: Stoker):
-    first = client.push("a", b"1", tags=("red",)).id
+    first = client.push("a", b"1", tags=("red",), name="paint").id
     second = client.push("b", b"2", group_id="g").id
     ids = [json.loads(line)["id"] for line in at("job", "list", "--json").out.splitlines()]
     assert ids == [second, first]
     wanted: list[tuple[list[object], list[int]]] = [
         (["--queue", "a"], [first]),
         (["--tag", "red"], [first]),
+        (["--name", "paint"], [first]),
         (["--group", "g"], [second]),
         (["--state", "active"], []),
         (["--oldest", "--limit", "1"], [first]),

@@ -94,7 +94,7 @@ def test_a_bad_line_is_named(stoker: Stoker):
 def test_options_reach_the_job(stoker: Stoker):
     arguments = [
         *("--priority", 7, "--delay", "0ms", "--ttl", "5m", "--timeout", "2m", "--max-attempts", 9),
-        *("--unique-key", "u", "--custom-id", "c", "--group", "g", "--tag", "a", "--tag", "b"),
+        *("--name", "welcome", "--unique-key", "u", "--custom-id", "c", "--group", "g", "--tag", "a", "--tag", "b"),
         *("-o", "lifo=true", "-o", "trace=00-abc", "-o", 'backoff={"kind": "fixed"}', "--durability", "fsync"),
     ]
     pushed = json.loads(stoker("push", "q", "1", *arguments, "--json", *URL).out)
@@ -103,6 +103,7 @@ def test_options_reach_the_job(stoker: Stoker):
         options = client.get_job(pushed["id"]).options
     assert (options.priority, options.ttl_ms, options.timeout_ms, options.max_attempts) == (7, 300_000, 120_000, 9)
     assert (options.unique_key, options.custom_id, options.group_id, options.tags) == ("u", "c", "g", ("a", "b"))
+    assert options.name == "welcome"
     assert (options.lifo, options.trace, options.backoff.kind) == (True, "00-abc", "fixed")
 
 

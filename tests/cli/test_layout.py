@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from stoker.cli import layout
+from stoker.cli import layout, progress
 from stoker.cli.payloads import line_of, text_of, value_of
 
 
@@ -66,3 +66,21 @@ def test_every_payload_can_be_said_in_json(data: bytes, codec: str, value: bytes
 
 def test_bytes_are_printed_as_they_are():
     assert text_of(b"\xff", "bytes") == b"\xff"
+
+
+def test_progress_is_shown_where_somebody_looks_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    with progress.counting("counting", 10) as moved:
+        moved(10)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.counting("counting", 10) as moved:
+        moved(10)
+    with progress.moving("moving") as gone:
+        gone(5 << 20, 10 << 20)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "10/10" in said.err
+    assert "5.2/10.5 MB" in said.err

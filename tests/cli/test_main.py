@@ -92,6 +92,19 @@ def test_wrong_usage_exits_with_2(stoker: Stoker, arguments: list[str]):
     assert outcome.err.endswith(" (usage)\n")
 
 
+def test_a_command_that_is_nearly_right_is_guessed(stoker: Stoker):
+    assert "there is no command 'quue': did you mean queue?" in stoker("quue", "list").err
+    assert "there is no command 'xyz' (usage)" in stoker("xyz").err
+
+
+@pytest.mark.parametrize("arguments", [[], ["queue"]])
+def test_a_command_line_without_a_command_is_answered_with_help(stoker: Stoker, arguments: list[str]):
+    outcome = stoker(*arguments)
+    assert (outcome.code, outcome.out) == (exits.USAGE, "")
+    assert outcome.err.startswith("Usage: stoker")
+    assert "error:" not in outcome.err
+
+
 @pytest.mark.parametrize("kind", [*errors.BY_CODE.values(), BadConfig], ids=lambda kind: kind.code)
 def test_every_error_has_an_exit_code(kind: type[errors.StokerError]):
     code = exits.exit_code_for(kind("x"))

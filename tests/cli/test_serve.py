@@ -108,6 +108,11 @@ def test_a_server_serves_until_it_is_told_to_stop(stoker: Stoker, tmp_path: Path
             address = process.stdout.readline().split()[-1]
             assert stoker("push", "q", "1", "--url", f"tcp://{address}").code == exits.REFUSED
             assert stoker("push", "q", "1", "--url", f"tcp://:{token}@{address}").code == 0
+            assert stoker("push", "q", "2", "--url", f"tcp://{address}", "--token", token).code == 0
+            checked = stoker("doctor", "--url", f"tcp://{address}", "--token", token)
+            assert checked.code == 0
+            assert "16 shards; you may admin, consume, produce, read" in checked.out
+            assert "give a token with --token" in stoker("doctor", "--url", f"tcp://{address}").out
             assert stoker("stats", "--url", f"unix://{tmp_path}/socket?token={token}").code == 0
         finally:
             process.send_signal(signal.SIGTERM)

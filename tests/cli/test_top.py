@@ -1,5 +1,6 @@
 """`stoker top` and `stoker stats`: a page about a queue, its workers and its latest failures."""
 
+import io
 import json
 import os
 import pty
@@ -8,10 +9,11 @@ import sys
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from stoker import Client
+from stoker import Client, connect
 from stoker.cli.screen import page, spark
+from stoker.cli.top import pages
 from stoker.cli.watching import Rates, look, rates_between
 from stoker.model.workers import WORKER_KEYS, WorkerView
 from tests.cli.conftest import Stoker
@@ -23,6 +25,12 @@ def register(client: Client, **more: object) -> None:
     view = WorkerView(id="host-1", queues=("mail",), slots=8, running=3, done=1_234, started_at=1, seen_at=60_001)
     body = msgspec.json.encode(msgspec.structs.replace(view, **more))
     client.kv_set(WORKER_KEYS + "host-1", body, codec="json")
+
+
+def as_text(drawn: RenderableType) -> str:
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(drawn)
+    return console.export_text()
 
 
 def test_one_page_shows_queues_workers_and_failures(client: Client, at: Stoker):
@@ -67,6 +75,15 @@ def test_the_latest_failures_come_first_and_are_few(client: Client):
     assert len(look(client).failures) == 8
 
 
+def test_a_queue_that_does_not_answer_is_waited_for():
+    with connect("memory://") as client:
+        drawn = pages(client, "stoker", (), 0.0, look(client))
+        assert "stoker" in as_text(next(drawn))
+    told = as_text(next(drawn))
+    assert told.startswith("no answer: this broker is closed")
+    assert "no queues yet" in told
+
+
 def test_the_highest_value_is_a_full_bar():
     assert spark([]) == spark([0.0, 0.0]) == ""
     assert spark([0, 50, 100]) == "▁▅█"
@@ -75,10 +92,7 @@ def test_the_highest_value_is_a_full_bar():
 def test_a_page_of_many_queues_says_how_many_more_there_are(client: Client):
     for number in range(25):
         client.push(f"q{number}", b"")
-    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(page("stoker", look(client), Rates()))
-    console.file.close()
-    assert "and 5 queues more" in console.export_text()
+    assert "and 5 queues more" in as_text(page("stoker", look(client), Rates()))
 
 
 def test_on_a_terminal_the_page_lives_until_ctrl_c(tmp_path: Path):

@@ -57,10 +57,9 @@ def dev(
 
     Ctrl-C lets running jobs end and stops both; a second one does not wait.
     """
-    from stoker.brokers.connect import DEFAULT_URL
     from stoker.worker.reload import Reloader
 
-    url = url or DEFAULT_URL
+    url = url or url_of(target)
     if url.startswith("memory:"):
         raise click.UsageError("memory:// belongs to one process, and here are several: use sqlite:///DIRECTORY")
     missing = [root for root in roots if not Path(root).exists()]
@@ -82,6 +81,21 @@ def dev(
     finally:
         if server is not None:
             server.stop()
+
+
+def url_of(target: str) -> str:
+    """Where the app itself says that its queue is; asked in another process, since the code may be broken."""
+    from stoker.brokers.connect import DEFAULT_URL
+
+    asked = f"from stoker.app.loading import load_app; print(load_app({target!r}).url or '')"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", asked], capture_output=True, text=True, check=False, timeout=SERVER_S
+        )
+    except subprocess.TimeoutExpired:
+        return DEFAULT_URL
+    lines = done.stdout.split() if done.returncode == 0 else []
+    return lines[-1] if lines else DEFAULT_URL
 
 
 def introduce(target: str, url: str, roots: Sequence[str]) -> None:

@@ -95,19 +95,23 @@ def push_lines(
     client: "Client", queue: str, payloads: Iterator[bytes], options: "Options", durability: Any, is_json: bool
 ) -> int:
     """In batches. A line that is refused does not hurt the others; the exit code says that there was one."""
+    from stoker.cli.progress import counting
+
     number, is_refused = 0, False
-    while batch := list(islice(payloads, LINES_AT_ONCE)):
-        reply = client.push_batch(queue, batch, options, durability=durability)
-        for place, job in enumerate(reply.ids):
-            refusal = reply.refused.get(place)
-            if refusal is not None:
-                is_refused = True
-                exits.tell(f"line {number + place + 1}: {refusal.message}", refusal.code)
-            elif is_json:
-                echo_json({"id": job, "created": place not in reply.duplicates, "level": reply.level})
-            else:
-                click.echo(job)
-        number += len(batch)
+    with counting("pushing", None, is_wanted=not sys.stdout.isatty()) as moved:
+        while batch := list(islice(payloads, LINES_AT_ONCE)):
+            reply = client.push_batch(queue, batch, options, durability=durability)
+            for place, job in enumerate(reply.ids):
+                refusal = reply.refused.get(place)
+                if refusal is not None:
+                    is_refused = True
+                    exits.tell(f"line {number + place + 1}: {refusal.message}", refusal.code)
+                elif is_json:
+                    echo_json({"id": job, "created": place not in reply.duplicates, "level": reply.level})
+                else:
+                    click.echo(job)
+            number += len(batch)
+            moved(number)
     return exits.REFUSED if is_refused else exits.OK
 
 

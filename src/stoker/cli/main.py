@@ -59,6 +59,16 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS)
+            ctx.fail(f"there is no command {args[0]!r}" + (f": did you mean {close[0]}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         named = {name for names in SECTIONS.values() for name in names}
         others = tuple(name for name in COMMANDS if name not in named)
@@ -89,6 +99,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = stoker.main(arguments, prog_name="stoker", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else exits.OK
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return exits.USAGE
     except click.UsageError as error:
         exits.tell_usage(error)
         return exits.USAGE

@@ -9,9 +9,9 @@ Moved = Callable[[int], None]
 
 
 @contextmanager
-def counting(what: str, total: int | None) -> Iterator[Moved]:
-    """A bar over a number of jobs."""
-    with _bar(what, total, is_bytes=False) as moved:
+def counting(what: str, total: int | None, *, is_wanted: bool = True) -> Iterator[Moved]:
+    """A bar over a number of jobs, or only their number where nobody knows how many there will be."""
+    with _bar(what, total, is_bytes=False, is_wanted=is_wanted) as moved:
         yield lambda done: moved(done, None)
 
 
@@ -23,8 +23,10 @@ def moving(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def _bar(what: str, total: int | None, *, is_bytes: bool) -> Iterator[Callable[[int, int | None], None]]:
-    if not sys.stderr.isatty():
+def _bar(
+    what: str, total: int | None, *, is_bytes: bool, is_wanted: bool = True
+) -> Iterator[Callable[[int, int | None], None]]:
+    if not is_wanted or not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from rich.console import Console

@@ -33,6 +33,11 @@ def page(title: str, now: Look, rates: Rates, history: Sequence[float] = ()) -> 
     return Group(*parts)
 
 
+def notice(message: str, below: RenderableType) -> RenderableType:
+    """What went wrong, above the last page that was right."""
+    return Group(Text(f"no answer: {plain(message)}", style="bold red"), below)
+
+
 def head(title: str, now: Look) -> Table:
     line = Table.grid(expand=True)
     line.add_column(ratio=1)

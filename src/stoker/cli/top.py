@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +10,10 @@ import click
 from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, is_embedded, look_at, queue_names
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from stoker import Client
+    from stoker.cli.watching import Look
 
 HISTORY = 120
 
@@ -63,28 +66,46 @@ def title_of(url: str | None, tenant: str) -> str:
 
 
 def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float, once: bool) -> None:
-    import time
-
     from rich.console import Console
     from rich.live import Live
 
     from stoker.cli.screen import page
-    from stoker.cli.watching import Rates, look, rates_between
+    from stoker.cli.watching import Rates, look
 
     console = Console()
-    before = look(client, queues)
+    first = look(client, queues)
     if once:
-        console.print(page(title, before, Rates()))
+        console.print(page(title, first, Rates()))
         return
-    history: deque[float] = deque(maxlen=HISTORY)
     try:
-        with Live(page(title, before, Rates()), console=console, screen=True, auto_refresh=False) as live:
-            while True:
-                time.sleep(interval_s)
-                now = look(client, queues)
-                rates = rates_between(before, now)
-                history.append(rates.completed)
-                live.update(page(title, now, rates, history), refresh=True)
-                before = now
+        with Live(page(title, first, Rates()), console=console, screen=True, auto_refresh=False) as live:
+            for drawn in pages(client, title, queues, interval_s, first):
+                live.update(drawn, refresh=True)
     except KeyboardInterrupt:
         pass  # that is how one leaves it
+
+
+def pages(
+    client: "Client", title: str, queues: Sequence[str], interval_s: float, before: "Look"
+) -> "Iterator[RenderableType]":
+    """One after another, for ever. A queue that does not answer is waited for: it was there a moment ago."""
+    import time
+
+    from stoker.cli.screen import notice, page
+    from stoker.cli.watching import look, rates_between
+    from stoker.model.errors import Unavailable
+
+    history: deque[float] = deque(maxlen=HISTORY)
+    drawn: RenderableType = ""
+    while True:
+        time.sleep(interval_s)
+        try:
+            now = look(client, queues)
+        except Unavailable as error:
+            yield notice(error.message, drawn)
+            continue
+        rates = rates_between(before, now)
+        history.append(rates.completed)
+        drawn = page(title, now, rates, history)
+        before = now
+        yield drawn
