@@ -38,6 +38,13 @@ class Company:
     vat: str
 
 
+@dataclass
+class Tagged:
+    """Could be made of any mapping."""
+
+    tag: str = ""
+
+
 class Order(msgspec.Struct):
     id: UUID
     total: Decimal

@@ -4,7 +4,7 @@ import ipaddress
 import math
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Optional, Union, cast
@@ -17,7 +17,7 @@ from stoker.app.arguments import Arguments
 from stoker.app.signatures import signature_of
 from stoker.model.options import Codec
 from stoker.worker.errors import BadArguments, BadHandler
-from tests.app.kinds import Address, Basket, Colour, Company, Line, Movie, Opaque, Order, Point, Size, User
+from tests.app.kinds import Address, Basket, Colour, Company, Line, Movie, Opaque, Order, Point, Size, Tagged, User
 
 UID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 NOON = datetime(2026, 3, 29, 12, 0, tzinfo=UTC)
@@ -97,6 +97,9 @@ def received(how: Arguments, payload: Any, codec: Codec = "json") -> Any:
         (Annotated[int, msgspec.Meta(gt=0)], 5),
         (Any, {"a": [1, "b", None, 2.5, b"c"]}),
         (object, "whatever"),
+        (Iterable[UUID], [UID]),
+        (Sequence[int], [1]),
+        (Mapping[str, int], {"a": 1}),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -152,6 +155,8 @@ def test_a_union_is_told_apart_by_what_was_written(annotation: Any, value: Any):
         (User, {"name": "Ann", "address": [{"street": "s", "zip": 1}]}, User("Ann", [Address("s", 1)])),
         (Basket, {"owner": str(UID), "lines": [{"sku": "a", "count": 2}], "remark": "soon"}, BASKET),
         (UUID | str, str(UID), UID),
+        (Company | Address, {"zip": 1, "street": "s"}, Address("s", 1)),
+        (Tagged | Company, {"vat": "x"}, Company("x")),
     ],
     ids=str,
 )

@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
-from stoker import App, Batch, Context, Middleware
+from stoker import App, Batch, Context, Depends, Middleware, Worker
+from stoker.app.app import WorkerSettings
 from stoker.app.errors import UnknownJob
 from stoker.app.jobtype import AsyncJobType, PlainJobType
+from stoker.model.errors import InvalidRequest
+from stoker.worker import handler
 from stoker.worker.errors import BadHandler
 
 
@@ -137,6 +140,61 @@ def test_the_app_s_middleware_stands_outside_the_job_s():
     def work(): ...
 
     assert app.handlers()[0].middleware == (outer, inner)
+
+
+def open_database() -> str:
+    return "true"
+
+
+def open_fake() -> str:
+    return "fake"
+
+
+class Database: ...
+
+
+def test_a_dependency_is_found_by_its_type():
+    app = App("memory://", dependencies={Database: handler.Depends(open_database, "worker")})
+
+    @app.job
+    def work(db: Database = Depends()): ...
+
+    assert app.handlers()[0].dependencies == {"db": handler.Depends(open_database, "worker")}
+    app.dependencies[Database] = open_fake
+    assert app.handlers()[0].dependencies == {"db": handler.Depends(open_fake)}
+    del app.dependencies[Database]
+    with pytest.raises(
+        BadHandler, match=r"'db' depends on nothing that is known: .*App\(dependencies={Database: ...}\)"
+    ):
+        app.handlers()
+
+
+def test_a_provider_can_take_the_place_of_another(app: App):
+    @app.job
+    def work(db: Database = Depends(open_database, scope="worker")): ...
+
+    assert app.handlers()[0].dependencies == {"db": handler.Depends(open_database, "worker")}
+    app.dependencies[open_database] = open_fake
+    assert app.handlers()[0].dependencies == {"db": handler.Depends(open_fake, "worker")}
+
+
+def test_a_worker_can_be_given_everything_that_workers_take():
+    taken = set(inspect.signature(Worker).parameters) - {"client", "handlers"}
+    assert set(WorkerSettings.__annotations__) == taken
+
+
+def test_a_worker_needs_jobs(app: App):
+    with pytest.raises(InvalidRequest, match="this app has no jobs"):
+        app.worker()
+
+
+def test_a_method_is_no_job(app: App):
+    class Mailer:
+        @app.job
+        def send(self, to: str): ...
+
+    with pytest.raises(BadHandler, match="send is a method"):
+        app.handlers()
 
 
 def test_what_is_wrong_with_a_function_is_told_before_a_worker_starts(app: App):

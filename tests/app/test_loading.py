@@ -50,6 +50,15 @@ def test_a_function_that_makes_the_app_is_called(write):
     assert load_app("shop_e:make").url == "memory://"
 
 
+def test_the_usual_name_may_be_taken_by_another_application(write):
+    write(
+        shop_g="import stoker\nclass Web:\n    def __call__(self): ...\napp = Web()\njobs = stoker.App('memory://')\n"
+    )
+    assert load_app("shop_g") is sys.modules["shop_g"].jobs
+    with pytest.raises(CannotLoad, match=r"'shop_g:app' is no app: expected a stoker.App, got Web"):
+        load_app("shop_g:app")
+
+
 @pytest.mark.parametrize(
     ("target", "told"),
     [
@@ -62,7 +71,7 @@ def test_a_function_that_makes_the_app_is_called(write):
         ("needy_f:app", "it asks for 'not_installed', which is not there"),
         ("shop_f:tasks", r"shop_f has no 'tasks'; there is shop_f:app"),
         ("empty_f:app", "empty_f has no 'app'; there is no stoker.App in it"),
-        ("empty_f", "has no attribute named 'app': say which; there is no stoker.App in it"),
+        ("empty_f", "has no app that is named 'app': say which; there is no stoker.App in it"),
         ("two_f", "say which; there is two_f:one, two_f:two"),
         ("other_f:app", "'other_f:app' is no app: expected a stoker.App, got int"),
     ],

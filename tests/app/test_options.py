@@ -178,7 +178,7 @@ def test_a_function_for_a_key_must_give_text(app: App):
         ({"depends_on": "x"}, "expected a job or its id, got str"),
         ({"prio": 3}, "unknown option prio; the options are"),
         ({"kind": "thread"}, "unknown option kind"),
-        ({"retry": 3}, "retry: expected RetryPolicy, got int"),
+        ({"soft_timeout": 3}, "unknown option soft_timeout"),  # it is the worker's, and would have no effect
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_by_name(app: App, options: dict[str, Any], told: str):
@@ -187,6 +187,16 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(app: App, options: dic
 
     with pytest.raises(InvalidRequest, match=told):
         work.options(**options)
+
+
+def test_what_is_wrong_with_a_declaration_is_told_by_name(app: App):
+    with pytest.raises(InvalidRequest, match=r"@app.job of work: retry: expected RetryPolicy, got int"):
+        app.job(name="work", retry=3)(lambda: None)  # type: ignore[call-overload]
+    for name in ("", "x" * 257, "a\nb"):
+        with pytest.raises(InvalidRequest, match="is no name: expected 1 to 256 printable characters"):
+            app.job(name=name)(lambda: None)
+        with pytest.raises(InvalidRequest, match=r"aliases: .* is no name"):
+            app.job(aliases=[name])(lambda: None)
 
 
 def test_defaults_are_checked_when_the_app_is_made():

@@ -96,7 +96,7 @@ def test_a_failing_attempt_is_tried_again():
     good, bad = shop.flaky.push_sync(2), shop.flaky.push_sync(3)
     work("flaky")
     assert good.result_sync(5) == 3
-    with pytest.raises(JobFailed, match="has failed after 3 attempts.*ConnectionError: attempt 3"):
+    with pytest.raises(JobFailed, match=r"has failed after 3 attempts.*ConnectionError: attempt 3"):
         bad.result_sync(5)
 
 

@@ -16,7 +16,7 @@ import importlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from stoker.app import options as friendly
 from stoker.app.decorators import Anything, BatchDecorator, JobDecorator
@@ -36,21 +36,41 @@ from stoker.worker.handler import DEFAULT_QUEUE, Batch, Handler, Middleware
 
 if TYPE_CHECKING:
     from stoker.brokers.connect import BrokerSettings
-    from stoker.worker.worker import Worker
+    from stoker.worker.recycling import Recycling
+    from stoker.worker.worker import Queues, Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
 
 
+class WorkerSettings(TypedDict, total=False):
+    """What `app.worker(...)` takes: all that a worker does, but for the queue and the handlers."""
+
+    tenant: str | None
+    queues: "Queues | None"
+    concurrency: int | None
+    threads: int | None
+    processes: int | None
+    prefetch: int | None
+    drain: Duration
+    unknown_for: Duration
+    recycling: "Recycling | None"
+    health: tuple[str, int] | int | None
+    registered: bool
+    id: str | None
+    poll_ms: int
+
+
 class App:
     """Jobs, the queue they go to, and what holds for all of them.
 
     `url` is where the queue is; without one STOKER_URL says it, and else it is `sqlite:///stoker.db`. `defaults` are
-    options for every job, `queues` for those of a queue: `App(defaults={"max_attempts": 5}, queues={"mail": {"timeout":
-    "1m"}})`. A job's own options win over its queue's, and those over the app's. `middleware` stands around every job.
-    `include` names modules with jobs of this app: a worker imports them. `validate=False` leaves the types of arguments
-    to the worker to check. `broker` is for those who have one already; they close it, too.
+    options for every job, `queues` for those of a queue, as in `App(queues={"mail": {"timeout": "1m"}})`. A job's own
+    options win over its queue's, and those over the app's. `middleware` stands around every job. `dependencies` has a
+    provider for a type (`db: Database = Depends()`), or another one in the place of a provider. `include` names modules
+    with jobs of this app: a worker imports them. `validate=False` leaves the types of arguments to the worker to check.
+    `broker` is for those who have one already; they close it, too.
     """
 
     def __init__(
@@ -62,6 +82,7 @@ class App:
         defaults: Defaults | None = None,
         queues: Mapping[str, Defaults] | None = None,
         middleware: Sequence[Middleware] = (),
+        dependencies: Mapping[Any, Any] | None = None,
         include: Sequence[str] = (),
         settings: "BrokerSettings | None" = None,
         tracing: bool = True,
@@ -72,6 +93,8 @@ class App:
         self.tenant = tenant
         self.default_queue = queue
         self.middleware = tuple(middleware)
+        self.dependencies = dict(dependencies or {})
+        """Providers by the type that they provide, or by the provider whose place they take: in tests, say."""
         self.include = (include,) if isinstance(include, str) else tuple(include)
         self.tracing = tracing
         self.validate = validate
@@ -187,6 +210,7 @@ class App:
                         f"there is a job {name!r} already ({other.definition.origin}): give {definition.origin} another"
                         f" name, @app.job(name=...)"
                     )
+            self._names = {name: own for name, own in self._names.items() if own != definition.name}
             self._types[definition.name] = job_type
             self._names.update(dict.fromkeys(names, definition.name))
             for part in ("arguments", "results"):
@@ -309,8 +333,8 @@ class App:
         types = self._types.values() if only is None else [self.job_named(name) for name in only]
         return [job_type.handler() for job_type in types]
 
-    def worker(self, *, jobs: Iterable[str] | None = None, **settings: Any) -> "Worker":
-        """A worker for the jobs of this app, or for those named; its settings are those of `stoker.worker.Worker`."""
+    def worker(self, *, jobs: Iterable[str] | None = None, **settings: "Unpack[WorkerSettings]") -> "Worker":
+        """A worker for the jobs of this app, or for those named. `Worker` says what the settings mean."""
         from stoker.worker.worker import Worker
 
         handlers = self.handlers(jobs)

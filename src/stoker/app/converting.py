@@ -8,7 +8,7 @@ the reader has named.
 import functools
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -46,6 +46,7 @@ ENCODERS: dict[Written, Callable[[Any], bytes]] = {
     "msgpack": msgspec.msgpack.Encoder(enc_hook=to_plain).encode,
     "json": msgspec.json.Encoder(enc_hook=to_plain).encode,
 }
+PLAIN: dict[Written, Callable[[bytes], Any]] = {"msgpack": msgspec.msgpack.decode, "json": msgspec.json.decode}
 encode = ENCODERS["msgpack"]
 """As an app writes payloads and results."""
 
@@ -76,17 +77,20 @@ class Choice(metaclass=Chosen):
     """
 
     members: ClassVar[tuple[Any, ...]] = ()
+    decoders: ClassVar[dict[Written, list[Callable[[bytes], Any]]]] = {}
 
     @classmethod
     def choose(cls, value: Any, codec: Written) -> Any:
+        if codec not in cls.decoders:
+            cls.decoders[codec] = [decoder_for(member, codec) for member in cls.members]
         data = ENCODERS[codec](value)
         taken: list[Any] = []
-        for decode in decoders_of(cls.members, codec):
+        for decode in cls.decoders[codec]:
             try:
                 found = decode(data)
             except msgspec.ValidationError:
                 continue
-            if ENCODERS[codec](found) == data:
+            if PLAIN[codec](ENCODERS[codec](found)) == value:
                 return found
             taken.append(found)
         if taken:
@@ -115,7 +119,8 @@ def readable_union(members: list[Any]) -> Any:
         return union
     some = [member for member in members if member is not type(None)]
     name = " | ".join(type_name(member) for member in some)
-    choice: Any = Chosen(name, (Choice,), {"members": tuple(sorted(some, key=lambda member: member in (str, Any)))})
+    ordered = tuple(sorted(some, key=lambda member: member in (str, Any)))
+    choice: Any = Chosen(name, (Choice,), {"members": ordered, "decoders": {}})
     return choice if len(some) == len(members) else choice | None
 
 
@@ -144,11 +149,6 @@ def decoder_for(annotation: Any, codec: Written) -> Callable[[bytes], Any]:
     return msgspec.msgpack.Decoder(annotation, dec_hook=from_msgpack).decode
 
 
-@functools.cache
-def decoders_of(members: tuple[Any, ...], codec: Written) -> list[Callable[[bytes], Any]]:
-    return [decoder_for(member, codec) for member in members]
-
-
 def from_msgpack(kind: Any, value: Any) -> Any:
     return to_kind(kind, value, "msgpack")
 
@@ -162,6 +162,8 @@ def to_kind(kind: Any, value: Any, codec: Written) -> Any:
     bare = get_origin(kind) or kind
     if kind is object:
         return value
+    if bare is Iterable:
+        return decoder_for(list[get_args(kind) or Any], codec)(ENCODERS[codec](value))  # type: ignore[misc]
     if isinstance(bare, type):
         if issubclass(bare, Choice):
             return bare.choose(value, codec)

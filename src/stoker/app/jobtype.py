@@ -14,6 +14,8 @@ import msgspec
 
 from stoker.app import options as friendly
 from stoker.app.arguments import Arguments
+from stoker.app.converting import type_name
+from stoker.app.depends import by_annotation
 from stoker.app.handles import Job, JobBatch
 from stoker.app.options import Layer, PushOptions, Wanted
 from stoker.app.results import Results
@@ -25,7 +27,7 @@ from stoker.model.errors import InvalidRequest, LimitExceeded
 from stoker.model.options import Options, RateLimit
 from stoker.tracing import inject
 from stoker.worker.errors import BadHandler
-from stoker.worker.handler import Batch, Handler, Kind, Middleware
+from stoker.worker.handler import Batch, Depends, Handler, Kind, Middleware
 from stoker.worker.outcomes import RetryPolicy
 
 if TYPE_CHECKING:
@@ -233,11 +235,23 @@ class JobType(Generic[P, R]):
             batch=definition.batch,
             retry=wanted.retry or RetryPolicy(),
             context=signature.context,
-            dependencies=signature.dependencies,
+            dependencies={name: self._dependency(name) for name in signature.dependencies},
             middleware=(*self.app.middleware, *definition.middleware),
             rate=definition.rate,
             origin=definition.origin,
         )
+
+    def _dependency(self, name: str) -> Depends:
+        """What the app has for the provider, or for the type of the parameter, wins over what stands in the code."""
+        asked, kind = self.signature.dependencies[name], self.signature.kinds[name]
+        known = self.app.dependencies
+        found = known.get(kind) if asked.provider is by_annotation else known.get(asked.provider, asked)
+        if found is None:
+            raise BadHandler(
+                f"{self.name}: {name!r} depends on nothing that is known: give Depends a provider, or the app one for"
+                f" {type_name(kind)}, App(dependencies={{{type_name(kind)}: ...}})"
+            )
+        return found if isinstance(found, Depends) else Depends(found, asked.scope)
 
     # --- writing ---------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Nothing here knows what an app is for.
 """
 
 import importlib
+import inspect
 import os
 import sys
 from types import ModuleType
@@ -27,7 +28,7 @@ def load_app(target: str, *, directory: str | None = None) -> App:
         raise CannotLoad(f"{target!r} names no app: expected module:attribute, as in shop.jobs:app{hint_for(target)}")
     module = imported(module_name, directory or os.getcwd())
     found = value_in(module, attribute, target) if attribute else only_app_in(module)
-    if not isinstance(found, App) and callable(found) and not isinstance(found, type):
+    if inspect.isfunction(found):
         found = found()
     if not isinstance(found, App):
         raise CannotLoad(f"{target!r} is no app: expected a stoker.App, got {type(found).__name__}")
@@ -70,12 +71,14 @@ def value_in(module: ModuleType, attribute: str, target: str) -> Any:
 
 
 def only_app_in(module: ModuleType) -> Any:
-    if hasattr(module, USUAL):
-        return getattr(module, USUAL)
-    apps = [value for value in vars(module).values() if isinstance(value, App)]
+    """The usual name may stand for something else, as for the web application that pushes the jobs."""
+    usual = getattr(module, USUAL, None)
+    apps = {id(value): value for value in vars(module).values() if isinstance(value, App)}
+    if isinstance(usual, App) or inspect.isfunction(usual):
+        return usual
     if len(apps) == 1:
-        return apps[0]
-    raise CannotLoad(f"{module.__name__!r} has no attribute named {USUAL!r}: say which{apps_in(module)}")
+        return next(iter(apps.values()))
+    raise CannotLoad(f"{module.__name__!r} has no app that is named {USUAL!r}: say which{apps_in(module)}")
 
 
 def apps_in(module: ModuleType) -> str:

@@ -11,6 +11,7 @@ from string import Formatter
 from typing import Any, TypeAlias, TypedDict
 
 from stoker.model.errors import InvalidRequest
+from stoker.model.limits import KIND_CHARS_MAX
 from stoker.model.options import Backoff, Dependency, Options, RateLimit, UniquePolicy
 from stoker.model.replies import Level
 from stoker.model.units import Duration, duration_ms
@@ -21,8 +22,8 @@ Key: TypeAlias = str | Callable[..., str | None]
 """Text, or a function of the job's arguments that gives it."""
 
 
-class Defaults(TypedDict, total=False):
-    """What an app or one of its queues says for all of its jobs."""
+class Common(TypedDict, total=False):
+    """What anybody may say."""
 
     priority: int
     """Any integer; higher first."""
@@ -32,8 +33,6 @@ class Defaults(TypedDict, total=False):
     """Expire if not started for the first time this long after the push."""
     timeout: Duration
     """Fail an attempt that runs longer than this."""
-    soft_timeout: Duration
-    """Ask an attempt that runs longer than this to stop, with an exception that it can catch."""
     lease: Duration
     """An attempt whose worker is not heard of for this long counts as failed."""
     max_attempts: int
@@ -42,8 +41,6 @@ class Defaults(TypedDict, total=False):
     """How many of its workers may die at most; 0 = no limit."""
     backoff: Backoff | Duration
     """The pauses between attempts; a duration is the first one, and they double."""
-    retry: RetryPolicy
-    """What becomes of an attempt by the class of its exception."""
     unique_ttl: Duration
     """Free the unique key this long after the push, even if the job is still live."""
     on_conflict: UniquePolicy
@@ -68,7 +65,16 @@ class Defaults(TypedDict, total=False):
     """`memory`, `commit` or `fsync`."""
 
 
-class PushOptions(Defaults, total=False):
+class Defaults(Common, total=False):
+    """What an app or one of its queues says for all of its jobs, and a job for all of its pushes."""
+
+    soft_timeout: Duration
+    """Ask an attempt that runs longer than this to stop, with an exception that it can catch."""
+    retry: RetryPolicy
+    """What becomes of an attempt by the class of its exception."""
+
+
+class PushOptions(Common, total=False):
     """What a push may ask for besides."""
 
     queue: str
@@ -91,7 +97,7 @@ class PushOptions(Defaults, total=False):
     """W3C trace context; that of the active span where nothing is said."""
 
 
-class JobOptions(PushOptions, total=False):
+class JobOptions(PushOptions, Defaults, total=False):
     """What `@app.job(...)` takes. Keys are templates here: `unique_key="user:{user_id}"`."""
 
     name: str
@@ -124,8 +130,8 @@ KEYS = ("unique_key", "custom_id", "debounce_id", "group_id")
 BESIDE = ("queue", "soft_timeout_ms", "retry", "durability")
 """What a layer may say that is no field of `Options`."""
 DEFAULTS = frozenset(Defaults.__annotations__)
-PUSH = DEFAULTS | frozenset(PushOptions.__annotations__)
-JOB = PUSH | frozenset(JobOptions.__annotations__)
+PUSH = frozenset(PushOptions.__annotations__)
+JOB = frozenset(JobOptions.__annotations__)
 
 
 def layer_of(given: Mapping[str, Any], allowed: frozenset[str], where: str, *, templates: bool = False) -> Layer:
@@ -212,6 +218,17 @@ def rate_of(value: str | RateLimit) -> RateLimit:
     return RateLimit(int(count), duration_ms(per if per[:1].isdigit() else f"1{per}"))
 
 
+def name_of(value: str) -> str:
+    """Of a kind of job."""
+    if type(value) is not str or not value.isprintable() or not 0 < len(value) <= KIND_CHARS_MAX:
+        raise ValueError(f"{value!r} is no name: expected 1 to {KIND_CHARS_MAX} printable characters")
+    return value
+
+
+def names_of(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name_of(one) for one in tags_of(value))
+
+
 def instance_of(kind: type[Any]) -> Callable[[Any], Any]:
     def checked(value: Any) -> Any:
         if not isinstance(value, kind):
@@ -230,8 +247,8 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "rate": rate_of,
     "retry": instance_of(RetryPolicy),
     "queue": instance_of(str),
-    "name": instance_of(str),
-    "aliases": tags_of,
+    "name": name_of,
+    "aliases": names_of,
     "middleware": tuple,
 }
 RENAMED = {"parent": "parent_id"}

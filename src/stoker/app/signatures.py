@@ -40,6 +40,8 @@ class Signature:
     pushed: tuple[Pushed, ...]
     context: str | None
     dependencies: Mapping[str, Depends]
+    kinds: Mapping[str, Any]
+    """The types of the dependencies."""
     returns: Any
     bindable: inspect.Signature
     """Of the pushed parameters alone; it knows how to say what is wrong with a call."""
@@ -57,6 +59,7 @@ def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = F
     pushed: list[Pushed] = []
     context: str | None = None
     dependencies: dict[str, Depends] = {}
+    kinds: dict[str, Any] = {}
     is_leading = True
     for parameter in whole.parameters.values():
         annotation = read.annotation(parameter.name, parameter.annotation)
@@ -70,6 +73,7 @@ def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = F
             raise BadHandler(f"{label}: {parameter.name!r} must be a parameter that can be given by name")
         if depends is not None:
             dependencies[parameter.name] = depends
+            kinds[parameter.name] = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
         elif context is not None:
             raise BadHandler(f"{label}: {context!r} and {parameter.name!r} both ask for the context: one is enough")
         else:
@@ -78,10 +82,12 @@ def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = F
     returns = read.annotation("return", whole.return_annotation)
     if is_batch:
         pushed, returns = items_of(pushed, label), element_of(returns)
-    return Signature(tuple(pushed), context, dependencies, returns, bindable_of(pushed), is_leading)
+    return Signature(tuple(pushed), context, dependencies, kinds, returns, bindable_of(pushed), is_leading)
 
 
 def check_names(whole: inspect.Signature, pushed: list[Pushed], label: str) -> None:
+    if pushed and pushed[0].name == "self" and pushed[0].annotation is Any:
+        raise BadHandler(f"{label} is a method: a job is a function, and has no object that it could belong to")
     names = {one.name for one in pushed}
     for one in pushed:
         if one.name.startswith("__"):
