@@ -86,6 +86,14 @@ def test_what_failed_and_what_was_snoozed_is_told(world: Harness):
     assert world.run_for("2h").failed == (snoozed.id,)
 
 
+def test_a_failure_is_told_in_the_log_of_the_worker(world: Harness, caplog: pytest.LogCaptureFixture):
+    job = fetch.push_sync(works_in=2)
+    world.run_for("1m")
+    assert [record.getMessage() for record in caplog.records if record.name == "stoker.worker"] == [
+        f"job {job.id} (fetch) failed in attempt 1: ConnectionError: nobody answers"
+    ]
+
+
 def test_a_check_of_a_good_drain_is_the_drain(world: Harness):
     thank.push_sync("Ada")
     assert len(world.drain().check().completed) == 1

@@ -313,6 +313,7 @@ def sendings_of(ready: Sequence[Settlement]) -> list[Sending]:
     for codec, items in small.items():
         sendings.extend(acks_of_many(items, codec))
     for (failure, verdict), failed in failures.items():
+        tell_failed(failure, verdict, failed)
         sendings.extend(fails_of(failure, verdict, failed))
     for delay_ms, released in releases.items():
         sendings.extend(releases_of(released, delay_ms))
@@ -378,6 +379,16 @@ def joined(parts: Sequence[tuple[Chunk, Sequence[int]]]) -> tuple[Sequence[int],
     if all(chunk.token == parts[0][0].token for chunk, _ in parts):
         return ids, parts[0][0].token
     return ids, [chunk.token for chunk, each in parts for _ in each]
+
+
+def tell_failed(failure: Failure, verdict: Verdict, failed: list[Failed]) -> None:
+    """One line for all that failed alike at the same moment; the traceback is kept with the job."""
+    first = failed[0]
+    others = f" and {len(failed) - 1} others" if len(failed) > 1 else ""
+    cause = ": ".join(part for part in (failure.error_class, verdict.reason or failure.error) if part)
+    log.warning(
+        "job %s (%s)%s failed in attempt %d: %s", first.id, first.chunk.name, others, first.chunk.attempt, cause
+    )
 
 
 def fails_of(failure: Failure, verdict: Verdict, failed: list[Failed]) -> list[Sending]:
