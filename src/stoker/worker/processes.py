@@ -242,7 +242,7 @@ class ProcessLane:
     def _is_there(self, child: Child, ready: Ready) -> None:
         if ready.broken:
             reasons = "; ".join(f"{name}: {why}" for name, why in ready.broken.items())
-            self._cannot_start(child, f"process workers cannot import their handlers: {reasons}")
+            child.problem = f"process workers cannot import their handlers: {reasons}"
             child.kill()
             return
         child.is_ready = True
@@ -338,11 +338,9 @@ class ProcessLane:
     # --- children that end -----------------------------------------------------------------------
 
     def _look_at(self, child: Child) -> None:
-        """Replace a child that has done enough: it ends when it has nothing left, and another one starts meanwhile."""
-        if not child.is_retiring and (
-            reason := self._recycling.reason(child.jobs, child.process and child.process.pid)
-        ):
-            log.info("process worker %s is replaced after %s", child.process and child.process.pid, reason)
+        """Replace a child that has done enough: it ends when it has nothing left, and another starts meanwhile."""
+        if not child.is_retiring and (reason := self._recycling.reason(child.jobs, child.pid)):
+            log.info("process worker %s is replaced after %s", child.pid, reason)
             child.is_retiring = True
             self._replace()
         if child.is_retiring and not child.in_hand:
@@ -363,7 +361,7 @@ class ProcessLane:
         is_expected = child.is_retiring or child.interrupted or child.killed_for is not None
         child.close()
         if not child.is_ready:
-            self._cannot_start(child, f"a process worker ended before it was ready: {how_it_died(code)}")
+            self._cannot_start(child.problem or f"a process worker ended before it was ready: {how_it_died(code)}")
         elif not child.is_retiring:
             if not is_expected:
                 log.error("a process worker died: %s; it is replaced", how_it_died(code))
@@ -380,11 +378,8 @@ class ProcessLane:
         text = f"the process that ran job {held.job} died: {how_it_died(code)}"
         self._host.settle(Failed(held.chunk, held.job, Failure(text, CRASHED), RETRY))
 
-    def _cannot_start(self, child: Child, why: str) -> None:
+    def _cannot_start(self, why: str) -> None:
         """At the worker's start that is its end; later it may be a deploy that is under way."""
-        if child in self._children:
-            self._children.remove(child)
-            child.kill()
         if not self._started.done():
             self._started.set_exception(BadHandler(why))
         if self._is_closing or self._started.exception() is not None:
@@ -410,8 +405,9 @@ class ProcessLane:
             if child.board is not None and self._is_handing_back:
                 child.board.is_stopping = True
         except OSError as error:
-            self._cannot_start(child, f"a process worker cannot be started: {error}")
             child.close()
+            self._children.remove(child)
+            self._cannot_start(f"a process worker cannot be started: {error}")
 
     # --- jobs that must stop ---------------------------------------------------------------------
 
@@ -480,8 +476,8 @@ def setup_of(handlers: Iterable[Handler]) -> Setup:
         module, _, name = handler.origin.partition(":")
         if not module or not name or "<" in name:
             raise BadHandler(
-                f"handler {handler.name} runs in processes, which cannot find {handler.origin or 'it'!r}: define it at the"
-                " top of a module, not inside a function"
+                f"handler {handler.name} runs in processes, which cannot find {handler.origin or 'it'!r}: define it at"
+                " the top of a module, not inside a function"
             )
         origins[handler.name] = handler.origin
     main = sys.modules.get("__main__")

@@ -37,6 +37,8 @@ PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[4]); "
     "from stoker.worker.processes_child import main; main(*map(int, sys.argv[1:4]))"
 )
+LAST_WORDS_S = 0.05
+"""What a process had said before it died is read before its death is believed."""
 REAP_S = 0.005
 """Between two looks at whether a process that is ending has ended."""
 
@@ -136,6 +138,7 @@ class Child(asyncio.Protocol):
         self._setup = setup
         self._buffer = Buffer()
         self._transport: Any = None
+        self._pidfd: int | None = None
         self._numbers = itertools.count(1)
         self.process: subprocess.Popen[bytes] | None = None
         self.board: Board | None = None
@@ -146,6 +149,8 @@ class Child(asyncio.Protocol):
         self.is_ready = False
         self.is_retiring = False
         self.is_gone = False
+        self.problem = ""
+        """Why it cannot work, as it says itself."""
         self.interrupted = 0
         """The number of the job that was asked to stop."""
         self.killed_for: int | None = None
@@ -174,7 +179,24 @@ class Child(asyncio.Protocol):
             os.close(page)
         here.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=here)
+        self._watch_process()
         self.send(self._setup)
+
+    def _watch_process(self) -> None:
+        """Its socket stays open after its death where a process that it started has inherited it."""
+        if self.process is not None and hasattr(os, "pidfd_open"):
+            self._pidfd = os.pidfd_open(self.process.pid)
+            asyncio.get_running_loop().add_reader(self._pidfd, self._process_ended)
+
+    def _process_ended(self) -> None:
+        self._forget_pidfd()
+        asyncio.get_running_loop().call_later(LAST_WORDS_S, self.connection_lost, None)
+
+    def _forget_pidfd(self) -> None:
+        if self._pidfd is not None:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
 
     def retire(self) -> None:
         """Let it end when it has done what it has."""
@@ -297,6 +319,7 @@ class Child(asyncio.Protocol):
     def close(self) -> None:
         """After its end: let go of what it held in this process."""
         self.is_gone = True
+        self._forget_pidfd()
         if self._transport is not None:
             self._transport.close()
         if self.board is not None:
