@@ -1,5 +1,6 @@
 """A small application to test the testing kit with."""
 
+import asyncio
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -67,3 +68,14 @@ def heavy(number: int) -> int:
 def count(words: list[str]) -> list[int | Exception]:
     seen.append(len(words))
     return [len(word) if word else ValueError("no word") for word in words]
+
+
+@app.job(queue="orders", timeout="20ms", max_attempts=1)
+async def hang() -> None:
+    seen.append("hang")
+    await asyncio.Event().wait()
+
+
+@app.job(queue="orders", rate="1/h")
+async def rarely() -> None:
+    seen.append("rarely")

@@ -9,7 +9,7 @@ import pytest
 import stoker
 from stoker.model.errors import InvalidRequest
 from stoker.testing import Harness, StillBusy, harness
-from tests.testing.shop import Order, app, both, count, fetch, for_ever, heavy, pack, pause, seen, thank
+from tests.testing.shop import Order, app, both, count, fetch, for_ever, hang, heavy, pack, pause, rarely, seen, thank
 
 ORDER = Order(UUID(int=7), items=3)
 
@@ -130,6 +130,20 @@ def test_handlers_for_processes_and_for_batches_run_too(world: Harness):
     assert (words[0].result_sync(), words[2].result_sync()) == (3, 5)
     assert done.retried == (words[1].id,)
     assert seen == [3]
+
+
+def test_a_handler_whose_time_is_over_ends_when_the_queue_says_so(world: Harness):
+    """The worker goes by real time and drops it; the queue goes by the test's."""
+    job = hang.push_sync()
+    assert world.drain().ran == 0
+    assert job.status_sync() == "active"
+    assert world.run_for("1s").failed == (job.id,)
+    assert job.view_sync().reason == "timeout"
+
+
+def test_rates_of_a_worker_hold_no_test_up(world: Harness):
+    rarely.push_batch_sync([()] * 3)
+    assert world.drain().ran == 3
 
 
 def test_asynchronous_tests_drain_without_blocking(world: Harness):

@@ -21,6 +21,7 @@ from typing import Any
 
 from stoker.app.app import App
 from stoker.app.jobtype import JobType
+from stoker.brokers.contract import Broker
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, StokerError
@@ -69,11 +70,14 @@ class Harness:
         self._working = Working(self._worker, self._worker_ended)
         self._concurrency = concurrency
         self._broken: BaseException | None = None
+        self._before: Broker | None = None
+        self._is_entered = False
         self._since = history.position(self._engine)
 
     def __enter__(self) -> "Harness":
         self._before = None if self.app._owns_broker else self.app.broker
         self.app.use(self.broker)
+        self._is_entered = True
         return self
 
     def __exit__(
@@ -82,10 +86,12 @@ class Harness:
         self.close()
 
     def close(self) -> None:
-        """Stop the worker, and let the App go back to where it was."""
+        """Stop the worker, and let the App go back to where it was. A second call does nothing."""
         self.broker.close()
         self._working.stop()
-        self.app.use(self._before)
+        if self._is_entered:
+            self._is_entered = False
+            self.app.use(self._before)
         self._engine.close()
 
     # --- time ------------------------------------------------------------------------------------
@@ -109,10 +115,14 @@ class Harness:
     def drain(self, *, timeout_s: float = DRAIN_S) -> Drained:
         """Run everything that is due, and what that pushes, until nothing is left to do at this moment."""
         since = history.position(self._engine)
+        self._drain(timeout_s)
+        return history.outcome_since(self._engine, self.app.tenant, since)
+
+    def _drain(self, timeout_s: float) -> None:
         self._working.start()
         self.broker.open_gate(DELIVERIES_MAX)
         try:
-            if not self.broker.wait_idle(timeout_s):
+            if not self.broker.wait_idle(self._working.is_idle, timeout_s):
                 raise StillBusy(f"after {timeout_s:g} s still running: {self._running()}")
             if self._broken is not None:
                 raise StillBusy(f"the worker ended: {self._broken!r}") from self._broken
@@ -122,7 +132,6 @@ class Harness:
                 )
         finally:
             self.broker.shut_gate()
-        return history.outcome_since(self._engine, self.app.tenant, since)
 
     async def drain_async(self, *, timeout_s: float = DRAIN_S) -> Drained:
         """The same without blocking the test's event loop; handlers run on another one."""
@@ -142,12 +151,14 @@ class Harness:
         return self._run_to(at)
 
     def _run_to(self, at: int) -> Drained:
-        done = self.drain()
+        since = history.position(self._engine)
+        self._drain(DRAIN_S)
         while (next_at := self._engine.runtime.next_at) is not None and next_at <= at:
             self._advance_to(max(next_at, self.clock.now_ms()))
-            done += self.drain()
+            self._drain(DRAIN_S)
         self._advance_to(at)
-        return done + self.drain()
+        self._drain(DRAIN_S)
+        return history.outcome_since(self._engine, self.app.tenant, since)
 
     def _running(self) -> str:
         names = [str(self.client.get_job(job).options.name) for job in sorted(self.broker.held)[:5]]
@@ -158,8 +169,10 @@ class Harness:
         self.broker.give_up()
 
     def _worker(self) -> Worker:
-        """Handlers for processes run in threads: no test should wait for an interpreter to start."""
-        handlers = [replace(one, kind="thread") if one.kind == "process" else one for one in self.app.handlers()]
+        """Handlers for processes run in threads, and at any rate: no test should wait for real time to pass."""
+        handlers = [
+            replace(one, kind="thread" if one.kind == "process" else one.kind, rate=None) for one in self.app.handlers()
+        ]
         return Worker(self.client, handlers, concurrency=self._concurrency, registered=False)
 
     # --- what was pushed -------------------------------------------------------------------------

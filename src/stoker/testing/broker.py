@@ -22,6 +22,9 @@ from stoker.testing.outcomes import StillBusy
 
 R = TypeVar("R")
 
+LOOK_S = 0.05
+"""How often somebody who waits for the workers looks at them, besides being told."""
+
 SETTLING = (c.Ack, c.Fail, c.Release)
 LOOKING = (c.GetJob, c.GetStats, c.GetStory, c.Browse, c.ReadEvents, c.GetLogs, c.KvGet, c.KvSet, c.Extend)
 """After these no job can have become ready and none can have ended; an approximation that only saves work."""
@@ -43,6 +46,8 @@ class HeldBroker:
         """Given out by a pull that waited, and not settled yet."""
         self._waiting: dict[int, Callable[[], object]] = {}
         """How to wake each call that found nothing."""
+        self._pulls: set[int] = set()
+        """Those of them that are pulls."""
         self._idle = threading.Event()
 
     # --- the contract ----------------------------------------------------------------------------
@@ -94,14 +99,21 @@ class HeldBroker:
             self._is_open = False
             self._wake_all()
 
-    def wait_idle(self, seconds: float) -> bool:
-        """Until nothing is in a worker's hands and nothing more was found; false if that took too long."""
+    def wait_idle(self, is_idle: Callable[[], bool], seconds: float) -> bool:
+        """Until nothing is in a worker's hands and nothing more was found; false if that took too long.
+
+        `is_idle` is what the worker says of itself. Of a job that it dropped, because its time was over, no call tells.
+        """
         end = time.monotonic() + seconds
-        while self._idle.wait(max(0, end - time.monotonic())):
+        while time.monotonic() < end:
+            self._idle.wait(LOOK_S)
             with self._lock:
-                if not self._held:
+                if self._pulls and is_idle():
+                    self._held.clear()
+                if self._idle.is_set() and not self._held:
                     return True
                 self._idle.clear()  # another pull was faster than whoever waits here
+                self._wake_all()
         return False
 
     def give_up(self) -> None:
@@ -152,7 +164,7 @@ class HeldBroker:
     def _look(self, tenant: str, command: c.Command[Any], place: int, wake_up: Callable[[], object]) -> Any:
         """The reply, if it can be given now; None after having asked to be woken."""
         with self._lock:
-            self._waiting.pop(place, None)
+            self._forget(place)
             seen, is_open, left = self._changes, self._is_open, self._left
         is_pull = isinstance(command, c.Pull)
         if is_pull and not (is_open and left > 0):
@@ -166,6 +178,8 @@ class HeldBroker:
             raise StillBusy(f"{told(command)}, and nobody works: let world.drain() or world.run_for() do it first")
         with self._lock:
             self._waiting[place] = wake_up
+            if is_pull:
+                self._pulls.add(place)
             if seen != self._changes or is_open != self._is_open or self._is_closed:
                 wake_up()
             elif is_pull and is_open and not self._held:
@@ -180,7 +194,11 @@ class HeldBroker:
 
     def _leave(self, place: int) -> None:
         with self._lock:
-            self._waiting.pop(place, None)
+            self._forget(place)
+
+    def _forget(self, place: int) -> None:
+        self._waiting.pop(place, None)
+        self._pulls.discard(place)
 
     def _wake_all(self) -> None:
         for wake_up in list(self._waiting.values()):

@@ -36,13 +36,3 @@ class Drained:
         if self.errors:
             raise AssertionError(f"{len(self.errors)} deliveries failed:\n\n" + "\n".join(self.errors))
         return self
-
-    def __add__(self, later: "Drained") -> "Drained":
-        return Drained(
-            completed=self.completed + later.completed,
-            retried=self.retried + later.retried,
-            failed=self.failed + later.failed,
-            cancelled=self.cancelled + later.cancelled,
-            snoozed=self.snoozed + later.snoozed,
-            errors=self.errors + later.errors,
-        )

@@ -26,6 +26,9 @@ class Working:
             self._thread = threading.Thread(target=self._run, args=(worker,), name="stoker test worker", daemon=True)
             self._thread.start()
 
+    def is_idle(self) -> bool:
+        return self._worker is None or self._worker.is_idle
+
     def stop(self) -> None:
         """Let it finish what it has begun. A handler that hangs is left behind: its thread ends with the process."""
         thread, self._thread = self._thread, None

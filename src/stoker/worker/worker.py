@@ -212,6 +212,12 @@ class Worker:
         if session is not None:
             _on(session, session.stop_now)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in hand: all that was taken is settled, or was given up."""
+        session = self._session
+        return session is None or session.books.is_empty
+
     # --- what it says of itself ------------------------------------------------------------------
 
     def report(self) -> HealthReport:
