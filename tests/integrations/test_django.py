@@ -225,3 +225,17 @@ def test_the_worker_command_says_what_is_wrong():
     }
     with override_settings(TASKS=dummy), pytest.raises(CommandError, match="DummyBackend"):
         call_command("stoker_worker", stdout=StringIO())
+
+
+def test_the_worker_command_works_off_what_there_is():
+    result = add.enqueue(40, 2)
+    said = StringIO()
+    call_command("stoker_worker", "--burst", "--import", shop.__name__.rpartition(".")[2], stdout=said)
+    assert add.get_result(result.id).return_value == 42
+    assert "5 tasks, queues default, mail" in said.getvalue()
+
+
+@pytest.mark.parametrize("address", ["here", "host:", "host:70000"])
+def test_a_strange_address_for_probes_is_refused(address: str):
+    with pytest.raises(CommandError, match="--health"):
+        call_command("stoker_worker", "--burst", "--health", address, stdout=StringIO())

@@ -1,5 +1,6 @@
 """`manage.py stoker_worker`: run the tasks of a backend until told to stop."""
 
+import sys
 from argparse import ArgumentParser
 from typing import Any
 
@@ -9,7 +10,7 @@ from django.utils.module_loading import autodiscover_modules
 from stoker.integrations.django.backend import StokerBackend
 from stoker.integrations.django.handlers import handlers_of
 from stoker.integrations.django.tasks_api import DEFAULT_TASK_BACKEND_ALIAS, task_backends
-from stoker.worker.worker import Worker
+from stoker.worker.worker import DRAIN, Worker
 
 
 class Command(BaseCommand):
@@ -19,6 +20,9 @@ class Command(BaseCommand):
         parser.add_argument("--backend", default=DEFAULT_TASK_BACKEND_ALIAS, help="The alias in TASKS.")
         parser.add_argument("--queue", action="append", help="A queue to run; all of the backend's without this.")
         parser.add_argument("--concurrency", type=int, default=10, help="How many tasks run at once.")
+        parser.add_argument("--drain", default=DRAIN, help="How long running tasks may take to end after SIGTERM.")
+        parser.add_argument("--health", default="", help="Answer /health and /ready at this [HOST:]PORT.")
+        parser.add_argument("--burst", action="store_true", help="End when nothing is left to do.")
         parser.add_argument(
             "--import", action="append", default=[], dest="modules", help="A module with tasks besides `tasks`."
         )
@@ -35,12 +39,28 @@ class Command(BaseCommand):
             )
         if options["verbosity"]:
             self.stdout.write(f"{len(handlers)} tasks, queues {', '.join(queues)}")
-        Worker(
+        worker = Worker(
             backend.client,
             handlers,
+            queues=queues,
             concurrency=options["concurrency"],
-            queues=dict.fromkeys(queues, 1),
-        ).run()
+            drain=options["drain"],
+            health=address_of(options["health"]),
+        )
+        if options["burst"]:
+            worker.run_until_idle()
+        elif code := worker.run():
+            sys.exit(code)
+
+
+def address_of(text: str) -> tuple[str, int] | None:
+    """`[HOST:]PORT`, or nothing."""
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise CommandError(f"--health {text}: expected a port, or HOST:PORT")
+    return host or "127.0.0.1", int(port)
 
 
 def backend_named(alias: str) -> StokerBackend:
