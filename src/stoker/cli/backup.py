@@ -15,7 +15,6 @@ URL = click.option(
 
 
 @click.command(
-    short_help="Back up a data directory.",
     epilog=examples("stoker backup /var/backups/stoker", "stoker backup s3://bucket/prefix --json"),
 )
 @click.argument("place")
@@ -24,8 +23,8 @@ URL = click.option(
 def backup(place: str, url: str | None, is_json: bool) -> None:
     """Write a consistent backup of a data directory to PLACE, a directory or s3://bucket/prefix.
 
-    The directory may be in use by this machine's applications as long as no other process owns it at the moment; a
-    server is backed up where it runs. Every file is stored with its checksum.
+    Every file is stored with its checksum. A directory that another process has open is refused: a server takes
+    backups of its own (journal.backups.url in its configuration), an application calls stoker.maintenance.backup.
     """
     from stoker import maintenance
     from stoker.cli.kinds import look_at
@@ -49,7 +48,6 @@ def checked(url: str | None) -> str | None:
 
 
 @click.command(
-    short_help="Make a data directory from a backup.",
     epilog=examples(
         "stoker restore /var/backups/stoker --list",
         "stoker restore s3://bucket/prefix restored.db",

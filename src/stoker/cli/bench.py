@@ -24,7 +24,6 @@ PINGS = 200
 
 
 @click.command(
-    short_help="Measure how fast it is, from here.",
     epilog=examples("stoker bench", "stoker bench --url tcp://127.0.0.1:6789 --batch 1 --batch 1000 --seconds 2s"),
 )
 @click.option(

@@ -9,7 +9,6 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command(
-    short_help="Complete commands in bash, zsh or fish.",
     epilog=examples(
         "stoker completion bash > ~/.local/share/bash-completion/completions/stoker",
         "stoker completion zsh > ~/.zfunc/_stoker",

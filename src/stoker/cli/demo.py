@@ -24,9 +24,7 @@ SHOWN = 8
 """Of the latest lines."""
 
 
-@click.command(
-    short_help="See a queue at work, in twenty seconds.", epilog=examples("stoker demo", "stoker demo --keep demo.db")
-)
+@click.command(epilog=examples("stoker demo", "stoker demo --keep demo.db"))
 @click.option("--keep", metavar="DIR", help="Keep the data directory here, to look around in it afterwards.")
 @click.option("--plain", is_flag=True, help="Lines only, as where there is no terminal.")
 def demo(keep: str | None, plain: bool) -> int:

@@ -22,7 +22,6 @@ STOP_S = 15.0
 
 
 @click.command(
-    short_help="Run a server and a worker that reloads your code.",
     epilog=examples("stoker dev shop.jobs:app", "stoker dev shop.jobs:app --watch shop --no-server"),
 )
 @click.argument("target", metavar="MODULE:APP")

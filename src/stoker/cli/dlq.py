@@ -30,7 +30,7 @@ IDS = click.argument("job_ids", type=int, nargs=-1)
 REASON = click.option("--reason", help="Only those with this reason: timeout, worker_lost, max_attempts_exceeded, ...")
 
 
-@click.group(short_help="Look at dead letters, send them back to work, remove them.")
+@click.group()
 def dlq() -> None:
     """Look at dead letters: jobs that will not be tried again. Send them back to work, remove or export them."""
 

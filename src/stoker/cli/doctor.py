@@ -16,7 +16,6 @@ MARKS = {"ok": ("ok     ", "green"), "warning": ("warning", "yellow"), "problem"
 
 
 @click.command(
-    short_help="Check machine, data directory, server and queues.",
     epilog=examples(
         "stoker doctor", "stoker doctor --url tcp://127.0.0.1:6789", "stoker doctor --url sqlite:///stoker.db --full"
     ),

@@ -24,7 +24,6 @@ LINES_AT_ONCE = 1_000
 
 
 @click.command(
-    short_help="Push a job.",
     epilog=examples(
         'stoker push mail \'{"to": "ada"}\'',
         "stoker push mail '{\"user_id\": 7}' --name welcome --delay 5m --max-attempts 8",
@@ -167,7 +166,6 @@ def options_from(named: dict[str, Any], pairs: Sequence[str], raw: bool) -> "Opt
 
 
 @click.command(
-    short_help="Take jobs and print them.",
     epilog=examples("stoker pull mail --ack", "stoker pull mail --count 100 --wait 30s --json"),
 )
 @click.argument("queue", shell_complete=queue_names)

@@ -37,12 +37,36 @@ COMMANDS = {
 """In the order of the help text: what one needs first comes first."""
 
 SECTIONS = {
-    "Run": ("dev", "worker", "serve", "demo"),
-    "Jobs and queues": ("push", "pull", "job", "queue", "dlq", "cron", "workflow"),
-    "Watch": ("stats", "top", "bench"),
-    "Look after": ("doctor", "backup", "restore", "config", "token", "completion"),
+    "Run": {
+        "dev": "Run a server, and a worker that reloads your code.",
+        "worker": "Run the jobs of an app.",
+        "serve": "Serve a queue on the network.",
+        "demo": "See a queue at work, in twenty seconds.",
+    },
+    "Jobs and queues": {
+        "push": "Push a job.",
+        "pull": "Take jobs and print them.",
+        "job": "Look at single jobs, cancel them, send them back to work.",
+        "queue": "Look at queues, pause and limit them, empty them.",
+        "dlq": "Look at dead letters, send them back to work, remove them.",
+        "cron": "Push jobs by the clock.",
+        "workflow": "Look at workflows.",
+    },
+    "Watch": {
+        "stats": "Count jobs, and tell who works.",
+        "top": "Watch a queue, live.",
+        "bench": "Measure how fast it is, from here.",
+    },
+    "Look after": {
+        "doctor": "Check machine, data directory, server and queues.",
+        "backup": "Back up a data directory.",
+        "restore": "Make a data directory from a backup.",
+        "config": "Check or show the configuration of a server.",
+        "token": "Make, list and revoke API tokens.",
+        "completion": "Complete commands in bash, zsh or fish.",
+    },
 }
-"""How the help text is divided. What is named nowhere comes last."""
+"""The help text: it stands here and not with the commands, so that nothing has to be loaded for it."""
 
 
 class LazyGroup(click.Group):
@@ -70,15 +94,10 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        named = {name for names in SECTIONS.values() for name in names}
-        others = tuple(name for name in COMMANDS if name not in named)
-        width = formatter.width - 6 - max(map(len, COMMANDS))
-        for title, names in {**SECTIONS, "Others": others}.items():
-            found = [(name, self.get_command(ctx, name)) for name in names if name in COMMANDS]
-            rows = [(name, command.get_short_help_str(width)) for name, command in found if command is not None]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        for title, summaries in SECTIONS.items():
+            rows = [(name, summary) for name, summary in summaries.items() if name in COMMANDS]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

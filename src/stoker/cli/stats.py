@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from stoker.model.workers import WorkerView
 
 
-@click.command(
-    short_help="Count jobs, and tell who works.", epilog=examples("stoker stats", "stoker stats --queue mail --json")
-)
+@click.command(epilog=examples("stoker stats", "stoker stats --queue mail --json"))
 @click.option("--queue", shell_complete=queue_names, help="Of this queue alone. [default: of all]")
 @connected
 @as_json

@@ -19,7 +19,6 @@ HISTORY = 120
 
 
 @click.command(
-    short_help="Watch a queue, live.",
     epilog=examples("stoker top", "stoker top --queue mail --interval 500ms", "stoker top --once"),
 )
 @click.option(

@@ -20,7 +20,6 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.command(
-    short_help="Run the jobs of an app.",
     epilog=examples(
         "stoker worker shop.jobs:app",
         "stoker worker shop.jobs:app --queue mail --queue bulk=4 --concurrency 100",
