@@ -15,6 +15,7 @@ from stoker.app import errors as app_errors
 from stoker.app import handles, jobtype, options
 from stoker.app.app import App
 from stoker.app.depends import Depends
+from stoker.testing import Drained, Harness, PushedJob
 from stoker.worker import errors as worker_errors
 from stoker.worker import handler, outcomes
 from stoker.worker.context import Context
@@ -29,7 +30,7 @@ def app_page() -> str:
     return page(
         "The app",
         "app and src/stoker/worker",
-        "Everything here is reached through `import stoker`.",
+        "Everything but the testing kit is reached through `import stoker`.",
         "## App",
         *described(App),
         "## Options",
@@ -61,6 +62,12 @@ def app_page() -> str:
         *brief(Depends),
         "### Middleware",
         *described(handler.Middleware),
+        "## Testing",
+        "Of `stoker.testing`; the [guide](../guide/testing.md) shows it in use.",
+        "### Harness",
+        *described(Harness),
+        *brief(Drained),
+        *brief(PushedJob),
         "## Errors",
         markdown("Code, Error, Meaning", [*error_rows(app_errors), *error_rows(worker_errors)]),
     )

@@ -98,6 +98,7 @@ class Harness:
 
     @property
     def now(self) -> datetime:
+        """What time it is in this world."""
         return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
 
     def advance(self, duration: str | timedelta) -> datetime:
