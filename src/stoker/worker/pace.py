@@ -5,6 +5,9 @@ from collections.abc import Callable
 
 from stoker.model.options import RateLimit
 
+SLOWER = 8
+"""So many times slower is news."""
+
 
 class Pace:
     """Seconds a job keeps its slot, as a moving mean. Slower jobs are believed at once, faster ones with time."""
@@ -15,13 +18,15 @@ class Pace:
         self.seconds: float | None = None
         """None = nobody knows."""
 
-    def measured(self, jobs: int, seconds: float) -> None:
-        mean = seconds / jobs
-        if self.seconds is None:
+    def measured(self, jobs: int, seconds: float) -> bool:
+        """Whether jobs turn out to be much slower than was thought."""
+        mean, known = seconds / jobs, self.seconds
+        if known is None or self.seconds is None:
             self.seconds = mean
-            return
+            return False
         weight = 0.5 if mean > self.seconds else min(0.5, 0.1 + jobs / 30)
         self.seconds += weight * (mean - self.seconds)
+        return mean > SLOWER * known
 
 
 class Bucket:

@@ -61,6 +61,14 @@ class Puller:
         if others is not None and not set(others.queues) <= set(plan.queues):
             self._poll.cancel()
 
+    def reconsider(self) -> None:
+        """Jobs are slower than was thought: ask for fewer, where a pull is waiting for many."""
+        if self._poll is None or self._plan is None:
+            return
+        plan = self._next(patient=True)
+        if plan is None or 2 * plan.count < self._plan.count:
+            self._poll.cancel()
+
     def stop(self) -> None:
         """Take nothing more."""
         self._is_over = True

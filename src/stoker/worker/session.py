@@ -93,8 +93,8 @@ class Session:
 
     def measured(self, queue: str, jobs: int, seconds: float) -> None:
         line = self._roster.lines.get(queue)
-        if line is not None:
-            line.pace.measured(jobs, seconds)
+        if line is not None and line.pace.measured(jobs, seconds):
+            self.loop.call_soon_threadsafe(self._puller.reconsider)
 
     def roomier(self) -> None:
         self._freed()

@@ -197,8 +197,8 @@ class ThreadLane:
             elif self.running < self.slots:
                 self._wake(portion, self.slots - self.running)
             elif now - portion.still_since > STUCK_S and self._prefetch is None:
-                self._hand_back(portion)
                 self._measured(portion.chunk, 1, now - portion.still_since)  # so that they are not fetched again
+                self._hand_back(portion)
         self._tell_done()
         if self._portions or self.running:
             self._watch = asyncio.get_running_loop().call_later(WATCH_S, self._look)
