@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WORKERS = 2
 STOP_S = 10.0
+LOG_LINES = 20
 SHOWN = 8
 """Of the latest lines."""
 
@@ -56,6 +57,7 @@ def tell(directory: "Path", aside: "Path", *, is_live: bool, keep: str | None) -
         for _ in range(WORKERS):
             screen.say(f"started {workers.start()}, a process of its own")
         for _ in story.steps():
+            workers.check()
             screen.draw()
             if workers.lost:
                 workers.lost = False
@@ -66,10 +68,10 @@ def tell(directory: "Path", aside: "Path", *, is_live: bool, keep: str | None) -
         checks = story.checks()
         report = summary(jobs.app.client)
     click.echo(f"\n{click.style(f'What happened in {took:.1f} seconds', bold=True)}\n{report}\n")
-    return conclude(checks, keep)
+    return conclude(checks, keep, workers.said())
 
 
-def conclude(checks: "list[Check]", keep: str | None) -> int:
+def conclude(checks: "list[Check]", keep: str | None, said: str = "") -> int:
     for check in checks:
         mark = click.style("ok", fg="green") if check.holds else click.style("NO", fg="red")
         click.echo(f"  {mark}  {check.text}")
@@ -78,6 +80,8 @@ def conclude(checks: "list[Check]", keep: str | None) -> int:
         click.echo(f"  {line}")
     if all(check.holds for check in checks):
         return exits.OK
+    if said:
+        click.echo(f"\nThe workers said:\n{said}", err=True)
     exits.tell("not every number adds up: that is a bug, or this machine is too busy", "demo")
     return exits.FAILED
 
@@ -149,11 +153,20 @@ class Workers:
         name = f"worker-{self._started}"
         command = [sys.executable, "-m", "stoker.cli.main", "worker", "stoker.demo.jobs:app", "--url", self._url]
         with self._log.open("ab") as log:
-            options = ["--name", name, "--log-level", "warning", "--processes", "2"]
+            options = ["--name", name, "--log-level", "warning", "--processes", "1"]
             self._running[name] = subprocess.Popen(
                 [*command, *options], stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
         return name
+
+    def check(self) -> None:
+        """Whether all of them live; one that ended by itself has said why."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise click.ClickException(f"{name} ended with exit code {process.returncode}:\n{self.said()}")
+
+    def said(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
     def kill(self, name: str) -> bool:
         process = self._running.pop(name, None)

@@ -71,10 +71,10 @@ class Story:
 
     def steps(self) -> Iterator[None]:
         """Everything, with a pause for whoever watches at each `yield`."""
+        self.push_most()
         while not self._client.list_workers() and self.has_time():
             yield
-        self.push_most()
-        yield
+        self._began = time.monotonic()
         self.push_rest()
         yield
         for number in range(TRICKLES):
