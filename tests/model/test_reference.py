@@ -58,7 +58,7 @@ def desk():
 
 
 def test_it_answers_every_command_but_reading_events():
-    assert set(HANDLERS) == set(c.ALL) - {c.ReadEvents, c.GetStory}
+    assert set(HANDLERS) == set(c.ALL) - {c.ReadEvents, c.ReadRecords, c.GetStory}
 
 
 def test_ids_have_no_gaps_and_duplicates_take_none(desk):

@@ -333,6 +333,20 @@ class Client:
     ) -> r.Events:
         return self.execute(c.ReadEvents(shard, after, limit, queue, kinds, wait_ms))
 
+    def read_records(
+        self,
+        shard: int = 0,
+        after: int = 0,
+        until: int | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
+        payloads: bool = False,
+        bytes_max: int = 4 * 1024 * 1024,
+    ) -> r.Records:
+        """A page of the log as it is, for readers that make tables of it: `stoker.records.codec.open_record`."""
+        return self.execute(c.ReadRecords(shard, after, until, queues, kinds, payloads, bytes_max))
+
     def subscribe(
         self,
         shard: int = 0,

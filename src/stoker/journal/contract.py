@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from stoker.model.replies import Level
+from stoker.records.codec import Row
 from stoker.records.records import Record
 
 Turn = Sequence[tuple[int, Sequence[Record]]]
@@ -59,6 +60,10 @@ class Journal(Protocol):
 
     def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:
         """Up to `limit` records with sequence numbers above `after`; fewer where they are large, none at the end."""
+        ...
+
+    def rows(self, shard: int, after: int, bytes_max: int) -> list[Row]:
+        """The rows with records above `after`, in order: about so many bytes, at least one if there is one."""
         ...
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from stoker.journal.contract import Turn
 from stoker.model.replies import Level
+from stoker.records.codec import Row, encode_row
 from stoker.records.records import (
     Answered,
     Completed,
@@ -27,6 +28,9 @@ from stoker.records.records import (
 RECORD_BYTES = 256
 """What a record weighs besides its payloads, roughly."""
 JOB_BYTES = 64
+
+ROW_RECORDS = 64
+"""Written as one row for readers of records."""
 
 SEGMENT_RECORDS = 1024
 """Records leave by segments of so many: dropping one by one would cost as much as adding."""
@@ -93,6 +97,14 @@ class MemoryJournal:
                 found += enumerate(records, segment.first + skip)
             if len(found) >= limit:
                 break
+        return found
+
+    def rows(self, shard: int, after: int, bytes_max: int) -> list[Row]:
+        found: list[Row] = []
+        while bytes_max > 0 and (records := self.read(shard, after, ROW_RECORDS)):
+            found.append(Row(encode_row([record for _, record in records]), records[0][0]))
+            after = records[-1][0]
+            bytes_max -= found[-1].size
         return found
 
     def lowest(self, shard: int) -> int:

@@ -283,6 +283,27 @@ class SqliteJournal:
                 raise lacking(segment, shard, coming)
         return found
 
+    def rows(self, shard: int, after: int, bytes_max: int) -> list[Row]:
+        self.commit_deferred()
+        after = max(after, self.lowest(shard) - 1)
+        found: list[Row] = []
+        for segment in self.segments:
+            if segment.log.last and segment.log.last[shard] <= after:
+                continue
+            coming = after + 1
+            for row in segment.file.rows(shard, after):
+                if row.first > coming:
+                    raise lacking(segment, shard, coming)
+                found.append(row)
+                coming = row.first + len(row)
+                bytes_max -= row.size
+                if bytes_max <= 0:
+                    return found
+            if segment.log.last and coming <= segment.log.last[shard]:
+                raise lacking(segment, shard, coming)
+            after = coming - 1
+        return found
+
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
         return self.ahead.payloads(shard, sequence)
 

@@ -271,6 +271,22 @@ class ReadEvents(Command[r.Events], frozen=True, gc=False):
     wait_ms: int = 0
 
 
+class ReadRecords(Command[r.Records], frozen=True, gc=False):
+    """The tenant's records of one shard after a sequence number, as the log has them, for readers that turn them into
+    tables themselves: the server does not unpack them. Only records that mean events; `until` is the last one wanted.
+
+    Payloads stay behind unless asked for. A page is bounded in bytes, and may be empty in the middle of a log.
+    """
+
+    shard: int = 0
+    after: int = 0
+    until: int | None = None
+    queues: Sequence[str] | None = None
+    kinds: Sequence[str] | None = None
+    payloads: bool = False
+    bytes_max: int = 4 * 1024 * 1024
+
+
 # --- control -------------------------------------------------------------------------------------
 
 
@@ -501,6 +517,7 @@ LOOKING: tuple[type[Command[object]], ...] = (
     GetStats,
     GetStory,
     ReadEvents,
+    ReadRecords,
     ListDead,
     GetDeadStats,
     KvGet,

@@ -370,6 +370,26 @@ class Events(msgspec.Struct, frozen=True, gc=False):
     lowest: int
 
 
+class LoggedRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One record of the log as bytes (`stoker.records.codec` reads them); `body` has its payloads, if asked for."""
+
+    sequence: int
+    head: bytes
+    body: bytes = b""
+
+
+class Records(msgspec.Struct, frozen=True, gc=False):
+    """Records in order. `next_after` is the position to go on from; the log of the shard, one out of `shards`, reaches
+    from `lowest` to `last`.
+    """
+
+    records: Sequence[LoggedRecord]
+    next_after: int
+    lowest: int
+    last: int
+    shards: int
+
+
 class Note(msgspec.Struct, frozen=True):
     """Something that concerned a job without being a step of its own: an edge, a key, its queue."""
 

@@ -79,6 +79,8 @@ _HEADS: Any = reduce(
     or_, (*(kind for kind in ALL if kind not in _WITH_BODY), _PushedHead, _PayloadUpdatedHead, _StagedHead)
 )
 
+_BODIED = (_PushedHead, _PayloadUpdatedHead, _StagedHead)
+
 _encode = msgspec.msgpack.Encoder().encode
 _heads = msgspec.msgpack.Decoder(_HEADS)
 _bodies = msgspec.msgpack.Decoder(tuple[bytes, ...])
@@ -231,6 +233,17 @@ class Row:
             return (Stored(sequence, 0, head.size),)
         return StoredRun(sequence, 0, head.count, head.sizes)
 
+    def parts(self, index: int) -> tuple[bytes, bytes]:
+        """Head and body of a record as they are."""
+        if self._version_1:  # which had no heads: written anew
+            split = self.record(index)
+            if type(split) in _WITH_BODY:
+                head, body = _split(split)
+                return _encode(head), body
+            return _encode(split), b""
+        start, stop, end = self._frames[index]
+        return self._data[start:stop], self._data[stop:end]
+
     def payloads(self, sequence: int) -> Sequence[bytes]:
         """The payloads that one of its records carries."""
         index = sequence - self.first
@@ -255,3 +268,30 @@ def decode(data: bytes) -> Record:
     if len(row) != 1:
         raise UnreadableRecord(f"{len(row)} records where one was expected")
     return row.record(0, EVERYTHING)
+
+
+# --- records on their way to a reader ----------------------------------------------------------------
+
+
+class Glance(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The first fields of a head: whether a record is worth unpacking. Not all records have a queue there."""
+
+    tag: int
+    at: int
+    tenant: str
+    queue: Any = None
+
+
+glance = msgspec.msgpack.Decoder(Glance).decode
+"""Reads no further than it has to."""
+
+
+def open_record(sequence: int, head: bytes, body: bytes = b"") -> Record:
+    """A record from its two parts. Without its body its payloads are known by their sizes alone."""
+    try:
+        found = _heads.decode(head)
+        if type(found) not in _BODIED:
+            return found  # type: ignore[no-any-return]
+        return _joined(found, _bodies.decode(body) if body else Row._stored(found, sequence))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableRecord(f"damaged record: {error}") from error

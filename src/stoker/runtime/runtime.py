@@ -25,6 +25,7 @@ from stoker.records.events import events_of, size_of
 from stoker.runtime import outbox, parts, routing, shapes
 from stoker.runtime.loading import filled, look_ahead
 from stoker.runtime.memory import Memory
+from stoker.runtime.reading import read_records
 from stoker.runtime.shards import Shards
 
 TENANTS_CHECKED_MAX = 10_000
@@ -315,6 +316,8 @@ class Runtime:
     def _execute_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         if type(command) is c.ReadEvents:
             return self._read_events(tenant, command, now)
+        if type(command) is c.ReadRecords:
+            return self._read_records(tenant, command, now)
         if type(command) is c.GetStory:
             return self._story(tenant, command, now)
         part = parts.EXECUTE.get(type(command))
@@ -446,11 +449,7 @@ class Runtime:
     # --- events ----------------------------------------------------------------------------------
 
     def _read_events(self, tenant: str, command: c.ReadEvents, now: int) -> "r.Events | Parked":
-        if type(command.shard) is not int or not 0 <= command.shard < self.shards.total:
-            raise errors.InvalidRequest(
-                f"no shard {checks.short(command.shard)}: they are 0 to {self.shards.total - 1}"
-            )
-        self.shards.at(command.shard)
+        self._check_shard(command.shard)
         if command.queue is not None:
             checks.name(command.queue)
         checks.count(command.limit, "limit", self.limits.events_max)
@@ -463,6 +462,22 @@ class Runtime:
         parked = Parked(tenant, command, now + command.wait_ms)
         self._readers.setdefault((command.shard, tenant), {})[parked] = page.next_after
         return parked
+
+    def _read_records(self, tenant: str, command: c.ReadRecords, now: int) -> r.Records:
+        self._check_shard(command.shard)
+        for queue in command.queues or ():
+            checks.name(queue)
+        checks.number(command.after, "after", 0, 2**53 - 1)
+        if command.until is not None:
+            checks.number(command.until, "until", 0, 2**53 - 1)
+        checks.count(command.bytes_max, "bytes_max", self.limits.reply_bytes_max)
+        self.advance(now)
+        return read_records(self.journal, self.shards.total, tenant, command)
+
+    def _check_shard(self, number: int) -> None:
+        if type(number) is not int or not 0 <= number < self.shards.total:
+            raise errors.InvalidRequest(f"no shard {checks.short(number)}: they are 0 to {self.shards.total - 1}")
+        self.shards.at(number)
 
     def _story(self, tenant: str, command: c.GetStory, now: int) -> r.Story:
         checks.number(command.id, "id", 0, INT_MAX)

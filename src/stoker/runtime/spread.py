@@ -162,7 +162,7 @@ class Spread:
 
     def owner_of(self, tenant: str, command: Any) -> int:
         """The process that a command goes to which concerns one shard; one that can say so if it is malformed."""
-        if type(command) is c.ReadEvents:
+        if type(command) is c.ReadEvents or type(command) is c.ReadRecords:
             return self.at(command.shard)
         if type(command) in routing.KV:
             return self.home(tenant, KV_HOME)
