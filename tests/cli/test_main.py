@@ -161,6 +161,17 @@ def test_help_loads_no_command():
     assert "stoker.cli.kinds" not in loaded
 
 
+def test_a_package_that_is_not_installed_is_named_with_its_extra(tmp_path: Path):
+    script = (
+        "import sys; sys.modules['uvicorn'] = None; from stoker.cli.main import run\n"
+        "sys.exit(run(['serve', '--tcp', 'off', '--grpc', 'off', '--http', '127.0.0.1:0']))"
+    )
+    done = python("-c", script)
+    assert (done.returncode, done.stdout) == (exits.USAGE, "")
+    expected = "error: this needs uvicorn, which is not installed: pip install 'stoker[server]' (usage)"
+    assert done.stderr.splitlines()[-1] == expected
+
+
 def test_the_program_is_there_as_a_module():
     assert python("-m", "stoker.cli.main", "--version").stdout == f"stoker {__version__}\n"
 

@@ -29,7 +29,7 @@ STOP_S = 15.0
     "--url",
     envvar="STOKER_URL",
     show_envvar=True,
-    help="The queue. A data directory is served here; a server's URL is only used. [default: sqlite:///stoker.db]",
+    help="The queue. A data directory is served here; a server's URL is only used. [default: the app's own]",
 )
 @click.option("--no-server", is_flag=True, help="Only the worker: whoever opens the same data directory shares it.")
 @click.option("--tcp", metavar="HOST:PORT|off", help="Where the server speaks TCP. [default: 127.0.0.1:6789]")

@@ -69,6 +69,13 @@ SECTIONS = {
 """The help text: it stands here and not with the commands, so that nothing has to be loaded for it."""
 
 
+EXTRAS = {
+    **dict.fromkeys(("httptools", "jwt", "prometheus_client", "starlette", "uvicorn", "websockets"), "server"),
+    "grpc": "grpc",
+}
+"""What a package that is missing comes with."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are asked for."""
 
@@ -108,7 +115,8 @@ def stoker() -> None:
     Commands that talk to a queue take its URL from --url, or from STOKER_URL, or use the data directory stoker.db
     here. Those that configure a server read stoker.toml, [tool.stoker] of pyproject.toml and STOKER_* variables.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nobody answers, 4 refused, 5 nothing to do, 6 not yet.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nobody answers, 4 refused, 5 nothing to do, 6 not yet,
+    7 handed back. The reference has them in full.
     """
 
 
@@ -130,6 +138,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except StokerError as error:
         exits.tell(error.message, error.code)
         return exits.exit_code_for(error)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        exits.tell(f"this needs {package}, which is not installed: pip install 'stoker[{EXTRAS[package]}]'", "usage")
+        return exits.USAGE
     except (click.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough; the interpreter must not try to flush it again

@@ -35,8 +35,7 @@ LEVELS = ("debug", "info", "warning", "error")
     "pairs",
     metavar="NAME[=N]",
     multiple=True,
-    help="Only this queue, with at most N jobs of it at once. May be repeated; the first comes first."
-    " [default: all queues of the app's jobs]",
+    help="Only this queue, with at most N jobs of it at once. May be repeated. [default: all queues of the app's jobs]",
 )
 @click.option(
     "--weight", "weights", metavar="NAME=W", multiple=True, help="Give this queue W times the turns of others."
