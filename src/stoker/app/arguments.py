@@ -134,22 +134,30 @@ class Arguments:
     # --- reading ---------------------------------------------------------------------------------
 
     def decode(self, payload: bytes, codec: Codec) -> Call:
-        """The call that a payload stands for. Raises `BadArguments`."""
-        if codec == "bytes":
-            return self._from_bytes(payload)
-        shape = self._shapes.get(codec) or self._shape(codec)
+        """The call that a payload stands for. Raises `BadArguments`, whatever the payload is."""
         try:
-            values = shape.by_name(payload)
+            return self._from_bytes(payload) if codec == "bytes" else self._decode(payload, codec)
+        except BadArguments:
+            raise
         except msgspec.ValidationError as error:
-            if shape.is_map(payload):
-                raise self._misread(error) from None
-            return self._from_other(payload, shape)
-        except (msgspec.DecodeError, RecursionError) as error:
-            if not payload:
-                return self._from_other(shape.nothing, shape)
+            raise self._misread(error) from None
+        except msgspec.DecodeError as error:
             raise BadArguments(f"{self._label}: the payload is not {codec}: {error}") from None
+        except RecursionError:
+            raise BadArguments(f"{self._label}: the payload is nested too deeply") from None
         except Exception as error:  # of a class that checks itself when it is made
             raise BadArguments(f"{self._label}: the arguments were refused: {type(error).__name__}: {error}") from error
+
+    def _decode(self, payload: bytes, codec: Written) -> Call:
+        shape = self._shapes.get(codec) or self._shape(codec)
+        if not payload:
+            return self._from_other(shape.nothing, shape)
+        try:
+            values = shape.by_name(payload)
+        except msgspec.ValidationError:
+            if shape.is_map(payload):
+                raise
+            return self._from_other(payload, shape)
         if self._is_by_position and self._rest is None:
             return values, NO_KEYWORDS
         return self._as_call(values, payload, shape)
@@ -189,7 +197,7 @@ class Arguments:
     def _from_bytes(self, payload: bytes) -> Call:
         """A payload of no known form is an argument only for who asks for bytes."""
         if not payload and not any(one.is_required for one in self._named):
-            return self.decode(encode({}), "msgpack")
+            return self._decode(encode({}), "msgpack")
         if len(self._named) == 1 and self._named[0].annotation in (bytes, Any):
             return ((payload,), NO_KEYWORDS) if self._is_by_position else ((), {self._named[0].name: payload})
         raise BadArguments(
@@ -200,7 +208,7 @@ class Arguments:
     def _from_other(self, payload: bytes, shape: "_Shape") -> Call:
         """An array has the arguments by position; nothing at all stands for no arguments."""
         if payload == shape.nothing:
-            return self.decode(shape.encode({}), shape.codec)
+            return self._decode(shape.encode({}), shape.codec)
         try:
             parts = shape.parts(payload)
         except msgspec.ValidationError:
