@@ -1,0 +1,29 @@
+"""Spark and the queue: a data source and sink, executors as workers, and the lake of what happened.
+
+    import stoker.spark
+
+    spark = stoker.spark.session()
+    events = spark.read.format("stoker").option("url", "tcp://127.0.0.1:6789").load()
+
+It needs `pip install 'stoker[spark]'`. It reads the log's records by itself and otherwise knows the queue only through
+the client.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoker.spark.session import session as session
+    from stoker.spark.source import register as register
+
+__all__ = ["register", "session"]
+
+_HOMES = {"session": "stoker.spark.session", "register": "stoker.spark.source"}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs pyspark is loaded when it is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'stoker.spark' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,142 @@
+"""A Spark session that starts quickly for small work and is sound for large: settings, a Java, and the source known.
+
+Two things make a start slow, and are avoided: workers that import pyspark out of a zip without compiled modules (they
+are given a SPARK_HOME of links to the installed package instead), and a JVM that loads thousands of classes one by one
+(they are kept in an archive from one start to the next). On a cluster nothing of this is done: it has its own ways.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stoker.model.errors import StokerError
+from stoker.spark.java import find_java, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+"""For every session."""
+
+LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.streaming.pollingDelay": "200ms",
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+}
+"""For sessions on this machine: small, quiet, and on loopback only."""
+
+
+class NoSpark(StokerError):
+    """pyspark is not there."""
+
+    code = "no_spark"
+
+
+def session(
+    master: str | None = None, *, name: str = "stoker", settings: Mapping[str, str] | None = None, quick: bool = True
+) -> "SparkSession":
+    """A session that knows the source: on this machine with all cores, or wherever `master` says.
+
+    `quick` is for runs of seconds to minutes; leave it out for jobs of hours, which gain from Java's better compiler.
+    `settings` are Spark's own, and win over ours. A session that is there already is taken as it is.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise NoSpark(f"this needs pyspark: pip install 'stoker[spark]' ({error})") from None
+    from stoker.spark.source import register
+
+    running = SparkSession.getActiveSession()
+    if running is None:
+        master = master or os.environ.get("STOKER_SPARK_MASTER") or "local[*]"
+        wanted = dict(SETTINGS)
+        if master.startswith("local"):
+            wanted |= LOCAL | {"spark.sql.shuffle.partitions": str(cores_of(master))} | prepare(quick)
+        wanted |= dict(settings or {})
+        builder = SparkSession.builder.master(master).appName(name)
+        for key, value in wanted.items():
+            builder = builder.config(key, value)
+        running = builder.getOrCreate()
+        running.sparkContext.setLogLevel(wanted.get("spark.log.level", "WARN"))
+    register(running)
+    return running
+
+
+def cores_of(master: str) -> int:
+    inside = master.partition("[")[2].rstrip("]").partition(",")[0]
+    return int(inside) if inside.isdecimal() else os.cpu_count() or 1
+
+
+def prepare(quick: bool) -> dict[str, str]:
+    """Set up the environment of a JVM on this machine; the settings that go with it."""
+    cache = cache_directory()
+    java = find_java(cache)
+    os.environ["JAVA_HOME"] = str(java)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = str(linked_home(cache))
+    return {"spark.driver.extraJavaOptions": java_options(cache, java, quick)}
+
+
+def java_options(cache: Path, java: Path, quick: bool) -> str:
+    flags = ["-Xlog:disable"]
+    if quick:
+        flags += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    version = version_of(java / "bin" / "java")
+    if version >= 19:  # which make the archive by themselves
+        flags += ["-XX:+AutoCreateSharedArchive", f"-XX:SharedArchiveFile={cache / f'classes-{version}.jsa'}"]
+    else:
+        archive = cache / f"classes-{version}.jsa"
+        kind = "SharedArchiveFile" if archive.exists() else "ArchiveClassesAtExit"
+        flags.append(f"-XX:{kind}={archive}")
+    return " ".join(flags)
+
+
+def cache_directory() -> Path:
+    """For what makes starts quick; it can be deleted at any time."""
+    import pyspark
+
+    base = os.environ.get("STOKER_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "stoker"
+    )
+    found = Path(base) / f"spark-{pyspark.__version__}"
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def linked_home(cache: Path) -> Path:
+    """A SPARK_HOME without the zip of pyspark: workers then import the installed package, which is compiled."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    home = cache / f"home-{abs(hash_of(str(installed))):x}"
+    home.mkdir(exist_ok=True)
+    for part in ("jars", "bin", "sbin"):
+        link = home / part
+        if not link.is_symlink():
+            try:
+                link.symlink_to(installed / part)
+            except FileExistsError:
+                pass  # another process was first
+    (home / "conf").mkdir(exist_ok=True)
+    return home
+
+
+def hash_of(text: str) -> int:
+    from zlib import crc32
+
+    return crc32(text.encode())
