@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from contextvars import ContextVar
 
 import pytest
 
@@ -196,3 +197,74 @@ def test_many_coroutines_wait_at_the_same_time(queue: Client):
     with Beside(Worker(queue, [handler(work)], concurrency=500)):
         assert queue.wait_job(ids[-1]).state is State.COMPLETED
     assert most[0] == 500
+
+
+mark: ContextVar[int] = ContextVar("mark", default=0)
+
+
+@kinds
+def test_what_a_handler_leaves_in_context_variables_is_gone_with_its_job(world: World, kind: str):
+    seen: list[int] = []
+
+    def work(number: int) -> None:
+        seen.append(mark.get())
+        if number % 3 == 0:
+            mark.set(number + 1)
+
+    async def work_async(number: int) -> None:
+        work(number)
+
+    function = work if kind == "thread" else work_async
+    push_many(world.client, "work", range(50))
+    Worker(world.client, [handler(function, name="work")], concurrency=1, prefetch=100).run_until_idle()
+    assert seen == [0] * 50
+
+
+def test_timeouts_inside_handlers_are_their_own(world: World):
+    """Jobs of one slot share a task: what one of them cancels in it must not reach the next."""
+    outcomes: list[str] = []
+
+    async def work(number: int) -> None:
+        try:
+            async with asyncio.timeout(0.001 if number % 2 else 60):
+                await asyncio.sleep(0.01 if number % 2 else 0)
+            outcomes.append("done")
+        except TimeoutError:
+            outcomes.append("late")
+
+    push_many(world.client, "work", range(10))
+    Worker(world.client, [handler(work)], concurrency=1, prefetch=100).run_until_idle()
+    assert outcomes == ["done", "late"] * 5
+    assert world.client.get_counts().completed == 10
+
+
+def test_a_cancellation_that_comes_as_a_job_ends_does_not_reach_the_next(world: World):
+    async def work(number: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if number % 2 == 0:
+            task.cancel()  # and returns before anybody notices
+        else:
+            await asyncio.sleep(0)
+
+    ids = push_many(world.client, "work", range(10))
+    Worker(world.client, [handler(work)], concurrency=1, prefetch=100).run_until_idle()
+    assert [world.client.get_state(job) for job in ids] == [State.COMPLETED] * 10
+
+
+def test_coroutines_that_never_wait_let_the_event_loop_have_its_turn(world: World):
+    """The loop's own callbacks run while thousands of such jobs are waiting."""
+    turns: list[int] = []
+    done = [0]
+
+    async def work(number: int) -> None:
+        if number == 0:
+            asyncio.get_running_loop().call_soon(lambda: turns.append(done[0]))
+        until = time.perf_counter() + 0.000_1
+        while time.perf_counter() < until:
+            pass
+        done[0] += 1
+
+    push_many(world.client, "work", range(500))
+    Worker(world.client, [handler(work)], concurrency=1, prefetch=1_000).run_until_idle()
+    assert 0 < turns[0] < 500

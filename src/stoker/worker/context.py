@@ -17,6 +17,7 @@ import msgspec
 from stoker.model import commands as c
 from stoker.model.options import DAY_MS, Codec, Options
 from stoker.worker.errors import Interrupted, JobCancelled, LeaseLost, SoftTimeout
+from stoker.worker.handler import Handler
 from stoker.worker.lane import Chunk, Host
 
 CHECKPOINT_KEY = "stoker:checkpoint:{}"
@@ -40,6 +41,10 @@ class Context:
         return f"Context(job {self.id}, {self.name} in {self.queue}, attempt {self.attempt})"
 
     # --- what it is ------------------------------------------------------------------------------
+
+    @property
+    def handler(self) -> Handler:
+        return self._chunk.handler
 
     @property
     def queue(self) -> str:

@@ -1,55 +1,81 @@
-"""The lane of coroutines: `async` handlers as tasks on the worker's event loop.
+"""The lane of coroutines: `async` handlers on the worker's event loop.
 
-A job is a task of its own, with a context of its own; what it comes to is noted by the task itself, so that thousands
-of short jobs cost one settlement a turn of the loop. Jobs that wait for a slot are only entries in a line.
+A slot is a task that works off one job after another: a task for each would cost more than most short jobs do. What
+makes that sound is that a slot ends as soon as it is no longer like new: when its task was cancelled, or when a handler
+has left something behind in its context variables. Further slots are opened only when those that there are wait for
+something, so that jobs which never wait cost one task for thousands.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import copy_context
 from types import coroutine
 from typing import Any
 
 from stoker.worker.calling import AsyncCall, async_call
-from stoker.worker.context import Current, current
+from stoker.worker.context import Context, Current, current
 from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.errors import SoftTimeout
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import STUCK_S, Chunk, Done, Host, Released, ahead, room_for
 
+TURN_S = 0.002
+"""After this much work the event loop gets its turn, however many jobs are waiting."""
+CLOSE_S = 1.0
+"""For handlers that catch their cancellation: whoever is not done by then is left behind."""
+
 Key = tuple[int, int]
 """Token and id: the same job may come again while a lost delivery of it is still running."""
 
 
 class Finished:
-    """What a turn of the loop completed of one chunk."""
+    """What a turn of the loop did of one chunk."""
 
-    __slots__ = ("ids", "results")
+    __slots__ = ("ids", "jobs", "results", "seconds")
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.results: list[bytes | None] = []
+        self.jobs = 0
+        self.seconds = 0.0
+
+
+class Slot:
+    """A task, and the job that it is in."""
+
+    __slots__ = ("is_broken_off", "is_struck", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.is_struck = False
+        """The soft timeout of its job has passed, and the handler is about to be told."""
+        self.is_broken_off = False
 
 
 class CoroutineLane:
-    """Some slots, the tasks in them, and the jobs that wait for one."""
+    """Some slots, and the jobs that wait for one."""
 
     def __init__(self, slots: int, scope: WorkerScope, *, prefetch: int | None = None) -> None:
         self.slots = slots
         self._scope = scope
         self._prefetch = prefetch
         self._host: Host | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._line: deque[tuple[Chunk, int, bytes]] = deque()
-        self._tasks: dict[Key, tuple[Chunk, asyncio.Task[None]]] = {}
+        self._open: set[Slot] = set()
+        self._jobs: dict[Key, Slot] = {}
+        """The jobs that run."""
         self._calls: dict[str, AsyncCall] = {}
         self._finished: dict[Chunk, Finished] = {}
-        self._spent: dict[str, tuple[int, float]] = {}
-        self._soft: set[Key] = set()
-        """Those that are being interrupted by their soft timeout."""
-        self._broken_off: set[Key] = set()
         self._is_noted = False
+        self._is_looking = False
+        """Whether `_open_more` is about to be called."""
+        self._is_yielding = False
+        """Whether a slot only waits for its next turn."""
+        self._ramp = 1
         self._watch: asyncio.TimerHandle | None = None
         self._seen = 0
         """How many jobs had begun at the last look."""
@@ -57,59 +83,82 @@ class CoroutineLane:
 
     @property
     def running(self) -> int:
-        return len(self._tasks)
+        return len(self._jobs)
 
     def room(self, pace_s: float | None) -> int:
-        return room_for(self.slots, len(self._tasks) + len(self._line), ahead(1, pace_s, self._prefetch))
+        return room_for(self.slots, len(self._jobs) + len(self._line), ahead(1, pace_s, self._prefetch))
 
     async def start(self, host: Host) -> None:
-        self._host = host
+        self._host, self._loop = host, asyncio.get_running_loop()
 
     def submit(self, chunk: Chunk) -> None:
         self._line.extend((chunk, job, payload) for job, payload in zip(chunk.ids, chunk.payloads, strict=True))
-        self._fill()
-        if self._line and self._watch is None and self._prefetch is None:
+        self._look_soon()
+        if not self._open:
+            self._open_slots(1)
+        if self._watch is None and self._prefetch is None:
             self._keep_watch()
 
     def interrupt(self, chunk: Chunk, job: int) -> None:
-        self._cancel((chunk.token, job), chunk)  # one that waits in line is looked at when its turn comes
+        slot = self._jobs.get((chunk.token, job))
+        if slot is not None and slot.task is not None:
+            slot.task.cancel()  # one that waits in line is looked at when its turn comes
 
     def hand_back(self) -> None:
         assert self._host is not None
-        line, self._line = self._line, deque()
-        for chunk, ids in by_chunk(line).items():
+        waiting: dict[Chunk, list[int]] = {}
+        while self._line:
+            chunk, job, _ = self._line.popleft()
+            waiting.setdefault(chunk, []).append(job)
+        for chunk, ids in waiting.items():
             self._host.settle(Released(chunk, ids))
 
     def break_off(self) -> None:
         self.hand_back()
-        for key, (chunk, _) in list(self._tasks.items()):
-            self._broken_off.add(key)
-            self._cancel(key, chunk)
+        for slot in list(self._jobs.values()):
+            slot.is_broken_off = True
+            if slot.task is not None:
+                slot.task.cancel()
 
     async def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
         self.break_off()
-        tasks = [task for _, task in self._tasks.values()]
+        tasks = [slot.task for slot in self._open if slot.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_S)
 
-    # --- running ---------------------------------------------------------------------------------
+    # --- opening slots ---------------------------------------------------------------------------
 
-    def _fill(self) -> None:
-        """A task for each free slot and waiting job."""
-        line, tasks, loop = self._line, self._tasks, asyncio.get_running_loop()
-        while line and len(tasks) < self.slots:
-            chunk, job, payload = line.popleft()
-            self._begun += 1
-            if chunk.flags and job in chunk.flags:
-                self._settle(unwanted(chunk, job))
-                continue
-            tasks[(chunk.token, job)] = chunk, loop.create_task(self._one(chunk, job, payload))
+    def _open_slots(self, count: int) -> None:
+        assert self._loop is not None
+        for _ in range(min(count, len(self._line), self.slots - len(self._open))):
+            slot = Slot()
+            self._open.add(slot)
+            slot.task = self._loop.create_task(self._work(slot))
+
+    def _look_soon(self) -> None:
+        if not self._is_looking:
+            assert self._loop is not None
+            self._is_looking = True
+            self._loop.call_soon(self._open_more)
+
+    def _open_more(self) -> None:
+        """Jobs are waiting, and all slots for whatever their handlers wait for: open twice as many as the last time."""
+        self._is_looking = False
+        if not self._line:
+            self._ramp = 1
+        elif not self._is_yielding and len(self._open) < self.slots:
+            self._open_slots(self._ramp)
+            self._ramp *= 2
+            self._look_soon()
+
+    # --- jobs that stand still -------------------------------------------------------------------
 
     def _keep_watch(self) -> None:
+        assert self._loop is not None
         self._seen = self._begun
-        self._watch = asyncio.get_running_loop().call_later(STUCK_S, self._look)
+        self._watch = self._loop.call_later(STUCK_S, self._look)
 
     def _look(self) -> None:
         """Hand back what was fetched ahead and has not moved: the jobs before it turned out to be long."""
@@ -124,117 +173,127 @@ class CoroutineLane:
         else:
             self._keep_watch()
 
-    async def _one(self, chunk: Chunk, job: int, payload: bytes) -> None:
-        """One job from its payload to its end. Nothing that is raised here leaves."""
-        handler, key = chunk.handler, (chunk.token, job)
+    # --- working ---------------------------------------------------------------------------------
+
+    async def _work(self, slot: Slot) -> None:
+        """One job after another. This is the hot path: besides the handler, a job costs two microseconds."""
+        try:
+            turn_until = time.perf_counter() + TURN_S
+            while self._line and await self._next(slot):
+                if time.perf_counter() < turn_until:
+                    continue
+                if self._is_yielding:
+                    break  # another slot will go on
+                self._is_yielding = True
+                await asyncio.sleep(0)
+                self._is_yielding = False
+                turn_until = time.perf_counter() + TURN_S
+        finally:
+            self._open.discard(slot)
+            if self._line:
+                self._look_soon()
+
+    async def _next(self, slot: Slot) -> bool:
+        """Work off the job that is first in line; whether the slot is as good as new. Nothing leaves but that."""
         assert self._host is not None
+        chunk, job, payload = self._line.popleft()
+        self._begun += 1
+        if self._line and not self._is_looking:
+            self._look_soon()
+        if chunk.flags and job in chunk.flags:
+            self._host.settle(unwanted(chunk, job))
+            return True
+        handler, key = chunk.handler, (chunk.token, job)
+        self._jobs[key] = slot
         here = Current(chunk, job, self._host)
         current.set(here)
-        timer = self._soft_timer(handler, key) if handler.soft_timeout_ms else None
+        clean = copy_context()
+        noted = None
         began = time.perf_counter()
         try:
             args, kwargs = handler.decode(payload, chunk.options.codec)
-            if handler.is_bare:
-                work = handler.function(*args, **kwargs)
+            if handler.is_bare and not handler.soft_timeout_ms:
+                value = await handler.function(*args, **kwargs)
             else:
-                work = self._call_of(handler)(here.get(), args, kwargs)
-            if timer is not None:
-                work = interruptible(work, lambda: self._is_struck(key))
-            value = await work
+                value = await self._called(slot, here.get(), args, kwargs)
             result = None if value is None else handler.encode(value)
-        except BaseException as error:
-            self._raised(chunk, job, error)
-        else:
-            noted = self._finished.get(chunk)
-            if noted is None:
-                noted = self._finished[chunk] = Finished()
+            noted = self._note(chunk)
             noted.ids.append(job)
             noted.results.append(result)
             if here.context is not None:
                 here.context.forget_checkpoint()
-        if timer is not None:
-            timer.cancel()
-            self._soft.discard(key)
-        del self._tasks[key]
-        jobs, seconds = self._spent.get(chunk.queue, (0, 0.0))
-        self._spent[chunk.queue] = jobs + 1, seconds + time.perf_counter() - began
-        if not self._is_noted:
-            self._is_noted = True
-            asyncio.get_running_loop().call_soon(self._tell)
-        if self._line:
-            self._fill()
+        except BaseException as error:
+            self._raised(slot, chunk, job, error)
+        noted = noted or self._note(chunk)
+        noted.jobs += 1
+        noted.seconds += time.perf_counter() - began
+        del self._jobs[key]
+        assert slot.task is not None
+        return not slot.task.cancelling() and copy_context() == clean
 
-    def _raised(self, chunk: Chunk, job: int, error: BaseException) -> None:
-        key = chunk.token, job
-        if key in self._broken_off and isinstance(error, asyncio.CancelledError):
-            self._settle(Released(chunk, (job,)))
-        else:
-            self._settle(ended_by(chunk, job, error))
-        self._broken_off.discard(key)
-
-    def _cancel(self, key: Key, chunk: Chunk) -> None:
-        if key not in self._tasks:
-            return
-        task = self._tasks[key][1]
-
-        def gone(_: "asyncio.Task[None]") -> None:
-            """A task that is cancelled before its first step never runs, and tells nothing."""
-            if self._tasks.get(key, (None, None))[1] is task:
-                del self._tasks[key]
-                self._raised(chunk, key[1], asyncio.CancelledError())
-                self._fill()
-
-        task.add_done_callback(gone)
-        task.cancel()
-
-    def _call_of(self, handler: Handler) -> AsyncCall:
+    def _called(self, slot: Slot, ctx: Context, args: Any, kwargs: Any) -> Awaitable[Any]:
+        """The call of a handler that wants more than its arguments."""
+        handler = ctx.handler
         call = self._calls.get(handler.name)
         if call is None:
             call = self._calls[handler.name] = async_call(handler, self._scope)
-        return call
+        work: Any = call(ctx, args, kwargs)
+        return self._with_soft_timeout(slot, handler, work) if handler.soft_timeout_ms else work
 
-    def _settle(self, settlement: Any) -> None:
+    def _raised(self, slot: Slot, chunk: Chunk, job: int, error: BaseException) -> None:
         assert self._host is not None
-        self._host.settle(settlement)
+        if slot.is_broken_off and isinstance(error, asyncio.CancelledError):
+            self._host.settle(Released(chunk, (job,)))
+        else:
+            self._host.settle(ended_by(chunk, job, error))
+
+    # --- telling ---------------------------------------------------------------------------------
+
+    def _note(self, chunk: Chunk) -> Finished:
+        noted = self._finished.get(chunk)
+        if noted is None:
+            noted = self._finished[chunk] = Finished()
+            if not self._is_noted:
+                assert self._loop is not None
+                self._is_noted = True
+                self._loop.call_soon(self._tell)
+        return noted
 
     def _tell(self) -> None:
-        """Everything that this turn completed."""
+        """Everything that this turn has done."""
         assert self._host is not None
         self._is_noted = False
         finished, self._finished = self._finished, {}
-        spent, self._spent = self._spent, {}
         for chunk, noted in finished.items():
-            is_whole = len(noted.ids) == len(chunk.ids)
-            in_order = is_whole and noted.results.count(None) == len(noted.results)
-            if in_order:
-                self._host.settle(Done(chunk, chunk.ids))
-            else:
+            if noted.ids:
                 has_results = noted.results.count(None) < len(noted.results)
-                self._host.settle(Done(chunk, noted.ids, noted.results if has_results else None))
-        for queue, (jobs, seconds) in spent.items():
-            self._host.measured(queue, jobs, seconds)
+                is_whole = not has_results and len(noted.ids) == len(chunk.ids)
+                ids = chunk.ids if is_whole else noted.ids
+                self._host.settle(Done(chunk, ids, noted.results if has_results else None))
+            self._host.measured(chunk.queue, noted.jobs, noted.seconds)
 
     # --- soft timeouts ---------------------------------------------------------------------------
 
-    def _soft_timer(self, handler: Handler, key: Key) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(handler.soft_timeout_ms / 1_000, self._strike, key)
+    async def _with_soft_timeout(self, slot: Slot, handler: Handler, work: Coroutine[Any, Any, Any]) -> Any:
+        assert self._loop is not None
+        timer = self._loop.call_later(handler.soft_timeout_ms / 1_000, self._strike, slot)
+        try:
+            return await interruptible(work, lambda: self._is_struck(slot))
+        finally:
+            timer.cancel()
+            slot.is_struck = False
 
-    def _strike(self, key: Key) -> None:
-        if key in self._tasks:
-            self._soft.add(key)
-            self._tasks[key][1].cancel()
+    def _strike(self, slot: Slot) -> None:
+        if slot.task is not None:
+            slot.is_struck = True
+            slot.task.cancel()
 
-    def _is_struck(self, key: Key) -> bool:
+    def _is_struck(self, slot: Slot) -> bool:
         """Whether it is the soft timeout that cancelled the task: then that is undone, and raised as what it is."""
-        if key not in self._soft:
-            return False
-        self._soft.discard(key)
-        self._tasks[key][1].uncancel()
-        return True
-
-
-CLOSE_S = 1.0
-"""For tasks that catch their cancellation: whoever is not done by then is left behind."""
+        is_struck, slot.is_struck = slot.is_struck, False
+        if is_struck and slot.task is not None:
+            slot.task.uncancel()
+        return is_struck
 
 
 @coroutine
@@ -256,10 +315,3 @@ def interruptible(work: Coroutine[Any, Any, Any], is_struck: Callable[[], bool])
             raised = SoftTimeout("its soft timeout has passed") if is_struck() else error
         except BaseException as error:
             raised = error
-
-
-def by_chunk(line: deque[tuple[Chunk, int, bytes]]) -> dict[Chunk, list[int]]:
-    found: dict[Chunk, list[int]] = {}
-    for chunk, job, _ in line:
-        found.setdefault(chunk, []).append(job)
-    return found

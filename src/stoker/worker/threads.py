@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections import deque
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
@@ -229,11 +230,11 @@ class ThreadLane:
             portion = self._tickets.get()
             if portion is None:
                 return
-            if portion.items:
-                self._draw(seat, portion)
+            while portion.items and not seat.is_left:
+                copy_context().run(self._draw, seat, portion)
 
     def _draw(self, seat: Seat, portion: Portion) -> None:
-        """Work off a portion, together with whoever else does.
+        """Work off a portion, together with whoever else does; or until a handler leaves context variables behind.
 
         This is the hot path: besides decoding and calling, a job costs less than a microsecond here.
         """
@@ -245,6 +246,7 @@ class ThreadLane:
         decode, encode, function = handler.decode, handler.encode, handler.function
         call = None if handler.is_bare else self._call_of(handler)
         current.set(here)
+        clean = copy_context()
         seat.drawing = drawing
         began = told_at = clock()
         drawn = 0
@@ -271,8 +273,9 @@ class ThreadLane:
             if now - told_at > TELL_S:
                 told_at = now
                 drawing.tell(host)
+            if copy_context() != clean:
+                break
         seat.drawing = None
-        current.set(None)
         drawing.tell(host)
         if drawn and not seat.is_left:
             self._measured(chunk, drawn, clock() - began)
