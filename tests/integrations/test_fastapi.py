@@ -123,6 +123,14 @@ def test_the_queue_is_closed_with_the_application():
     jobs.close()
 
 
+def test_a_queue_that_cannot_be_opened_is_told_at_the_start():
+    with (
+        pytest.raises(InvalidRequest, match="scheme"),
+        TestClient(FastAPI(lifespan=lifespan(stoker.App("nowhere://")))),
+    ):
+        pass
+
+
 def test_an_application_without_the_lifespan_is_told_what_is_missing():
     api = FastAPI()
 

@@ -79,3 +79,8 @@ async def hang() -> None:
 @app.job(queue="orders", rate="1/h")
 async def rarely() -> None:
     seen.append("rarely")
+
+
+@app.job(queue="orders")
+async def again() -> None:
+    raise stoker.Snooze("1s")

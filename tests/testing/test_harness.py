@@ -9,7 +9,22 @@ import pytest
 import stoker
 from stoker.model.errors import InvalidRequest
 from stoker.testing import Harness, StillBusy, harness
-from tests.testing.shop import Order, app, both, count, fetch, for_ever, hang, heavy, pack, pause, rarely, seen, thank
+from tests.testing.shop import (
+    Order,
+    again,
+    app,
+    both,
+    count,
+    fetch,
+    for_ever,
+    hang,
+    heavy,
+    pack,
+    pause,
+    rarely,
+    seen,
+    thank,
+)
 
 ORDER = Order(UUID(int=7), items=3)
 
@@ -68,6 +83,8 @@ def test_time_can_be_run_up_to_a_moment():
             world.run_until(start)
         with pytest.raises(InvalidRequest, match="time zone"):
             world.run_until(datetime(2027, 1, 1))
+        with pytest.raises(InvalidRequest, match="time zone"):
+            harness(app, start=datetime(2027, 1, 1))
 
 
 @pytest.mark.parametrize("duration", [60, 1.5, "soon", "5"])
@@ -114,6 +131,21 @@ def test_asking_for_a_result_that_nobody_works_on_is_an_error_and_no_endless_wai
     with pytest.raises(StillBusy, match="drain"):
         job.wait_sync(timeout="10s")
     assert world.now == before
+
+
+def test_a_pull_of_the_test_itself_never_waits(world: Harness):
+    before = world.now
+    assert not world.client.pull("mail", wait_ms=60_000)
+    job = thank.push_sync("Ada")
+    assert world.client.pull("mail", wait_ms=60_000).ids == (job.id,)
+    assert world.now == before
+
+
+def test_a_job_that_comes_back_all_the_time_is_noticed_in_a_long_run(world: Harness, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("stoker.testing.app_harness.STEPS_MAX", 20)
+    again.push_sync()
+    with pytest.raises(StillBusy, match="all the time"):
+        world.run_for("1d")
 
 
 def test_a_handler_may_wait_for_another_job(world: Harness):

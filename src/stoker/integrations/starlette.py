@@ -39,6 +39,7 @@ def lifespan(
     async def live(web: Any) -> AsyncIterator[Mapping[str, Any]]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(jobs.aclose)
+            await asyncio.to_thread(lambda: jobs.broker)  # what is wrong with the URL is told at the start
             web.state.stoker = jobs
             state: dict[str, Any] = {STATE: jobs}
             if worker is not False:

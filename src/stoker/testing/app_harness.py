@@ -37,8 +37,11 @@ from stoker.testing.pushes import PushedJob
 from stoker.testing.working import Working
 from stoker.worker.worker import Worker
 
+WORKER = "test-worker"
 DRAIN_S = 30.0
 """How long a drain may take in real time: a handler that hangs should fail its test, not the whole run."""
+STEPS_MAX = 100_000
+"""How many moments `run_for` may stop at."""
 DELIVERIES_MAX = 10_000
 """How many deliveries a drain may make: a job that always comes back at once would keep it busy for ever."""
 
@@ -62,9 +65,9 @@ class Harness:
     ) -> None:
         """Time starts at `start`, or now. `concurrency` is the worker's: with 1, jobs run one after another."""
         self.app = app
-        self.clock = FakeClock(round((start or datetime.now(UTC)).timestamp() * 1000))
+        self.clock = FakeClock(wall_ms(start or datetime.now(UTC)))
         self._engine = LocalBroker(LocalSettings(engine=settings or Settings(), limits=limits), clock=self.clock)
-        self.broker = HeldBroker(self._engine)
+        self.broker = HeldBroker(self._engine, WORKER)
         self.client = Client(self.broker, app.tenant)
         """The App's queue as such: jobs of any kind, dead letters, limits, ..."""
         self._working = Working(self._worker, self._worker_ended)
@@ -144,9 +147,7 @@ class Harness:
 
     def run_until(self, time: datetime) -> Drained:
         """The same up to a time."""
-        if time.tzinfo is None:
-            raise InvalidRequest(f"{time!r} has no time zone: say datetime(..., tzinfo=UTC)")
-        at = round(time.timestamp() * 1000)
+        at = wall_ms(time)
         if at < self.clock.now_ms():
             raise InvalidRequest(f"{time} is over: it is {self.now}, and a clock never runs backwards")
         return self._run_to(at)
@@ -154,9 +155,14 @@ class Harness:
     def _run_to(self, at: int) -> Drained:
         since = history.position(self._engine)
         self._drain(DRAIN_S)
-        while (next_at := self._engine.runtime.next_at) is not None and next_at <= at:
+        for _ in range(STEPS_MAX):
+            next_at = self._engine.runtime.next_at
+            if next_at is None or next_at > at:
+                break
             self._advance_to(max(next_at, self.clock.now_ms()))
             self._drain(DRAIN_S)
+        else:
+            raise StillBusy(f"after {STEPS_MAX} steps it is only {self.now}: does a job come back all the time?")
         self._advance_to(at)
         self._drain(DRAIN_S)
         return history.outcome_since(self._engine, self.app.tenant, since)
@@ -174,7 +180,7 @@ class Harness:
         handlers = [
             replace(one, kind="thread" if one.kind == "process" else one.kind, rate=None) for one in self.app.handlers()
         ]
-        return Worker(self.client, handlers, concurrency=self._concurrency, registered=False)
+        return Worker(self.client, handlers, concurrency=self._concurrency, registered=False, id=WORKER)
 
     # --- what was pushed -------------------------------------------------------------------------
 
@@ -248,6 +254,12 @@ class Harness:
             yield
         finally:
             journal.is_full = False
+
+
+def wall_ms(time: datetime) -> int:
+    if time.tzinfo is None:
+        raise InvalidRequest(f"{time!r} has no time zone: say datetime(..., tzinfo=UTC)")
+    return round(time.timestamp() * 1000)
 
 
 def fits(job: PushedJob, arguments: Mapping[str, Any]) -> bool:

@@ -33,8 +33,10 @@ LOOKING = (c.GetJob, c.GetStats, c.GetStory, c.Browse, c.ReadEvents, c.GetLogs, 
 class HeldBroker:
     """A broker for an application and the worker that runs its handlers in a test."""
 
-    def __init__(self, inner: LocalBroker) -> None:
+    def __init__(self, inner: LocalBroker, worker: str) -> None:
+        """`worker` is the name of the one whose pulls are held; those of others never wait."""
         self.inner = inner
+        self._worker = worker
         self.faults = Faults()
         self._lock = threading.Lock()
         self._is_open = False
@@ -166,13 +168,14 @@ class HeldBroker:
         with self._lock:
             self._forget(place)
             seen, is_open, left = self._changes, self._is_open, self._left
-        is_pull = isinstance(command, c.Pull)
+        is_pull = isinstance(command, c.Pull) and command.worker == self._worker
         if is_pull and not (is_open and left > 0):
             reply: Any = r.Delivery()
         else:
             reply = self.inner.execute(tenant, msgspec.structs.replace(command, wait_ms=0))
-        if is_answer(reply) or self._is_closed:
-            self._gave_out(reply)
+        if is_answer(reply) or self._is_closed or (isinstance(command, c.Pull) and not is_pull):
+            if is_pull:
+                self._gave_out(reply)
             return reply
         if not is_pull and not is_open:
             raise StillBusy(f"{told(command)}, and nobody works: let world.drain() or world.run_for() do it first")
@@ -186,11 +189,10 @@ class HeldBroker:
                 self._idle.set()
         return None
 
-    def _gave_out(self, reply: Any) -> None:
-        if isinstance(reply, r.Delivery):
-            with self._lock:
-                self._held.update(reply.ids)
-                self._left -= len(reply)
+    def _gave_out(self, delivery: r.Delivery) -> None:
+        with self._lock:
+            self._held.update(delivery.ids)
+            self._left -= len(delivery)
 
     def _leave(self, place: int) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from stoker.brokers.connect import open_broker
+from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
 from stoker.integrations.django import payloads
 from stoker.integrations.django.results import result_of
@@ -29,8 +30,9 @@ from stoker.integrations.django.tasks_api import (
 )
 from stoker.model.errors import InvalidRequest, NotFound
 from stoker.model.events import Event
-from stoker.model.limits import NAME_PATTERN
+from stoker.model.limits import INT_MAX, NAME_PATTERN
 from stoker.model.options import Options
+from stoker.model.replies import JobView, Pushed
 from stoker.model.units import duration_ms
 
 DURATIONS = {"timeout": "timeout_ms", "lease": "lease_ms", "ttl": "ttl_ms"}
@@ -38,13 +40,23 @@ PLACES = ("url", "tenant")
 OWN = ("delay_ms", "run_at", "priority", "name", "codec", "unique_key", "custom_id", "depends_on", "trace")
 """Options of a job that the task, the push or this backend decides."""
 
-_clients: dict[tuple[int, str | None, str], Client] = {}
+_clients: dict[tuple[str | None, str], Client] = {}
 _clients_lock = threading.Lock()
+
+
+def _forget_clients() -> None:
+    """In a process that was forked off: what was opened before is the parent's, and so was the lock."""
+    global _clients_lock
+    _clients_lock = threading.Lock()
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_forget_clients)
 
 
 def client_for(url: str | None, tenant: str) -> Client:
     """One for all threads of this process: Django makes a backend for each of them."""
-    place = (os.getpid(), url, tenant)
+    place = (url, tenant)
     with _clients_lock:
         if place not in _clients:
             _clients[place] = Client(open_broker(url), tenant)
@@ -80,12 +92,29 @@ class StokerBackend(BaseTaskBackend):
     def client(self) -> Client:
         return client_for(self.url, self.tenant)
 
+    @property
+    def aclient(self) -> AsyncClient:
+        return AsyncClient(self.client.broker, self.tenant, owner=False)
+
     def validate_task(self, task: Task) -> None:
         super().validate_task(task)
         self.tasks.setdefault(self.alias, {}).setdefault(task.module_path, task)
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Push a job. It can run at once: inside a transaction, let `transaction.on_commit` call this."""
+        result, payload = self._new(task, args, kwargs)
+        self._pushed(result, self.client.push(task.queue_name, payload, self.options_for(task)))
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    async def aenqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        result, payload = self._new(task, args, kwargs)
+        self._pushed(result, await self.aclient.push(task.queue_name, payload, self.options_for(task)))
+        await task_enqueued.asend(type(self), task_result=result)
+        return result
+
+    def _new(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[TaskResult, bytes]:
+        """The result as it will be once the job is pushed, and the payload. Nothing has happened yet."""
         self.validate_task(task)
         result = TaskResult(
             task=task,
@@ -101,12 +130,11 @@ class StokerBackend(BaseTaskBackend):
             errors=[],
             worker_ids=[],
         )
-        payload = payloads.encode_arguments(task, result.args, result.kwargs)
-        pushed = self.client.push(task.queue_name, payload, self.options_for(task))
+        return result, payloads.encode_arguments(task, result.args, result.kwargs)
+
+    def _pushed(self, result: TaskResult, pushed: Pushed) -> None:
         object.__setattr__(result, "id", str(pushed.id))
         object.__setattr__(result, "enqueued_at", timezone.now())
-        task_enqueued.send(type(self), task_result=result)
-        return result
 
     def options_for(self, task: Task) -> Options:
         run_at = None if task.run_after is None else wall_ms(task.run_after)
@@ -115,15 +143,26 @@ class StokerBackend(BaseTaskBackend):
         )
 
     def get_result(self, result_id: str) -> TaskResult:
+        number = job_number(result_id)
         try:
-            job = self.client.get_job(int(result_id))
-        except (NotFound, InvalidRequest, ValueError):
+            job = self.client.get_job(number)
+            return self._result_of(job, self.client.story(number).events if has_failed(job) else ())
+        except NotFound:
             raise TaskResultDoesNotExist(result_id) from None
+
+    async def aget_result(self, result_id: str) -> TaskResult:
+        number = job_number(result_id)
+        try:
+            job = await self.aclient.get_job(number)
+            return self._result_of(job, (await self.aclient.story(number)).events if has_failed(job) else ())
+        except NotFound:
+            raise TaskResultDoesNotExist(result_id) from None
+
+    def _result_of(self, job: JobView, events: Iterable[Event]) -> TaskResult:
         task = self.task_named(job.options.name or "")
         if task is None:
-            raise TaskResultDoesNotExist(f"{result_id} is a job of another kind: {job.options.name}")
-        task = task.using(queue_name=job.queue, priority=job.options.priority)
-        return result_of(task, job, self.alias, self._events_of(job.id) if job.history or job.error else ())
+            raise TaskResultDoesNotExist(f"{job.id} is a job of another kind: {job.options.name}")
+        return result_of(task.using(queue_name=job.queue, priority=job.options.priority), job, self.alias, events)
 
     def task_named(self, path: str) -> Task | None:
         """By its function's path, imported if need be."""
@@ -134,9 +173,6 @@ class StokerBackend(BaseTaskBackend):
             except (ImportError, ValueError):
                 return None
         return known.get(path)
-
-    def _events_of(self, job: int) -> Iterable[Event]:
-        return self.client.story(job).events
 
     def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
         for queue in sorted(self.queues):
@@ -167,6 +203,18 @@ def options_of(given: Mapping[str, Any]) -> Options:
             f" {', '.join(sorted((*PLACES, *DURATIONS, *known)))}"
         )
     return msgspec.convert(changes, Options)
+
+
+def job_number(result_id: str) -> int:
+    """Results have the ids of their jobs."""
+    if not result_id.isdecimal() or int(result_id) > INT_MAX:
+        raise TaskResultDoesNotExist(result_id)
+    return int(result_id)
+
+
+def has_failed(job: JobView) -> bool:
+    """Whether there are errors to tell of, now or before."""
+    return bool(job.history or job.error)
 
 
 def wall_ms(time: datetime) -> int:

@@ -33,7 +33,7 @@ def result_of(task: Task, job: JobView, alias: str, events: Iterable[Event] = ()
     args, kwargs = decode_arguments(job.payload, job.options.codec)
     starts = [attempt.started_at for attempt in job.history if attempt.started_at]
     workers = [attempt.worker for attempt in job.history]
-    if job.started_at and job.started_at not in starts:
+    if job.attempts > len(workers):  # the one that runs, or that ended well
         starts.append(job.started_at)
         workers.append(job.worker)
     result = TaskResult(
