@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 import pydantic
+import pydantic.dataclasses
 
 
 class Colour(enum.Enum):
@@ -60,6 +61,17 @@ class Basket(pydantic.BaseModel):
     owner: UUID
     lines: list[Line]
     note: str = pydantic.Field(default="", alias="remark")
+
+
+@pydantic.dataclasses.dataclass
+class Interval:
+    low: int
+    high: pydantic.PositiveInt
+
+
+class Login(pydantic.BaseModel):
+    user: str
+    password: pydantic.SecretStr
 
 
 class Point(NamedTuple):

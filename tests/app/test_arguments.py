@@ -11,13 +11,29 @@ from typing import Annotated, Any, Literal, Optional, Union, cast
 from uuid import UUID
 
 import msgspec
+import pydantic
 import pytest
 
 from stoker.app.arguments import Arguments
 from stoker.app.signatures import signature_of
 from stoker.model.options import Codec
 from stoker.worker.errors import BadArguments, BadHandler
-from tests.app.kinds import Address, Basket, Colour, Company, Line, Movie, Opaque, Order, Point, Size, Tagged, User
+from tests.app.kinds import (
+    Address,
+    Basket,
+    Colour,
+    Company,
+    Interval,
+    Line,
+    Login,
+    Movie,
+    Opaque,
+    Order,
+    Point,
+    Size,
+    Tagged,
+    User,
+)
 
 UID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 NOON = datetime(2026, 3, 29, 12, 0, tzinfo=UTC)
@@ -87,6 +103,10 @@ def received(how: Arguments, payload: Any, codec: Codec = "json") -> Any:
         (Order, Order(UID, Decimal("0.10"), NOON)),
         (Basket, BASKET),
         (list[Line], [Line(sku="x", count=1)]),
+        (Interval, Interval(1, 2)),
+        (list[pydantic.PositiveInt], [1, 2]),
+        (dict[str, Annotated[int, pydantic.Field(gt=0)] | None], {"a": 1, "b": None}),
+        (pydantic.HttpUrl, pydantic.HttpUrl("https://example.org/x")),
         (Point, Point(1, 2)),
         (Movie, {"title": "M", "year": 1931}),
         (pathlib.PurePosixPath, pathlib.PurePosixPath("/tmp/a")),
@@ -297,6 +317,8 @@ def test_a_call_that_the_function_would_not_take_is_refused_as_python_does(args,
         (["a", "\ud800"], "value[1]: the text has characters that are none"),
         (lambda: 1, "value: a value of type `function` cannot be written"),
         ({Opaque(): 1}, "value: a key cannot be written"),
+        (pydantic.SecretStr("x"), "value: a value of type `SecretStr` cannot be written"),
+        ([Login(user="a", password=pydantic.SecretStr("x"))], "value[0].password: a value of type `SecretStr`"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -326,6 +348,10 @@ def test_a_value_that_contains_itself_is_refused():
         (Basket, {"owner": str(UID), "lines": [{"sku": "a", "count": 1}, {"sku": "b", "count": 0}]},
          "value.lines[1].count: input should be greater than 0"),
         (list[Basket], [{"owner": "?", "lines": []}], "value[0].owner: input should be a valid UUID"),
+        (Interval, {"low": 1, "high": 0}, "value.high: input should be greater than 0"),
+        (list[pydantic.PositiveInt], [1, 0], "value[1]: input should be greater than 0"),
+        (Annotated[str, pydantic.Field(pattern="^a")], "b", "value: string should match pattern '^a'"),
+        (pydantic.HttpUrl, "nowhere", "value: input should be a valid URL"),
         (Colour, "green", "value: invalid enum value 'green'"),
         (Annotated[int, msgspec.Meta(gt=0)], 0, "value: expected `int` >= 1"),
         (UUID | date, "neither", "value: expected `UUID | date`, got `str`"),

@@ -5,6 +5,7 @@ here knows of functions or jobs; and nothing is ever pickled, so a payload can o
 the reader has named.
 """
 
+import dataclasses
 import functools
 import operator
 import types
@@ -17,6 +18,7 @@ Written = Literal["msgpack", "json"]
 
 TEXTUAL = frozenset({"pathlib", "ipaddress", "zoneinfo", "fractions"})
 """Modules whose values are rebuilt from what `str` tells of them."""
+PYDANTIC = frozenset({"pydantic", "pydantic_core", "annotated_types"})
 
 
 class Misfit(ValueError):
@@ -38,8 +40,16 @@ def to_plain(value: Any) -> Any:
     if hasattr(kind, "__pydantic_serializer__") and hasattr(kind, "model_dump"):
         return value.model_dump(by_alias=True, round_trip=True)
     if hasattr(kind, "__get_pydantic_core_schema__"):
-        return adapter_of(kind).dump_python(value, mode="json")
+        return to_plain_and_back(value, adapter_of(kind))
     raise TypeError(f"a value of type {type_name(kind)} cannot be written")
+
+
+def to_plain_and_back(value: Any, adapter: Any) -> Any:
+    """Some types hide their value when they are written: a job would get the stars of a password."""
+    plain = adapter.dump_python(value, mode="json")
+    if adapter.validate_python(plain) != value:
+        raise TypeError(f"a value of type {type_name(type(value))} is not what it was after writing it")
+    return plain
 
 
 ENCODERS: dict[Written, Callable[[Any], bytes]] = {
@@ -67,6 +77,12 @@ class Chosen(type):
 
     def __instancecheck__(cls, value: object) -> bool:
         return True
+
+
+class Checked(metaclass=Chosen):
+    """Stands for a type that pydantic has to check."""
+
+    kind: ClassVar[Any] = None
 
 
 class Choice(metaclass=Chosen):
@@ -99,18 +115,27 @@ class Choice(metaclass=Chosen):
 
 
 def readable(annotation: Any) -> Any:
-    """The same type as msgspec can read it: unions that it refuses are exchanged for a `Choice`."""
-    if is_supported(annotation):
-        return annotation
+    """The same type as msgspec can read it: what it refuses, or would not check, is exchanged for a stand-in."""
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        inner, *notes = arguments
-        return Annotated[(readable(inner), *notes)]
-    if origin in (Union, types.UnionType):
-        return readable_union([readable(member) for member in arguments])
-    if origin is None or not arguments or origin is Literal:
+    if is_checked_by_pydantic(annotation):
+        return Chosen(type_name(annotation), (Checked,), {"kind": annotation})
+    if not arguments or origin is Literal:
         return annotation
-    return rebuilt(annotation, tuple(readable(argument) for argument in arguments))
+    if origin is Annotated:
+        inner = readable(arguments[0])
+        return annotation if inner is arguments[0] else Annotated[(inner, *arguments[1:])]
+    changed = tuple(readable(argument) for argument in arguments)
+    is_same = all(new is old for new, old in zip(changed, arguments, strict=True))
+    if origin in (Union, types.UnionType):
+        return annotation if is_same and is_supported(annotation) else readable_union(list(changed))
+    return annotation if is_same else rebuilt(annotation, changed)
+
+
+def is_checked_by_pydantic(annotation: Any) -> bool:
+    """`Annotated[int, Field(gt=0)]` and pydantic's dataclasses: msgspec would read them and leave out the checks."""
+    if get_origin(annotation) is Annotated:
+        return any(type(note).__module__.partition(".")[0] in PYDANTIC for note in get_args(annotation)[1:])
+    return dataclasses.is_dataclass(annotation) and hasattr(annotation, "__pydantic_validator__")
 
 
 def readable_union(members: list[Any]) -> Any:
@@ -167,6 +192,8 @@ def to_kind(kind: Any, value: Any, codec: Written) -> Any:
     if isinstance(bare, type):
         if issubclass(bare, Choice):
             return bare.choose(value, codec)
+        if issubclass(bare, Checked):
+            return from_pydantic(bare.kind, value, codec)
         if bare.__module__.partition(".")[0] in TEXTUAL:
             return from_text(bare, value)
     if hasattr(bare, "__get_pydantic_core_schema__"):
