@@ -110,6 +110,7 @@ def test_nothing_is_destroyed_unless_somebody_said_so(client: Client, at: Stoker
     assert f"this would {what}" in outcome.err
     assert "--yes" in outcome.err
     assert at(*arguments, "--dry-run").out == f"would {what}\n"
+    assert json.loads(at(*arguments, "--dry-run", "--json").out) == {"would": what}
     assert client.get_counts("q").waiting == 3
     assert at(*arguments, "--yes").code == 0
     assert client.get_counts("q").waiting == 0

@@ -53,8 +53,7 @@ def examine(url: str, tenant: str, full: bool) -> "list[Finding]":
     found = examination.machine()
     directory = directory_of(url)
     if directory is not None:
-        place = maintenance.check(directory)
-        found += place
+        found += maintenance.check(directory)
         if full:
             found += maintenance.verify(directory)
         if not Path(directory).exists() or examination.worst(found) == "problem":
@@ -64,7 +63,7 @@ def examine(url: str, tenant: str, full: bool) -> "list[Finding]":
     try:
         with look_at(url, tenant) as client:
             if directory is None:
-                found += examination.connection(client, url)
+                found += examination.connection(client)
             if examination.worst(found) != "problem":
                 found += examination.queues(client)
     except StokerError as error:

@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from stoker.cli.layout import lasting, many, now_ms, plain, size, wait, when
-from stoker.cli.watching import QueueLook, look
+from stoker.cli.watching import QueueLook, look, oldest_waiting
 from stoker.maintenance import Finding
 from stoker.model.errors import StokerError
 from stoker.model.version import __version__
@@ -88,7 +88,7 @@ def clock() -> Finding:
 # --- the way to the queue ----------------------------------------------------------------------------
 
 
-def connection(client: "Client", url: str) -> list[Finding]:
+def connection(client: "Client") -> list[Finding]:
     """How long an answer takes, and what answers."""
     times = []
     try:
@@ -103,10 +103,10 @@ def connection(client: "Client", url: str) -> list[Finding]:
     times.sort()
     middle = times[len(times) // 2]
     found = f"answers in {middle:.2f} ms, {times[-1]:.2f} ms at worst, of {PINGS}"
-    status = "warning" if middle > PING_SLOW_MS else "ok"
-    advice = "far away, or busy: push in batches, and let workers pull many at once" if status == "warning" else ""
-    told = Finding("connection", "warning", found, advice) if advice else Finding("connection", "ok", found)
-    return [told, *server(client)]
+    if middle > PING_SLOW_MS:
+        advice = "far away, or busy: push in batches, and let workers pull many at once"
+        return [Finding("connection", "warning", found, advice), *server(client)]
+    return [Finding("connection", "ok", found), *server(client)]
 
 
 def server(client: "Client") -> Iterator[Finding]:
@@ -205,34 +205,29 @@ def about(client: "Client", queue: QueueLook, worked_on: set[str]) -> Iterator[F
 
 
 def waiting(client: "Client", queue: QueueLook, worked_on: set[str]) -> Iterator[Finding]:
-    from stoker.model.states import State
-
     counts, policy = queue.stats.counts, queue.policy
     if not counts.waiting or policy is None:
         return
     name = f"queue {queue.name}"
     if policy.paused:
-        found = f"paused, and {wait(counts.waiting)}"
-        yield Finding(name, "warning", found, f"stoker queue resume {queue.name}")
+        yield Finding(name, "warning", f"paused, and {wait(counts.waiting)}", f"stoker queue resume {queue.name}")
         return
-    oldest = next(iter(client.browse(queue.name, State.WAITING, limit=1, ascending=True).jobs), None)
+    oldest = oldest_waiting(client, queue.name)
     if oldest is None:
         return
     age = now_ms() - oldest.pushed_at
+    found = f"{wait(counts.waiting)}, the oldest since {when(oldest.pushed_at)}"
     why = client.why(oldest.id)
     if why.rate_limited_until or why.no_free_slot:
-        what = "rate limit" if why.rate_limited_until else "limit on active jobs"
-        status, advice = (
-            ("warning", f"raise it, if you can: stoker queue limit {queue.name}") if age > OLD_MS else ("ok", "")
-        )
-        found = f"held back by its {what}; {wait(counts.waiting)}, the oldest since {when(oldest.pushed_at)}"
-        yield Finding(name, "warning", found, advice) if status == "warning" else Finding(name, "ok", found)
+        found = f"held back by its {'rate limit' if why.rate_limited_until else 'limit on active jobs'}; {found}"
+        if age > OLD_MS:
+            yield Finding(name, "warning", found, f"raise it, if you can: stoker queue limit {queue.name}")
+        else:
+            yield Finding(name, "ok", found)
     elif age > IDLE_MS and not counts.active and not queue.stats.completed_last_minute:
         whom = "its workers take nothing" if queue.name in worked_on else "nobody pulls"
-        found = f"{wait(counts.waiting)}, the oldest since {when(oldest.pushed_at)}, and {whom}"
-        yield Finding(name, "warning", found, f"stoker worker module:app --queue {queue.name}")
+        yield Finding(name, "warning", f"{found}, and {whom}", f"stoker worker module:app --queue {queue.name}")
     elif age > OLD_MS:
-        found = f"{wait(counts.waiting)}, the oldest since {when(oldest.pushed_at)}"
         yield Finding(name, "warning", found, "more workers, or more slots in each")
 
 

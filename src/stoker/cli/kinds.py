@@ -80,7 +80,10 @@ def destroying(command: F) -> F:
 def sure(what: str, *, dry_run: bool, yes: bool) -> bool:
     """Say what is going to happen, and whether it may. Where nobody can be asked, only --yes lets it."""
     if dry_run:
-        click.echo(f"would {what}")
+        if click.get_current_context().params.get("is_json"):
+            echo_json({"would": what})
+        else:
+            click.echo(f"would {what}")
         return False
     if yes:
         return True

@@ -81,12 +81,12 @@ def as_value(one: "QueueLook") -> dict[str, Any]:
 @as_json
 def show(name: str, url: str | None, tenant: str, is_json: bool) -> None:
     """Tell about one queue: its jobs, its policy, its oldest job and its dead letters."""
-    from stoker.cli.watching import QueueLook, workers_of
+    from stoker.cli.watching import QueueLook, oldest_waiting, workers_of
 
     with look_at(url, tenant) as client:
         one = QueueLook(name, client.get_stats(name), client.get_queue(name))
         dead = client.get_dead_stats(name)
-        oldest = next(iter(client.browse(name, wanted_state("waiting"), limit=1, ascending=True).jobs), None)
+        oldest = oldest_waiting(client, name)
         workers = [worker.id for worker in workers_of(client) if name in worker.queues]
     if is_json:
         since = oldest.pushed_at if oldest else None

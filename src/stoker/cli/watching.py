@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 QUEUES_MAX = 200
 """Each is a question of its own: beyond that a look would take longer than it is true."""
-FAILURES_SINCE_MS = 15 * 60_000
 FAILURES_MAX = 8
-PAGE_JOBS = 200
-PAGES_MAX = 5
+WINDOWS_MS = (5_000, 60_000, 15 * 60_000)
+"""Dead letters are listed oldest first: the latest are found by asking for those of the last moments, then of more."""
+PAGE_JOBS = 50
+PAGES_MAX = 3
+OLDEST_PAGES_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,24 @@ def workers_of(client: "Client") -> "Sequence[WorkerView]":
 
 def failures_of(client: "Client", queues: Sequence[QueueLook]) -> "Sequence[JobView]":
     """The dead letters of the last minutes, newest first."""
-    since = now_ms() - FAILURES_SINCE_MS
     found: list[JobView] = []
     for queue in queues:
         if queue.stats.counts.failed:
-            found += latest_dead(client, queue.name, since)
+            found += latest_dead(client, queue.name)
     return sorted(found, key=lambda job: (job.finished_at, job.id), reverse=True)[:FAILURES_MAX]
 
 
-def latest_dead(client: "Client", name: str, since: int) -> "list[JobView]":
+def latest_dead(client: "Client", name: str) -> "list[JobView]":
+    now = now_ms()
+    found: list[JobView] = []
+    for window in WINDOWS_MS:
+        found = dead_since(client, name, now - window)
+        if len(found) == FAILURES_MAX:
+            break
+    return found
+
+
+def dead_since(client: "Client", name: str, since: int) -> "list[JobView]":
     found: list[JobView] = []
     after: int | None = None
     for _ in range(PAGES_MAX):
@@ -105,6 +116,19 @@ def latest_dead(client: "Client", name: str, since: int) -> "list[JobView]":
         if after is None:
             break
     return found
+
+
+def oldest_waiting(client: "Client", name: str) -> "JobView | None":
+    """Of a queue; a page may be empty although more follow."""
+    from stoker.model.states import State
+
+    after: int | None = None
+    for _ in range(OLDEST_PAGES_MAX):
+        page = client.browse(name, State.WAITING, after=after, limit=1, ascending=True)
+        after = page.next_after
+        if page.jobs or after is None:
+            return next(iter(page.jobs), None)
+    return None
 
 
 def rates_between(before: Look | None, after: Look) -> Rates:
