@@ -55,7 +55,7 @@ def arguments(function: Callable[..., Any]) -> Arguments:
 
 def read(function: Callable[..., Any], payload: bytes, codec: Codec) -> None:
     how = arguments(function)
-    for decode in (how.decode, how.reader()):
+    for decode in (how.decode, how.read):
         try:
             args, kwargs = decode(payload, codec)
         except BadArguments:

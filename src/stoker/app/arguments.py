@@ -5,6 +5,7 @@ It is read into a struct made of the function's signature: one call into C decod
 does not fit is an error that names its path and the type that was expected. Nothing here knows queues.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
@@ -162,7 +163,8 @@ class Arguments:
             return values, NO_KEYWORDS
         return self._as_call(values, payload, shape)
 
-    def reader(self) -> Callable[[bytes, Codec], Call]:
+    @functools.cached_property
+    def read(self) -> Callable[[bytes, Codec], Call]:
         """`decode` for whoever calls it a hundred thousand times a second.
 
         What an app itself has pushed is read by two calls into C; everything else, errors too, is left to `decode`.

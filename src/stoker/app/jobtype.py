@@ -228,7 +228,7 @@ class JobType(Generic[P, R]):
             kind=definition.kind,
             queue=wanted.queue,
             aliases=definition.aliases,
-            decode=self.arguments.reader(),
+            decode=self.arguments.read,
             encode=self.results.encode,
             options=wanted.options,
             soft_timeout_ms=wanted.soft_timeout_ms,
@@ -261,7 +261,7 @@ class JobType(Generic[P, R]):
         arguments = self.arguments
         payload = arguments.encode(args, kwargs)
         if self.app.validate:
-            arguments.decode(payload, "msgpack")
+            arguments.read(payload, "msgpack")
         wanted = self.wanted
         if not wanted.keys:
             return payload, wanted.options
