@@ -4,6 +4,7 @@ Loading is measured as CPU time in a fresh interpreter, the best of some, beside
 """
 
 import asyncio
+import resource
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from benchmarks.measure import PAYLOAD, Row
 from benchmarks.served import SECONDS, in_turn, stoker_server
 
 IMPORT_MS_MAX = 50
+HELP_MS_MAX = 200
 THREADS = 16
 TASKS = 200
 
@@ -25,6 +27,12 @@ def loading() -> list[Row]:
     return [
         Row("import stoker", cpu_ms("import stoker"), unit="ms", note=f"at most {IMPORT_MS_MAX}; {others} {first:.0f}"),
         Row("and connect to tcp://", cpu_ms("import stoker; stoker.connect('tcp://127.0.0.1:1')"), unit="ms"),
+        Row(
+            "stoker --help",
+            whole_ms("stoker.cli.main", "--help"),
+            unit="ms",
+            note=f"at most {HELP_MS_MAX}, Python's start included",
+        ),
     ]
 
 
@@ -32,6 +40,17 @@ def cpu_ms(statement: str, rounds: int = 9) -> float:
     script = f"import time; began = time.process_time()\n{statement}\nprint(time.process_time() - began)"
     run = [sys.executable, "-c", script]
     return min(float(subprocess.run(run, capture_output=True, check=True).stdout) for _ in range(rounds)) * 1000
+
+
+def whole_ms(module: str, *arguments: str, rounds: int = 9) -> float:
+    """CPU time of a command from beginning to end."""
+    times = []
+    for _ in range(rounds):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times) * 1_000
 
 
 def gathering() -> list[Row]:
