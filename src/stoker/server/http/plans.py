@@ -84,9 +84,8 @@ async def command(visit: Visit) -> None:
             await calls.answer(visit, identity, frame, codec)
             return
         request: Any = flashq.decode(frame, codec, cmd, visit.service.config.limits)
-        answer = await carry_out(
-            visit, identity, row, request, context_for(visit, codec), request.tenant or visit.tenant_asked
-        )
+        tenant = request.tenant if request.tenant is not None else visit.tenant_asked
+        answer = await carry_out(visit, identity, row, request, context_for(visit, codec), tenant)
         status, headers = status_for(answer), None
     except StokerError as error:
         answer, status = flashq.failure(error), answers.status_of(error)

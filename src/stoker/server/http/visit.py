@@ -108,7 +108,7 @@ class Visit:
     def tenant_asked(self) -> str | None:
         """The tenant that the request names in its headers."""
         named = self.headers.get(TENANT)
-        return named.decode("latin-1") if named else None
+        return named.decode("latin-1") if named is not None else None
 
     def _check_host(self) -> None:
         """Where nobody has to say who he is, a page of somebody else must not reach us by a name of its own."""

@@ -8,11 +8,12 @@ from msgspec import Raw
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest
+from stoker.model.options import Codec as Stored
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Plan, done, failed_items, refused
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.jobs import delivered, listed, state_name
-from stoker.wire.flashq.payloads import received
+from stoker.wire.flashq.payloads import stored_as
 from stoker.wire.flashq.requests import NOT_SAID, NULLS
 
 NO_RESULT = (*NULLS, bytes(NOT_SAID))
@@ -27,22 +28,29 @@ def pull(request: q.Pull, context: Context) -> c.Command[Any]:
 
 def pulled(request: q.Pull, reply: r.Delivery, context: Context) -> Answer:
     if not reply.runs:
-        return {"ok": True, "success": True, "job": None}
+        return empty(done(job=None), reply)
     return {"ok": True, "success": True, "job": Raw(delivered(reply, context, request.lease_ms)[0])}
 
 
 def pulled_batch(request: q.PullBatch, reply: r.Delivery, context: Context) -> Answer:
     if not reply.runs:
-        return {"ok": True, "success": True, "jobs": []}
+        return empty(done(jobs=[]), reply)
     jobs = listed(delivered(reply, context, request.lease_ms), context)
     return {"ok": True, "success": True, "jobs": jobs, "token": reply.token}
 
 
+def empty(answer: Answer, reply: r.Delivery) -> Answer:
+    """No job; and when there may be one, if that is known."""
+    if reply.next_at is not None:
+        answer["next_at"] = reply.next_at
+    return answer
+
+
 def ack(request: q.Ack, context: Context) -> c.Command[Any]:
-    result = _result(request.result)
+    result = _result(request.result, context, request.codec)
     if result is None:
         return c.Ack([request.id], request.token)
-    return c.Ack([request.id], request.token, [result], context.codec)
+    return c.Ack([request.id], request.token, [result], request.codec or context.codec)
 
 
 def settled(request: Any, reply: r.Settled, context: Context) -> Answer:
@@ -57,15 +65,17 @@ def ack_batch(request: q.AckBatch, context: Context) -> Plan:
         return done(count=0, ids=[0])
     results: list[bytes | None] | None = None
     if request.results is not None:
-        results = [_result(value) for value in request.results]
-    reply: r.Settled = yield c.Ack(request.ids, request.tokens, results, context.codec)
+        results = [_result(value, context, request.codec) for value in request.results]
+    reply: r.Settled = yield c.Ack(request.ids, request.tokens, results, request.codec or context.codec)
     return counted(reply)
 
 
-def _result(value: Raw) -> bytes | None:
+def _result(value: Raw, context: Context, codec: Stored | None) -> bytes | None:
     """`null` is how some clients leave a result out, and in a list there is no other way."""
     result = bytes(value)
-    return None if result in NO_RESULT else result
+    if result in NO_RESULT:
+        return None
+    return result if codec is None else stored_as(value, context.codec, codec)
 
 
 def counted(reply: r.Settled) -> Answer:
@@ -146,8 +156,8 @@ def log(request: q.Log, context: Context) -> c.Command[Any]:
 
 
 def partial(request: q.Partial, context: Context) -> c.Command[Any]:
-    data = received(request.data, context.codec)
-    return c.AppendPartial(request.id, data, request.index, request.token, context.codec)
+    data = stored_as(request.data, context.codec, request.codec)
+    return c.AppendPartial(request.id, data, request.index, request.token, request.codec or context.codec)
 
 
 def accepted(request: Any, reply: r.Done, context: Context) -> Answer:

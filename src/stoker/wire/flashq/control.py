@@ -12,7 +12,7 @@ from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Plan, done, failed_items, refused
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.jobs import state_name, state_of
-from stoker.wire.flashq.payloads import received
+from stoker.wire.flashq.payloads import stored_as
 
 
 def cancel(request: q.ById, context: Context) -> c.Command[Any]:
@@ -33,7 +33,8 @@ def discard(request: q.ById, context: Context) -> c.Command[Any]:
 
 
 def update(request: q.Update, context: Context) -> c.Command[Any]:
-    return c.UpdatePayload(request.id, received(request.data, context.codec), context.codec)
+    payload = stored_as(request.data, context.codec, request.codec)
+    return c.UpdatePayload(request.id, payload, request.codec or context.codec)
 
 
 def change_priority(request: q.ChangePriority, context: Context) -> c.Command[Any]:

@@ -10,7 +10,7 @@ from stoker.model.errors import InvalidRequest
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Plan, done
 from stoker.wire.flashq.context import Context
-from stoker.wire.flashq.payloads import NULL, received, shown
+from stoker.wire.flashq.payloads import NULL, shown, stored_as
 
 STAYS = -1
 NOT_THERE = -2
@@ -18,14 +18,18 @@ NOT_THERE = -2
 
 
 def set_(request: q.KvSet, context: Context) -> c.Command[Any]:
-    return c.KvSet(request.key, received(request.value, context.codec), request.ttl, context.codec)
+    value = stored_as(request.value, context.codec, request.codec)
+    return c.KvSet(request.key, value, request.ttl, request.codec or context.codec)
 
 
 def set_many(request: q.KvSetMany, context: Context) -> Plan:
     if not request.entries:
         return done(count=0)
     codec = context.codec
-    entries = [c.KvEntry(entry.key, received(entry.value, codec), entry.ttl, codec) for entry in request.entries]
+    entries = [
+        c.KvEntry(entry.key, stored_as(entry.value, codec, entry.codec), entry.ttl, entry.codec or codec)
+        for entry in request.entries
+    ]
     reply: r.Done = yield c.KvSetMany(entries)
     return done(count=reply.count, level=reply.level)
 

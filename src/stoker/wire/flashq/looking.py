@@ -61,11 +61,17 @@ def get_jobs_batch(request: q.ByIds, context: Context) -> Plan:
         )
     jobs: list[Answer] = []
     missing: list[int] = []
+    room = context.limits.reply_bytes_max
     for job_id in request.ids:
         try:
-            jobs.append(job_map((yield c.GetJob(job_id)), context))
+            job: r.JobView = yield c.GetJob(job_id)
         except NotFound:
             missing.append(job_id)
+            continue
+        if room <= 0:
+            raise LimitExceeded(f"these jobs are larger than an answer: ask for {len(jobs)} at once")
+        room -= _size(job)
+        jobs.append(job_map(job, context))
     return done(jobs=jobs, missing=missing)
 
 
@@ -79,7 +85,8 @@ def get_jobs(request: q.GetJobs, context: Context) -> Plan:
     state = state_of(request.state) if request.state else None
     found: list[r.JobView] = []
     after = request.after
-    while len(found) < limit:
+    room = context.limits.reply_bytes_max
+    while len(found) < limit and room > 0:
         page: r.Page = yield c.Browse(
             request.queue,
             state,
@@ -90,6 +97,7 @@ def get_jobs(request: q.GetJobs, context: Context) -> Plan:
             name=request.name,
         )
         found += page.jobs[skip:]
+        room -= sum(map(_size, page.jobs[skip:]))
         skip = max(0, skip - len(page.jobs))
         after = page.next_after
         if after is None:
@@ -97,6 +105,10 @@ def get_jobs(request: q.GetJobs, context: Context) -> Plan:
     stats: r.Stats = yield c.GetStats(request.queue)
     jobs = [_listed(job_map(job, context), context) for job in found]
     return done(jobs=jobs, total=_total(stats.counts, state), next_after=after)
+
+
+def _size(job: r.JobView) -> int:
+    return len(job.payload) + len(job.result or b"")
 
 
 def _listed(job: Answer, context: Context) -> Answer:
@@ -218,7 +230,9 @@ def _policy(queue: str) -> Generator[c.Command[Any], Any, r.QueueView | None]:
 def queue(request: q.ByQueue, context: Context) -> Plan:
     view: r.QueueView = yield c.GetQueue(request.queue)
     stats: r.Stats = yield c.GetStats(request.queue)
-    return done(queue=_queue_map(view, stats), policy=view, counts=_counts(stats.counts), totals=stats.totals, stats=stats)
+    return done(
+        queue=_queue_map(view, stats), policy=view, counts=_counts(stats.counts), totals=stats.totals, stats=stats
+    )
 
 
 def _queue_map(view: r.QueueView, stats: r.Stats) -> Answer:

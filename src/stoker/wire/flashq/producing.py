@@ -6,8 +6,8 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import InvalidRequest
-from stoker.model.options import Dependency, Options
+from stoker.model.errors import InvalidRequest, Refused
+from stoker.model.options import DEFAULT_OPTIONS, Dependency, Options
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import NOTHING, Answer, Duplicate, Plan, done, ids_of, worded
 from stoker.wire.flashq.context import Context
@@ -53,10 +53,18 @@ def pushed(request: q.Push | q.PlainPush, reply: r.Pushed | r.PushedBatch, conte
 
 
 def push_batch(request: AnyBatch, context: Context) -> Plan:
+    """Items that ask for the same are pushed as one thing; if they are refused for it, each of them is told."""
     if not request.jobs:
         return done(ids=[], failed=[], errors=[])
     wrong: dict[int, str] = dict(request.wrong) if isinstance(request, q.MixedPushBatch) else {}
-    reply: r.PushedBatch = yield batch_command(request, context, wrong)
+    command = batch_command(request, context, wrong)
+    try:
+        reply: r.PushedBatch = yield command
+    except Refused:
+        if command.each is not None or command.atomic:
+            raise
+        each = [command.options] * len(command.payloads)
+        reply = yield msgspec.structs.replace(command, options=DEFAULT_OPTIONS, each=each)
     answer: Answer = {"ok": True, "success": not reply.refused, "ids": ids_of(reply.ids, context), "level": reply.level}
     if reply.refused or not context.hello:
         answer["failed"] = answer["errors"] = [

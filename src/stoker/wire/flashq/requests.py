@@ -226,6 +226,8 @@ class Ack(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     id: int
     result: Raw = NOT_SAID
     token: int | None = None
+    codec: Codec | None = None
+    """How it is to be stored: as it came, where nothing is said. `bytes` takes `{"$bytes": base64}`."""
 
 
 class AckBatch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -234,6 +236,8 @@ class AckBatch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     ids: list[int]
     tokens: Tokens = None
     results: list[Raw] | None = None
+    codec: Codec | None = None
+    """How all of them are to be stored."""
 
 
 class Fail(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -293,6 +297,8 @@ class Partial(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     data: Raw
     index: int | None = None
     token: int | None = None
+    codec: Codec | None = None
+    """How it is to be stored: as it came, where nothing is said. `bytes` takes `{"$bytes": base64}`."""
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------
@@ -329,6 +335,8 @@ class Update(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
 
     id: int
     data: Raw
+    codec: Codec | None = None
+    """How it is to be stored: as it came, where nothing is said. `bytes` takes `{"$bytes": base64}`."""
 
 
 class ChangePriority(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -507,6 +515,8 @@ class KvSet(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     key: str
     value: Raw
     ttl: int = 0
+    codec: Codec | None = None
+    """How it is to be stored: as it came, where nothing is said. `bytes` takes `{"$bytes": base64}`."""
 
 
 class KvEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -515,6 +525,7 @@ class KvEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False
     key: str
     value: Raw
     ttl: int = 0
+    codec: Codec | None = None
 
 
 class KvSetMany(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
