@@ -7,6 +7,7 @@ so that the suite can say at its end what it has left out.
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -20,6 +21,8 @@ from stoker.model.errors import StokerError
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Settings
 from stoker.testing import FakeClock, World
+from tests.conformance import dialect
+from tests.conformance.pictures import Picture, taken
 from tests.crash.restarted import Restarted, fresh_directory
 from tests.processes.world import Backing as Spreading
 from tests.served import backing as served
@@ -121,6 +124,10 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "http": served.http,
     "grpc": served.grpc,
     "sqlite-shared": sqlite_shared,
+    "strangers-lines": dialect.lines,
+    "strangers-frames": dialect.frames,
+    "strangers-rest": dialect.rest,
+    "strangers-command": dialect.api_command,
 }
 
 
@@ -167,9 +174,14 @@ def spoken(value: msgspec.Struct) -> Iterator[str]:
 class Recorder:
     """A broker that passes everything on and notes what came back well."""
 
-    def __init__(self, inner: Any, coverage: Coverage) -> None:
-        self._inner = inner
+    def __init__(self, backing: Backing, coverage: Coverage) -> None:
+        self._inner = backing.broker
         self._coverage = coverage
+        self._look = getattr(backing, "picture", partial(taken, backing.broker))
+
+    def picture(self, tenant: str) -> Picture:
+        """Everything that a tenant can see; asked for where the queue is, if the world can."""
+        return self._look(tenant)
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         try:
@@ -207,7 +219,9 @@ class ContractWorld:
 
     def __init__(self, backing: Backing, coverage: Coverage) -> None:
         self._backing = backing
-        self.broker = Recorder(backing.broker, coverage)
+        self.broker = Recorder(backing, coverage)
+        self.has_transactions: bool = getattr(backing, "has_transactions", True)
+        """Only a stranger's client has none: then a way into the queue is missing, and the others are tested."""
         self.client = Client(self.broker)
 
     @property

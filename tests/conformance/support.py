@@ -12,7 +12,8 @@ from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError
 from stoker.model.events import Event
 from stoker.model.ids import sequence_of
 from stoker.model.options import Backoff
-from tests.conformance.brokers import ContractWorld
+from tests.conformance.brokers import ContractWorld, Recorder
+from tests.conformance.pictures import Picture
 
 STEADY = Backoff("exponential", 1_000, 3_600_000, "none")
 """Backoff that a test can compute: 1 s, 2 s, 4 s, ..."""
@@ -84,17 +85,11 @@ def all_jobs(client: Client, queue: str | None = None) -> list[r.JobView]:
         after = page.next_after
 
 
-def picture(client: Client) -> dict[str, object]:
+def picture(client: Client) -> Picture:
     """Everything that a tenant can see."""
-    names = sorted(client.list_queues())
-    return {
-        "stats": client.get_stats(),
-        "queues": {name: (client.get_queue(name), client.get_stats(name)) for name in names},
-        "dead": {name: client.list_dead(name, limit=100) for name in names},
-        "jobs": all_jobs(client),
-        "kv": [(key, client.kv_get(key)) for key in client.kv_keys().keys],
-        "events": all_events(client),
-    }
+    broker = client.broker
+    assert isinstance(broker, Recorder)
+    return broker.picture(client.tenant)
 
 
 def check_refused(

@@ -33,6 +33,7 @@ LOOKS = (
     c.GetQueue,
     c.GetStats,
     c.ReadEvents,
+    c.ReadRecords,
     c.ListDead,
     c.GetDeadStats,
     c.KvGet,
@@ -94,6 +95,9 @@ class RestartedBroker:
             self._child = self._start()
         self._call("advance", 0, looks=False)
 
+    def picture(self, tenant: str) -> Any:
+        return self._call("picture", tenant, looks=True)
+
     def dispose(self) -> None:
         self._child.kill()
         shutil.rmtree(self._directory)
@@ -141,6 +145,9 @@ class Restarted:
 
     def advance(self, ms: int) -> None:
         self.broker.advance(ms)
+
+    def picture(self, tenant: str) -> Any:
+        return self.broker.picture(tenant)
 
     def close(self) -> None:
         self.broker.dispose()

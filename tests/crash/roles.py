@@ -22,6 +22,7 @@ from stoker.journal.sqlite import SqliteJournal
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.testing import FakeClock
+from tests.conformance.pictures import taken
 from tests.crash.history import Intent, Recovered, Refused, Reply
 from tests.crash.pictures import state_of, take_pictures
 from tests.crash.watching import LyingDisk, Trace, WatchedDisk, WatchedVFS, Witness
@@ -93,6 +94,8 @@ def _carry_out(broker: LocalBroker, clock: FakeClock, verb: str, arguments: list
         case "advance":
             clock.advance(*arguments)
             broker.advance()
+        case "picture":
+            return taken(broker, *arguments)
         case "close_broker":
             broker.close()
         case _:

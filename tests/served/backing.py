@@ -1,5 +1,7 @@
 """Brokers of the conformance suite that are reached over a network, through a server in another process."""
 
+from typing import Any
+
 from stoker.brokers.connect import open_broker
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
@@ -30,6 +32,9 @@ class Served:
 
     def advance(self, ms: int) -> None:
         self._process.call("advance", self._world, ms)
+
+    def picture(self, tenant: str) -> Any:
+        return self._process.call("picture", self._world, tenant)
 
     def close(self) -> None:
         self.broker.close()

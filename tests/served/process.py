@@ -25,10 +25,15 @@ from stoker.server.processes.links import Seat
 from stoker.server.run import new_loop
 from stoker.server.server import Server
 from stoker.testing import FakeClock
+from tests.conformance.pictures import taken, taken_async
 from tests.crash.restarted import fresh_directory
 
-PATIENCE_S = 0.03
-"""How long a waiting command waits for real before it moves the clock: others may be on their way to end its wait."""
+PATIENCE_S = 0.015
+"""Twice so long a waiting command waits for real before it moves the clock: others may be on their way to end its wait.
+
+Only who has been seen to wait both times may: whoever keeps the time has heard of him by the second time, and knows for
+which moment he waits.
+"""
 
 
 class ServedClock(FakeClock):
@@ -37,14 +42,17 @@ class ServedClock(FakeClock):
     server: Server | None = None
 
     async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
+        has_waited = False
         while not signal.is_set():
             try:
                 async with asyncio.timeout(PATIENCE_S):  # wait_for may lose a cancellation in Python 3.11
                     await signal.wait()
             except TimeoutError:
-                if self.server is not None and self.server.desk.is_waiting:
+                is_waiting = self.server is not None and self.server.desk.is_waiting
+                if is_waiting and has_waited:
                     self._now_ms = max(self._now_ms, until_ms)
                     return
+                has_waited = is_waiting
 
 
 class World:
@@ -53,13 +61,16 @@ class World:
     def __init__(self, transport: str, settings: Settings, limits: Limits, shards: int, on_disk: bool) -> None:
         self.directory = fresh_directory()
         self.clock = ServedClock()
-        local = LocalSettings(engine=settings, limits=limits, shards=shards)
+        local = small(settings, limits, shards)
         if on_disk:
             self.broker = open_sqlite(str(self.directory / "data"), {}, local, self.clock)
         else:
             self.broker = LocalBroker(local, self.clock)
         self.server = Server(config_for(transport, self.directory, limits), self.broker)
         self.clock.server = self.server
+
+    async def picture(self, tenant: str) -> Any:
+        return taken(self.broker, tenant)
 
     async def start(self) -> str:
         (line,) = await self.server.start()
@@ -73,6 +84,13 @@ class World:
         await self.server.close()
         self.broker.close()
         shutil.rmtree(self.directory)
+
+
+def small(settings: Settings, limits: Limits, shards: int) -> LocalSettings:
+    """A directory that lives for one test needs no room for bad times."""
+    return LocalSettings(
+        engine=settings, limits=limits, shards=shards, journal=JournalSettings(disk_reserve_bytes=4096)
+    )
 
 
 def config_for(transport: str, directory: Path, limits: Limits) -> ServerConfig:
@@ -99,14 +117,17 @@ class SharedServedClock(FakeClock):
         me = object()
         self._sleepers[me] = until_ms
         await asyncio.sleep(0)
+        has_waited = False
         try:
             while not signal.is_set() and self._now_ms < until_ms:
                 try:
                     async with asyncio.timeout(PATIENCE_S):
                         await signal.wait()
                 except TimeoutError:
-                    if any(server.desk.is_waiting for server in self.servers):
+                    is_waiting = any(server.desk.is_waiting for server in self.servers)
+                    if is_waiting and has_waited:
                         self._now_ms = max(self._now_ms, min(self._sleepers.values()))
+                    has_waited = is_waiting
         finally:
             del self._sleepers[me]
 
@@ -121,9 +142,7 @@ class World2:
         self.directory = fresh_directory()
         self.clock = SharedServedClock()
         data = self.directory / "data"
-        local = LocalSettings(
-            engine=settings, limits=limits, shards=shards, journal=JournalSettings(disk_reserve_bytes=4096)
-        )
+        local = small(settings, limits, shards)
         self.root: Root | None = None
         if shards > 1:
             self.root = open_root(data, 2, shards)
@@ -136,6 +155,11 @@ class World2:
             self.clock.servers.append(
                 Server(config if number else config_for("", self.directory, limits), broker, seat)
             )
+
+    async def picture(self, tenant: str) -> Any:
+        team = self.clock.servers[0].team
+        assert team is not None
+        return await taken_async(team.spread, tenant)
 
     async def start(self) -> str:
         _, (line,) = await asyncio.gather(*(server.start() for server in self.clock.servers))
@@ -178,6 +202,8 @@ async def act(world: World | World2, verb: str, arguments: tuple[Any, ...]) -> A
     if verb == "advance":
         world.advance(*arguments)
         return None
+    if verb == "picture":
+        return await world.picture(*arguments)
     assert verb == "close", verb
     return await world.close()
 

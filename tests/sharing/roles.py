@@ -21,9 +21,13 @@ from stoker.client.aio import AsyncClient
 from stoker.journal.sqlite import JournalSettings
 from stoker.model.options import Backoff, Options, Retention, Settings
 from stoker.testing import FakeClock
+from tests.conformance.pictures import taken
 
-PATIENCE_S = 0.03
-"""How long a waiting command waits for real before it moves the clock: others may be on their way to end its wait."""
+PATIENCE_S = 0.015
+"""Twice so long a waiting command waits for real before it moves the clock: others may be on their way to end its wait.
+
+Only who has been seen to wait both times may: whoever keeps the time has heard of him by then.
+"""
 
 
 class OwnersClock(FakeClock):
@@ -32,33 +36,56 @@ class OwnersClock(FakeClock):
     host: Host | None = None
 
     async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
+        has_waited = False
         while not signal.is_set():
             try:
-                await asyncio.wait_for(signal.wait(), PATIENCE_S)
+                async with asyncio.timeout(PATIENCE_S):  # wait_for may lose a cancellation in Python 3.11
+                    await signal.wait()
             except TimeoutError:
                 desk = self.host.sharing.desk if self.host is not None and self.host.sharing is not None else None
-                if desk is not None and desk.is_waiting:
+                is_waiting = desk is not None and desk.is_waiting
+                if is_waiting and has_waited:
                     self._now_ms = max(self._now_ms, until_ms)
                     return
+                has_waited = is_waiting
 
 
-def own(wire: "Connection[Any, Any]", path: str, settings: LocalSettings) -> None:
-    """Own a directory under a clock that the test moves, and let others in, until told to close."""
-    clock = OwnersClock()
-    broker = open_sqlite(path, {}, settings, clock, notice=notice(EMBEDDED, settings))
-    clock.host = Host(broker, Place(Path(path)))
-    wire.send("open")
+class Owned:
+    """A directory under a clock that the test moves, whose owner lets others in."""
+
+    def __init__(self, path: str, settings: LocalSettings) -> None:
+        self.clock = OwnersClock()
+        self.broker = open_sqlite(path, {}, settings, self.clock, notice=notice(EMBEDDED, settings))
+        self.clock.host = Host(self.broker, Place(Path(path)))
+
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.broker.advance()
+
+    def close(self) -> None:
+        assert self.clock.host is not None
+        self.clock.host.stop()
+        self.broker.close()
+
+
+def own(wire: "Connection[Any, Any]") -> None:
+    """Own directories as they are named, for as long as they are wanted: a process for each would cost more than it."""
+    owned: dict[str, Owned] = {}
     while True:
-        verb, *arguments = wire.recv()
-        if verb == "close":
-            clock.host.stop()
-            broker.close()
-            wire.send("closed")
-            return
-        if verb == "advance":
-            clock.advance(*arguments)
-            broker.advance()
-        wire.send(clock.now_ms())
+        verb, path, *arguments = wire.recv()
+        answer: object = None
+        match verb:
+            case "open":
+                owned[path] = Owned(path, *arguments)
+            case "now":
+                answer = owned[path].clock.now_ms()
+            case "advance":
+                owned[path].advance(*arguments)
+            case "picture":
+                answer = taken(owned[path].broker, *arguments)
+            case "close":
+                owned.pop(path).close()
+        wire.send(answer)
 
 
 # --- many at work -----------------------------------------------------------------------------------
