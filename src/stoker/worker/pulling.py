@@ -91,7 +91,8 @@ class Puller:
                 await self._wait_for_room()
                 continue
             try:
-                delivery = await self._pull(plan, self._poll_ms if plan.waits else 1)
+                # The first one does not wait: until it is answered nobody knows whether the queue can be reached.
+                delivery = await self._pull(plan, self._poll_ms if plan.waits and self._has_pulled else 1)
             except StokerError as error:
                 self._failed(error, pause)
                 await self._nap(pause)
@@ -120,15 +121,17 @@ class Puller:
     async def _pull(self, plan: Plan, wait_ms: int) -> Delivery:
         command = c.Pull(plan.queues, plan.count, wait_ms, self._worker)
         self._plan = plan
-        self._poll = asyncio.ensure_future(self._execute(command))
+        poll = self._poll = asyncio.ensure_future(self._execute(command))
         self.pulse.began()
         try:
             async with asyncio.timeout(IMPATIENT_S if wait_ms == 1 else None):
-                delivery = await self._poll
+                delivery = await poll
         except TimeoutError:
-            return Delivery()
+            if poll.cancelled():
+                return Delivery()
+            delivery = poll.result()  # it came at the last moment: those jobs are ours
         except asyncio.CancelledError:
-            if not self._poll.cancelled() or self._is_cancelled():
+            if not poll.cancelled() or self._is_cancelled():
                 raise
             return Delivery()  # it was broken off by us
         finally:
