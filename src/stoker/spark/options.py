@@ -37,6 +37,8 @@ READING = (
     "includePayload",
     "batchRows",
 )
+SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
+"""Options that Spark hands on to sources and sinks although they are meant for itself."""
 EARLIEST, LATEST = "earliest", "latest"
 
 
@@ -98,6 +100,8 @@ def named(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
     spelled = {name.lower(): name for name in (*known, "path")}
     found: dict[str, str] = {}
     for name, value in given.items():
+        if name.lower() in SPARKS_OWN:
+            continue
         if name.lower() not in spelled:
             near = difflib.get_close_matches(name.lower(), spelled, 1)
             hint = f"; did you mean {spelled[near[0]]}?" if near else ""

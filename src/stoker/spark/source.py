@@ -1,4 +1,4 @@
-"""`spark.read.format("stoker")` and `spark.readStream`: the log of a queue as a table.
+"""`spark.read.format("stoker")` and `spark.readStream`: the log of a queue as a table; `df.write` is in `sink.py`.
 
 A shard of the queue is a partition of the source, a sequence number an offset. Executors fetch records and turn them
 into Arrow themselves; the driver only asks how far the logs reach. Reading changes nothing, so Spark may do it twice.
@@ -11,11 +11,20 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from stoker.model.errors import InvalidRequest
 from stoker.spark.logs import check_kept, connect, reaches, resolved, rows
 from stoker.spark.options import Offsets, ReadOptions, read_options
+from stoker.spark.sink import BatchWriter, StreamWriter, write_options
 from stoker.spark.tables import spark_schema
 
 PIECE_RECORDS = 20_000
@@ -50,6 +59,14 @@ class StokerSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return StreamReader(read_options(self.options, streaming=True))
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise InvalidRequest('mode("overwrite"): a queue cannot be overwritten; use mode("append")')
+        return BatchWriter(write_options(self.options), schema)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamWriter(write_options(self.options), schema)
 
 
 class Reader:
