@@ -1,11 +1,13 @@
 """The command line as such: help, errors, exit codes, and how little it loads."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -18,6 +20,8 @@ from stoker.cli.main import stoker as program
 from stoker.model import errors
 from stoker.server.config import BadConfig
 from tests.cli.conftest import Stoker
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def commands(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
@@ -53,16 +57,36 @@ CHANGING = ("stoker serve", "stoker worker", "stoker dev", "stoker demo", "stoke
 """Those that have nothing to say that a program could read, besides `dlq export`, which says nothing but JSON."""
 
 
+def parse(line: str) -> str:
+    """As if somebody had typed it, without running it: the command that it is."""
+    words = list(takewhile(lambda word: word not in ("|", ">", "<", "&"), shlex.split(line, comments=True)))
+    path = next(" ".join(words[:count]) for count in (3, 2, 1, 0) if " ".join(words[:count]) in LEAVES)
+    with LEAVES[path].make_context(path, words[len(path.split()) :]) as context:
+        assert not context.args
+    return path
+
+
 @pytest.mark.parametrize("path", LEAVES)
 def test_every_command_has_an_example_that_is_one(path: str):
-    """Its own options, its own arguments: parsed as if somebody had typed it, and not run."""
+    """Its own options, its own arguments."""
     lines = [line.strip() for line in (LEAVES[path].epilog or "").splitlines() if line.startswith("  ")]
     assert lines, f"{path} has no example"
+    assert {parse(line) for line in lines} == {path}
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TYPED = re.compile(r"^(?:\$ )?(stoker .*)$", re.MULTILINE)
+CODE = re.compile(r"`(stoker [a-z]+ [^`]*--[^`]*)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_command_lines_in_the_documentation_are_command_lines(page: Path):
+    """In blocks and in running text: nobody is told of an option that there is not."""
+    text = page.read_text()
+    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in TYPED.findall(block)] + CODE.findall(text)
     for line in lines:
-        words = shlex.split(line.partition(">")[0].partition(" < ")[0])
-        assert " ".join(words).startswith(path)
-        with LEAVES[path].make_context(path, words[len(path.split()) :]) as context:
-            assert not context.args
+        parse(line)
 
 
 @pytest.mark.parametrize("path", [path for path in LEAVES if path not in (*CHANGING, "stoker dlq export")])
