@@ -43,7 +43,7 @@ class Books:
         chunk = settlement.chunk
         ids: Sequence[int] = (settlement.id,) if type(settlement) is Failed else settlement.ids  # type: ignore[union-attr]
         news = settlement
-        if chunk.over:
+        if chunk.over and not chunk.over.isdisjoint(ids):
             fresh = [at for at, job in enumerate(ids) if job not in chunk.over]
             if not fresh:
                 return None

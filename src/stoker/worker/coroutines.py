@@ -20,7 +20,7 @@ from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.errors import SoftTimeout
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
-from stoker.worker.lane import STUCK_S, Chunk, Done, Host, Released, ahead, room_for
+from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Host, Released, ahead, room_for
 
 TURN_S = 0.002
 """After this much work the event loop gets its turn, however many jobs are waiting."""
@@ -77,8 +77,8 @@ class CoroutineLane:
         """Whether a slot only waits for its next turn."""
         self._ramp = 1
         self._watch: asyncio.TimerHandle | None = None
-        self._seen = 0
-        """How many jobs had begun at the last look."""
+        self._seen = self._still = 0
+        """How many jobs had begun at the last look, and for how many looks none has."""
         self._begun = 0
 
     @property
@@ -157,21 +157,22 @@ class CoroutineLane:
 
     def _keep_watch(self) -> None:
         assert self._loop is not None
-        self._seen = self._begun
-        self._watch = self._loop.call_later(STUCK_S, self._look)
+        self._watch = self._loop.call_later(STILL_S, self._look)
 
     def _look(self) -> None:
         """Hand back what was fetched ahead and has not moved: the jobs before it turned out to be long."""
         self._watch = None
         if not self._line:
             return
-        if self._begun == self._seen:
-            assert self._host is not None
-            for queue in {chunk.queue for chunk, _, _ in self._line}:
-                self._host.measured(queue, 1, STUCK_S)  # so that they are not fetched again
-            self.hand_back()
-        else:
+        self._still = self._still + 1 if self._begun == self._seen else 0
+        self._seen = self._begun
+        if self._still < STUCK_LOOKS:
             self._keep_watch()
+            return
+        assert self._host is not None
+        for queue in {chunk.queue for chunk, _, _ in self._line}:
+            self._host.measured(queue, 1, STILL_S * STUCK_LOOKS)  # so that they are not fetched again
+        self.hand_back()
 
     # --- working ---------------------------------------------------------------------------------
 

@@ -223,8 +223,12 @@ AHEAD_S = 0.05
 AHEAD_JOBS_MAX = 5_000
 """Payloads that wait are memory, and are handed back one by one if something goes wrong."""
 
-STUCK_S = 0.25
-"""How long jobs that were fetched ahead may stand still behind others before they are handed back to the queue."""
+STILL_S = 0.025
+STUCK_LOOKS = 10
+"""Jobs that were fetched ahead and stand still for so many looks, one every `STILL_S`, go back to the queue.
+
+Looks and not time: when the machine stops this process for a while, its jobs are not to blame.
+"""
 
 
 def ahead(slots: int, pace_s: float | None, prefetch: int | None) -> int:

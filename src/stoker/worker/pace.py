@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from stoker.model.options import RateLimit
 
-SLOWER = 8
-"""So many times slower is news."""
+SLOW_S = 0.1
+"""Jobs that take longer are not fetched ahead at all."""
 
 
 class Pace:
@@ -26,7 +26,7 @@ class Pace:
             return False
         weight = 0.5 if mean > self.seconds else min(0.5, 0.1 + jobs / 30)
         self.seconds += weight * (mean - self.seconds)
-        return mean > SLOWER * known
+        return mean > SLOW_S > known
 
 
 class Bucket:

@@ -323,16 +323,27 @@ def sendings_of(ready: Sequence[Settlement]) -> list[Sending]:
 def acks_of_one(done: Done) -> list[Sending]:
     """Of one chunk: one token, and often a range of ids."""
     chunk, codec = done.chunk, done.chunk.handler.result_codec
+    together = in_a_row(done)
     pieces: list[Sending] = []
     at = 0
-    while at < len(done.ids):
+    while at < len(together):
         results = None if done.results is None else done.results[at : at + IDS_MAX]
-        count = min(IDS_MAX, len(done.ids) - at) if results is None else fitting(results)
-        ids = done.ids[at : at + count]
+        count = min(IDS_MAX, len(together) - at) if results is None else fitting(results)
+        ids = together[at : at + count]
         kept = None if results is None else results[:count]
         pieces.append(Sending(c.Ack(ids, chunk.token, kept, codec if kept else "bytes"), ((chunk, count),)))
         at += count
     return pieces
+
+
+def in_a_row(done: Done) -> Sequence[int]:
+    """The ids as a range, where they are one: a few bytes on the wire, and one step for the queue."""
+    known, ids = done.chunk.ids, done.ids
+    if type(known) is not range or type(ids) is range or ids[0] not in known:
+        return ids
+    at = known.index(ids[0])
+    row = known[at : at + len(ids)]
+    return row if list(row) == ids else ids
 
 
 def fitting(results: Sequence[bytes | None]) -> int:

@@ -19,12 +19,10 @@ from stoker.worker.context import Current, current
 from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
-from stoker.worker.lane import STUCK_S, Chunk, Done, Host, Released, ahead, room_for
+from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Host, Released, ahead, room_for
 
 SHARE_S = 0.005
 """How much work a thread should have in a portion; for more, another thread is woken."""
-WATCH_S = 0.02
-"""Between two looks at threads that may be stuck."""
 TELL_S = 0.005
 """How long a thread keeps to itself what it has done."""
 
@@ -32,14 +30,15 @@ TELL_S = 0.005
 class Portion:
     """Jobs of a chunk for whichever thread comes."""
 
-    __slots__ = ("chunk", "items", "seen", "still_since")
+    __slots__ = ("chunk", "items", "seen", "still")
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk = chunk
         self.items: deque[tuple[int, bytes]] = deque(zip(chunk.ids, chunk.payloads, strict=True))
         self.seen = len(self.items)
         """How many were left at the last look."""
-        self.still_since = time.monotonic()
+        self.still = 0
+        """For how many looks nobody has drawn from it."""
 
 
 class Drawing:
@@ -122,7 +121,7 @@ class ThreadLane:
         self._portions.append(portion)
         self._wake(portion, self._threads_for(chunk))
         if self._watch is None:
-            self._watch = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+            self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
 
     def interrupt(self, chunk: Chunk, job: int) -> None:
         """A thread cannot be stopped. The handler sees it in its context; a slot that is gone for long is replaced."""
@@ -190,19 +189,18 @@ class ThreadLane:
         """Wake more threads for a portion that stands still, and hand back what has stood still for long."""
         self._watch = None
         self._portions = [portion for portion in self._portions if portion.items]
-        now = time.monotonic()
         for portion in self._portions:
             left = len(portion.items)
-            if left < portion.seen:
-                portion.seen, portion.still_since = left, now
-            elif self.running < self.slots:
+            portion.still = portion.still + 1 if left == portion.seen else 0
+            portion.seen = left
+            if portion.still and self.running < self.slots:
                 self._wake(portion, self.slots - self.running)
-            elif now - portion.still_since > STUCK_S and self._prefetch is None:
-                self._measured(portion.chunk, 1, now - portion.still_since)  # so that they are not fetched again
+            elif portion.still > STUCK_LOOKS and self._prefetch is None:
+                self._measured(portion.chunk, 1, STILL_S * STUCK_LOOKS)  # so that they are not fetched again
                 self._hand_back(portion)
         self._tell_done()
         if self._portions or self.running:
-            self._watch = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+            self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
 
     def _tell_done(self) -> None:
         """Settle what threads did before the job that they are in."""
