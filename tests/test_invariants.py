@@ -534,7 +534,9 @@ def test_i5_every_job_has_one_end():
 def test_i6_only_legal_paths_are_walked_and_all_of_them_are():
     check_all("I6", 2_000)
     walked = set().union(*(history.paths for _, _, history in histories()))
-    assert walked == {(before, after) for before, afters in TRANSITIONS.items() for after in afters if after != GONE}
+    of_workflows = {(State.FAILED, State.BLOCKED)}  # tests/model/test_workflows.py walks these
+    legal = {(before, after) for before, afters in TRANSITIONS.items() for after in afters if after != GONE}
+    assert walked == legal - of_workflows
 
 
 def test_i7_jobs_are_conserved_in_every_queue_and_tenant():

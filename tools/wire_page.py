@@ -36,6 +36,7 @@ AGAIN = {
 KEYS = {
     "push": "sending",
     "push_batch": "request_key` or `sending",
+    "push_workflow": "request_key",
     "stage": "part",
     "pull": "claim",
     "PUSH": "request_key",

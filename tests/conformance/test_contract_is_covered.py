@@ -21,6 +21,7 @@ from stoker.model.options import (
     Retention,
     Settings,
 )
+from stoker.model.workflows import Edge, Step
 from tests.conformance import dialect_gaps
 from tests.conformance.brokers import Coverage
 
@@ -33,6 +34,8 @@ VALUES: list[type[msgspec.Struct]] = [
     Retention,
     Settings,
     Limits,
+    Step,
+    Edge,
 ]
 
 UNSAID = {"Settings.batching"}

@@ -9,7 +9,7 @@ from stoker.model import commands as c
 from stoker.model.errors import DependencyCycle, NotFound, UnknownDependency
 from stoker.model.options import DAY_MS, DeadLetterPolicy, Dependency, DependencyPolicy, Options
 from stoker.model.states import State
-from tests.conformance.brokers import ContractWorld
+from tests.conformance.brokers import ContractWorld, MakeWorld
 from tests.conformance.support import (
     NEVER,
     check_refused,
@@ -464,3 +464,57 @@ def test_an_edge_settled_by_an_ack_of_a_whole_batch(client: Client):
     token = client.pull("q", 10).token
     client.ack_batch(ids, token)
     assert pulled(client, "other") == [behind]
+
+
+# --- over several shards -----------------------------------------------------------------------------
+
+
+def test_a_job_may_wait_for_a_job_of_another_shard(make_world: MakeWorld):
+    client = make_world(shards=8).client
+    first, second = push(client, "a"), push(client, "b")
+    last = push(client, "c", depends_on=on(first, second))
+    assert len({job & 63 for job in (first, second, last)}) > 1, "the test is about several"
+    assert client.get_job(last).blocked_by == (first, second)
+    client.ack(start(client, "a").id)
+    assert client.get_job(last).blocked_by == (second,)
+    client.ack(start(client, "b").id)
+    assert pulled(client, "c") == [last]
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"), [("fail", State.FAILED), ("cancel", State.CANCELLED), ("continue", State.WAITING)]
+)
+def test_a_failure_in_another_shard_means_what_the_edge_says(
+    make_world: MakeWorld, policy: DependencyPolicy, state: State
+):
+    client = make_world(shards=8).client
+    first = push(client, "a")
+    before = push(client, "b", depends_on=on(first, policy=policy))
+    client.fail(start(client, "a").id, retry=False)
+    after = push(client, "c", depends_on=on(first, policy=policy))
+    assert client.get_job(before).state is client.get_job(after).state is state
+
+
+def test_what_ended_in_another_shard_is_known_for_ever(make_world: MakeWorld):
+    world = make_world(shards=8)
+    client = world.client
+    good, bad = finish(client, "a"), kill(client, "a")
+    world.advance(30 * DAY_MS)
+    assert client.get_job(push(client, "b", depends_on=on(good))).state is State.WAITING
+    assert client.get_job(push(client, "b", depends_on=on(bad))).state is State.FAILED
+
+
+def test_a_job_that_never_was_is_unknown_in_every_shard(make_world: MakeWorld):
+    world = make_world(shards=8)
+    push(world.client, "a")
+    for shard in range(8):
+        check_refused(world, UnknownDependency, c.Push("b", b"", Options(depends_on=on(NEVER | shard))))
+
+
+def test_a_batch_may_wait_for_jobs_of_other_shards(make_world: MakeWorld):
+    client = make_world(shards=8).client
+    first = push(client, "a")
+    ids = client.push_batch("b", [b"1", b"2", b"3"], depends_on=on(first)).ids
+    assert pulled(client, "b") == []
+    client.ack(start(client, "a").id)
+    assert pulled(client, "b") == list(ids)

@@ -44,6 +44,7 @@ SAMPLES: dict[str, Any] = {
     "parent_id": 12_345,
     "codec": "json",
     "name": "mail.welcome",
+    "workflow": 123_456,
 }
 """One value a field, none of them the default. The dependency is the first job of the test."""
 
@@ -185,6 +186,7 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
     *[("parent_id", bad) for bad in (-1, INT_MAX + 1, "64")],
     *[("codec", bad) for bad in ("xml", "", "JSON", None, 1)],
     *[("name", bad) for bad in ("", "n" * 257, "two\nlines", 7, b"n")],
+    *[("workflow", bad) for bad in (0, -1, INT_MAX + 1, "64")],
 ]
 
 

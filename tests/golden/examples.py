@@ -41,6 +41,7 @@ EVERYTHING_SET = Options(
     parent_id=192,
     codec="msgpack",
     name="welcome",
+    workflow=256,
 )
 
 POLICY = DeadLetterPolicy(
@@ -59,10 +60,19 @@ LIMITS = Limits(tags_max=4)
 AT = 1_700_000_000_000
 T, Q = "acme", "mail"
 
-LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192, "welcome")
+LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192, "welcome", 256)
 ONE = rec.Run(64, 1, AT - 900, 2, AT - 400, "worker-1", 17, LABELS)
 UP = rec.Run(128, 3, AT - 900, 1, AT - 300, "worker-2", [1, 2, 300])
 DOWN = rec.Run(512, -2, AT - 900, 0, 0, "", 4)
+
+MADE = rec.WorkflowMade(
+    256,
+    "nightly",
+    [
+        rec.StepMade("extract", Q, 0, [], 320, 1, NOTHING_SET),
+        rec.StepMade("", "thumbs", 3, [(0, 2)], 0, 0, EVERYTHING_SET, True),
+    ],
+)
 
 RECORDS: tuple[rec.Record, ...] = (
     rec.Pushed(AT, T, Q, 64, (b"one", b"", b"\x00\xff"), EVERYTHING_SET, AT + 1_500, [3, 0, 2]),
@@ -88,7 +98,7 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.PayloadUpdated(AT, T, Q, 64, b"new", 1),
     rec.QueueConfigured(AT, T, Q, True, RateLimit(5, 250, 7), 3, "skip", POLICY, True, "fsync"),
     rec.QueueObliterated(AT, T, Q),
-    rec.Revived(AT, T, Q, 64, True),
+    rec.Revived(AT, T, Q, 64, True, True),
     rec.RetryPostponed(AT, T, Q, 64, AT + 50),
     rec.DeadRemoved(AT, T, Q, [64, 128], "evicted"),
     rec.Removed(AT, T, Q, [(64, 1), (512, -2)]),
@@ -108,7 +118,31 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.KvRemoved(AT, T, ["cursor", "grün"], True),
     rec.KvTimed(AT, T, "cursor", AT + 60_000),
     rec.Answered(AT, T, Q, "web-1", 7, 5, [(64, 1), (0, 1)], [(1, "invalid", "bad")], [(0, "unique_key")]),
+    rec.WorkflowPushed(AT, T, MADE),
+    rec.StepReleased(AT, T, Q, 256, 1, [(384, 2), (640, -2)], AT + 5),
+    rec.StepSkipped(AT, T, 256, 1),
+    rec.StepFilled(AT, T, 256, 1, 384, 3),
+    rec.StepHeard(AT, T, 256, 1, 2, True, 1, 384, 3),
+    rec.WorkflowCancelled(AT, T, 256),
+    rec.WorkflowRetried(AT, T, 256, 2),
+    rec.WorkflowForgotten(AT, T, 256),
+    rec.HeardEarly(AT, T, 256, rec.FillStep(256, 1, [b"one", b"two"])),
+    rec.Watched(AT, T, [(64, 131), (128, 131)]),
 )
+
+MESSAGES: tuple[rec.Message, ...] = (
+    rec.PublishStages("tx-1", ["stage-1"]),
+    rec.AbortTransaction("tx-1"),
+    rec.StartWorkflow(AT, MADE, {1: [b"one"]}),
+    rec.TellStep(256, 1, 2, True, 1, 384, 3),
+    rec.CancelWorkflow(256),
+    rec.RetryWorkflow(256, 2),
+    rec.ForgetWorkflow(256),
+    rec.FillStep(256, 1, [b"one", b"two"]),
+    rec.Watch([(64, 131)]),
+    rec.TellEnd(64, False, [131, 195]),
+)
+"""One of each thing that shards say to each other."""
 
 OPTIONS: dict[str, Options] = {"everything set": EVERYTHING_SET, "nothing set": NOTHING_SET}
 

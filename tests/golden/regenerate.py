@@ -13,7 +13,7 @@ import msgspec
 
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options
 from stoker.records.codec import encode
-from stoker.records.records import VERSION, Record
+from stoker.records.records import VERSION, Message, Record
 
 FILE = Path(__file__).with_name("records.json")
 
@@ -36,10 +36,11 @@ def spelled_out(value: Any) -> Any:
     return value
 
 
-def golden(records: tuple[Record, ...], options: dict[str, Options]) -> dict[str, Any]:
+def golden(records: tuple[Record, ...], options: dict[str, Options], messages: tuple[Message, ...]) -> dict[str, Any]:
     return {
         "version": VERSION,
         "records": {type(record).__name__: {"tag": tag_of(record), "hex": encode(record).hex()} for record in records},
+        "messages": {type(message).__name__: msgspec.msgpack.encode(message).hex() for message in messages},
         "options": {name: msgspec.msgpack.encode(value).hex() for name, value in options.items()},
         "defaults": {kind.__name__: spelled_out(kind()) for kind in OMITTING},
     }
@@ -47,6 +48,6 @@ def golden(records: tuple[Record, ...], options: dict[str, Options]) -> dict[str
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-    from tests.golden.examples import OPTIONS, RECORDS
+    from tests.golden.examples import MESSAGES, OPTIONS, RECORDS
 
-    FILE.write_text(json.dumps(golden(RECORDS, OPTIONS), indent=1) + "\n")
+    FILE.write_text(json.dumps(golden(RECORDS, OPTIONS, MESSAGES), indent=1) + "\n")

@@ -4,7 +4,7 @@ When one of these tests fails, the format has changed. If that is meant, `tests/
 """
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ from stoker.model.commands import GetStats
 from stoker.model.options import Options
 from stoker.records import records as rec
 from stoker.records.codec import decode, encode
-from tests.golden.examples import EVERYTHING_SET, HISTORY, OPTIONS, RECORDS
+from tests.golden.examples import EVERYTHING_SET, HISTORY, MESSAGES, OPTIONS, RECORDS
 from tests.golden.regenerate import FILE, OMITTING, spelled_out, tag_of
 
 GOLDEN: dict[str, Any] = json.loads(FILE.read_text())
@@ -25,7 +25,8 @@ OLDER: dict[str, dict[str, Any]] = {
     name: json.loads(FILE.with_name(f"{name}.json").read_text())["records"] for name in ("records-1", "records-2")
 }
 """Rows of version 1, and those of version 2 before fields were added to its records."""
-LATER = {"records-1": ("sizes", "durability", "codec", "name"), "records-2": ("codec", "name")}
+LATEST = ("codec", "name", "workflow", "blocked")
+LATER = {"records-1": ("sizes", "durability", *LATEST), "records-2": LATEST}
 """Fields that did not exist then."""
 
 by_name = pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
@@ -81,6 +82,17 @@ def without_later(value: Any, later: tuple[str, ...]) -> Any:
         new = field.name in later and not field.required and type(value) is not rec.Run
         kept[field.name] = field.default if new else without_later(getattr(value, field.name), later)
     return type(value)(**kept)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_encodes_to_the_golden_bytes_and_back(message: rec.Message):
+    golden = bytes.fromhex(GOLDEN["messages"][type(message).__name__])
+    assert msgspec.msgpack.encode(message) == golden
+    assert msgspec.msgpack.decode(golden, type=rec.Message) == message
+
+
+def test_every_message_has_golden_bytes():
+    assert [type(message) for message in MESSAGES] == list(get_args(rec.Message))
 
 
 @pytest.mark.parametrize("name", OPTIONS)

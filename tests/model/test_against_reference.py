@@ -112,6 +112,7 @@ JOB_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "keep_completed_count": st.integers(0, 2),
     "trace": st.just("00-ab"),
     "parent_id": st.just(64),
+    "workflow": st.just(640),
     "name": st.sampled_from(("welcome", "report")),
 }
 BAD_OPTIONS: tuple[dict[str, Any], ...] = (

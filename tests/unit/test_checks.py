@@ -11,6 +11,7 @@ from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, LimitExceeded, Refused
 from stoker.model.limits import DEFAULT_LIMITS, DURATION_MS_MAX, INT_MAX, Limits
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit
+from stoker.model.workflows import Edge, Step
 from stoker.testing import World
 
 TIGHT = Limits(
@@ -25,6 +26,10 @@ TIGHT = Limits(
     tag_chars_max=3,
     depends_on_max=2,
     edges_per_batch_max=4,
+    workflow_jobs_max=3,
+    workflow_steps_max=3,
+    workflow_edges_max=2,
+    workflows_per_tenant_max=1,
     error_chars_max=6,
     stack_chars_max=7,
     log_lines_max=2,
@@ -65,6 +70,16 @@ def push(**options: Any) -> c.Command[Any]:
 
 
 TWO_EDGES = Options(depends_on=(Dependency(JOB),) * 2)
+
+
+def workflow(*jobs: int, edges: int = 0) -> c.Command[Any]:
+    """Steps with so many jobs; the last one has the first edges, the one before the others."""
+    steps = [Step("q", [b""] * count) for count in jobs]
+    for number in range(edges):
+        place = len(steps) - 1 - number // 2
+        after = [*steps[place].after, Edge(number % 2)]
+        steps[place] = msgspec.structs.replace(steps[place], after=after)
+    return c.PushWorkflow(steps)
 
 
 REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
@@ -111,6 +126,10 @@ REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
         (c.PushBatch("q", [b""] * 2, each=[TWO_EDGES] * 2), c.PushBatch("q", [b""] * 3, each=[TWO_EDGES] * 3)),
         (c.Stage("tx", "b", "q", [b""] * 2, TWO_EDGES), c.Stage("tx", "b", "q", [b""] * 3, TWO_EDGES)),
     ],
+    "workflow_jobs_max": [(workflow(1, 2), workflow(2, 2))],
+    "workflow_steps_max": [(workflow(1, 1, 1), workflow(1, 1, 1, 1))],
+    "workflow_edges_max": [(workflow(1, 1, 1, edges=2), workflow(1, 1, 1, edges=3))],
+    "workflows_per_tenant_max": [(workflow(1), workflow(1))],
     "message_chars_max": [(c.SetProgress(JOB, 1, "1234"), c.SetProgress(JOB, 1, "12345"))],
     "trace_chars_max": [(push(trace="1" * 9), push(trace="1" * 10))],
     "browse_jobs_max": [(c.Browse(limit=3), c.Browse(limit=4)), (c.ListDead("q", limit=3), c.ListDead("q", limit=4))],
@@ -287,6 +306,7 @@ LOOK_ALIKES: dict[str, list[Any]] = {
     "trace": [7, b"t", "\udfff"],
     "parent_id": [0, -1, INT_MAX + 1, "1"],
     "codec": ["xml", "", None, 1, b"json"],
+    "workflow": [0, -1, INT_MAX + 1, "1", True],
     "name": ["", "n" * 257, "a\tb", "\x00", "\udfff", 7, b"n"],
 }
 

@@ -82,6 +82,8 @@ def test_the_kinds_stand_in_the_documented_order():
         kinds.TRANSACTION,
         kinds.CLAIM,
         kinds.KV,
+        kinds.EDGES,
+        kinds.FLOW,
         kinds.REFILL,
     ]
     assert in_order == list(range(len(timers.HANDLERS)))

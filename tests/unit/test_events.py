@@ -32,6 +32,15 @@ SILENT = {
     rec.KvRemoved,
     rec.KvTimed,
     rec.Answered,
+    rec.WorkflowPushed,
+    rec.StepSkipped,
+    rec.StepFilled,
+    rec.StepHeard,
+    rec.HeardEarly,
+    rec.WorkflowCancelled,
+    rec.WorkflowRetried,
+    rec.WorkflowForgotten,
+    rec.Watched,
 }
 """What concerns the store alone: memories, stages, and jobs that retention forgets."""
 
@@ -60,6 +69,7 @@ SPOKEN: dict[type[rec.Record], tuple[str, list[int]]] = {
     rec.Revived: ("revived", ONE_IDS),
     rec.DeadRemoved: ("evicted", [64, 128]),
     rec.Removed: ("removed", [64, 512, 448]),
+    rec.StepReleased: ("unblocked", [384, 448, 640, 576]),
 }
 
 
@@ -156,11 +166,11 @@ def test_a_start_counts_its_own_attempt():
 
 
 def test_a_push_says_what_readers_group_by():
-    options = Options(priority=5, tags=("red",), group_id="g", trace="t", parent_id=9, name="welcome")
+    options = Options(priority=5, tags=("red",), group_id="g", trace="t", parent_id=9, name="welcome", workflow=64)
     (event,) = events(rec.Pushed(AT, "acme", "mail", STEP, (b"four",), options, AT + 9))
     assert (event.pushed_at, event.due, event.payload_bytes) == (AT, AT + 9, 4)
     assert (event.priority, event.tags, event.group_id, event.trace, event.parent_id) == (5, ("red",), "g", "t", 9)
-    assert event.name == "welcome"
+    assert (event.name, event.workflow) == ("welcome", 64)
 
 
 def test_progress_log_and_partial_carry_what_was_said():

@@ -8,6 +8,7 @@ import pytest
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.model.options import Options
+from stoker.model.workflows import Edge, Step
 from stoker.testing import World
 
 
@@ -75,6 +76,8 @@ GIVEN: dict[str, Any] = {
     "value": b"1",
     "entries": [c.KvEntry("k", b"1")],
     "ttl_ms": 5,
+    "steps": [Step("q", [b"x"]), Step("r", [b"y"], after=[Edge(0)])],
+    "step": "1",
 }
 
 

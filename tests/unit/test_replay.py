@@ -14,6 +14,7 @@ from stoker.model import commands as c
 from stoker.model.ids import make_id
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Retention, Settings
 from stoker.model.states import State
+from stoker.model.workflows import Edge, Step
 from stoker.records import records as rec
 from stoker.records.codec import decode, encode
 
@@ -33,9 +34,16 @@ def job(sequence: int) -> int:
     return make_id(sequence, 0)
 
 
-Step = tuple[int, c.Command[Any] | None]
+Moment = tuple[int, c.Command[Any] | None]
 
-SCRIPT: list[Step] = [
+GRAPH = [
+    Step("w", [b"1"], Options(max_attempts=1)),
+    Step("w", [b"2", b"3"], after=[Edge(0)]),
+    Step("w", after=[Edge(0)], key="late", open=True),
+    Step("w", [b"4"], Options(delay_ms=60_000), [Edge(1), Edge(2, "continue")]),
+]
+
+SCRIPT: list[Moment] = [
     # pushes of all kinds: jobs 1 to 15
     (1_000, c.Push("q", b"first")),
     (1_000, c.PushBatch("q", [b"1", b"22", b"333", b"4444", b"55555"])),
@@ -102,6 +110,19 @@ SCRIPT: list[Step] = [
     (1_502, c.KvIncrement("a", 5)),
     (1_503, c.KvExpire("a", 5_000)),
     (1_504, c.KvDelete(["c", "none"])),
+    # a workflow that fails, is retried, filled and cancelled; another one that ends and is forgotten
+    (1_600, c.PushWorkflow(GRAPH, "nightly")),
+    (1_601, c.Pull(["w"], 10)),
+    (1_602, c.Fail([job(22)], None, retry=False)),
+    (1_603, c.RetryWorkflow(job(21))),
+    (1_604, c.Pull(["w"], 10)),
+    (1_605, c.FillStep(job(22), "late", [b"1", b"2", b"3"])),
+    (1_606, c.Ack([job(22)], None, [b"done"])),
+    (1_607, c.PushWorkflow(GRAPH)),
+    (1_608, c.CancelWorkflow(job(29))),
+    (1_609, c.PushWorkflow([Step("w", [b""])])),
+    (1_610, c.Pull(["w"], 10)),
+    (1_611, c.Ack([job(35)])),
     # time does the rest
     (2_500, c.Pause("s")),
     (2_600, None),
@@ -113,7 +134,7 @@ SCRIPT: list[Step] = [
 class Live:
     """The script as it happened: after every step the number of records so far and the state."""
 
-    def __init__(self, settings: Settings = SETTINGS, script: list[Step] = SCRIPT) -> None:
+    def __init__(self, settings: Settings = SETTINGS, script: list[Moment] = SCRIPT) -> None:
         self.shard = Shard(settings=settings)
         self.records: list[rec.Record] = []
         self.steps: list[tuple[int, dict[str, Any]]] = []
@@ -123,7 +144,7 @@ class Live:
             self.steps.append((len(self.records), deepcopy(dump(self.shard))))  # it shows lists that live on
 
 
-def perform(shard: Shard, step: Step) -> list[rec.Record]:
+def perform(shard: Shard, step: Moment) -> list[rec.Record]:
     now, command = step
     if command is None:
         shard.advance(now)
@@ -139,6 +160,7 @@ def live() -> Live:
 
 def test_the_script_uses_every_record(live: Live):
     between_shards_and_stores = {"Opened", "Sent", "Taken", "Arrived", "KeysStored"}
+    between_shards_and_stores |= {"StepHeard", "HeardEarly", "Watched"}
     used = {type(record).__name__ for record in live.records}
     assert used == {kind.__name__ for kind in rec.ALL} - between_shards_and_stores
 

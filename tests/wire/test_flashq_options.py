@@ -43,6 +43,7 @@ ASKED: dict[str, tuple[dict[str, Any], Any]] = {
     "parent_id": ({"parent_id": 64}, 64),
     "codec": ({"codec": "bytes", "data": {"$bytes": "aGk="}}, "bytes"),
     "name": ({"name": "welcome"}, "welcome"),
+    "workflow": ({"workflow": 64}, 64),
 }
 """By option: how it is asked for, and what the queue is told."""
 

@@ -39,6 +39,8 @@ def plan_of(command: c.Command[R], senders: "Senders") -> Plan[R]:
     kind: Any = type(command)
     if kind in PUSHES and is_nameless(command):
         return (yield from pushed_once(command, senders))  # type: ignore[no-any-return]
+    if kind is c.PushWorkflow and command.request_key is None:  # type: ignore[attr-defined]
+        command = msgspec.structs.replace(command, request_key=secrets.token_hex(16))
     if kind is c.Stage and command.part is None:  # type: ignore[attr-defined]
         command = msgspec.structs.replace(command, part=secrets.randbelow(PARTS))
     answer = yield command
@@ -93,6 +95,8 @@ def may_resend(command: c.Command[Any]) -> bool:
         return command.tokens is not None  # type: ignore[attr-defined]  # else it might mean another's delivery
     row = BY_COMMAND.get(kind)
     if row is None or row.again == "keyed":
+        if kind is c.PushWorkflow:
+            return command.request_key is not None  # type: ignore[attr-defined]
         return kind is c.Stage and command.part is not None  # type: ignore[attr-defined]
     return row.again == "always"
 

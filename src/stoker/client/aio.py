@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from stoker.brokers.contract import Broker
 from stoker.client.batches import BATCH_JOBS, joined, pieces
-from stoker.client.sync import raise_refused, traced, with_changes
+from stoker.client.sync import raise_refused, traced, traced_steps, with_changes
 from stoker.client.workers import worker_views
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -14,6 +14,7 @@ from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
 from stoker.model.workers import WORKER_KEYS, WorkerView
+from stoker.model.workflows import Step, WorkflowState
 from stoker.tracing import inject
 
 R = TypeVar("R")
@@ -116,6 +117,21 @@ class AsyncClient:
             reply = await self.execute(c.PushBatch(queue, piece, shared, None, False, key, durability))
             replies.append(reply)
         return joined(replies)
+
+    async def push_workflow(
+        self,
+        steps: Sequence[Step],
+        *,
+        name: str = "",
+        request_key: str | None = None,
+        durability: r.Level | None = None,
+    ) -> r.PushedWorkflow:
+        """Push a graph of jobs over any queues, all or nothing. `stoker.workflow` builds the steps from nicer words."""
+        return await self.execute(c.PushWorkflow(traced_steps(steps, self._tracing), name, request_key, durability))
+
+    async def fill_step(self, job: int, step: str, payloads: Sequence[bytes], token: int | None = None) -> int:
+        """Give an open step its jobs, from a running job of a step before it; the first filling counts."""
+        return (await self.execute(c.FillStep(job, step, payloads, token))).count
 
     async def stage(
         self,
@@ -298,10 +314,29 @@ class AsyncClient:
         limit: int = 100,
         ascending: bool = False,
         name: str | None = None,
+        workflow: int | None = None,
     ) -> r.Page:
         return await self.execute(
-            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending, name)
+            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending, name, workflow)
         )
+
+    async def get_inputs(self, job: int, after: int = 0, limit: int = 1_000) -> r.Inputs:
+        """What the jobs have given that this one depends on, in order: a page of them."""
+        return await self.execute(c.GetInputs(job, after, limit))
+
+    async def get_workflow(self, workflow: int) -> r.WorkflowView:
+        return await self.execute(c.GetWorkflow(workflow))
+
+    async def list_workflows(
+        self,
+        state: WorkflowState | None = None,
+        *,
+        name: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> r.WorkflowPage:
+        """Newest first."""
+        return await self.execute(c.ListWorkflows(state, name, after, limit))
 
     async def why(self, job: int) -> r.Waiting:
         """Why is this job not running?"""
@@ -399,6 +434,14 @@ class AsyncClient:
 
     async def cancel(self, job: int) -> r.JobView:
         return await self.execute(c.Cancel(job))
+
+    async def cancel_workflow(self, workflow: int) -> r.WorkflowView:
+        """What has not started ends at once, what runs is marked, and nothing of it starts any more."""
+        return await self.execute(c.CancelWorkflow(workflow))
+
+    async def retry_workflow(self, workflow: int) -> r.WorkflowView:
+        """Failed jobs go back to work, and what failed because of them waits for them again."""
+        return await self.execute(c.RetryWorkflow(workflow))
 
     async def promote(self, job: int) -> None:
         await self.execute(c.Promote(job))

@@ -20,6 +20,7 @@ from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
 from stoker.model.workers import WORKER_KEYS, WorkerView
+from stoker.model.workflows import Step, WorkflowState
 from stoker.tracing import active_context, inject
 
 R = TypeVar("R")
@@ -122,6 +123,21 @@ class Client:
             reply = self.execute(c.PushBatch(queue, piece, shared, None, False, key, durability))
             replies.append(reply)
         return joined(replies)
+
+    def push_workflow(
+        self,
+        steps: Sequence[Step],
+        *,
+        name: str = "",
+        request_key: str | None = None,
+        durability: r.Level | None = None,
+    ) -> r.PushedWorkflow:
+        """Push a graph of jobs over any queues, all or nothing. `stoker.workflow` builds the steps from nicer words."""
+        return self.execute(c.PushWorkflow(traced_steps(steps, self._tracing), name, request_key, durability))
+
+    def fill_step(self, job: int, step: str, payloads: Sequence[bytes], token: int | None = None) -> int:
+        """Give an open step its jobs, from a running job of a step before it; the first filling counts."""
+        return self.execute(c.FillStep(job, step, payloads, token)).count
 
     def stage(
         self,
@@ -296,10 +312,29 @@ class Client:
         limit: int = 100,
         ascending: bool = False,
         name: str | None = None,
+        workflow: int | None = None,
     ) -> r.Page:
         return self.execute(
-            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending, name)
+            c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending, name, workflow)
         )
+
+    def get_inputs(self, job: int, after: int = 0, limit: int = 1_000) -> r.Inputs:
+        """What the jobs have given that this one depends on, in order: a page of them."""
+        return self.execute(c.GetInputs(job, after, limit))
+
+    def get_workflow(self, workflow: int) -> r.WorkflowView:
+        return self.execute(c.GetWorkflow(workflow))
+
+    def list_workflows(
+        self,
+        state: WorkflowState | None = None,
+        *,
+        name: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> r.WorkflowPage:
+        """Newest first."""
+        return self.execute(c.ListWorkflows(state, name, after, limit))
 
     def why(self, job: int) -> r.Waiting:
         """Why is this job not running?"""
@@ -397,6 +432,14 @@ class Client:
 
     def cancel(self, job: int) -> r.JobView:
         return self.execute(c.Cancel(job))
+
+    def cancel_workflow(self, workflow: int) -> r.WorkflowView:
+        """What has not started ends at once, what runs is marked, and nothing of it starts any more."""
+        return self.execute(c.CancelWorkflow(workflow))
+
+    def retry_workflow(self, workflow: int) -> r.WorkflowView:
+        """Failed jobs go back to work, and what failed because of them waits for them again."""
+        return self.execute(c.RetryWorkflow(workflow))
 
     def promote(self, job: int) -> None:
         self.execute(c.Promote(job))
@@ -524,6 +567,13 @@ def traced(shared: Options, each: Sequence[Options] | None, tracing: bool) -> tu
     if not tracing or active_context() is None:
         return shared, each
     return inject(shared), None if each is None else [inject(options) for options in each]
+
+
+def traced_steps(steps: Sequence[Step], tracing: bool) -> Sequence[Step]:
+    """The steps of a workflow with the active span's context, if there is one."""
+    if not tracing or active_context() is None:
+        return steps
+    return [msgspec.structs.replace(step, options=inject(step.options)) for step in steps]
 
 
 def raise_refused(refused: Mapping[int, str]) -> None:

@@ -64,7 +64,7 @@ def _end_run(shard: "Shard", batch: Batch, start: int, stop: int, record: rec.En
         batch.queue.count(ACTIVE, start - stop)
         leave_active_run(shard, piece, start, stop, record.at)
     else:
-        batch.queue.count(DELAYED if batch.due else WAITING, start - stop)
+        batch.queue.count(batch.pending, start - stop)
         leave_batch_waiting(batch, start, stop)
     end_run(shard, batch, start, stop, record.state, record.at, piece=piece, reason=record.reason)
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.edges import OPEN, open_edges, standing
+from stoker.engine.flows import blocking_step
 from stoker.engine.moves import arm_ttl, make_delayed, make_waiting
 from stoker.engine.spans import Pieces, Span
 from stoker.engine.state import (
     BLOCKED,
+    BLOCKED_DUE,
     DELAYED,
     LIVE_BYTES,
     T_PUSHED,
@@ -85,7 +87,11 @@ def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushe
         left=jobs,
     )
     queue.counts[LIVE_BYTES] += shard.index.add_batch(batch)
-    if record.due:
+    blocking = blocking_step(queue.tenant, options, record.first) if options.workflow is not None else None
+    if blocking is not None:
+        blocking.due, batch.due = record.due, BLOCKED_DUE
+        queue.count(BLOCKED, jobs)
+    elif record.due:
         queue.count(DELAYED, jobs)
         make_delayed(shard, batch, record.due)
     else:
@@ -107,6 +113,10 @@ def _add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed,
             for other in edges:
                 if standing(shard, queue.tenant, other) == OPEN:  # failed ones are settled right after this record
                     shard.dependents.setdefault(other, {})[job.id] = None
+    if options.workflow is not None:
+        blocking = blocking_step(queue.tenant, options, job.id)
+        if blocking is not None:
+            blocking.due, job.state = record.due, BLOCKED
     if job.state == BLOCKED:
         queue.count(BLOCKED, 1)
     elif record.due:

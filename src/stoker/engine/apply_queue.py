@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import hold_unique_key
 from stoker.engine.bucket import Bucket
+from stoker.engine.flows import note_revived
 from stoker.engine.moves import arm_age, forget, make_waiting
-from stoker.engine.state import FAILED, GONE, LIVE_BYTES, T_EVICTED, WAITING, Appliers, EndedRun, Key
+from stoker.engine.state import BLOCKED, FAILED, GONE, LIVE_BYTES, T_EVICTED, WAITING, Appliers, EndedRun, Key
 from stoker.model.ids import SHARD_BITS
 from stoker.records import records as rec
 
@@ -72,9 +73,15 @@ def revived(shard: "Shard", record: rec.Revived) -> None:
         hold_unique_key(shard, queue, options.unique_key, job.id, expires_at)
     if options.custom_id is not None:
         queue.custom_ids[options.custom_id] = Key(job.id)
-    queue.move(FAILED, WAITING)
     queue.count(LIVE_BYTES, len(job.payload))
-    make_waiting(shard, job)
+    if record.blocked:
+        queue.move(FAILED, BLOCKED)
+        job.state = BLOCKED
+    else:
+        queue.move(FAILED, WAITING)
+        make_waiting(shard, job)
+    if options.workflow is not None:
+        note_revived(shard, queue.tenant, options, job.id, FAILED, record.at)
 
 
 def retry_postponed(shard: "Shard", record: rec.RetryPostponed) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
+from stoker.engine.flows import OPEN, blocking_step, failed_before, lets_start
 from stoker.engine.moves import is_due_entry
 from stoker.engine.retained import serial_of, size_of
 from stoker.engine.snapshot import ready_ids
@@ -24,6 +25,7 @@ from stoker.engine.state import (
     Scope,
     Tenant,
 )
+from stoker.model.ids import shard_of
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -41,9 +43,11 @@ def audit(shard: "Shard") -> None:
     for tenant in shard.tenants.values():
         _claims(shard, tenant, parts)
         _kv(shard, tenant)
+        _flows(shard, tenant, parts)
         for queue in tenant.queues.values():
             own = [part for part in parts if part.queue is queue]
             _queue(shard, queue, own)
+    assert not shard.moved_steps and not shard.watching, "somebody was not told of something"
     assert not shard.settling and not shard.dirty and not shard.ended_waits, "something was left undecided"
 
 
@@ -86,6 +90,9 @@ def _job(shard: "Shard", part: Part, armed: Counter[tuple[int, int]]) -> None:
         batch, position, piece = part.batch, part.start, part.slice
         assert piece is None or armed[piece.fires_at, id(piece)], "a slice would never expire"
         assert batch.payloads[position] is not None, "a readable job has lost its payload"
+        if shard.state_of(part) == BLOCKED:
+            step = blocking_step(part.queue.tenant, part.options, part.lowest)
+            assert step is not None, f"job {part.lowest} is blocked by nobody"
         return
     detail, queue = part.detail, part.queue
     if part.state == ACTIVE:
@@ -96,9 +103,12 @@ def _job(shard: "Shard", part: Part, armed: Counter[tuple[int, int]]) -> None:
     else:
         assert detail is None or not detail.token, f"job {part.id} is not active but has a token"
     if part.state == BLOCKED:
-        assert detail is not None and detail.blockers, f"job {part.id} is blocked by nobody"
-        for other in detail.blockers:
-            assert shard.is_live(queue.tenant, other), f"job {part.id} waits for {other}, which has ended"
+        blockers = detail.blockers if detail is not None and detail.blockers is not None else {}
+        step = blocking_step(queue.tenant, part.options, part.id)
+        assert blockers or step is not None, f"job {part.id} is blocked by nobody"
+        for other in blockers:
+            is_live = shard_of(other) != shard.number or shard.is_live(queue.tenant, other)
+            assert is_live or _is_coming(shard, other), f"job {part.id} waits for {other}, which has ended"
             assert part.id in shard.dependents.get(other, ()), f"nobody would tell job {part.id} of the end of {other}"
     else:
         assert detail is None or not detail.blockers
@@ -135,7 +145,7 @@ def _ready(queue: Queue, own: list[Part]) -> None:
             group = queue.groups.get(part.options.group_id) if part.options.group_id is not None else None
             if part.state == WAITING and (group is None or group.offered is part):
                 expected.add(part.id)
-        elif part.start in part.batch.waiting and not part.batch.due:
+        elif part.start in part.batch.waiting and part.batch.pending == WAITING:
             expected.add(part.lowest)
     found = list(ready_ids(queue))
     assert set(found) == expected and len(found) == len(expected), (
@@ -187,6 +197,40 @@ def _kv(shard: "Shard", tenant: Tenant) -> None:
         assert not expires_at or (expires_at, key) in armed, f"the entry {key} would never expire"
 
 
+def _is_coming(shard: "Shard", job_id: int) -> bool:
+    """Whether those who wait for a job that has ended will hear of it a little later."""
+    return any(kind == kinds.EDGES and holder[0] == job_id for _, kind, _, holder in shard.deadlines.heap)
+
+
+def _flows(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
+    """Every count of a workflow against its jobs, and every step against those before it."""
+    live: dict[int, Counter[int]] = {}
+    for part in parts:
+        if part.queue.tenant is tenant and part.options.workflow is not None and shard.state_of(part) <= ACTIVE:
+            live.setdefault(part.options.workflow, Counter())[part.lowest] = shard.state_of(part) + 1
+    armed = {holder for _, kind, _, holder in shard.deadlines.heap if kind == kinds.FLOW}
+    for flow in tenant.flows.values():
+        jobs = live.get(flow.id, Counter())
+        assert flow.open == sum(1 for step in flow.steps if step.standing == OPEN), f"workflow {flow.id} has lost count"
+        for step in flow.steps:
+            if step.made.shard != shard.number:
+                continue
+            where = f"step {step.number} of workflow {flow.id}"
+            own = [jobs[job_id] - 1 for job_id in step.ids if job_id in jobs]
+            assert len(own) == step.left, f"{where} counts {step.left} live jobs, and there are {len(own)}"
+            waits = sum(not lets_start(flow.steps[n].standing, policy) for n, policy in step.made.after)
+            assert step.waits == waits, f"{where} waits for {step.waits} steps, and should for {waits}"
+            if step.released or flow.cancelled:
+                assert BLOCKED not in own, f"{where} was let go, but not all of its jobs"
+                continue
+            assert waits, f"{where} may start and does not"
+            given_up = failed_before(flow, step) is not None
+            assert not (given_up and BLOCKED in own) or (flow, step.number) in armed, f"{where} waits in vain"
+        if flow.home == shard.number:
+            assert bool(flow.finished_at) == (not flow.open) == (flow.id in tenant.ended_flows)
+            assert not flow.finished_at or (flow, -1) in armed, f"workflow {flow.id} would never be forgotten"
+
+
 def audit_counts(shard: "Shard") -> None:
     """The short form, for every recovery: each counter against the jobs, without looking at those inside batches."""
     counted: dict[int, list[int]] = {}
@@ -195,7 +239,7 @@ def audit_counts(shard: "Shard") -> None:
         counted.setdefault(id(job.queue), [0] * 9)[job.state] += 1
     for batch in shard.index.batches():
         counts = counted.setdefault(id(batch.queue), [0] * 9)
-        counts[DELAYED if batch.due else WAITING] += batch.waiting.left
+        counts[batch.pending] += batch.waiting.left
         counts[ACTIVE] += sum(piece.span.left for piece in batch.slices)
         for run in batch.ended:
             counts[run.state] += run.stop - run.start

@@ -296,6 +296,7 @@ _CHECKS: dict[str, Check] = {
     "parent_id": _optional(_whole(1, INT_MAX)),
     "codec": _one_of(Codec),
     "name": _optional(_kind),
+    "workflow": _optional(_whole(1, INT_MAX)),
 }
 """How each option is checked; one that is missing here fails at import."""
 

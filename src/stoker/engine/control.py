@@ -13,6 +13,7 @@ from stoker.engine.retained import ended_at, size_of
 from stoker.engine.state import (
     ACTIVE,
     BLOCKED,
+    BLOCKED_DUE,
     CANCELLED,
     COMPLETED,
     DELAYED,
@@ -195,6 +196,10 @@ def parts_in(shard: "Shard", queue: Queue, states: tuple[int, ...]) -> list[Part
             else:
                 parts.append(holder)
     rest = [state for state in (BLOCKED, ACTIVE) if state in states and queue.counts[state]]
+    if BLOCKED in rest:
+        for batch in shard.index.batches():
+            if batch.queue is queue and batch.due == BLOCKED_DUE:
+                parts += [Members(batch, start, stop) for start, stop in batch.waiting.runs()]
     if rest:
         parts += [job for job in shard.index.jobs() if job.queue is queue and job.state in rest]
     if ACTIVE in rest:

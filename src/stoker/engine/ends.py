@@ -33,7 +33,13 @@ def labels_of(options: Options) -> rec.Labels | None:
 
 def _labels_of(options: Options) -> rec.Labels | None:
     labels = rec.Labels(
-        options.priority, options.tags, options.group_id, options.trace, options.parent_id, options.name
+        options.priority,
+        options.tags,
+        options.group_id,
+        options.trace,
+        options.parent_id,
+        options.name,
+        options.workflow,
     )
     return None if labels == NO_LABELS else labels
 

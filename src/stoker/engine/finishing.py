@@ -195,7 +195,7 @@ def complete(
         runs = tuple(run_of(part) for part in own)
         count += sum(abs(run.count) for run in runs)
         shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found, written))
-    if shard.settling:
+    if shard.settling or shard.moved_steps:
         settle(shard, now)
     return r.Settled(count, refused) if refused else r.Settled(count)
 

@@ -20,6 +20,7 @@ from stoker.engine.apply_push import request_remembered
 from stoker.engine.apply_transactions import staged, transaction_ended
 from stoker.engine.bucket import Bucket
 from stoker.engine.entries import Entry
+from stoker.engine.flows import Flow
 from stoker.engine.keys import reply_of
 from stoker.engine.moves import join_lane, offer
 from stoker.engine.shard import Shard
@@ -112,6 +113,7 @@ class _Loading:
         self.same: Callable[[Any, Any], Any]
         """Equal times and names of one chunk become one object: jobs of a millisecond share theirs."""
         self.ended = False
+        self.ended_flows: list[tuple[int, int, Flow]] = []
 
     def read(self, chunk: s.Chunk) -> None:
         _, options, entries = chunk
@@ -129,6 +131,9 @@ class _Loading:
                 heapify(queue.delayed)
                 queue.delayed_armed = queue.delayed[0][0]
                 self.arm(queue.delayed_armed, kinds.DUE, queue)
+        for _, _, flow in sorted(self.ended_flows, key=lambda entry: entry[:2]):
+            flow.tenant.ended_flows[flow.id] = None
+            self.arm(flow.forget_at, kinds.FLOW, (flow, -1))
         if self.format == 1:
             self.count_bytes()
         deadlines = self.shard.deadlines
@@ -181,6 +186,27 @@ class _Loading:
         _fill(queue.scope, saved.counters)
         _fill(queue.told, saved.counters)
         queue.retained.serial = saved.serial
+
+    # --- workflows -------------------------------------------------------------------------------------
+
+    def flow(self, saved: s.SavedFlow) -> None:
+        tenant, shard = self.tenants[saved.tenant], self.shard
+        flow = tenant.flows[saved.made.id] = Flow(tenant, saved.made, saved.at, shard.number)
+        for step, kept in zip(flow.steps, saved.steps, strict=True):
+            for field in s.SavedStep.__struct_fields__:
+                setattr(step, field, getattr(kept, field))
+        flow.index(shard.number)
+        flow.cancelled, flow.round, flow.open = saved.cancelled, saved.round, saved.open
+        flow.finished_at, flow.forget_at = saved.finished_at, saved.forget_at
+        if saved.ended:
+            self.ended_flows.append((saved.tenant, saved.ended, flow))
+
+    def early(self, saved: s.SavedEarly) -> None:
+        self.shard.early.setdefault(saved.workflow, []).append(saved.message)
+
+    def watch(self, saved: s.SavedWatch) -> None:
+        self.shard.watchers[saved.job] = saved.tenant
+        self.shard.dependents.setdefault(saved.job, {}).update(dict.fromkeys(saved.waiting))
 
     # --- jobs ----------------------------------------------------------------------------------------
 
@@ -271,9 +297,9 @@ class _Loading:
             each = [sizes] * batch.count if isinstance(sizes, int) else sizes
             index.bytes -= sum(size for size, payload in zip(each, payloads, strict=True) if payload is None)
         if batch.waiting.left:
-            if batch.due:
+            if batch.pending == DELAYED:
                 queue.delayed.append((batch.due, self.shard.number_next(), batch))
-            else:
+            elif batch.pending == WAITING:
                 queue.ready.add(batch)
             if options.ttl_ms:
                 self.arm(batch.pushed_at + options.ttl_ms, kinds.TTL, batch)
@@ -405,6 +431,9 @@ READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedOutcome: _Loading.outcome,
     s.SavedAnswer: _Loading.answer,
     s.SavedKv: _Loading.kv,
+    s.SavedFlow: _Loading.flow,
+    s.SavedEarly: _Loading.early,
+    s.SavedWatch: _Loading.watch,
     s.SavedEnd: _Loading.end,
 }
 """What each entry becomes."""

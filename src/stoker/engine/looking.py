@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from stoker.engine import checks
+from stoker.engine.flows import lets_start, owner_of
 from stoker.engine.keys import holder_of
 from stoker.engine.parking import Parked
 from stoker.engine.state import (
@@ -76,9 +79,26 @@ def ended(job: r.JobView) -> r.Ended:
 
 
 def view(shard: "Shard", part: Part, now: int) -> r.JobView:
-    if type(part) is Job:
-        return _view_job(part)
-    return _view_member(part.batch, part.start)
+    found = _view_job(part) if type(part) is Job else _view_member(part.batch, part.start)
+    if found.state is State.BLOCKED and part.options.workflow is not None:
+        return msgspec.structs.replace(found, blocked_by=found.blocked_by + steps_before(part))
+    return found
+
+
+def steps_before(part: Part) -> tuple[int, ...]:
+    """The first jobs of the steps that keep a job of a workflow from starting, as far as these are known here."""
+    found = owner_of(part.queue.tenant, part.options, part.lowest)
+    if found is None:
+        return ()
+    flow, step = found
+    before = [(flow.steps[number], policy) for number, policy in step.made.after]
+    return tuple(
+        [one.first for one, policy in before if one.first and not lets_start(one.standing, policy)][:NAMED_MAX]
+    )
+
+
+NAMED_MAX = 100
+"""Jobs named in answer to what blocks a job."""
 
 
 def _view_job(job: Job) -> r.JobView:
@@ -132,8 +152,7 @@ def _view_member(batch: Batch, position: int) -> r.JobView:
     job_id, name, options, pushed_at = batch.id_at(position), batch.queue.name, batch.options, batch.pushed_at
     common = {"id": job_id, "queue": name, "payload": payload, "options": options, "pushed_at": pushed_at}
     if position in batch.waiting:
-        state = State.DELAYED if batch.due else State.WAITING
-        return r.JobView(**common, state=state, due=batch.due)  # type: ignore[arg-type]
+        return r.JobView(**common, state=STATES[batch.pending], due=max(0, batch.due))  # type: ignore[arg-type]
     piece = batch.slices.find(position)
     if piece is not None:
         return r.JobView(
@@ -182,6 +201,7 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
             and (command.tag is None or command.tag in options.tags)
             and command.group_id in (None, options.group_id)
             and command.name in (None, options.name)
+            and command.workflow in (None, options.workflow)
         )
 
     for entry in shard.index.walk(command.after, command.ascending, wanted):
@@ -231,7 +251,6 @@ def why(shard: "Shard", tenant: str, command: c.Why, now: int) -> r.Waiting:
     limited = None
     if queue.bucket is not None and not queue.bucket.available(now):
         limited = queue.bucket.next_at(now)
-    detail = part.detail if type(part) is Job else None
     due = None
     if state == DELAYED:
         due = part.details().due if type(part) is Job else part.batch.due
@@ -241,7 +260,7 @@ def why(shard: "Shard", tenant: str, command: c.Why, now: int) -> r.Waiting:
         rate_limited_until=limited,
         no_free_slot=bool(queue.concurrency) and queue.scope.counts[ACTIVE] >= queue.concurrency,
         group_busy_with=_group_busy_with(part) if type(part) is Job else None,
-        blocked_by=tuple(detail.blockers or ()) if detail is not None else (),
+        blocked_by=view(shard, part, now).blocked_by if state == BLOCKED else (),
         delayed_until=due,
         jobs_ahead=_jobs_ahead(queue, part) if state == WAITING else 0,
     )

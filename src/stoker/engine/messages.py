@@ -5,9 +5,12 @@ it. The taker's record goes into its journal together with what the message brou
 and however often it is sent again, it happens exactly once.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from stoker.engine import transactions
+from stoker.engine import edges, transactions, workflows
+from stoker.engine.moves import drop_edge
+from stoker.engine.sending import send
 from stoker.engine.state import Appliers
 from stoker.model import commands as c
 from stoker.records import records as rec
@@ -16,22 +19,38 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 
-def send(shard: "Shard", tenant: str, to: int, message: rec.Message, now: int) -> None:
-    shard.emit(rec.Sent(now, tenant, to, shard.sent.get(to, 0) + 1, message))
+__all__ = ["APPLY", "arrived", "send", "take"]
 
 
 def take(shard: "Shard", sender: int, number: int, tenant: str, message: rec.Message, now: int) -> None:
     """Do what a message asks for, unless that has been done."""
     if number <= shard.taken.get(sender, 0):
         return
+    TAKE[type(message)](shard, tenant, message, now)
+    shard.emit(rec.Taken(now, tenant, sender, number))
+
+
+def take_publish(shard: "Shard", tenant: str, message: rec.PublishStages, now: int) -> None:
     found = transactions.find(shard, tenant, message.transaction)
     if found is None or found.outcome is None:
-        if type(message) is rec.PublishStages:
-            there = [name for name in message.stages if found is not None and name in found.stages]
-            transactions.publish(shard, tenant, c.Publish(message.transaction, there), now)
-        else:
-            transactions.abort(shard, tenant, c.Abort(message.transaction), now)
-    shard.emit(rec.Taken(now, tenant, sender, number))
+        there = [name for name in message.stages if found is not None and name in found.stages]
+        transactions.publish(shard, tenant, c.Publish(message.transaction, there), now)
+
+
+def take_abort(shard: "Shard", tenant: str, message: rec.AbortTransaction, now: int) -> None:
+    found = transactions.find(shard, tenant, message.transaction)
+    if found is None or found.outcome is None:
+        transactions.abort(shard, tenant, c.Abort(message.transaction), now)
+
+
+TAKE: dict[type[Any], Callable[["Shard", str, Any, int], None]] = {
+    rec.PublishStages: take_publish,
+    rec.AbortTransaction: take_abort,
+    rec.Watch: edges.take_watch,
+    rec.TellEnd: edges.take_end,
+    **workflows.TAKE,
+}
+"""What is done about each message."""
 
 
 def arrived(shard: "Shard", to: int, number: int, tenant: str, now: int) -> None:
@@ -45,6 +64,12 @@ def arrived(shard: "Shard", to: int, number: int, tenant: str, now: int) -> None
 def _sent(shard: "Shard", record: rec.Sent) -> None:
     shard.outbox.setdefault(record.to, {})[record.number] = (record.tenant, record.message)
     shard.sent[record.to] = record.number
+    message = record.message
+    if type(message) is rec.TellEnd:  # said once: they no longer wait here for being told
+        for waiting in message.waiting:
+            drop_edge(shard, message.job, waiting)
+        if message.job not in shard.dependents:
+            shard.watchers.pop(message.job, None)
 
 
 def _taken(shard: "Shard", record: rec.Taken) -> None:

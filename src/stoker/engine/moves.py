@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from stoker.engine import deadlines as kinds
+from stoker.engine.flows import note_ended
 from stoker.engine.state import (
     ACTIVE,
     BLOCKED,
@@ -104,9 +105,10 @@ def leave_batch_waiting(batch: Batch, start: int, stop: int) -> None:
     batch.waiting.remove(start, stop)
     if batch.waiting.left:
         return
-    if batch.due:
+    state = batch.pending
+    if state == DELAYED:
         delayed_entry_left(batch.queue)
-    else:
+    elif state == WAITING:
         batch.queue.ready.left()
 
 
@@ -220,8 +222,11 @@ def split(shard: "Shard", batch: Batch, position: int) -> Job:
         shrink_slice(shard, piece, position, position + 1)
     else:
         leave_batch_waiting(batch, position, position + 1)
-        if batch.due:
+        state = batch.pending
+        if state == DELAYED:
             make_delayed(shard, job, batch.due)
+        elif state == BLOCKED:
+            job.state = BLOCKED
         else:
             job.state = WAITING
             batch.queue.ready.add(job)
@@ -346,6 +351,8 @@ def settle_end(shard: "Shard", job: Job, state: int, at: int) -> None:
     if state != COMPLETED:
         sequence = job.id >> SHARD_BITS
         queue.tenant.ended_badly.add(sequence, sequence + 1)
+    if options.workflow is not None:
+        note_ended(shard, queue.tenant, options, job.id, 1, state, at)
     if shard.dependents and job.id in shard.dependents:
         shard.settling.append((job.id, state))
     if shard.job_waiters and job.id in shard.job_waiters:
@@ -384,8 +391,11 @@ def end_run(
     if state != COMPLETED:
         low = min(batch.id_at(start), batch.id_at(stop - 1)) >> SHARD_BITS
         queue.tenant.ended_badly.add(low, low + stop - start)
+    if options.workflow is not None:
+        first = min(batch.id_at(start), batch.id_at(stop - 1))
+        note_ended(shard, queue.tenant, options, first, stop - start, state, at)
     if shard.dependents or shard.job_waiters:
-        note_ended(shard, batch.ids(start, stop), state, reason, results, codec)
+        find_awaited(shard, batch.ids(start, stop), state, reason, results, codec)
     policy = retention_of(shard, options)
     if policy is None or (state == COMPLETED and options.remove_on_complete):
         leave_batch(shard, batch, start, stop)
@@ -400,7 +410,7 @@ def end_run(
     arm_age(shard, queue, policy, at)
 
 
-def note_ended(
+def find_awaited(
     shard: "Shard", ids: range, state: int, reason: str, results: list[bytes | None] | None, codec: Codec
 ) -> None:
     """Find those of many ended jobs that somebody depends on or waits for."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from stoker.engine import checks, quick, senders
 from stoker.engine.apply_push import is_plain
 from stoker.engine.classify import Classifier, Item, refuse_behind, refuse_cycles
-from stoker.engine.edges import end_dependent, first_failed, is_known, settle
+from stoker.engine.edges import end_dependent, first_failed, is_known, note_foreign, settle, watch
 from stoker.engine.ends import cancel_jobs
 from stoker.engine.keys import fields_of, old_reply
 from stoker.engine.state import BLOCKED, CANCELLED, Queue
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import STEP, make_id, shard_of
+from stoker.model.ids import STEP, make_id
 from stoker.model.options import Options
 from stoker.model.states import Reason
 from stoker.records import records as rec
@@ -221,9 +221,8 @@ def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, 
             continue
         for edge in option.depends_on:
             if edge.item is None and not is_known(shard, edge.id):
-                refused[number] = r.Refusal(
-                    "unknown_dependency", f"dependency {edge.id}: {why_unknown(shard, edge.id)}"
-                )
+                told = f"dependency {edge.id}: no job has ever had this id"
+                refused[number] = r.Refusal("unknown_dependency", told)
                 break
             if edge.item is not None and (edge.item >= len(options) or edge.item == number):
                 told = f"dependency on item {edge.item}: this push has no other item of that number"
@@ -233,12 +232,6 @@ def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, 
             waiting_for[number] = [edge.item for edge in option.depends_on if edge.item is not None]
     refuse_behind(waiting_for, refused)
     refuse_cycles(waiting_for, refused)
-
-
-def why_unknown(shard: "Shard", job_id: int) -> str:
-    if shard_of(job_id) != shard.number:
-        return "it lives in another shard, and jobs depend only on jobs of their own; use one shard (?shards=1)"
-    return "no job has ever had this id"
 
 
 # --- emitting --------------------------------------------------------------------------------------
@@ -257,6 +250,8 @@ def push_items(shard: "Shard", queue: Queue, items: list[Item], now: int) -> Non
         run = neighbours(items, at)
         push_run(shard, queue, item, tuple(other.payload for other in run), now)
         at += len(run)
+    if shard.watching:
+        watch(shard, queue.tenant.name, now)
 
 
 def shares_record(options: Options) -> bool:
@@ -279,6 +274,8 @@ def push_run(shard: "Shard", queue: Queue, item: Item, payloads: tuple[bytes, ..
         if policy is not None:
             end_dependent(shard, job, policy, now)
             settle(shard, now)
+        else:
+            note_foreign(shard, job)
 
 
 def extend_key(shard: "Shard", queue: Queue, options: Options, now: int) -> None:

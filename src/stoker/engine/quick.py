@@ -49,6 +49,7 @@ def is_simple(options: Options) -> bool:
         or options.remove_on_complete
         or options.keep_completed_age_ms is not None
         or options.keep_completed_count is not None
+        or options.workflow is not None
     )
 
 

@@ -14,11 +14,11 @@ import msgspec
 from stoker.model.limits import Limits
 from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit, Settings
 from stoker.model.replies import Level
-from stoker.records.records import Message
+from stoker.records.records import FillStep, Message, TellStep, WorkflowMade
 from stoker.records.stored import Stored, StoredRun
 
-FORMAT = 2
-"""2 knows codecs of results and partial results, key-value entries and bytes of payloads."""
+FORMAT = 3
+"""2 knows codecs of results and partial results, key-value entries and bytes of payloads; 3 knows workflows."""
 
 CHUNK_ENTRIES = 4_096
 CHUNK_BYTES = 1 << 20
@@ -314,6 +314,51 @@ class SavedAnswer(Saved, gc=False, tag=18):
     duplicates: list[tuple[int, str]]
 
 
+class SavedStep(msgspec.Struct, array_like=True, gc=False):
+    """What has become of a step of a workflow; the fields of `Step` behind `before`."""
+
+    first: int
+    count: int
+    waits: int
+    released: bool
+    due: int
+    ended: list[int]
+    skipped: bool
+    standing: int
+    failing: bool
+    round: int
+
+
+class SavedFlow(Saved, gc=False, tag=30):
+    """A workflow, in the order of their ids. `ended` is its place among those that have ended, from 1 on."""
+
+    tenant: int
+    at: int
+    made: WorkflowMade
+    steps: list[SavedStep]
+    cancelled: bool
+    round: int
+    finished_at: int
+    forget_at: int
+    open: int
+    ended: int
+
+
+class SavedEarly(Saved, gc=False, tag=31):
+    """What was said about a workflow before that was known."""
+
+    workflow: int
+    message: TellStep | FillStep
+
+
+class SavedWatch(Saved, gc=False, tag=32):
+    """Jobs of other shards that wait for one of this shard."""
+
+    tenant: str
+    job: int
+    waiting: list[int]
+
+
 class SavedEnd(Saved, gc=False, tag=16):
     """The last entry."""
 
@@ -336,6 +381,9 @@ Entry = (
     | SavedOutcome
     | SavedKv
     | SavedAnswer
+    | SavedFlow
+    | SavedEarly
+    | SavedWatch
     | SavedEnd
 )
 

@@ -18,6 +18,7 @@ from stoker.engine.loading import load
 from stoker.engine.retained import Ended, is_gone
 from stoker.engine.state import Batch, EndedRun, Job, Queue, Scope, Slice, Tenant
 from stoker.engine.timers import is_armed
+from stoker.model.ids import shard_of
 from stoker.model.options import Options
 from stoker.records import records as rec
 from stoker.records.stored import Stored, StoredRun
@@ -35,7 +36,9 @@ def save(shard: "Shard", sequence: int) -> Iterator[bytes]:
 
     It must not change until the last chunk was taken.
     """
-    assert not (shard.settling or shard.dirty), "there is no state to be saved in the middle of a decision"
+    assert not (shard.settling or shard.moved_steps or shard.dirty), (
+        "there is no state to be saved in the middle of a decision"
+    )
     shard.add_up()
     return _Saving(shard, sequence).chunks()
 
@@ -95,8 +98,8 @@ class _Saving:
 
     def entries(self) -> Entries:
         """Each is made only when it is asked for, since it names options by their place in the chunk."""
-        parts = (self.heads, self.jobs, self.lines, self.ages, self.keys, self.claims, self.transactions, self.kv)
-        for part in (*parts, self.answers):
+        parts = (self.heads, self.flows, self.jobs, self.lines, self.ages, self.keys, self.claims, self.transactions)
+        for part in (*parts, self.kv, self.answers):
             yield from part()
         yield s.SavedEnd()
 
@@ -160,6 +163,31 @@ class _Saving:
             _counters(queue.scope),
             queue.retained.serial,
         )
+
+    # --- workflows -------------------------------------------------------------------------------------
+
+    def flows(self) -> Entries:
+        for tenant, place in self.tenants.items():
+            ended = {workflow: number for number, workflow in enumerate(tenant.ended_flows, 1)}
+            for workflow, flow in sorted(tenant.flows.items()):
+                made = rec.WorkflowMade(workflow, flow.name, [step.made for step in flow.steps])
+                yield s.SavedFlow(
+                    place,
+                    flow.at,
+                    made,
+                    [s.SavedStep(*astuple(step)[3:]) for step in flow.steps],
+                    flow.cancelled,
+                    flow.round,
+                    flow.finished_at,
+                    flow.forget_at,
+                    flow.open,
+                    ended.get(workflow, 0),
+                )
+        for workflow, said in self.shard.early.items():
+            yield from (s.SavedEarly(workflow, message) for message in said)
+        for job_id, name in self.shard.watchers.items():
+            waiting = [one for one in self.shard.dependents.get(job_id, ()) if shard_of(one) != self.shard.number]
+            yield s.SavedWatch(name, job_id, waiting)
 
     # --- jobs ----------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from stoker.engine import (
     apply_delivery,
+    apply_flows,
     apply_kv,
     apply_pending,
     apply_push,
@@ -30,10 +31,13 @@ from stoker.engine import (
     senders,
     timers,
     transactions,
+    workflow_views,
+    workflows,
 )
 from stoker.engine.deadlines import NEVER, SWEEP_MIN, Deadlines
 from stoker.engine.edges import settle
 from stoker.engine.ends import in_id_order, lowest
+from stoker.engine.flows import Flow, Step
 from stoker.engine.index import Index
 from stoker.engine.keys import OldKeys
 from stoker.engine.moves import forget, split
@@ -44,9 +48,7 @@ from stoker.engine.retained import Ended, Retained
 from stoker.engine.senders import Senders
 from stoker.engine.state import (
     ACTIVE,
-    DELAYED,
     FAILED,
-    WAITING,
     Appliers,
     Batch,
     Claim,
@@ -103,6 +105,16 @@ class Shard:
         """Queues for which something may have become possible that somebody waits for."""
         self.settling: deque[tuple[int, int]] = deque()
         """Jobs that have ended, and how, whose edges are still to be settled."""
+        self.moved_steps: deque[tuple[Flow, Step]] = deque()
+        """Steps of workflows that stand otherwise than before, which others behind them are still to hear of."""
+        self.early: dict[int, list[rec.TellStep | rec.FillStep]] = {}
+        """What other shards have said about workflows that are not known here yet, by their ids."""
+        self.watchers: dict[int, str] = {}
+        """Jobs that somebody in another shard waits for, and whose they are."""
+        self.watching: dict[int, list[tuple[int, int]]] = {}
+        """Jobs of other shards that new ones wait for, by shard; asked for at the end of the push."""
+        self.knows: Callable[[int], bool] | None = None
+        """Says whether an id of another shard was ever given; None if there is no other."""
         self.job_waiters: dict[int, dict[Parked, None]] = {}
         self.ended_waits: deque[r.Ended] = deque()
         self.claim_waiters: dict[tuple[str, str], dict[Parked, None]] = {}
@@ -156,6 +168,8 @@ class Shard:
         except errors.Refused:
             self._drop_named(tenant, command)
             raise
+        if self.moved_steps:
+            self.settle_edges(now)
         if self.dirty or self.ended_waits or self.claims_made:
             self.serve(now)
         return reply
@@ -355,7 +369,7 @@ class Shard:
             return part.state
         batch, position = part.batch, part.start
         if position in batch.waiting:
-            return DELAYED if batch.due else WAITING
+            return batch.pending
         if batch.slices.find(position) is not None:
             return ACTIVE
         run = batch.ended.find(position)
@@ -457,7 +471,7 @@ class Shard:
 
     def intern(self, options: Options) -> Options:
         """Equal options of plain jobs are one object in memory."""
-        if options is DEFAULT_OPTIONS or not apply_push.is_plain(options):
+        if options is DEFAULT_OPTIONS or options.workflow is not None or not apply_push.is_plain(options):
             return options
         found = self._interned.get(options)
         if found is None:
@@ -509,6 +523,8 @@ def apply_again(shard: Shard, records: Iterable[rec.Record]) -> None:
         APPLY[type(record)](shard, record)
         if shard.settling:
             shard.settling.clear()
+        if shard.moved_steps:
+            shard.moved_steps.clear()
         if shard.dirty:
             shard.dirty.clear()
 
@@ -518,6 +534,8 @@ Decide = Callable[[Shard, str, Any, int], Any]
 DECIDE: dict[type[c.Command[Any]], Decide] = {
     c.Push: pushing.push,
     c.PushBatch: pushing.push_batch,
+    c.PushWorkflow: workflows.push,
+    c.FillStep: workflows.fill,
     c.Stage: transactions.stage,
     c.Publish: transactions.publish,
     c.Abort: transactions.abort,
@@ -538,6 +556,11 @@ DECIDE: dict[type[c.Command[Any]], Decide] = {
     c.GetPartials: looking.get_partials,
     c.WaitJob: looking.wait_job,
     c.Browse: looking.browse,
+    c.GetWorkflow: workflow_views.get_workflow,
+    c.ListWorkflows: workflow_views.list_workflows,
+    c.GetInputs: workflow_views.get_inputs,
+    c.CancelWorkflow: workflows.cancel,
+    c.RetryWorkflow: workflows.retry,
     c.Why: looking.why,
     c.ListQueues: looking.list_queues,
     c.GetQueue: looking.get_queue,
@@ -582,5 +605,6 @@ APPLY: Appliers = {
     **messages.APPLY,
     **apply_kv.APPLY,
     **senders.APPLY,
+    **apply_flows.APPLY,
 }
 """What each record does to the state."""

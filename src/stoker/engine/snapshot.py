@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from stoker.engine.flows import Flow
 from stoker.engine.looking import view
 from stoker.engine.state import Batch, Detail, Job, Part, Queue, Scope, Tenant
+from stoker.model.ids import shard_of
 from stoker.records.stored import Stored
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ def dump(shard: "Shard") -> dict[str, Any]:
         "tenants": {name: _tenant(tenant) for name, tenant in sorted(shard.tenants.items()) if _is_used(tenant)},
         "jobs": [_job(shard, part) for part in _parts(shard)],
         "dependents": _dependents(shard),
+        "watchers": dict(sorted(shard.watchers.items())),
+        "early": {workflow: list(said) for workflow, said in sorted(shard.early.items())},
         "senders": [
             (*key, [(number, list(reply.ids), dict(reply.duplicates)) for number, reply in answers.items()])
             for key, answers in shard.senders.items()
@@ -91,12 +95,19 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
             for name, found in sorted(tenant.transactions.items())
         },
         "ended_badly": tenant.ended_badly.ranges(),
+        "flows": [_flow(flow) for _, flow in sorted(tenant.flows.items())],
+        "ended_flows": list(tenant.ended_flows),
         "kv": {
             key: (entry.value, entry.codec, entry.expires_at)
             for key in tenant.kv.keys_from("")
             if (entry := tenant.kv.get(key)) is not None
         },
     }
+
+
+def _flow(flow: Flow) -> dict[str, Any]:
+    kept = {name: getattr(flow, name) for name in ("id", "name", "at", "cancelled", "round", "finished_at", "open")}
+    return kept | {"steps": [msgspec.structs.astuple(step) for step in flow.steps], "forget_at": flow.forget_at}
 
 
 def _queue(queue: Queue) -> dict[str, Any]:
@@ -143,4 +154,7 @@ def _dependents(shard: "Shard") -> dict[int, list[int]]:
         if job.detail is not None and job.detail.blockers:
             for other in job.detail.blockers:
                 waits.setdefault(other, []).append(job.id)
+    for other in shard.watchers:
+        elsewhere = [job_id for job_id in shard.dependents.get(other, ()) if shard_of(job_id) != shard.number]
+        waits.setdefault(other, []).extend(elsewhere)
     return {other: sorted(jobs) for other, jobs in sorted(waits.items())}

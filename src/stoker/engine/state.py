@@ -25,6 +25,7 @@ from stoker.records.records import Record
 from stoker.records.stored import Stored, StoredRun
 
 if TYPE_CHECKING:
+    from stoker.engine.flows import Flow
     from stoker.engine.ready import Ready
     from stoker.engine.retained import Retained
     from stoker.engine.shard import Shard
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 WAITING, DELAYED, BLOCKED, ACTIVE, COMPLETED, FAILED, CANCELLED, EXPIRED = range(8)
 """Indexes into STATES and into the counters: comparing and counting small integers is what is fast."""
 GONE = 8
+BLOCKED_DUE = -1
+"""In the place of a batch's due time: its jobs are blocked by the steps before theirs."""
 LIVE_BYTES = 8
 """The place behind the states in `Scope.counts`: bytes of the payloads of live jobs, added up like them."""
 
@@ -138,7 +141,7 @@ class Batch(msgspec.Struct, gc=False, eq=False):
     slices: "Pieces[Slice]"
     ended: "Pieces[EndedRun]"
     due: int = 0
-    """Delayed until then; 0 once they wait."""
+    """Delayed until then; 0 once they wait. `BLOCKED_DUE` while they are blocked."""
     left: int = 0
     """Positions that are still readable here: waiting, active or ended."""
 
@@ -153,6 +156,13 @@ class Batch(msgspec.Struct, gc=False, eq=False):
     def order_at(self, position: int) -> int:
         sequence = self.first >> SHARD_BITS
         return (sequence if self.step > 0 else -sequence) + position
+
+    @property
+    def pending(self) -> int:
+        """The state of what stands in `waiting`."""
+        if not self.due:
+            return WAITING
+        return BLOCKED if self.due == BLOCKED_DUE else DELAYED
 
     @property
     def lowest(self) -> int:
@@ -503,7 +513,18 @@ class Queue:
 class Tenant:
     """The owner of queues, claims, transactions and key-value entries."""
 
-    __slots__ = ("claims", "ended_badly", "kv", "name", "queues", "scope", "shard_touched", "transactions")
+    __slots__ = (
+        "claims",
+        "ended_badly",
+        "ended_flows",
+        "flows",
+        "kv",
+        "name",
+        "queues",
+        "scope",
+        "shard_touched",
+        "transactions",
+    )
 
     def __init__(self, name: str, touched: list[Queue]) -> None:
         self.name = name
@@ -516,8 +537,12 @@ class Tenant:
         """Sequence numbers of its jobs that failed, were cancelled or expired."""
         self.kv = Entries()
         """Its key-value entries, if this shard is their home."""
+        self.flows: dict[int, Flow] = {}
+        """Workflows that this shard has a part in."""
+        self.ended_flows: dict[int, None] = {}
+        """Those of them that have ended, in that order, if this shard is their home."""
 
     @property
     def is_used(self) -> bool:
         """Whether anything has happened to it beside its queues."""
-        return bool(self.claims or self.transactions or self.kv) or any(self.scope.totals)
+        return bool(self.claims or self.transactions or self.kv or self.flows) or any(self.scope.totals)

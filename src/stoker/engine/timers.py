@@ -10,9 +10,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from stoker.engine import workflows
 from stoker.engine.dead import key_is_taken
+from stoker.engine.edges import settle_one
 from stoker.engine.ends import cancel_jobs, lowest
 from stoker.engine.finishing import by_queue, fail_delivery
+from stoker.engine.flows import Flow
 from stoker.engine.moves import PENDING, arm_age, arm_due, is_due_entry
 from stoker.engine.retained import ended_at
 from stoker.engine.state import ACTIVE, EXPIRED, FAILED, Batch, Job, Members, Part, Queue, Slice, Tenant
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 def fire(shard: "Shard", at: int, kind: int, holders: list[Any]) -> None:
     """Let happen what was armed for one moment and still holds."""
     HANDLERS[kind](shard, at, [holder for holder in unique(holders) if HOLDS[kind](at, holder)])
+    if shard.moved_steps:
+        shard.settle_edges(at)
 
 
 def on_due(shard: "Shard", at: int, queues: list[Queue]) -> None:
@@ -171,6 +176,19 @@ def on_kv(shard: "Shard", at: int, entries: list[tuple[Tenant, str]]) -> None:
         shard.emit(rec.KvRemoved(at, tenant.name, sorted(keys), expired=True))
 
 
+def on_edges(shard: "Shard", at: int, ended: list[tuple[int, int]]) -> None:
+    """More of those who wait for a job that has ended."""
+    for job_id, state in dict.fromkeys(ended):
+        settle_one(shard, job_id, state, at)
+    shard.settle_edges(at)
+
+
+def on_flow(shard: "Shard", at: int, steps: list[tuple[Flow, int]]) -> None:
+    for flow, number in dict.fromkeys(steps):
+        workflows.on_time(shard, flow, number, at)
+    shard.settle_edges(at)
+
+
 HANDLERS: tuple[Callable[["Shard", int, list[Any]], None], ...] = (
     on_due,
     on_ttl,
@@ -183,6 +201,8 @@ HANDLERS: tuple[Callable[["Shard", int, list[Any]], None], ...] = (
     on_transaction,
     on_claim,
     on_kv,
+    on_edges,
+    on_flow,
     on_refill,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""
@@ -267,6 +287,14 @@ def kv_holds(at: int, place: tuple[Tenant, str]) -> bool:
     return entry is not None and entry.expires_at == at
 
 
+def edges_hold(at: int, ended: tuple[int, int]) -> bool:
+    return True
+
+
+def flow_holds(at: int, place: tuple[Flow, int]) -> bool:
+    return workflows.is_expected(at, *place)
+
+
 HOLDS: tuple[Callable[[int, Any], bool], ...] = (
     due_holds,
     ttl_holds,
@@ -279,6 +307,8 @@ HOLDS: tuple[Callable[[int, Any], bool], ...] = (
     transaction_holds,
     claim_holds,
     kv_holds,
+    edges_hold,
+    flow_holds,
     refill_holds,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""

@@ -232,6 +232,7 @@ _ABOUT: dict[type[rec.Record], Callable[[Any, int], bool]] = {
     rec.Logged: _one,
     rec.PartialAdded: _one,
     rec.Unblocked: _one,
+    rec.StepReleased: _pairs,
     rec.BecameDue: _pairs,
     rec.Delayed: _one,
     rec.Reprioritised: _one,
@@ -271,6 +272,15 @@ SILENT = frozenset(
         rec.KvRemoved,
         rec.KvTimed,
         rec.Answered,
+        rec.WorkflowPushed,
+        rec.StepSkipped,
+        rec.StepFilled,
+        rec.StepHeard,
+        rec.HeardEarly,
+        rec.WorkflowCancelled,
+        rec.WorkflowRetried,
+        rec.WorkflowForgotten,
+        rec.Watched,
     }
 )
 """Records that name no job, or say nothing of one that its push has not said. (What ages out is known by its age.)"""

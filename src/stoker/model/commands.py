@@ -15,6 +15,7 @@ import msgspec
 from stoker.model import replies as r
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
+from stoker.model.workflows import Step, WorkflowState
 
 R_co = TypeVar("R_co", covariant=True)
 Tokens = int | Sequence[int] | None
@@ -66,6 +67,28 @@ class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
     request_key: str | None = None
     durability: r.Level | None = None
     sending: Sending | None = None
+
+
+class PushWorkflow(Command[r.PushedWorkflow], frozen=True, gc=False):
+    """A graph of jobs over any queues, all of it or nothing. A step may only come after steps of the same push.
+
+    `request_key`, held by the queue of the first step, makes sending it again harmless.
+    """
+
+    steps: Sequence[Step]
+    name: str = ""
+    request_key: str | None = None
+    durability: r.Level | None = None
+
+
+class FillStep(Command[r.Done], frozen=True, gc=False):
+    """Give an open step its jobs. Said by a running job of a step right before it; the first one counts."""
+
+    id: int
+    step: str
+    """The key of the open step, or its number."""
+    payloads: Sequence[bytes]
+    token: int | None = None
 
 
 class Stage(Command[r.Staged], frozen=True, gc=False):
@@ -188,6 +211,15 @@ class AppendPartial(Command[r.Done], frozen=True, gc=False):
     codec: Codec = "bytes"
 
 
+class GetInputs(Command[r.Inputs], frozen=True, gc=False):
+    """What the jobs have given that this one depends on: those of the steps before it, in the order of its edges and
+    their ids; then those of its `depends_on`. From number `after` on."""
+
+    id: int
+    after: int = 0
+    limit: int = 1_000
+
+
 # --- looking -------------------------------------------------------------------------------------
 
 
@@ -230,6 +262,20 @@ class Browse(Command[r.Page], frozen=True, gc=False):
     limit: int = 100
     ascending: bool = False
     name: str | None = None
+    workflow: int | None = None
+
+
+class GetWorkflow(Command[r.WorkflowView], frozen=True, gc=False):
+    id: int
+
+
+class ListWorkflows(Command[r.WorkflowPage], frozen=True, gc=False):
+    """Newest first, after the id where the last page ended."""
+
+    state: WorkflowState | None = None
+    name: str | None = None
+    after: int | None = None
+    limit: int = 100
 
 
 class Why(Command[r.Waiting], frozen=True, gc=False):
@@ -325,6 +371,18 @@ class SetQueuePolicy(Command[r.Done], frozen=True, gc=False):
 class Cancel(Command[r.JobView], frozen=True, gc=False):
     """A job that has not started ends at once. An active one is marked: its worker learns it at the next
     heartbeat, and whatever happens but an ack, it is not tried again."""
+
+    id: int
+
+
+class CancelWorkflow(Command[r.WorkflowView], frozen=True, gc=False):
+    """Jobs of it that have not started end at once, running ones are marked; nothing of it starts any more."""
+
+    id: int
+
+
+class RetryWorkflow(Command[r.WorkflowView], frozen=True, gc=False):
+    """Its failed jobs go back to work, and what failed because of them waits for them again."""
 
     id: int
 
@@ -509,8 +567,11 @@ LOOKING: tuple[type[Command[object]], ...] = (
     FindJob,
     GetLogs,
     GetPartials,
+    GetInputs,
     WaitJob,
     Browse,
+    GetWorkflow,
+    ListWorkflows,
     Why,
     ListQueues,
     GetQueue,

@@ -75,6 +75,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: int | None = None
     codec: Codec = "bytes"
     name: str | None = None
+    workflow: int | None = None
 
     @property
     def wait_ms(self) -> int:

@@ -46,6 +46,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """A fan-in of a whole batch; wider joins go through an intermediate job."""
     edges_per_batch_max: int = 20_000
     """Each is judged in the same turn; a wider graph is pushed in several batches."""
+    workflow_jobs_max: int = 100_000
+    """Ten batches in one push; larger ones are made by their own jobs, which fill open steps."""
+    workflow_steps_max: int = 10_000
+    """Each shard that has a part of the workflow knows all of its steps."""
+    workflow_edges_max: int = 50_000
+    """Each is looked at when the workflow is pushed, and once more when its step ends."""
+    workflows_per_tenant_max: int = 100_000
+    """Unfinished ones of a shard; a few hundred bytes each and as much for each step."""
     error_chars_max: int = 16_384
     """Longer errors are cut, not refused: a failing job must always be able to say that it failed."""
     stack_chars_max: int = 65_536

@@ -98,6 +98,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the payload is written; it decides nothing, but a reader can ask for another one."""
     name: str | None = None
     """The kind of job: which handler a worker runs it with. It decides nothing here."""
+    workflow: int | None = None
+    """The workflow that the job is part of. On a push of its own it is a link like `parent_id` and decides nothing."""
 
 
 DEFAULT_OPTIONS = Options()

@@ -12,8 +12,10 @@ from typing import Literal
 import msgspec
 
 from stoker.model.events import Event
+from stoker.model.ids import STEP
 from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
+from stoker.model.workflows import Edge, WorkflowState
 
 Level = Literal["memory", "commit", "fsync"]
 LEVELS: tuple[Level, ...] = ("memory", "commit", "fsync")
@@ -48,6 +50,19 @@ class PushedBatch(msgspec.Struct, frozen=True, gc=False):
     @property
     def created(self) -> int:
         return len(self.ids) - len(self.refused) - len(self.duplicates)
+
+
+class PushedWorkflow(msgspec.Struct, frozen=True, gc=False):
+    """The workflow's id, and for each step the first id of its jobs and their number; (0, 0) where it has none yet."""
+
+    id: int
+    steps: Sequence[tuple[int, int]] = ()
+    created: bool = True
+    level: Level = "memory"
+
+    def ids(self, step: int) -> range:
+        first, count = self.steps[step]
+        return range(first, first + count * STEP, STEP)
 
 
 class Staged(msgspec.Struct, frozen=True, gc=False):
@@ -331,6 +346,83 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: tuple[int, ...] = ()
     delayed_until: int | None = None
     jobs_ahead: int = 0
+
+
+class Input(msgspec.Struct, frozen=True, gc=False):
+    """What one job has given to those that depend on it. Without a `state` it can no longer be read."""
+
+    id: int
+    step: str = ""
+    state: State | None = None
+    result: bytes | None = None
+    codec: Codec = "bytes"
+    error: str = ""
+
+
+class Inputs(msgspec.Struct, frozen=True, gc=False):
+    """In order; `next_after` is None after the last one. `total` counts all of them."""
+
+    inputs: Sequence[Input]
+    next_after: int | None = None
+    total: int = 0
+
+
+class StepView(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a workflow. `first` is 0 while its jobs are not there, or not known."""
+
+    key: str
+    queue: str
+    name: str | None = None
+    first: int = 0
+    count: int = 0
+    after: tuple[Edge, ...] = ()
+    open: bool = False
+    state: Literal["blocked", "running", "completed", "failed"]
+    counts: Counts = Counts()
+
+
+class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow: how far it is, and its graph."""
+
+    id: int
+    name: str = ""
+    state: WorkflowState
+    pushed_at: int
+    finished_at: int = 0
+    total: int = 0
+    """Jobs, as far as they are there."""
+    remaining: int = 0
+    """Jobs that have not ended."""
+    failed: int = 0
+    """Jobs that failed, were cancelled or have expired."""
+    counts: Counts = Counts()
+    """Jobs by state; ended ones also if they are no longer readable."""
+    retries: int = 0
+    steps: Sequence[StepView] = ()
+
+    @property
+    def percent(self) -> int:
+        return 100 * (self.total - self.remaining) // self.total if self.total else 100
+
+
+class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a list: steps are counted, not jobs."""
+
+    id: int
+    name: str = ""
+    state: WorkflowState
+    pushed_at: int
+    finished_at: int = 0
+    steps: int = 0
+    ended: int = 0
+    failed: int = 0
+
+
+class WorkflowPage(msgspec.Struct, frozen=True, gc=False):
+    """Some workflows, newest first, and where the next page starts: None after the last one."""
+
+    workflows: Sequence[WorkflowInfo]
+    next_after: int | None = None
 
 
 class DeadStats(msgspec.Struct, frozen=True, gc=False):

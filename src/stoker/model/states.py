@@ -66,6 +66,7 @@ TRANSITIONS: dict[str, dict[str, str]] = {
     State.COMPLETED: {GONE: "retention passed or cleaned"},
     State.FAILED: {
         State.WAITING: "retried by hand or by the queue's policy",
+        State.BLOCKED: "its workflow is retried, and steps before it have not ended",
         GONE: "retention passed, evicted, purged or cleaned",
     },
     State.CANCELLED: {GONE: "retention passed or cleaned"},

@@ -4,18 +4,15 @@
 # source: stoker/proto/stoker.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
+
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
+
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC,
-    7,
-    35,
-    1,
-    '',
-    'stoker/proto/stoker.proto'
+    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "stoker/proto/stoker.proto"
 )
 # @@protoc_insertion_point(imports)
 
@@ -25,139 +22,141 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19stoker/proto/stoker.proto\x12\tstoker.v1\x1a\x19google/protobuf/any.proto\"\x15\n\x05\x46rame\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"\x87\x01\n\x07\x42\x61\x63koff\x12\x11\n\x04kind\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07\x62\x61se_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x06\x63\x61p_ms\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x13\n\x06jitter\x18\x04 \x01(\tH\x03\x88\x01\x01\x42\x07\n\x05_kindB\n\n\x08_base_msB\t\n\x07_cap_msB\t\n\x07_jitter\"h\n\nDependency\x12\x0f\n\x02id\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\non_failure\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04item\x18\x03 \x01(\x03H\x02\x88\x01\x01\x42\x05\n\x03_idB\r\n\x0b_on_failureB\x07\n\x05_item\"\xf0\x08\n\x07Options\x12\x15\n\x08priority\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x06run_at\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x13\n\x06ttl_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x15\n\x08lease_ms\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x19\n\x0cmax_attempts\x18\x07 \x01(\x03H\x06\x88\x01\x01\x12\x18\n\x0bmax_crashes\x18\x08 \x01(\x03H\x07\x88\x01\x01\x12(\n\x07\x62\x61\x63koff\x18\t \x01(\x0b\x32\x12.stoker.v1.BackoffH\x08\x88\x01\x01\x12\x17\n\nunique_key\x18\n \x01(\tH\t\x88\x01\x01\x12\x1a\n\runique_ttl_ms\x18\x0b \x01(\x03H\n\x88\x01\x01\x12\x18\n\x0bon_conflict\x18\x0c \x01(\tH\x0b\x88\x01\x01\x12\x16\n\tcustom_id\x18\r \x01(\tH\x0c\x88\x01\x01\x12\x1d\n\x10\x63ustom_id_ttl_ms\x18\x0e \x01(\x03H\r\x88\x01\x01\x12\x18\n\x0b\x64\x65\x62ounce_id\x18\x0f \x01(\tH\x0e\x88\x01\x01\x12\x18\n\x0b\x64\x65\x62ounce_ms\x18\x10 \x01(\x03H\x0f\x88\x01\x01\x12)\n\ndepends_on\x18\x11 \x03(\x0b\x32\x15.stoker.v1.Dependency\x12\x15\n\x08group_id\x18\x12 \x01(\tH\x10\x88\x01\x01\x12\x11\n\x04lifo\x18\x13 \x01(\x08H\x11\x88\x01\x01\x12\x0c\n\x04tags\x18\x14 \x03(\t\x12\x1f\n\x12remove_on_complete\x18\x15 \x01(\x08H\x12\x88\x01\x01\x12\x1b\n\x0eremove_on_fail\x18\x16 \x01(\x08H\x13\x88\x01\x01\x12\"\n\x15keep_completed_age_ms\x18\x17 \x01(\x03H\x14\x88\x01\x01\x12!\n\x14keep_completed_count\x18\x18 \x01(\x03H\x15\x88\x01\x01\x12\x12\n\x05trace\x18\x19 \x01(\tH\x16\x88\x01\x01\x12\x16\n\tparent_id\x18\x1a \x01(\x03H\x17\x88\x01\x01\x12\x12\n\x05\x63odec\x18\x1b \x01(\tH\x18\x88\x01\x01\x12\x11\n\x04name\x18\x1c \x01(\tH\x19\x88\x01\x01\x42\x0b\n\t_priorityB\x0b\n\t_delay_msB\t\n\x07_run_atB\t\n\x07_ttl_msB\r\n\x0b_timeout_msB\x0b\n\t_lease_msB\x0f\n\r_max_attemptsB\x0e\n\x0c_max_crashesB\n\n\x08_backoffB\r\n\x0b_unique_keyB\x10\n\x0e_unique_ttl_msB\x0e\n\x0c_on_conflictB\x0c\n\n_custom_idB\x13\n\x11_custom_id_ttl_msB\x0e\n\x0c_debounce_idB\x0e\n\x0c_debounce_msB\x0b\n\t_group_idB\x07\n\x05_lifoB\x15\n\x13_remove_on_completeB\x11\n\x0f_remove_on_failB\x18\n\x16_keep_completed_age_msB\x17\n\x15_keep_completed_countB\x08\n\x06_traceB\x0c\n\n_parent_idB\x08\n\x06_codecB\x07\n\x05_name\"5\n\x07IdRange\x12\r\n\x05start\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\"7\n\x03Ids\x12\"\n\x06ranges\x18\x01 \x03(\x0b\x32\x12.stoker.v1.IdRange\x12\x0c\n\x04list\x18\x02 \x03(\x03\"z\n\x0bPushRequest\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12#\n\x07options\x18\x03 \x01(\x0b\x32\x12.stoker.v1.Options\x12\x17\n\ndurability\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_durability\"c\n\tPushReply\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x19\n\x0c\x64uplicate_by\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05level\x18\x04 \x01(\tB\x0f\n\r_duplicate_by\"\xdc\x01\n\x10PushBatchRequest\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x10\n\x08payloads\x18\x02 \x03(\x0c\x12#\n\x07options\x18\x03 \x01(\x0b\x32\x12.stoker.v1.Options\x12 \n\x04\x65\x61\x63h\x18\x04 \x03(\x0b\x32\x12.stoker.v1.Options\x12\x0e\n\x06\x61tomic\x18\x05 \x01(\x08\x12\x18\n\x0brequest_key\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x17\n\ndurability\x18\x07 \x01(\tH\x01\x88\x01\x01\x42\x0e\n\x0c_request_keyB\r\n\x0b_durability\"\xab\x02\n\x0ePushBatchReply\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x37\n\x07refused\x18\x02 \x03(\x0b\x32&.stoker.v1.PushBatchReply.RefusedEntry\x12=\n\nduplicates\x18\x03 \x03(\x0b\x32).stoker.v1.PushBatchReply.DuplicatesEntry\x12\r\n\x05level\x18\x04 \x01(\t\x1a\x42\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12!\n\x05value\x18\x02 \x01(\x0b\x32\x12.stoker.v1.Refusal:\x02\x38\x01\x1a\x31\n\x0f\x44uplicatesEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"(\n\x07Refusal\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"b\n\x0bPullRequest\x12\x0e\n\x06queues\x18\x01 \x03(\t\x12\x0f\n\x07wait_ms\x18\x02 \x01(\x03\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12\x15\n\x08lease_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_lease_ms\"J\n\tPullReply\x12\x1b\n\x03job\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Job\x12\x14\n\x07next_at\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\n\n\x08_next_at\"\x9e\x01\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\x03\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12#\n\x07options\x18\x05 \x01(\x0b\x32\x12.stoker.v1.Options\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x03\x12\x11\n\tpushed_at\x18\x07 \x01(\x03\x12\x13\n\x0blease_until\x18\x08 \x01(\x03\"\x94\x01\n\x10PullBatchRequest\x12\x0e\n\x06queues\x18\x01 \x03(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\x12\x0e\n\x06worker\x18\x04 \x01(\t\x12\x15\n\x08lease_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\x05\x63laim\x18\x06 \x01(\tH\x01\x88\x01\x01\x42\x0b\n\t_lease_msB\x08\n\x06_claim\"Y\n\x08\x44\x65livery\x12\r\n\x05token\x18\x01 \x01(\x03\x12\x1c\n\x04runs\x18\x02 \x03(\x0b\x32\x0e.stoker.v1.Run\x12\x14\n\x07next_at\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\n\n\x08_next_at\"\xa1\x01\n\x03Run\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x1b\n\x03ids\x18\x02 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12#\n\x07options\x18\x04 \x01(\x0b\x32\x12.stoker.v1.Options\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x03\x12\x11\n\tpushed_at\x18\x06 \x01(\x03\x12\x13\n\x0blease_until\x18\x07 \x01(\x03\"e\n\nAckRequest\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x13\n\x06result\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05\x63odec\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_resultB\x08\n\x06_codec\"m\n\x0f\x41\x63kBatchRequest\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x0e\n\x06tokens\x18\x02 \x03(\x03\x12\x0f\n\x07results\x18\x03 \x03(\x0c\x12\x12\n\x05\x63odec\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_codec\"\x89\x01\n\x07Settled\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x30\n\x07refused\x18\x02 \x03(\x0b\x32\x1f.stoker.v1.Settled.RefusedEntry\x12\r\n\x05level\x18\x03 \x01(\t\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xaf\x01\n\x0b\x46\x61ilRequest\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x0e\n\x06tokens\x18\x02 \x03(\x03\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x13\n\x0b\x65rror_class\x18\x04 \x01(\t\x12\r\n\x05stack\x18\x05 \x01(\t\x12\x12\n\x05retry\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x07 \x01(\x03H\x01\x88\x01\x01\x42\x08\n\x06_retryB\x0b\n\t_delay_ms\"\x9c\x01\n\x06\x46\x61iled\x12\"\n\x04jobs\x18\x01 \x03(\x0b\x32\x14.stoker.v1.FailedJob\x12/\n\x07refused\x18\x02 \x03(\x0b\x32\x1e.stoker.v1.Failed.RefusedEntry\x12\r\n\x05level\x18\x03 \x01(\t\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\tFailedJob\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03\x64ue\x18\x03 \x01(\x03\"O\n\x0eReleaseRequest\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x0e\n\x06tokens\x18\x02 \x03(\x03\x12\x10\n\x08\x64\x65lay_ms\x18\x03 \x01(\x03\"`\n\rExtendRequest\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x0e\n\x06tokens\x18\x02 \x03(\x03\x12\x15\n\x08lease_ms\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_lease_ms\"\xa4\x01\n\x08\x45xtended\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x13\n\x0blease_until\x18\x02 \x01(\x03\x12\x31\n\x07refused\x18\x03 \x03(\x0b\x32 .stoker.v1.Extended.RefusedEntry\x12\x11\n\tcancelled\x18\x04 \x03(\x03\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1b\n\rGetJobRequest\x12\n\n\x02id\x18\x01 \x01(\x03\",\n\x08Progress\x12\x0f\n\x07percent\x18\x01 \x01(\x03\x12\x0f\n\x07message\x18\x02 \x01(\t\"o\n\x07\x41ttempt\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x03\x12\x12\n\nstarted_at\x18\x02 \x01(\x03\x12\x10\n\x08\x65nded_at\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0e\n\x06worker\x18\x05 \x01(\t\x12\r\n\x05\x65rror\x18\x06 \x01(\t\"p\n\nDeadLetter\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x12\n\nentered_at\x18\x02 \x01(\x03\x12\x12\n\nexpires_at\x18\x03 \x01(\x03\x12\x13\n\x0bretry_count\x18\x04 \x01(\x03\x12\x15\n\rnext_retry_at\x18\x05 \x01(\x03\"\xb1\x04\n\x07JobView\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05queue\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12#\n\x07options\x18\x05 \x01(\x0b\x32\x12.stoker.v1.Options\x12\x11\n\tpushed_at\x18\x06 \x01(\x03\x12\x10\n\x08\x61ttempts\x18\x07 \x01(\x03\x12\x0f\n\x07\x63rashes\x18\x08 \x01(\x03\x12\x0b\n\x03\x64ue\x18\t \x01(\x03\x12\x12\n\nblocked_by\x18\n \x03(\x03\x12\x12\n\nstarted_at\x18\x0b \x01(\x03\x12\x13\n\x0blease_until\x18\x0c \x01(\x03\x12\x0e\n\x06worker\x18\r \x01(\t\x12\x12\n\x05\x63laim\x18\x0e \x01(\tH\x00\x88\x01\x01\x12\x18\n\x10\x63\x61ncel_requested\x18\x0f \x01(\x08\x12\x13\n\x0b\x66inished_at\x18\x10 \x01(\x03\x12\x13\n\x06result\x18\x11 \x01(\x0cH\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x12 \x01(\t\x12\r\n\x05\x65rror\x18\x13 \x01(\t\x12\r\n\x05stack\x18\x14 \x01(\t\x12%\n\x08progress\x18\x15 \x01(\x0b\x32\x13.stoker.v1.Progress\x12#\n\x07history\x18\x16 \x03(\x0b\x32\x12.stoker.v1.Attempt\x12#\n\x04\x64\x65\x61\x64\x18\x17 \x01(\x0b\x32\x15.stoker.v1.DeadLetter\x12\x19\n\x0cresult_codec\x18\x18 \x01(\tH\x02\x88\x01\x01\x42\x08\n\x06_claimB\t\n\x07_resultB\x0f\n\r_result_codec\"\x1d\n\x0fGetStateRequest\x12\n\n\x02id\x18\x01 \x01(\x03\"\x1e\n\rGetStateReply\x12\r\n\x05state\x18\x01 \x01(\t\",\n\x0cStatsRequest\x12\x12\n\x05queue\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_queue\"\x92\x01\n\x06\x43ounts\x12\x0f\n\x07waiting\x18\x01 \x01(\x03\x12\x0f\n\x07\x64\x65layed\x18\x02 \x01(\x03\x12\x0f\n\x07\x62locked\x18\x03 \x01(\x03\x12\x0e\n\x06\x61\x63tive\x18\x04 \x01(\x03\x12\x11\n\tcompleted\x18\x05 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\x03\x12\x11\n\tcancelled\x18\x07 \x01(\x03\x12\x0f\n\x07\x65xpired\x18\x08 \x01(\x03\"\xdf\x01\n\x06Totals\x12\x0e\n\x06pushed\x18\x01 \x01(\x03\x12\x0f\n\x07started\x18\x02 \x01(\x03\x12\x11\n\tcompleted\x18\x03 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x04 \x01(\x03\x12\x11\n\tcancelled\x18\x05 \x01(\x03\x12\x0f\n\x07\x65xpired\x18\x06 \x01(\x03\x12\x0f\n\x07retried\x18\x07 \x01(\x03\x12\x11\n\ttimed_out\x18\x08 \x01(\x03\x12\x0f\n\x07stalled\x18\t \x01(\x03\x12\x0f\n\x07\x65victed\x18\n \x01(\x03\x12\x13\n\x0bwait_ms_sum\x18\x0b \x01(\x03\x12\x12\n\nrun_ms_sum\x18\x0c \x01(\x03\"\x88\x01\n\nStatsReply\x12!\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x11.stoker.v1.Counts\x12!\n\x06totals\x18\x02 \x01(\x0b\x32\x11.stoker.v1.Totals\x12\x1d\n\x15\x63ompleted_last_minute\x18\x03 \x01(\x03\x12\x15\n\rpayload_bytes\x18\x04 \x01(\x03\"z\n\x11StreamJobsRequest\x12\x0e\n\x06queues\x18\x01 \x03(\t\x12\x0e\n\x06\x63redit\x18\x02 \x01(\x03\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12\x15\n\x08lease_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tbatch_max\x18\x05 \x01(\x03\x42\x0b\n\t_lease_ms\"j\n\x0fStreamJobsReply\x12#\n\x06opened\x18\x01 \x01(\x0b\x32\x11.stoker.v1.OpenedH\x00\x12\'\n\x08\x64\x65livery\x18\x02 \x01(\x0b\x32\x13.stoker.v1.DeliveryH\x00\x42\t\n\x07message\"\x18\n\x06Opened\x12\x0e\n\x06stream\x18\x01 \x01(\t\"4\n\x12GrantCreditRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0e\n\x06\x63redit\x18\x02 \x01(\x03\"\"\n\x10GrantCreditReply\x12\x0e\n\x06\x63redit\x18\x01 \x01(\x03\"\xef\x01\n\x12ProcessJobsRequest\x12,\n\x04open\x18\x01 \x01(\x0b\x32\x1c.stoker.v1.StreamJobsRequestH\x00\x12#\n\x06result\x18\x02 \x01(\x0b\x32\x11.stoker.v1.ResultH\x00\x12*\n\x04\x61\x63ks\x18\x03 \x01(\x0b\x32\x1a.stoker.v1.AckBatchRequestH\x00\x12#\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x11.stoker.v1.CreditH\x00\x12*\n\x06\x65xtend\x18\x05 \x01(\x0b\x32\x18.stoker.v1.ExtendRequestH\x00\x42\t\n\x07message\"\x18\n\x06\x43redit\x12\x0e\n\x06\x63redit\x18\x01 \x01(\x03\"\x9f\x01\n\x06Result\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x1f\n\x04\x64one\x18\x03 \x01(\x0b\x32\x0f.stoker.v1.DoneH\x00\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x12.stoker.v1.FailureH\x00\x12\'\n\x08handback\x18\x05 \x01(\x0b\x32\x13.stoker.v1.HandbackH\x00\x42\t\n\x07outcome\"D\n\x04\x44one\x12\x13\n\x06result\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05\x63odec\x18\x02 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_resultB\x08\n\x06_codec\"~\n\x07\x46\x61ilure\x12\r\n\x05\x65rror\x18\x01 \x01(\t\x12\x13\n\x0b\x65rror_class\x18\x02 \x01(\t\x12\r\n\x05stack\x18\x03 \x01(\t\x12\x12\n\x05retry\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x05 \x01(\x03H\x01\x88\x01\x01\x42\x08\n\x06_retryB\x0b\n\t_delay_ms\"\x1c\n\x08Handback\x12\x10\n\x08\x64\x65lay_ms\x18\x01 \x01(\x03\"\x88\x02\n\x10ProcessJobsReply\x12#\n\x06opened\x18\x01 \x01(\x0b\x32\x11.stoker.v1.OpenedH\x00\x12\'\n\x08\x64\x65livery\x18\x02 \x01(\x0b\x32\x13.stoker.v1.DeliveryH\x00\x12%\n\x07settled\x18\x03 \x01(\x0b\x32\x12.stoker.v1.SettledH\x00\x12\'\n\x08\x65xtended\x18\x04 \x01(\x0b\x32\x13.stoker.v1.ExtendedH\x00\x12%\n\x07refused\x18\x05 \x01(\x0b\x32\x12.stoker.v1.RefusalH\x00\x12$\n\x06\x65nding\x18\x06 \x01(\x0b\x32\x12.stoker.v1.RefusalH\x00\x42\t\n\x07message\"N\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any\"\x92\x01\n\tErrorInfo\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\x12\x34\n\x08metadata\x18\x03 \x03(\x0b\x32\".stoker.v1.ErrorInfo.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\xce\x07\n\x05Queue\x12*\n\x04\x43\x61ll\x12\x10.stoker.v1.Frame\x1a\x10.stoker.v1.Frame\x12\x34\n\x04Push\x12\x16.stoker.v1.PushRequest\x1a\x14.stoker.v1.PushReply\x12\x43\n\tPushBatch\x12\x1b.stoker.v1.PushBatchRequest\x1a\x19.stoker.v1.PushBatchReply\x12\x34\n\x04Pull\x12\x16.stoker.v1.PullRequest\x1a\x14.stoker.v1.PullReply\x12=\n\tPullBatch\x12\x1b.stoker.v1.PullBatchRequest\x1a\x13.stoker.v1.Delivery\x12\x30\n\x03\x41\x63k\x12\x15.stoker.v1.AckRequest\x1a\x12.stoker.v1.Settled\x12:\n\x08\x41\x63kBatch\x12\x1a.stoker.v1.AckBatchRequest\x1a\x12.stoker.v1.Settled\x12\x31\n\x04\x46\x61il\x12\x16.stoker.v1.FailRequest\x1a\x11.stoker.v1.Failed\x12\x38\n\x07Release\x12\x19.stoker.v1.ReleaseRequest\x1a\x12.stoker.v1.Settled\x12\x37\n\x06\x45xtend\x12\x18.stoker.v1.ExtendRequest\x1a\x13.stoker.v1.Extended\x12\x36\n\x06GetJob\x12\x18.stoker.v1.GetJobRequest\x1a\x12.stoker.v1.JobView\x12@\n\x08GetState\x12\x1a.stoker.v1.GetStateRequest\x1a\x18.stoker.v1.GetStateReply\x12\x37\n\x05Stats\x12\x17.stoker.v1.StatsRequest\x1a\x15.stoker.v1.StatsReply\x12H\n\nStreamJobs\x12\x1c.stoker.v1.StreamJobsRequest\x1a\x1a.stoker.v1.StreamJobsReply0\x01\x12I\n\x0bGrantCredit\x12\x1d.stoker.v1.GrantCreditRequest\x1a\x1b.stoker.v1.GrantCreditReply\x12M\n\x0bProcessJobs\x12\x1d.stoker.v1.ProcessJobsRequest\x1a\x1b.stoker.v1.ProcessJobsReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
+    b'\n\x19stoker/proto/stoker.proto\x12\tstoker.v1\x1a\x19google/protobuf/any.proto"\x15\n\x05\x46rame\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c"\x87\x01\n\x07\x42\x61\x63koff\x12\x11\n\x04kind\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07\x62\x61se_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x06\x63\x61p_ms\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x13\n\x06jitter\x18\x04 \x01(\tH\x03\x88\x01\x01\x42\x07\n\x05_kindB\n\n\x08_base_msB\t\n\x07_cap_msB\t\n\x07_jitter"h\n\nDependency\x12\x0f\n\x02id\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\non_failure\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04item\x18\x03 \x01(\x03H\x02\x88\x01\x01\x42\x05\n\x03_idB\r\n\x0b_on_failureB\x07\n\x05_item"\x94\t\n\x07Options\x12\x15\n\x08priority\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x06run_at\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x13\n\x06ttl_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x15\n\x08lease_ms\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x19\n\x0cmax_attempts\x18\x07 \x01(\x03H\x06\x88\x01\x01\x12\x18\n\x0bmax_crashes\x18\x08 \x01(\x03H\x07\x88\x01\x01\x12(\n\x07\x62\x61\x63koff\x18\t \x01(\x0b\x32\x12.stoker.v1.BackoffH\x08\x88\x01\x01\x12\x17\n\nunique_key\x18\n \x01(\tH\t\x88\x01\x01\x12\x1a\n\runique_ttl_ms\x18\x0b \x01(\x03H\n\x88\x01\x01\x12\x18\n\x0bon_conflict\x18\x0c \x01(\tH\x0b\x88\x01\x01\x12\x16\n\tcustom_id\x18\r \x01(\tH\x0c\x88\x01\x01\x12\x1d\n\x10\x63ustom_id_ttl_ms\x18\x0e \x01(\x03H\r\x88\x01\x01\x12\x18\n\x0b\x64\x65\x62ounce_id\x18\x0f \x01(\tH\x0e\x88\x01\x01\x12\x18\n\x0b\x64\x65\x62ounce_ms\x18\x10 \x01(\x03H\x0f\x88\x01\x01\x12)\n\ndepends_on\x18\x11 \x03(\x0b\x32\x15.stoker.v1.Dependency\x12\x15\n\x08group_id\x18\x12 \x01(\tH\x10\x88\x01\x01\x12\x11\n\x04lifo\x18\x13 \x01(\x08H\x11\x88\x01\x01\x12\x0c\n\x04tags\x18\x14 \x03(\t\x12\x1f\n\x12remove_on_complete\x18\x15 \x01(\x08H\x12\x88\x01\x01\x12\x1b\n\x0eremove_on_fail\x18\x16 \x01(\x08H\x13\x88\x01\x01\x12"\n\x15keep_completed_age_ms\x18\x17 \x01(\x03H\x14\x88\x01\x01\x12!\n\x14keep_completed_count\x18\x18 \x01(\x03H\x15\x88\x01\x01\x12\x12\n\x05trace\x18\x19 \x01(\tH\x16\x88\x01\x01\x12\x16\n\tparent_id\x18\x1a \x01(\x03H\x17\x88\x01\x01\x12\x12\n\x05\x63odec\x18\x1b \x01(\tH\x18\x88\x01\x01\x12\x11\n\x04name\x18\x1c \x01(\tH\x19\x88\x01\x01\x12\x15\n\x08workflow\x18\x1d \x01(\x03H\x1a\x88\x01\x01\x42\x0b\n\t_priorityB\x0b\n\t_delay_msB\t\n\x07_run_atB\t\n\x07_ttl_msB\r\n\x0b_timeout_msB\x0b\n\t_lease_msB\x0f\n\r_max_attemptsB\x0e\n\x0c_max_crashesB\n\n\x08_backoffB\r\n\x0b_unique_keyB\x10\n\x0e_unique_ttl_msB\x0e\n\x0c_on_conflictB\x0c\n\n_custom_idB\x13\n\x11_custom_id_ttl_msB\x0e\n\x0c_debounce_idB\x0e\n\x0c_debounce_msB\x0b\n\t_group_idB\x07\n\x05_lifoB\x15\n\x13_remove_on_completeB\x11\n\x0f_remove_on_failB\x18\n\x16_keep_completed_age_msB\x17\n\x15_keep_completed_countB\x08\n\x06_traceB\x0c\n\n_parent_idB\x08\n\x06_codecB\x07\n\x05_nameB\x0b\n\t_workflow"5\n\x07IdRange\x12\r\n\x05start\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03"7\n\x03Ids\x12"\n\x06ranges\x18\x01 \x03(\x0b\x32\x12.stoker.v1.IdRange\x12\x0c\n\x04list\x18\x02 \x03(\x03"z\n\x0bPushRequest\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12#\n\x07options\x18\x03 \x01(\x0b\x32\x12.stoker.v1.Options\x12\x17\n\ndurability\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_durability"c\n\tPushReply\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x19\n\x0c\x64uplicate_by\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05level\x18\x04 \x01(\tB\x0f\n\r_duplicate_by"\xdc\x01\n\x10PushBatchRequest\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x10\n\x08payloads\x18\x02 \x03(\x0c\x12#\n\x07options\x18\x03 \x01(\x0b\x32\x12.stoker.v1.Options\x12 \n\x04\x65\x61\x63h\x18\x04 \x03(\x0b\x32\x12.stoker.v1.Options\x12\x0e\n\x06\x61tomic\x18\x05 \x01(\x08\x12\x18\n\x0brequest_key\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x17\n\ndurability\x18\x07 \x01(\tH\x01\x88\x01\x01\x42\x0e\n\x0c_request_keyB\r\n\x0b_durability"\xab\x02\n\x0ePushBatchReply\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x37\n\x07refused\x18\x02 \x03(\x0b\x32&.stoker.v1.PushBatchReply.RefusedEntry\x12=\n\nduplicates\x18\x03 \x03(\x0b\x32).stoker.v1.PushBatchReply.DuplicatesEntry\x12\r\n\x05level\x18\x04 \x01(\t\x1a\x42\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12!\n\x05value\x18\x02 \x01(\x0b\x32\x12.stoker.v1.Refusal:\x02\x38\x01\x1a\x31\n\x0f\x44uplicatesEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"(\n\x07Refusal\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t"b\n\x0bPullRequest\x12\x0e\n\x06queues\x18\x01 \x03(\t\x12\x0f\n\x07wait_ms\x18\x02 \x01(\x03\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12\x15\n\x08lease_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_lease_ms"J\n\tPullReply\x12\x1b\n\x03job\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Job\x12\x14\n\x07next_at\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\n\n\x08_next_at"\x9e\x01\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\x03\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12#\n\x07options\x18\x05 \x01(\x0b\x32\x12.stoker.v1.Options\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x03\x12\x11\n\tpushed_at\x18\x07 \x01(\x03\x12\x13\n\x0blease_until\x18\x08 \x01(\x03"\x94\x01\n\x10PullBatchRequest\x12\x0e\n\x06queues\x18\x01 \x03(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\x12\x0e\n\x06worker\x18\x04 \x01(\t\x12\x15\n\x08lease_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\x05\x63laim\x18\x06 \x01(\tH\x01\x88\x01\x01\x42\x0b\n\t_lease_msB\x08\n\x06_claim"Y\n\x08\x44\x65livery\x12\r\n\x05token\x18\x01 \x01(\x03\x12\x1c\n\x04runs\x18\x02 \x03(\x0b\x32\x0e.stoker.v1.Run\x12\x14\n\x07next_at\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\n\n\x08_next_at"\xa1\x01\n\x03Run\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x1b\n\x03ids\x18\x02 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12#\n\x07options\x18\x04 \x01(\x0b\x32\x12.stoker.v1.Options\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x03\x12\x11\n\tpushed_at\x18\x06 \x01(\x03\x12\x13\n\x0blease_until\x18\x07 \x01(\x03"e\n\nAckRequest\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x13\n\x06result\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05\x63odec\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_resultB\x08\n\x06_codec"m\n\x0f\x41\x63kBatchRequest\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x0e\n\x06tokens\x18\x02 \x03(\x03\x12\x0f\n\x07results\x18\x03 \x03(\x0c\x12\x12\n\x05\x63odec\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_codec"\x89\x01\n\x07Settled\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x30\n\x07refused\x18\x02 \x03(\x0b\x32\x1f.stoker.v1.Settled.RefusedEntry\x12\r\n\x05level\x18\x03 \x01(\t\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"\xaf\x01\n\x0b\x46\x61ilRequest\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x0e\n\x06tokens\x18\x02 \x03(\x03\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x13\n\x0b\x65rror_class\x18\x04 \x01(\t\x12\r\n\x05stack\x18\x05 \x01(\t\x12\x12\n\x05retry\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x07 \x01(\x03H\x01\x88\x01\x01\x42\x08\n\x06_retryB\x0b\n\t_delay_ms"\x9c\x01\n\x06\x46\x61iled\x12"\n\x04jobs\x18\x01 \x03(\x0b\x32\x14.stoker.v1.FailedJob\x12/\n\x07refused\x18\x02 \x03(\x0b\x32\x1e.stoker.v1.Failed.RefusedEntry\x12\r\n\x05level\x18\x03 \x01(\t\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"3\n\tFailedJob\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03\x64ue\x18\x03 \x01(\x03"O\n\x0eReleaseRequest\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x0e\n\x06tokens\x18\x02 \x03(\x03\x12\x10\n\x08\x64\x65lay_ms\x18\x03 \x01(\x03"`\n\rExtendRequest\x12\x1b\n\x03ids\x18\x01 \x01(\x0b\x32\x0e.stoker.v1.Ids\x12\x0e\n\x06tokens\x18\x02 \x03(\x03\x12\x15\n\x08lease_ms\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_lease_ms"\xa4\x01\n\x08\x45xtended\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x13\n\x0blease_until\x18\x02 \x01(\x03\x12\x31\n\x07refused\x18\x03 \x03(\x0b\x32 .stoker.v1.Extended.RefusedEntry\x12\x11\n\tcancelled\x18\x04 \x03(\x03\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"\x1b\n\rGetJobRequest\x12\n\n\x02id\x18\x01 \x01(\x03",\n\x08Progress\x12\x0f\n\x07percent\x18\x01 \x01(\x03\x12\x0f\n\x07message\x18\x02 \x01(\t"o\n\x07\x41ttempt\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x03\x12\x12\n\nstarted_at\x18\x02 \x01(\x03\x12\x10\n\x08\x65nded_at\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0e\n\x06worker\x18\x05 \x01(\t\x12\r\n\x05\x65rror\x18\x06 \x01(\t"p\n\nDeadLetter\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x12\n\nentered_at\x18\x02 \x01(\x03\x12\x12\n\nexpires_at\x18\x03 \x01(\x03\x12\x13\n\x0bretry_count\x18\x04 \x01(\x03\x12\x15\n\rnext_retry_at\x18\x05 \x01(\x03"\xb1\x04\n\x07JobView\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05queue\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12#\n\x07options\x18\x05 \x01(\x0b\x32\x12.stoker.v1.Options\x12\x11\n\tpushed_at\x18\x06 \x01(\x03\x12\x10\n\x08\x61ttempts\x18\x07 \x01(\x03\x12\x0f\n\x07\x63rashes\x18\x08 \x01(\x03\x12\x0b\n\x03\x64ue\x18\t \x01(\x03\x12\x12\n\nblocked_by\x18\n \x03(\x03\x12\x12\n\nstarted_at\x18\x0b \x01(\x03\x12\x13\n\x0blease_until\x18\x0c \x01(\x03\x12\x0e\n\x06worker\x18\r \x01(\t\x12\x12\n\x05\x63laim\x18\x0e \x01(\tH\x00\x88\x01\x01\x12\x18\n\x10\x63\x61ncel_requested\x18\x0f \x01(\x08\x12\x13\n\x0b\x66inished_at\x18\x10 \x01(\x03\x12\x13\n\x06result\x18\x11 \x01(\x0cH\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x12 \x01(\t\x12\r\n\x05\x65rror\x18\x13 \x01(\t\x12\r\n\x05stack\x18\x14 \x01(\t\x12%\n\x08progress\x18\x15 \x01(\x0b\x32\x13.stoker.v1.Progress\x12#\n\x07history\x18\x16 \x03(\x0b\x32\x12.stoker.v1.Attempt\x12#\n\x04\x64\x65\x61\x64\x18\x17 \x01(\x0b\x32\x15.stoker.v1.DeadLetter\x12\x19\n\x0cresult_codec\x18\x18 \x01(\tH\x02\x88\x01\x01\x42\x08\n\x06_claimB\t\n\x07_resultB\x0f\n\r_result_codec"\x1d\n\x0fGetStateRequest\x12\n\n\x02id\x18\x01 \x01(\x03"\x1e\n\rGetStateReply\x12\r\n\x05state\x18\x01 \x01(\t",\n\x0cStatsRequest\x12\x12\n\x05queue\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_queue"\x92\x01\n\x06\x43ounts\x12\x0f\n\x07waiting\x18\x01 \x01(\x03\x12\x0f\n\x07\x64\x65layed\x18\x02 \x01(\x03\x12\x0f\n\x07\x62locked\x18\x03 \x01(\x03\x12\x0e\n\x06\x61\x63tive\x18\x04 \x01(\x03\x12\x11\n\tcompleted\x18\x05 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\x03\x12\x11\n\tcancelled\x18\x07 \x01(\x03\x12\x0f\n\x07\x65xpired\x18\x08 \x01(\x03"\xdf\x01\n\x06Totals\x12\x0e\n\x06pushed\x18\x01 \x01(\x03\x12\x0f\n\x07started\x18\x02 \x01(\x03\x12\x11\n\tcompleted\x18\x03 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x04 \x01(\x03\x12\x11\n\tcancelled\x18\x05 \x01(\x03\x12\x0f\n\x07\x65xpired\x18\x06 \x01(\x03\x12\x0f\n\x07retried\x18\x07 \x01(\x03\x12\x11\n\ttimed_out\x18\x08 \x01(\x03\x12\x0f\n\x07stalled\x18\t \x01(\x03\x12\x0f\n\x07\x65victed\x18\n \x01(\x03\x12\x13\n\x0bwait_ms_sum\x18\x0b \x01(\x03\x12\x12\n\nrun_ms_sum\x18\x0c \x01(\x03"\x88\x01\n\nStatsReply\x12!\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x11.stoker.v1.Counts\x12!\n\x06totals\x18\x02 \x01(\x0b\x32\x11.stoker.v1.Totals\x12\x1d\n\x15\x63ompleted_last_minute\x18\x03 \x01(\x03\x12\x15\n\rpayload_bytes\x18\x04 \x01(\x03"z\n\x11StreamJobsRequest\x12\x0e\n\x06queues\x18\x01 \x03(\t\x12\x0e\n\x06\x63redit\x18\x02 \x01(\x03\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12\x15\n\x08lease_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tbatch_max\x18\x05 \x01(\x03\x42\x0b\n\t_lease_ms"j\n\x0fStreamJobsReply\x12#\n\x06opened\x18\x01 \x01(\x0b\x32\x11.stoker.v1.OpenedH\x00\x12\'\n\x08\x64\x65livery\x18\x02 \x01(\x0b\x32\x13.stoker.v1.DeliveryH\x00\x42\t\n\x07message"\x18\n\x06Opened\x12\x0e\n\x06stream\x18\x01 \x01(\t"4\n\x12GrantCreditRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0e\n\x06\x63redit\x18\x02 \x01(\x03""\n\x10GrantCreditReply\x12\x0e\n\x06\x63redit\x18\x01 \x01(\x03"\xef\x01\n\x12ProcessJobsRequest\x12,\n\x04open\x18\x01 \x01(\x0b\x32\x1c.stoker.v1.StreamJobsRequestH\x00\x12#\n\x06result\x18\x02 \x01(\x0b\x32\x11.stoker.v1.ResultH\x00\x12*\n\x04\x61\x63ks\x18\x03 \x01(\x0b\x32\x1a.stoker.v1.AckBatchRequestH\x00\x12#\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x11.stoker.v1.CreditH\x00\x12*\n\x06\x65xtend\x18\x05 \x01(\x0b\x32\x18.stoker.v1.ExtendRequestH\x00\x42\t\n\x07message"\x18\n\x06\x43redit\x12\x0e\n\x06\x63redit\x18\x01 \x01(\x03"\x9f\x01\n\x06Result\x12\n\n\x02id\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x1f\n\x04\x64one\x18\x03 \x01(\x0b\x32\x0f.stoker.v1.DoneH\x00\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x12.stoker.v1.FailureH\x00\x12\'\n\x08handback\x18\x05 \x01(\x0b\x32\x13.stoker.v1.HandbackH\x00\x42\t\n\x07outcome"D\n\x04\x44one\x12\x13\n\x06result\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05\x63odec\x18\x02 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_resultB\x08\n\x06_codec"~\n\x07\x46\x61ilure\x12\r\n\x05\x65rror\x18\x01 \x01(\t\x12\x13\n\x0b\x65rror_class\x18\x02 \x01(\t\x12\r\n\x05stack\x18\x03 \x01(\t\x12\x12\n\x05retry\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x05 \x01(\x03H\x01\x88\x01\x01\x42\x08\n\x06_retryB\x0b\n\t_delay_ms"\x1c\n\x08Handback\x12\x10\n\x08\x64\x65lay_ms\x18\x01 \x01(\x03"\x88\x02\n\x10ProcessJobsReply\x12#\n\x06opened\x18\x01 \x01(\x0b\x32\x11.stoker.v1.OpenedH\x00\x12\'\n\x08\x64\x65livery\x18\x02 \x01(\x0b\x32\x13.stoker.v1.DeliveryH\x00\x12%\n\x07settled\x18\x03 \x01(\x0b\x32\x12.stoker.v1.SettledH\x00\x12\'\n\x08\x65xtended\x18\x04 \x01(\x0b\x32\x13.stoker.v1.ExtendedH\x00\x12%\n\x07refused\x18\x05 \x01(\x0b\x32\x12.stoker.v1.RefusalH\x00\x12$\n\x06\x65nding\x18\x06 \x01(\x0b\x32\x12.stoker.v1.RefusalH\x00\x42\t\n\x07message"N\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any"\x92\x01\n\tErrorInfo\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\x12\x34\n\x08metadata\x18\x03 \x03(\x0b\x32".stoker.v1.ErrorInfo.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\xce\x07\n\x05Queue\x12*\n\x04\x43\x61ll\x12\x10.stoker.v1.Frame\x1a\x10.stoker.v1.Frame\x12\x34\n\x04Push\x12\x16.stoker.v1.PushRequest\x1a\x14.stoker.v1.PushReply\x12\x43\n\tPushBatch\x12\x1b.stoker.v1.PushBatchRequest\x1a\x19.stoker.v1.PushBatchReply\x12\x34\n\x04Pull\x12\x16.stoker.v1.PullRequest\x1a\x14.stoker.v1.PullReply\x12=\n\tPullBatch\x12\x1b.stoker.v1.PullBatchRequest\x1a\x13.stoker.v1.Delivery\x12\x30\n\x03\x41\x63k\x12\x15.stoker.v1.AckRequest\x1a\x12.stoker.v1.Settled\x12:\n\x08\x41\x63kBatch\x12\x1a.stoker.v1.AckBatchRequest\x1a\x12.stoker.v1.Settled\x12\x31\n\x04\x46\x61il\x12\x16.stoker.v1.FailRequest\x1a\x11.stoker.v1.Failed\x12\x38\n\x07Release\x12\x19.stoker.v1.ReleaseRequest\x1a\x12.stoker.v1.Settled\x12\x37\n\x06\x45xtend\x12\x18.stoker.v1.ExtendRequest\x1a\x13.stoker.v1.Extended\x12\x36\n\x06GetJob\x12\x18.stoker.v1.GetJobRequest\x1a\x12.stoker.v1.JobView\x12@\n\x08GetState\x12\x1a.stoker.v1.GetStateRequest\x1a\x18.stoker.v1.GetStateReply\x12\x37\n\x05Stats\x12\x17.stoker.v1.StatsRequest\x1a\x15.stoker.v1.StatsReply\x12H\n\nStreamJobs\x12\x1c.stoker.v1.StreamJobsRequest\x1a\x1a.stoker.v1.StreamJobsReply0\x01\x12I\n\x0bGrantCredit\x12\x1d.stoker.v1.GrantCreditRequest\x1a\x1b.stoker.v1.GrantCreditReply\x12M\n\x0bProcessJobs\x12\x1d.stoker.v1.ProcessJobsRequest\x1a\x1b.stoker.v1.ProcessJobsReply(\x01\x30\x01\x62\x06proto3'
+)
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stoker.proto.stoker_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "stoker.proto.stoker_pb2", _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
-  _globals['_PUSHBATCHREPLY_REFUSEDENTRY']._loaded_options = None
-  _globals['_PUSHBATCHREPLY_REFUSEDENTRY']._serialized_options = b'8\001'
-  _globals['_PUSHBATCHREPLY_DUPLICATESENTRY']._loaded_options = None
-  _globals['_PUSHBATCHREPLY_DUPLICATESENTRY']._serialized_options = b'8\001'
-  _globals['_SETTLED_REFUSEDENTRY']._loaded_options = None
-  _globals['_SETTLED_REFUSEDENTRY']._serialized_options = b'8\001'
-  _globals['_FAILED_REFUSEDENTRY']._loaded_options = None
-  _globals['_FAILED_REFUSEDENTRY']._serialized_options = b'8\001'
-  _globals['_EXTENDED_REFUSEDENTRY']._loaded_options = None
-  _globals['_EXTENDED_REFUSEDENTRY']._serialized_options = b'8\001'
-  _globals['_ERRORINFO_METADATAENTRY']._loaded_options = None
-  _globals['_ERRORINFO_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_FRAME']._serialized_start=67
-  _globals['_FRAME']._serialized_end=88
-  _globals['_BACKOFF']._serialized_start=91
-  _globals['_BACKOFF']._serialized_end=226
-  _globals['_DEPENDENCY']._serialized_start=228
-  _globals['_DEPENDENCY']._serialized_end=332
-  _globals['_OPTIONS']._serialized_start=335
-  _globals['_OPTIONS']._serialized_end=1471
-  _globals['_IDRANGE']._serialized_start=1473
-  _globals['_IDRANGE']._serialized_end=1526
-  _globals['_IDS']._serialized_start=1528
-  _globals['_IDS']._serialized_end=1583
-  _globals['_PUSHREQUEST']._serialized_start=1585
-  _globals['_PUSHREQUEST']._serialized_end=1707
-  _globals['_PUSHREPLY']._serialized_start=1709
-  _globals['_PUSHREPLY']._serialized_end=1808
-  _globals['_PUSHBATCHREQUEST']._serialized_start=1811
-  _globals['_PUSHBATCHREQUEST']._serialized_end=2031
-  _globals['_PUSHBATCHREPLY']._serialized_start=2034
-  _globals['_PUSHBATCHREPLY']._serialized_end=2333
-  _globals['_PUSHBATCHREPLY_REFUSEDENTRY']._serialized_start=2216
-  _globals['_PUSHBATCHREPLY_REFUSEDENTRY']._serialized_end=2282
-  _globals['_PUSHBATCHREPLY_DUPLICATESENTRY']._serialized_start=2284
-  _globals['_PUSHBATCHREPLY_DUPLICATESENTRY']._serialized_end=2333
-  _globals['_REFUSAL']._serialized_start=2335
-  _globals['_REFUSAL']._serialized_end=2375
-  _globals['_PULLREQUEST']._serialized_start=2377
-  _globals['_PULLREQUEST']._serialized_end=2475
-  _globals['_PULLREPLY']._serialized_start=2477
-  _globals['_PULLREPLY']._serialized_end=2551
-  _globals['_JOB']._serialized_start=2554
-  _globals['_JOB']._serialized_end=2712
-  _globals['_PULLBATCHREQUEST']._serialized_start=2715
-  _globals['_PULLBATCHREQUEST']._serialized_end=2863
-  _globals['_DELIVERY']._serialized_start=2865
-  _globals['_DELIVERY']._serialized_end=2954
-  _globals['_RUN']._serialized_start=2957
-  _globals['_RUN']._serialized_end=3118
-  _globals['_ACKREQUEST']._serialized_start=3120
-  _globals['_ACKREQUEST']._serialized_end=3221
-  _globals['_ACKBATCHREQUEST']._serialized_start=3223
-  _globals['_ACKBATCHREQUEST']._serialized_end=3332
-  _globals['_SETTLED']._serialized_start=3335
-  _globals['_SETTLED']._serialized_end=3472
-  _globals['_SETTLED_REFUSEDENTRY']._serialized_start=3426
-  _globals['_SETTLED_REFUSEDENTRY']._serialized_end=3472
-  _globals['_FAILREQUEST']._serialized_start=3475
-  _globals['_FAILREQUEST']._serialized_end=3650
-  _globals['_FAILED']._serialized_start=3653
-  _globals['_FAILED']._serialized_end=3809
-  _globals['_FAILED_REFUSEDENTRY']._serialized_start=3426
-  _globals['_FAILED_REFUSEDENTRY']._serialized_end=3472
-  _globals['_FAILEDJOB']._serialized_start=3811
-  _globals['_FAILEDJOB']._serialized_end=3862
-  _globals['_RELEASEREQUEST']._serialized_start=3864
-  _globals['_RELEASEREQUEST']._serialized_end=3943
-  _globals['_EXTENDREQUEST']._serialized_start=3945
-  _globals['_EXTENDREQUEST']._serialized_end=4041
-  _globals['_EXTENDED']._serialized_start=4044
-  _globals['_EXTENDED']._serialized_end=4208
-  _globals['_EXTENDED_REFUSEDENTRY']._serialized_start=3426
-  _globals['_EXTENDED_REFUSEDENTRY']._serialized_end=3472
-  _globals['_GETJOBREQUEST']._serialized_start=4210
-  _globals['_GETJOBREQUEST']._serialized_end=4237
-  _globals['_PROGRESS']._serialized_start=4239
-  _globals['_PROGRESS']._serialized_end=4283
-  _globals['_ATTEMPT']._serialized_start=4285
-  _globals['_ATTEMPT']._serialized_end=4396
-  _globals['_DEADLETTER']._serialized_start=4398
-  _globals['_DEADLETTER']._serialized_end=4510
-  _globals['_JOBVIEW']._serialized_start=4513
-  _globals['_JOBVIEW']._serialized_end=5074
-  _globals['_GETSTATEREQUEST']._serialized_start=5076
-  _globals['_GETSTATEREQUEST']._serialized_end=5105
-  _globals['_GETSTATEREPLY']._serialized_start=5107
-  _globals['_GETSTATEREPLY']._serialized_end=5137
-  _globals['_STATSREQUEST']._serialized_start=5139
-  _globals['_STATSREQUEST']._serialized_end=5183
-  _globals['_COUNTS']._serialized_start=5186
-  _globals['_COUNTS']._serialized_end=5332
-  _globals['_TOTALS']._serialized_start=5335
-  _globals['_TOTALS']._serialized_end=5558
-  _globals['_STATSREPLY']._serialized_start=5561
-  _globals['_STATSREPLY']._serialized_end=5697
-  _globals['_STREAMJOBSREQUEST']._serialized_start=5699
-  _globals['_STREAMJOBSREQUEST']._serialized_end=5821
-  _globals['_STREAMJOBSREPLY']._serialized_start=5823
-  _globals['_STREAMJOBSREPLY']._serialized_end=5929
-  _globals['_OPENED']._serialized_start=5931
-  _globals['_OPENED']._serialized_end=5955
-  _globals['_GRANTCREDITREQUEST']._serialized_start=5957
-  _globals['_GRANTCREDITREQUEST']._serialized_end=6009
-  _globals['_GRANTCREDITREPLY']._serialized_start=6011
-  _globals['_GRANTCREDITREPLY']._serialized_end=6045
-  _globals['_PROCESSJOBSREQUEST']._serialized_start=6048
-  _globals['_PROCESSJOBSREQUEST']._serialized_end=6287
-  _globals['_CREDIT']._serialized_start=6289
-  _globals['_CREDIT']._serialized_end=6313
-  _globals['_RESULT']._serialized_start=6316
-  _globals['_RESULT']._serialized_end=6475
-  _globals['_DONE']._serialized_start=6477
-  _globals['_DONE']._serialized_end=6545
-  _globals['_FAILURE']._serialized_start=6547
-  _globals['_FAILURE']._serialized_end=6673
-  _globals['_HANDBACK']._serialized_start=6675
-  _globals['_HANDBACK']._serialized_end=6703
-  _globals['_PROCESSJOBSREPLY']._serialized_start=6706
-  _globals['_PROCESSJOBSREPLY']._serialized_end=6970
-  _globals['_STATUS']._serialized_start=6972
-  _globals['_STATUS']._serialized_end=7050
-  _globals['_ERRORINFO']._serialized_start=7053
-  _globals['_ERRORINFO']._serialized_end=7199
-  _globals['_ERRORINFO_METADATAENTRY']._serialized_start=7152
-  _globals['_ERRORINFO_METADATAENTRY']._serialized_end=7199
-  _globals['_QUEUE']._serialized_start=7202
-  _globals['_QUEUE']._serialized_end=8176
+    DESCRIPTOR._loaded_options = None
+    _globals["_PUSHBATCHREPLY_REFUSEDENTRY"]._loaded_options = None
+    _globals["_PUSHBATCHREPLY_REFUSEDENTRY"]._serialized_options = b"8\001"
+    _globals["_PUSHBATCHREPLY_DUPLICATESENTRY"]._loaded_options = None
+    _globals["_PUSHBATCHREPLY_DUPLICATESENTRY"]._serialized_options = b"8\001"
+    _globals["_SETTLED_REFUSEDENTRY"]._loaded_options = None
+    _globals["_SETTLED_REFUSEDENTRY"]._serialized_options = b"8\001"
+    _globals["_FAILED_REFUSEDENTRY"]._loaded_options = None
+    _globals["_FAILED_REFUSEDENTRY"]._serialized_options = b"8\001"
+    _globals["_EXTENDED_REFUSEDENTRY"]._loaded_options = None
+    _globals["_EXTENDED_REFUSEDENTRY"]._serialized_options = b"8\001"
+    _globals["_ERRORINFO_METADATAENTRY"]._loaded_options = None
+    _globals["_ERRORINFO_METADATAENTRY"]._serialized_options = b"8\001"
+    _globals["_FRAME"]._serialized_start = 67
+    _globals["_FRAME"]._serialized_end = 88
+    _globals["_BACKOFF"]._serialized_start = 91
+    _globals["_BACKOFF"]._serialized_end = 226
+    _globals["_DEPENDENCY"]._serialized_start = 228
+    _globals["_DEPENDENCY"]._serialized_end = 332
+    _globals["_OPTIONS"]._serialized_start = 335
+    _globals["_OPTIONS"]._serialized_end = 1507
+    _globals["_IDRANGE"]._serialized_start = 1509
+    _globals["_IDRANGE"]._serialized_end = 1562
+    _globals["_IDS"]._serialized_start = 1564
+    _globals["_IDS"]._serialized_end = 1619
+    _globals["_PUSHREQUEST"]._serialized_start = 1621
+    _globals["_PUSHREQUEST"]._serialized_end = 1743
+    _globals["_PUSHREPLY"]._serialized_start = 1745
+    _globals["_PUSHREPLY"]._serialized_end = 1844
+    _globals["_PUSHBATCHREQUEST"]._serialized_start = 1847
+    _globals["_PUSHBATCHREQUEST"]._serialized_end = 2067
+    _globals["_PUSHBATCHREPLY"]._serialized_start = 2070
+    _globals["_PUSHBATCHREPLY"]._serialized_end = 2369
+    _globals["_PUSHBATCHREPLY_REFUSEDENTRY"]._serialized_start = 2252
+    _globals["_PUSHBATCHREPLY_REFUSEDENTRY"]._serialized_end = 2318
+    _globals["_PUSHBATCHREPLY_DUPLICATESENTRY"]._serialized_start = 2320
+    _globals["_PUSHBATCHREPLY_DUPLICATESENTRY"]._serialized_end = 2369
+    _globals["_REFUSAL"]._serialized_start = 2371
+    _globals["_REFUSAL"]._serialized_end = 2411
+    _globals["_PULLREQUEST"]._serialized_start = 2413
+    _globals["_PULLREQUEST"]._serialized_end = 2511
+    _globals["_PULLREPLY"]._serialized_start = 2513
+    _globals["_PULLREPLY"]._serialized_end = 2587
+    _globals["_JOB"]._serialized_start = 2590
+    _globals["_JOB"]._serialized_end = 2748
+    _globals["_PULLBATCHREQUEST"]._serialized_start = 2751
+    _globals["_PULLBATCHREQUEST"]._serialized_end = 2899
+    _globals["_DELIVERY"]._serialized_start = 2901
+    _globals["_DELIVERY"]._serialized_end = 2990
+    _globals["_RUN"]._serialized_start = 2993
+    _globals["_RUN"]._serialized_end = 3154
+    _globals["_ACKREQUEST"]._serialized_start = 3156
+    _globals["_ACKREQUEST"]._serialized_end = 3257
+    _globals["_ACKBATCHREQUEST"]._serialized_start = 3259
+    _globals["_ACKBATCHREQUEST"]._serialized_end = 3368
+    _globals["_SETTLED"]._serialized_start = 3371
+    _globals["_SETTLED"]._serialized_end = 3508
+    _globals["_SETTLED_REFUSEDENTRY"]._serialized_start = 3462
+    _globals["_SETTLED_REFUSEDENTRY"]._serialized_end = 3508
+    _globals["_FAILREQUEST"]._serialized_start = 3511
+    _globals["_FAILREQUEST"]._serialized_end = 3686
+    _globals["_FAILED"]._serialized_start = 3689
+    _globals["_FAILED"]._serialized_end = 3845
+    _globals["_FAILED_REFUSEDENTRY"]._serialized_start = 3462
+    _globals["_FAILED_REFUSEDENTRY"]._serialized_end = 3508
+    _globals["_FAILEDJOB"]._serialized_start = 3847
+    _globals["_FAILEDJOB"]._serialized_end = 3898
+    _globals["_RELEASEREQUEST"]._serialized_start = 3900
+    _globals["_RELEASEREQUEST"]._serialized_end = 3979
+    _globals["_EXTENDREQUEST"]._serialized_start = 3981
+    _globals["_EXTENDREQUEST"]._serialized_end = 4077
+    _globals["_EXTENDED"]._serialized_start = 4080
+    _globals["_EXTENDED"]._serialized_end = 4244
+    _globals["_EXTENDED_REFUSEDENTRY"]._serialized_start = 3462
+    _globals["_EXTENDED_REFUSEDENTRY"]._serialized_end = 3508
+    _globals["_GETJOBREQUEST"]._serialized_start = 4246
+    _globals["_GETJOBREQUEST"]._serialized_end = 4273
+    _globals["_PROGRESS"]._serialized_start = 4275
+    _globals["_PROGRESS"]._serialized_end = 4319
+    _globals["_ATTEMPT"]._serialized_start = 4321
+    _globals["_ATTEMPT"]._serialized_end = 4432
+    _globals["_DEADLETTER"]._serialized_start = 4434
+    _globals["_DEADLETTER"]._serialized_end = 4546
+    _globals["_JOBVIEW"]._serialized_start = 4549
+    _globals["_JOBVIEW"]._serialized_end = 5110
+    _globals["_GETSTATEREQUEST"]._serialized_start = 5112
+    _globals["_GETSTATEREQUEST"]._serialized_end = 5141
+    _globals["_GETSTATEREPLY"]._serialized_start = 5143
+    _globals["_GETSTATEREPLY"]._serialized_end = 5173
+    _globals["_STATSREQUEST"]._serialized_start = 5175
+    _globals["_STATSREQUEST"]._serialized_end = 5219
+    _globals["_COUNTS"]._serialized_start = 5222
+    _globals["_COUNTS"]._serialized_end = 5368
+    _globals["_TOTALS"]._serialized_start = 5371
+    _globals["_TOTALS"]._serialized_end = 5594
+    _globals["_STATSREPLY"]._serialized_start = 5597
+    _globals["_STATSREPLY"]._serialized_end = 5733
+    _globals["_STREAMJOBSREQUEST"]._serialized_start = 5735
+    _globals["_STREAMJOBSREQUEST"]._serialized_end = 5857
+    _globals["_STREAMJOBSREPLY"]._serialized_start = 5859
+    _globals["_STREAMJOBSREPLY"]._serialized_end = 5965
+    _globals["_OPENED"]._serialized_start = 5967
+    _globals["_OPENED"]._serialized_end = 5991
+    _globals["_GRANTCREDITREQUEST"]._serialized_start = 5993
+    _globals["_GRANTCREDITREQUEST"]._serialized_end = 6045
+    _globals["_GRANTCREDITREPLY"]._serialized_start = 6047
+    _globals["_GRANTCREDITREPLY"]._serialized_end = 6081
+    _globals["_PROCESSJOBSREQUEST"]._serialized_start = 6084
+    _globals["_PROCESSJOBSREQUEST"]._serialized_end = 6323
+    _globals["_CREDIT"]._serialized_start = 6325
+    _globals["_CREDIT"]._serialized_end = 6349
+    _globals["_RESULT"]._serialized_start = 6352
+    _globals["_RESULT"]._serialized_end = 6511
+    _globals["_DONE"]._serialized_start = 6513
+    _globals["_DONE"]._serialized_end = 6581
+    _globals["_FAILURE"]._serialized_start = 6583
+    _globals["_FAILURE"]._serialized_end = 6709
+    _globals["_HANDBACK"]._serialized_start = 6711
+    _globals["_HANDBACK"]._serialized_end = 6739
+    _globals["_PROCESSJOBSREPLY"]._serialized_start = 6742
+    _globals["_PROCESSJOBSREPLY"]._serialized_end = 7006
+    _globals["_STATUS"]._serialized_start = 7008
+    _globals["_STATUS"]._serialized_end = 7086
+    _globals["_ERRORINFO"]._serialized_start = 7089
+    _globals["_ERRORINFO"]._serialized_end = 7235
+    _globals["_ERRORINFO_METADATAENTRY"]._serialized_start = 7188
+    _globals["_ERRORINFO_METADATAENTRY"]._serialized_end = 7235
+    _globals["_QUEUE"]._serialized_start = 7238
+    _globals["_QUEUE"]._serialized_end = 8212
 # @@protoc_insertion_point(module_scope)

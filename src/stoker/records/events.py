@@ -57,7 +57,7 @@ def _pushed(record: rec.Pushed) -> Iterator[tuple[EventKind, Fields]]:
     options = record.options
     fields: Fields = {"pushed_at": record.at, "due": record.due, "priority": options.priority, "tags": options.tags}
     fields |= {"group_id": options.group_id, "trace": options.trace, "parent_id": options.parent_id}
-    fields["name"] = options.name
+    fields |= {"name": options.name, "workflow": options.workflow}
     for job, payload in zip(_ids(record.first, len(record.payloads)), record.payloads, strict=True):
         yield EventKind.PUSHED, {"job": job, "payload_bytes": len(payload), **fields}
 
@@ -121,6 +121,11 @@ def _unblocked(record: rec.Unblocked) -> Iterator[tuple[EventKind, Fields]]:
         yield EventKind.UNBLOCKED, {"job": record.job, "due": record.due}
 
 
+def _step_released(record: rec.StepReleased) -> Iterator[tuple[EventKind, Fields]]:
+    for kind, fields in _pairs(EventKind.UNBLOCKED, record.runs):
+        yield kind, fields | {"due": record.due, "workflow": record.workflow}
+
+
 def _dead_removed(record: rec.DeadRemoved) -> Iterator[tuple[EventKind, Fields]]:
     kind = EventKind.EVICTED if record.why == "evicted" else EventKind.REMOVED
     for job in record.jobs:
@@ -155,6 +160,7 @@ _EVENTS: dict[type[rec.Record], Callable[[Any], Iterator[tuple[EventKind, Fields
     rec.Logged: _one(EventKind.LOG, job="job", message="message", reason="level"),
     rec.PartialAdded: _partial_added,
     rec.Unblocked: _unblocked,
+    rec.StepReleased: _step_released,
     rec.BecameDue: _became_due,
     rec.Delayed: _one(EventKind.DELAYED, job="job", due="due"),
     rec.Reprioritised: _one(EventKind.REPRIORITISED, job="job", priority="priority"),
@@ -180,6 +186,7 @@ MEANS: dict[type[rec.Record], frozenset[EventKind]] = {
     rec.Logged: frozenset({EventKind.LOG}),
     rec.PartialAdded: frozenset({EventKind.PARTIAL}),
     rec.Unblocked: frozenset({EventKind.UNBLOCKED}),
+    rec.StepReleased: frozenset({EventKind.UNBLOCKED}),
     rec.BecameDue: frozenset({EventKind.READY, EventKind.PROMOTED}),
     rec.Delayed: frozenset({EventKind.DELAYED}),
     rec.Reprioritised: frozenset({EventKind.REPRIORITISED}),

@@ -30,7 +30,94 @@ class AbortTransaction(msgspec.Struct, array_like=True, frozen=True, gc=False, t
     transaction: str
 
 
-Message = PublishStages | AbortTransaction
+class StepMade(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A step of a workflow, as all shards know it that have a part of the workflow."""
+
+    key: str
+    queue: str
+    shard: int
+    after: list[tuple[int, int]]
+    """Number of the step and place of the policy in `POLICIES`."""
+    first: int = 0
+    """The id of its first job; 0 where that is not known here."""
+    count: int = 0
+    options: Options = DEFAULT_OPTIONS
+    is_open: bool = False
+
+
+class WorkflowMade(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A workflow without its payloads."""
+
+    id: int
+    name: str
+    steps: list[StepMade]
+
+
+class StartWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):
+    """A message: take part in a workflow with the payloads of these steps."""
+
+    at: int
+    made: WorkflowMade
+    payloads: dict[int, list[bytes]]
+
+
+class TellStep(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
+    """A message: how a step stands now; the fields of `StepHeard`."""
+
+    workflow: int
+    step: int
+    standing: int
+    failing: bool
+    round: int
+    first: int
+    count: int
+
+
+class CancelWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
+    workflow: int
+
+
+class RetryWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=6):
+    workflow: int
+    round: int
+
+
+class ForgetWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=7):
+    workflow: int
+
+
+class FillStep(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=8):
+    workflow: int
+    step: int
+    payloads: list[bytes]
+
+
+class Watch(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=9):
+    """A message: say when these jobs end, as (job, who waits for it)."""
+
+    pairs: list[tuple[int, int]]
+
+
+class TellEnd(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=10):
+    """A message: a job that these wait for has ended, well or not."""
+
+    job: int
+    good: bool
+    waiting: list[int]
+
+
+Message = (
+    PublishStages
+    | AbortTransaction
+    | StartWorkflow
+    | TellStep
+    | CancelWorkflow
+    | RetryWorkflow
+    | ForgetWorkflow
+    | FillStep
+    | Watch
+    | TellEnd
+)
 """What shards have to say to each other."""
 
 
@@ -43,6 +130,7 @@ class Labels(msgspec.Struct, array_like=True, frozen=True, gc=False):
     trace: str | None = None
     parent_id: int | None = None
     name: str | None = None
+    workflow: int | None = None
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -297,6 +385,8 @@ class Revived(Record, frozen=True, gc=False, tag=22):
     queue: str
     job: int
     automatic: bool = False
+    blocked: bool = False
+    """It waits for the steps before its own, as it did before they failed."""
 
 
 class RetryPostponed(Record, frozen=True, gc=False, tag=23):
@@ -484,6 +574,98 @@ class Answered(Record, frozen=True, gc=False, tag=41):
     runs: list[tuple[int, int]]
     refused: list[tuple[int, str, str]]
     duplicates: list[tuple[int, str]]
+
+
+class WorkflowPushed(Record, frozen=True, gc=False, tag=47):
+    """A workflow that this shard has a part in, or is the home of; pushes of its jobs here follow."""
+
+    at: int
+    tenant: str
+    made: WorkflowMade
+
+
+class StepReleased(Record, frozen=True, gc=False, tag=48):
+    """All that a step waited for has ended: its blocked jobs wait now, or are delayed."""
+
+    at: int
+    tenant: str
+    queue: str
+    workflow: int
+    step: int
+    runs: list[tuple[int, int]]
+    due: int = 0
+
+
+class StepSkipped(Record, frozen=True, gc=False, tag=49):
+    """A step without jobs has failed with one that it waited for."""
+
+    at: int
+    tenant: str
+    workflow: int
+    step: int
+
+
+class StepFilled(Record, frozen=True, gc=False, tag=50):
+    """An open step has got its jobs, from this id on; their push follows."""
+
+    at: int
+    tenant: str
+    workflow: int
+    step: int
+    first: int
+    count: int
+
+
+class StepHeard(Record, frozen=True, gc=False, tag=51):
+    """Another shard has said how a step of its own stands."""
+
+    at: int
+    tenant: str
+    workflow: int
+    step: int
+    standing: int
+    failing: bool
+    round: int
+    first: int
+    count: int
+
+
+class WorkflowCancelled(Record, frozen=True, gc=False, tag=52):
+    at: int
+    tenant: str
+    workflow: int
+
+
+class WorkflowRetried(Record, frozen=True, gc=False, tag=53):
+    """What has failed may be tried again; what was heard of failures in rounds before this one no longer counts."""
+
+    at: int
+    tenant: str
+    workflow: int
+    round: int
+
+
+class WorkflowForgotten(Record, frozen=True, gc=False, tag=54):
+    at: int
+    tenant: str
+    workflow: int
+
+
+class HeardEarly(Record, frozen=True, gc=False, tag=55):
+    """Another shard spoke of a workflow before its home did: kept until that has come."""
+
+    at: int
+    tenant: str
+    workflow: int
+    message: TellStep | FillStep
+
+
+class Watched(Record, frozen=True, gc=False, tag=56):
+    """Jobs of other shards wait for jobs of this one, as (job, who waits)."""
+
+    at: int
+    tenant: str
+    pairs: list[tuple[int, int]]
 
 
 ALL: tuple[type[Record], ...] = tuple(Record.__subclasses__())

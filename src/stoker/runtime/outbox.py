@@ -12,4 +12,5 @@ def deliver(shards: Shards, now: int) -> None:
                 if shards.has(to):
                     for number, (tenant, message) in sorted(waiting.items()):
                         messages.take(shards.at(to), shard.number, number, tenant, message, now)
-                        messages.arrived(shard, to, number, tenant, now)
+                    messages.arrived(shard, to, number, tenant, now)
+                    shards.at(to).serve(now)

@@ -10,13 +10,23 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import checks, finishing, messages, pulling, transactions
+from stoker.engine import (
+    checks,
+    finishing,
+    flows,
+    messages,
+    pulling,
+    transactions,
+    workflow_checks,
+    workflow_views,
+    workflows,
+)
 from stoker.engine.parking import Parked, kept, register
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import KV_HOME, SHARD_MASK
+from stoker.model.ids import KV_HOME, SHARD_MASK, shard_for
 from stoker.records import records as rec
 from stoker.runtime import outbox
 from stoker.runtime.shards import Shards
@@ -270,6 +280,50 @@ def outcome(shards: Shards, tenant: str, transaction: str) -> r.Transaction:
     return reply
 
 
+# --- workflows -----------------------------------------------------------------------------------------
+
+
+def push_workflow(shards: Shards, tenant: str, command: c.PushWorkflow, now: int) -> r.PushedWorkflow:
+    """All parts in one turn, so that they are journaled together; shards of other processes are told by messages."""
+    here = {shard.number: shard for shard in shards}
+    workflow_checks.workflow(command, shards[0].limits)
+    for step in command.steps:
+        checks.name(step.queue)
+    return workflows.start(here, lambda queue: shard_for(tenant, queue, shards.total), tenant, command, now)
+
+
+def get_workflow(shards: Shards, tenant: str, command: c.GetWorkflow, now: int) -> r.WorkflowView:
+    home = shards.by_id(command.id)
+    flow = workflow_views.known(home, tenant, command.id)
+    return workflow_views.view(flow, standings(shards, tenant, command.id))
+
+
+def standings(shards: Shards, tenant: str, workflow: int) -> list[workflow_views.Standing]:
+    """How the steps of a workflow stand that live here."""
+    found = [(shard, flows.find(shard, tenant, workflow)) for shard in shards]
+    return [one for shard, flow in found if flow is not None for one in workflow_views.standings(shard, flow)]
+
+
+def change_workflow(shards: Shards, tenant: str, command: Any, now: int) -> r.WorkflowView:
+    """Cancel or retry one: decided at its home, which tells the others."""
+    shards.by_id(command.id).execute(tenant, command, now)
+    outbox.deliver(shards, now)
+    if shards.is_part:
+        return workflow_views.view(*home_view(shards, tenant, command.id))
+    return get_workflow(shards, tenant, c.GetWorkflow(command.id), now)
+
+
+def home_view(shards: Shards, tenant: str, workflow: int) -> "tuple[flows.Flow, list[workflow_views.Standing]]":
+    return workflow_views.known(shards.by_id(workflow), tenant, workflow), standings(shards, tenant, workflow)
+
+
+def get_inputs(shards: Shards, tenant: str, command: c.GetInputs, now: int) -> r.Inputs:
+    found = workflow_views.segments(shards.by_id(command.id), tenant, command)
+    asked = workflow_views.page_of(command, found)
+    results = [workflow_views.result_of(shards.by_id(job_id), tenant, job_id, now) for job_id in asked.ids]
+    return workflow_views.answered(command, asked, results)
+
+
 def find_job(shards: Shards, tenant: str, command: c.FindJob, now: int) -> Any:
     if command.queue is not None:
         return shards.home(tenant, str(command.queue)).execute(tenant, command, now)
@@ -325,6 +379,7 @@ ALL_OF: dict[type[Any], Callable[[Any, Sequence[Any]], Any]] = {
     c.ListQueues: all_queues,
     c.GetStats: all_stats,
     c.Browse: all_pages,
+    c.ListWorkflows: workflow_views.all_pages,
 }
 """How the replies of several become one: of shards in a process, and of processes in `spread.py`."""
 
@@ -352,6 +407,12 @@ SPECIAL: dict[type[Any], Any] = {
     c.AckClaim: claim,
     c.ReleaseClaim: claim,
     c.ExtendClaim: claim,
+    c.PushWorkflow: push_workflow,
+    c.GetWorkflow: get_workflow,
+    c.CancelWorkflow: change_workflow,
+    c.RetryWorkflow: change_workflow,
+    c.GetInputs: get_inputs,
+    c.ListWorkflows: look,
     c.Stage: stage,
     c.Publish: publish,
     c.Abort: abort,

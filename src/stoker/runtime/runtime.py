@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import checks, looking
+from stoker.engine import checks, edges, looking, workflows
+from stoker.engine.edges import is_known
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
 from stoker.journal.contract import Journal
@@ -18,7 +19,7 @@ from stoker.journal.story import story
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import STEP, SYSTEM_TENANT
+from stoker.model.ids import STEP, SYSTEM_TENANT, shard_of
 from stoker.model.limits import INT_MAX, Limits
 from stoker.model.states import State
 from stoker.records.events import events_of, size_of
@@ -34,9 +35,9 @@ HOMES_MAX = 100_000
 ROOM_WATCHED = 256 * 1024 * 1024
 """With less room than this on the disk, the size of each push is looked at."""
 
-MAKING = frozenset((c.Push, c.PushBatch, c.Stage, c.KvSet, c.KvSetMany, c.KvIncrement))
+MAKING = frozenset((c.Push, c.PushBatch, c.PushWorkflow, c.FillStep, c.Stage, c.KvSet, c.KvSetMany, c.KvIncrement))
 """Commands that bring something new: refused when there is no room."""
-ASKING = frozenset((c.Push, c.PushBatch, c.Publish, *parts.FLUSHED))
+ASKING = frozenset((c.Push, c.PushBatch, c.PushWorkflow, c.Publish, *parts.FLUSHED))
 """Commands that may ask for a level of their own."""
 USUAL: set[r.Level | None] = {None}
 """What the commands of a turn ask for when none asks for anything."""
@@ -65,6 +66,7 @@ class Runtime:
         for shard in shards:
             shard.level = self.level
             shard.stored_payloads = self._reader_of(shard.number)
+            shard.knows = self._knows
         self.memory = Memory(self.shards, journal, memory_bytes_max)
         self._at_once = ("memory",) if journal.level == "memory" else ("commit", "fsync")
         """Levels of turns that are journaled right away."""
@@ -84,6 +86,8 @@ class Runtime:
         self._is_flushed = False
         """Whether one of them waits for everything that happened before."""
         self._broken = False
+        self.letters: Callable[[], None] | None = None
+        """Told when there is something for shards of other processes."""
         self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
         """Commands that wait for events of a shard and a tenant, with the position up to which there was nothing."""
 
@@ -107,7 +111,7 @@ class Runtime:
         except Exception as error:
             self._after_error(command, error)
             raise
-        if shard.records and not (shard.effects or self._readers or shard.queue_levels):
+        if shard.records and not (shard.effects or self._readers or shard.queue_levels or shard.outbox):
             self._append(shard, level)
             if level == "fsync":
                 self.ticket = self.journal.ticket()
@@ -257,7 +261,7 @@ class Runtime:
         if len(self._touched) != 1 or self._asks != USUAL or self._readers or self.level not in self._at_once:
             return False
         (shard,) = self._touched
-        if shard.effects or shard.queue_levels:
+        if shard.effects or shard.queue_levels or shard.outbox:
             return False
         self._asks.clear()
         self._reached = self.level
@@ -340,6 +344,8 @@ class Runtime:
 
     def commit(self, asked: r.Level | None = None) -> None:
         """Journal what happened in this turn, then let the answers to waiting commands out."""
+        if self._only is None:
+            self._deliver()
         changed = [shard for shard in self.shards if shard.records]
         self._reached = self.level
         asks = self._asks
@@ -367,6 +373,21 @@ class Runtime:
             if shard.effects:
                 for parked, reply in shard.take_effects():
                     self._answer(parked, self._or_error(self._whole, reply))
+
+    def _deliver(self) -> None:
+        """What shards have said to each other in this turn is heard in the same turn, and journaled with it."""
+        if any(shard.outbox for shard in self.shards):
+            outbox.deliver(self.shards, max(shard.now for shard in self.shards))
+            self._touched.update(self.shards)
+            if self.letters is not None and any(shard.outbox for shard in self.shards):
+                self.letters()
+
+    def _knows(self, job_id: int) -> bool:
+        """Whether an id was ever given. Of shards in other processes whoever passed the command on has asked."""
+        number = shard_of(job_id)
+        if number >= self.shards.total:
+            return False
+        return not self.shards.has(number) or is_known(self.shards.at(number), job_id)
 
     def _whole(self, reply: Any) -> Any:
         return filled(self.journal, reply) if self.memory.is_stored else reply
@@ -400,6 +421,9 @@ class Runtime:
     def open(self, now: int) -> None:
         """The first turn over a journal that was there before: bring about what was decided and not done."""
         outbox.deliver(self.shards, now)
+        for shard in self.shards:
+            workflows.resume(shard, now)
+            edges.resume(shard, now)
         self.commit()
 
     @property
@@ -544,6 +568,8 @@ def brought_by(command: Any) -> Sequence[bytes]:
     kind = type(command)
     if kind is c.Push:
         return (command.payload,)
+    if kind is c.PushWorkflow:
+        return [payload for step in command.steps for payload in step.payloads]
     if kind is c.KvSet:
         return (command.value,)
     if kind is c.KvSetMany:

@@ -36,6 +36,7 @@ def judge(body: Any, codec: str, most: int = OBJECTS_MAX, *, as_list: bool = Fal
 
     class Item(msgspec.Struct):
         depends_on: list[int | Edge] | None = None
+        after: list[Edge] | None = None
 
         def __post_init__(self) -> None:
             one_more()
@@ -45,6 +46,7 @@ def judge(body: Any, codec: str, most: int = OBJECTS_MAX, *, as_list: bool = Fal
         children: list[Item] | None = None
         entries: list[Item] | None = None
         each: list[Item] | None = None
+        steps: list[Item] | None = None
         options: Item | None = None
         depends_on: list[int | Edge] | None = None
 

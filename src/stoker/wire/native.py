@@ -142,6 +142,7 @@ class Outline(msgspec.Struct, gc=False):
 
     each: msgspec.Raw = NOT_SAID
     options: msgspec.Raw = NOT_SAID
+    steps: msgspec.Raw = NOT_SAID
 
 
 class Format:
@@ -205,7 +206,7 @@ def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
     return command
 
 
-WITH_MANY = frozenset(name_of(kind) for kind in (c.Push, c.PushBatch, c.Stage))
+WITH_MANY = frozenset(name_of(kind) for kind in (c.Push, c.PushBatch, c.PushWorkflow, c.Stage))
 """Commands that hold options for each of many jobs, or edges to many."""
 
 
@@ -217,7 +218,7 @@ def is_large(body: msgspec.Raw, codec: Codec) -> bool:
         outline = FORMATS[codec].outline(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return True
-    return max(len(bytes(outline.each)), len(bytes(outline.options))) > COUNTED_BYTES
+    return max(len(bytes(part)) for part in (outline.each, outline.options, outline.steps)) > COUNTED_BYTES
 
 
 def is_bearable(body: msgspec.Raw, name: str, codec: Codec) -> bool:

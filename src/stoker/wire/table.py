@@ -33,6 +33,7 @@ def _row(kind: type[c.Command[Any]], permission: Permission, again: Literal["alw
 _PRODUCE: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.Push: "never",
     c.PushBatch: "keyed",  # by request_key
+    c.PushWorkflow: "keyed",  # by request_key
     c.Stage: "keyed",  # by part
     c.Publish: "always",  # its outcome is remembered
     c.Abort: "always",
@@ -54,6 +55,8 @@ _CONSUME: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.SetProgress: "always",
     c.AppendLog: "never",
     c.AppendPartial: "never",
+    c.FillStep: "always",  # the first one counts
+    c.GetInputs: "always",
 }
 _ADMIN: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.Pause: "always",
@@ -62,6 +65,8 @@ _ADMIN: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.SetConcurrency: "always",
     c.SetQueuePolicy: "always",
     c.Cancel: "always",
+    c.CancelWorkflow: "always",
+    c.RetryWorkflow: "never",
     c.Promote: "never",
     c.ChangePriority: "always",
     c.MoveToDelayed: "never",
@@ -79,7 +84,7 @@ ROWS: dict[str, Row] = {
     for row in (
         *(_row(kind, "produce", again) for kind, again in _PRODUCE.items()),
         *(_row(kind, "consume", again) for kind, again in _CONSUME.items()),
-        *(_row(kind, "read", "always") for kind in c.LOOKING),
+        *(_row(kind, "read", "always") for kind in c.LOOKING if kind not in _CONSUME),
         *(_row(kind, "admin", again) for kind, again in _ADMIN.items()),
     )
 }

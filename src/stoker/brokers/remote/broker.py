@@ -26,7 +26,7 @@ R = TypeVar("R")
 CLOSED = "this broker is closed: connect again"
 OWN_TENANT = "default"
 """Whoever names no tenant means his token's own."""
-PLANNED = PUSHES | SETTLING | {c.Stage}
+PLANNED = PUSHES | SETTLING | {c.Stage, c.PushWorkflow}
 """What needs more than being sent again, if its answer is lost."""
 
 

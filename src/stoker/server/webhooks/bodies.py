@@ -50,6 +50,7 @@ def fields_of(hook: Hook, event: Event) -> Fields:
         "trace",
         "parent_id",
         "name",
+        "workflow",
     ):
         value = getattr(event, name)
         if value:

@@ -117,6 +117,7 @@ def _described(queue: str, options: Options) -> dict[str, Any]:
         "keep_completed_count": options.keep_completed_count or 0,
         "group_id": options.group_id,
         "parent_id": options.parent_id,
+        "workflow": options.workflow,
         "trace": options.trace,
         "progress": 0,
         "progress_msg": None,

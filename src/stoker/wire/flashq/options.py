@@ -52,6 +52,7 @@ def options_of(wanted: JobOptions, codec: Codec) -> Options:
         parent_id=wanted.parent_id,
         codec=wanted.codec or codec,
         name=wanted.name,
+        workflow=wanted.workflow,
     )
 
 

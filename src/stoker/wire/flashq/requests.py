@@ -114,6 +114,7 @@ class JobOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=Fa
     """How the payload is to be stored: as it came, where nothing is said. `bytes` takes `{"$bytes": base64}`."""
     name: str | None = None
     """The kind of job."""
+    workflow: int | None = None
 
 
 class JobRequest(JobOptions, kw_only=True, forbid_unknown_fields=True, gc=False):

@@ -1,0 +1,155 @@
+"""How records about workflows, and about edges between shards, change the state."""
+
+from typing import TYPE_CHECKING
+
+from stoker.engine import flows
+from stoker.engine.flows import GOOD, OPEN, Flow
+from stoker.engine.moves import make_delayed, make_waiting
+from stoker.engine.state import BLOCKED, BLOCKED_DUE, DELAYED, WAITING, Appliers, Batch, Job
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+EARLY_MAX = 10_000
+"""What other shards say about workflows that this one has not heard of yet; the oldest make room."""
+
+
+def workflow_pushed(shard: "Shard", record: rec.WorkflowPushed) -> None:
+    flow = flows.add(shard, record)
+    shard.early.pop(flow.id, None)  # whoever decides about this has looked at it
+
+
+def step_released(shard: "Shard", record: rec.StepReleased) -> None:
+    flow = _flow(shard, record.tenant, record.workflow)
+    if flow is None:
+        return
+    step = flow.steps[record.step]
+    step.released = True
+    for first, count in record.runs:
+        job = shard.index.get(first)
+        if job is not None:
+            _release_job(shard, job, record.due)
+            continue
+        found = shard.index.find_batch(first)
+        assert found is not None, f"job {first} must be there"
+        assert count != 0
+        _release_batch(shard, found[0], record.due)
+    flows.reckon(shard, flow, step, record.at)
+
+
+def _release_job(shard: "Shard", job: Job, due: int) -> None:
+    job.details().due = 0
+    if due:
+        job.queue.move(BLOCKED, DELAYED)
+        make_delayed(shard, job, due)
+    else:
+        job.queue.move(BLOCKED, WAITING)
+        make_waiting(shard, job)
+
+
+def _release_batch(shard: "Shard", batch: Batch, due: int) -> None:
+    """All that is still blocked of it; further runs of it in the record find it done."""
+    if batch.due != BLOCKED_DUE:
+        return
+    queue, jobs = batch.queue, batch.waiting.left
+    if due:
+        queue.move(BLOCKED, DELAYED, jobs)
+        make_delayed(shard, batch, due)
+        return
+    batch.due = 0
+    queue.move(BLOCKED, WAITING, jobs)
+    queue.ready.add(batch)
+    if queue.waiters:
+        shard.dirty.append(queue)
+
+
+def step_skipped(shard: "Shard", record: rec.StepSkipped) -> None:
+    flow = _flow(shard, record.tenant, record.workflow)
+    if flow is not None:
+        step = flow.steps[record.step]
+        step.skipped = True
+        flows.reckon(shard, flow, step, record.at)
+
+
+def step_filled(shard: "Shard", record: rec.StepFilled) -> None:
+    flow = _flow(shard, record.tenant, record.workflow)
+    if flow is None:
+        return
+    step = flow.steps[record.step]
+    step.first, step.count = record.first, record.count
+    if record.count:
+        flow.owns(step)
+
+
+def step_heard(shard: "Shard", record: rec.StepHeard) -> None:
+    """What another shard has said about a step of its own."""
+    flow = _flow(shard, record.tenant, record.workflow)
+    if flow is None:
+        return
+    step = flow.steps[record.step]
+    if record.round < step.round:
+        return
+    step.round = record.round
+    if record.first:
+        step.first, step.count = record.first, record.count
+    if record.round < flow.round and record.standing != GOOD:
+        return  # said before the retry that this shard knows of
+    if (step.standing, step.failing) != (record.standing, record.failing):
+        flows.note(shard, flow, step, record.standing, record.failing, record.at)
+
+
+def heard_early(shard: "Shard", record: rec.HeardEarly) -> None:
+    shard.early.setdefault(record.workflow, []).append(record.message)
+    if len(shard.early) > EARLY_MAX:
+        del shard.early[next(iter(shard.early))]
+
+
+def workflow_cancelled(shard: "Shard", record: rec.WorkflowCancelled) -> None:
+    flow = _flow(shard, record.tenant, record.workflow)
+    if flow is not None:
+        flow.cancelled = True
+
+
+def workflow_retried(shard: "Shard", record: rec.WorkflowRetried) -> None:
+    flow = _flow(shard, record.tenant, record.workflow)
+    if flow is None:
+        return
+    flow.round = record.round
+    for step in flow.steps:
+        if step.made.shard == shard.number:
+            if step.skipped:
+                step.skipped = False
+                flows.reckon(shard, flow, step, record.at)
+        elif step.standing != GOOD and step.round < record.round and (step.standing, step.failing) != (OPEN, False):
+            flows.note(shard, flow, step, OPEN, False, record.at)
+
+
+def workflow_forgotten(shard: "Shard", record: rec.WorkflowForgotten) -> None:
+    tenant = shard.tenant(record.tenant)
+    tenant.flows.pop(record.workflow, None)
+    tenant.ended_flows.pop(record.workflow, None)
+
+
+def watched(shard: "Shard", record: rec.Watched) -> None:
+    for job, waiting in record.pairs:
+        shard.dependents.setdefault(job, {})[waiting] = None
+        shard.watchers[job] = record.tenant
+
+
+def _flow(shard: "Shard", tenant: str, workflow: int) -> Flow | None:
+    return flows.find(shard, tenant, workflow)
+
+
+APPLY: Appliers = {
+    rec.WorkflowPushed: workflow_pushed,
+    rec.StepReleased: step_released,
+    rec.StepSkipped: step_skipped,
+    rec.StepFilled: step_filled,
+    rec.StepHeard: step_heard,
+    rec.HeardEarly: heard_early,
+    rec.WorkflowCancelled: workflow_cancelled,
+    rec.WorkflowRetried: workflow_retried,
+    rec.WorkflowForgotten: workflow_forgotten,
+    rec.Watched: watched,
+}

@@ -1,0 +1,247 @@
+"""Workflows as a shard knows them: which steps there are, how each stands, and what that means for the others.
+
+Every shard that has a part of a workflow knows all of its steps. Of its own it counts the jobs that have ended; of the
+others it knows what it was told. Everything here changes state and is called while records are applied, live or
+again; what follows from it is decided in `workflows.py`, from what `note` leaves in `shard.moved_steps`.
+"""
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stoker.engine import deadlines as kinds
+from stoker.engine.state import COMPLETED, Tenant
+from stoker.model.ids import SHARD_BITS, STEP, shard_of
+from stoker.model.options import DependencyPolicy, Options
+from stoker.model.workflows import WorkflowState
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+POLICIES: tuple[DependencyPolicy, ...] = ("fail", "cancel", "continue")
+"""As records number them."""
+CONTINUE = POLICIES.index("continue")
+
+OPEN, GOOD, BAD = range(3)
+"""How a step stands: some of its jobs have not ended, all ended well, all ended and not all of them well."""
+
+
+class Step(msgspec.Struct, gc=False, eq=False):
+    """One step of a workflow."""
+
+    number: int
+    made: rec.StepMade
+    before: list[tuple[int, int]]
+    """Steps that come after this one: their numbers, and the place of the edge's policy."""
+    first: int
+    count: int
+    waits: int
+    """How many of the steps that it comes after do not let it start. Only known where it lives."""
+    released: bool
+    """Whether its jobs have been let go; what happens to the steps before it no longer matters then."""
+    due: int = 0
+    """When its jobs become ready after their release."""
+    ended: list[int] = []
+    """Jobs of it that completed, failed, were cancelled and have expired. Only counted where it lives."""
+    skipped: bool = False
+    """It has no jobs, and failed with a step before it."""
+    # how it stands: reckoned where it lives, told elsewhere
+    standing: int = OPEN
+    failing: bool = False
+    """Whether one of its jobs has not ended well, although others may still run."""
+    round: int = 0
+    """In which round that was told."""
+
+    @property
+    def bad(self) -> int:
+        return self.ended[1] + self.ended[2] + self.ended[3]
+
+    @property
+    def left(self) -> int:
+        return self.count - sum(self.ended)
+
+    @property
+    def ids(self) -> range:
+        return range(self.first, self.first + self.count * STEP, STEP)
+
+    @property
+    def key(self) -> str:
+        return self.made.key or str(self.number)
+
+
+class Flow:
+    """A workflow."""
+
+    __slots__ = (
+        "_firsts",
+        "_owners",
+        "at",
+        "cancelled",
+        "finished_at",
+        "forget_at",
+        "id",
+        "name",
+        "open",
+        "round",
+        "steps",
+        "tenant",
+    )
+
+    def __init__(self, tenant: Tenant, made: rec.WorkflowMade, at: int, here: int) -> None:
+        self.tenant, self.id, self.name, self.at = tenant, made.id, made.name, at
+        self.cancelled = False
+        self.round = 0
+        """How often it was retried."""
+        self.finished_at = 0
+        self.forget_at = 0
+        self.steps = [_step(number, one) for number, one in enumerate(made.steps)]
+        for step in self.steps:
+            for other, policy in step.made.after:
+                self.steps[other].before.append((step.number, policy))
+        self.open = len(self.steps)
+        """Steps that have not ended."""
+        self.index(here)
+
+    def index(self, here: int) -> None:
+        """Make it possible to find the steps of this shard by their jobs."""
+        own = sorted((step for step in self.steps if step.made.shard == here and step.count), key=lambda one: one.first)
+        self._owners = own
+        self._firsts = [step.first for step in own]
+
+    @property
+    def home(self) -> int:
+        return shard_of(self.id)
+
+    def shards(self) -> list[int]:
+        """All that have a part in it."""
+        return sorted({self.home, *(step.made.shard for step in self.steps)})
+
+    def step_of(self, job_id: int) -> Step | None:
+        """The step that a job of this shard belongs to."""
+        at = bisect_right(self._firsts, job_id) - 1
+        if at < 0:
+            return None
+        step = self._owners[at]
+        return step if job_id < step.first + step.count * STEP else None
+
+    def owns(self, step: Step) -> None:
+        """A step of this shard has got its jobs: they are the youngest, so they stand behind all others."""
+        self._owners.append(step)
+        self._firsts.append(step.first)
+
+    @property
+    def state(self) -> WorkflowState:
+        if self.cancelled:
+            return WorkflowState.CANCELLED
+        if self.open:
+            return WorkflowState.RUNNING
+        sinks = [step for step in self.steps if not step.before]
+        good = all(step.standing == GOOD for step in sinks)
+        return WorkflowState.COMPLETED if good else WorkflowState.FAILED
+
+
+def _step(number: int, made: rec.StepMade) -> Step:
+    waits = len(made.after)
+    return Step(number, made, [], made.first, made.count, waits, not waits, ended=[0, 0, 0, 0])
+
+
+def find(shard: "Shard", tenant: str, workflow: int) -> Flow | None:
+    owner = shard.tenants.get(tenant)
+    return owner.flows.get(workflow) if owner is not None else None
+
+
+def blocking_step(tenant: Tenant, options: Options, job_id: int) -> Step | None:
+    """The step that a new job belongs to, if that has not been let go."""
+    flow = tenant.flows.get(options.workflow) if options.workflow is not None else None
+    step = flow.step_of(job_id) if flow is not None else None
+    return step if step is not None and not step.released else None
+
+
+def owner_of(tenant: Tenant, options: Options, job_id: int) -> tuple[Flow, Step] | None:
+    flow = tenant.flows.get(options.workflow) if options.workflow is not None else None
+    step = flow.step_of(job_id) if flow is not None else None
+    return (flow, step) if flow is not None and step is not None else None
+
+
+# --- what happens to steps -------------------------------------------------------------------------
+
+
+def add(shard: "Shard", record: rec.WorkflowPushed) -> Flow:
+    tenant = shard.tenant(record.tenant)
+    made = record.made
+    flow = tenant.flows[made.id] = Flow(tenant, made, record.at, shard.number)
+    if flow.home == shard.number:
+        shard.sequence = max(shard.sequence, made.id >> SHARD_BITS)
+    return flow
+
+
+def note_ended(shard: "Shard", tenant: Tenant, options: Options, first: int, jobs: int, state: int, at: int) -> None:
+    """Neighbouring jobs that may be part of a workflow have ended."""
+    found = owner_of(tenant, options, first)
+    if found is not None:
+        flow, step = found
+        step.ended[state - COMPLETED] += jobs
+        reckon(shard, flow, step, at)
+
+
+def note_revived(shard: "Shard", tenant: Tenant, options: Options, job_id: int, state: int, at: int) -> None:
+    found = owner_of(tenant, options, job_id)
+    if found is not None:
+        flow, step = found
+        step.ended[state - COMPLETED] -= 1
+        reckon(shard, flow, step, at)
+
+
+def reckon(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
+    """How a step of this shard stands now."""
+    failing = step.skipped or step.bad > 0
+    if step.skipped:
+        standing = BAD
+    elif step.left or not (step.count or step.released):
+        standing = OPEN
+    else:
+        standing = BAD if failing else GOOD
+    if (standing, failing) != (step.standing, step.failing):
+        note(shard, flow, step, standing, failing, at)
+
+
+def note(shard: "Shard", flow: Flow, step: Step, standing: int, failing: bool, at: int) -> None:
+    """A step stands otherwise than before: that may let others start, or end the workflow."""
+    before, step.standing, step.failing = step.standing, standing, failing
+    for number, policy in step.before:
+        other = flow.steps[number]
+        if other.made.shard == shard.number:
+            other.waits += lets_start(before, policy) - lets_start(standing, policy)
+    flow.open += (standing == OPEN) - (before == OPEN)
+    if flow.home == shard.number:
+        if not flow.open and not flow.finished_at:
+            finish(shard, flow, at)
+        elif flow.open and flow.finished_at:
+            flow.finished_at = flow.forget_at = 0
+            flow.tenant.ended_flows.pop(flow.id, None)
+    shard.moved_steps.append((flow, step))
+
+
+def lets_start(standing: int, policy: int) -> bool:
+    """Whether a step that stands so lets one start that comes after it."""
+    return standing == GOOD or (standing == BAD and policy == CONTINUE)
+
+
+def finish(shard: "Shard", flow: Flow, at: int) -> None:
+    """All steps have ended: the workflow is kept for as long as its jobs are, then forgotten."""
+    settings = shard.settings
+    failed = flow.state is WorkflowState.FAILED
+    age = settings.dead_letters.age_ms_max if failed else settings.retention.completed_age_ms
+    flow.finished_at, flow.forget_at = at, at + age
+    flow.tenant.ended_flows[flow.id] = None
+    shard.deadlines.arm(flow.forget_at, kinds.FLOW, (flow, -1))
+
+
+def failed_before(flow: Flow, step: Step) -> str | None:
+    """The policy of the first edge whose step is failing, if there is one that does not say `continue`."""
+    for number, policy in step.made.after:
+        if policy != CONTINUE and flow.steps[number].failing:
+            return POLICIES[policy]
+    return None

@@ -1,0 +1,243 @@
+"""Looking at workflows: how far they are, lists of them, and what a job gets from those before it."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stoker.engine import checks, flows
+from stoker.engine.ends import lowest
+from stoker.engine.flows import BAD, GOOD, POLICIES, Flow, Step
+from stoker.engine.looking import view as job_view
+from stoker.engine.state import ACTIVE, BLOCKED, COMPLETED, DELAYED, WAITING, Members, Part
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.ids import STEP
+from stoker.model.workflows import Edge, WorkflowState
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+
+class Standing(msgspec.Struct, array_like=True, frozen=True):
+    """How a step stands in the shard where it lives."""
+
+    step: int
+    first: int
+    count: int
+    counts: list[int]
+    """Jobs by state; ended ones also when they are forgotten."""
+    standing: int
+    failing: bool
+    released: bool
+
+
+Segment = tuple[str, int, int]
+"""The key of a step, the first id of its jobs and their number; a job that is named alone has no key."""
+
+
+def parts_of(shard: "Shard", step: Step, states: tuple[int, ...]) -> list[Part]:
+    """Live jobs of a step of this shard that are in one of these states, in id order."""
+    if not step.count or not step.left:
+        return []
+    parts: list[Part] = []
+    found = shard.index.find_batch(step.first)
+    live = 0
+    if found is not None:
+        batch = found[0]
+        for spans, state in (
+            ([batch.waiting], batch.pending),
+            ([piece.span for piece in batch.slices], ACTIVE),
+        ):
+            members = [Members(batch, start, stop) for span in spans for start, stop in span.runs()]
+            live += sum(member.jobs for member in members)
+            if state in states:
+                parts += members
+    if live < step.left:
+        jobs = (shard.index.get(job_id) for job_id in step.ids)
+        parts += [job for job in jobs if job is not None and job.state in states]
+    parts.sort(key=lowest)
+    return parts
+
+
+def known(shard: "Shard", tenant: str, workflow: int) -> Flow:
+    flow = flows.find(shard, tenant, workflow) if type(workflow) is int else None
+    if flow is None or flow.home != shard.number:
+        raise errors.NotFound(
+            f"workflow {checks.short(workflow)} not found: it never was, is forgotten, or belongs to somebody else"
+        )
+    return flow
+
+
+# --- one workflow ------------------------------------------------------------------------------------
+
+
+def get_workflow(shard: "Shard", tenant: str, command: c.GetWorkflow, now: int) -> r.WorkflowView:
+    flow = known(shard, tenant, command.id)
+    return view(flow, standings(shard, flow))
+
+
+def standings(shard: "Shard", flow: Flow) -> list[Standing]:
+    """Of the steps that live here."""
+    found = []
+    for step in flow.steps:
+        if step.made.shard == shard.number:
+            counts = [0, 0, 0, 0, *step.ended]
+            for state in (WAITING, DELAYED, BLOCKED, ACTIVE) if step.left else ():
+                counts[state] = sum(part.jobs for part in parts_of(shard, step, (state,)))
+            found.append(
+                Standing(step.number, step.first, step.count, counts, step.standing, step.failing, step.released)
+            )
+    return found
+
+
+def view(flow: Flow, found: Iterable[Standing]) -> r.WorkflowView:
+    """The workflow as its home knows it, and its steps as the shards do where they live."""
+    here = {one.step: one for one in found}
+    steps = [_step_view(step, here.get(step.number)) for step in flow.steps]
+    counts = [0] * 8
+    for one in here.values():
+        counts = [a + b for a, b in zip(counts, one.counts, strict=True)]
+    total = sum(step.count for step in steps)
+    ended = sum(counts[COMPLETED:])
+    return r.WorkflowView(
+        id=flow.id,
+        name=flow.name,
+        state=flow.state,
+        pushed_at=flow.at,
+        finished_at=flow.finished_at,
+        total=total,
+        remaining=total - ended,
+        failed=ended - counts[COMPLETED],
+        counts=r.Counts(*counts),
+        retries=flow.round,
+        steps=steps,
+    )
+
+
+def _step_view(step: Step, found: Standing | None) -> r.StepView:
+    made = step.made
+    standing = found.standing if found is not None else step.standing
+    failing = found.failing if found is not None else step.failing
+    is_released = found.released if found is not None else not made.after
+    if standing == GOOD:
+        state = "completed"
+    elif standing == BAD or failing:
+        state = "failed"
+    else:
+        state = "running" if is_released else "blocked"
+    return r.StepView(
+        key=step.key,
+        queue=made.queue,
+        name=made.options.name,
+        first=found.first if found is not None else step.first,
+        count=found.count if found is not None else step.count,
+        after=tuple(Edge(number, POLICIES[policy]) for number, policy in made.after),
+        open=made.is_open,
+        state=state,  # type: ignore[arg-type]
+        counts=r.Counts(*found.counts) if found is not None else r.Counts(),
+    )
+
+
+# --- lists -------------------------------------------------------------------------------------------
+
+
+def list_workflows(shard: "Shard", tenant: str, command: c.ListWorkflows, now: int) -> r.WorkflowPage:
+    checks.count(command.limit, "limit", shard.limits.browse_jobs_max)
+    if command.state is not None and command.state not in list(WorkflowState):
+        raise errors.InvalidRequest(f"unknown state {checks.short(command.state)}: expected running, completed, ...")
+    owner = shard.tenants.get(tenant)
+    found: list[r.WorkflowInfo] = []
+    for workflow in sorted(owner.flows, reverse=True) if owner is not None else ():
+        assert owner is not None
+        flow = owner.flows[workflow]
+        if flow.home != shard.number or (command.after is not None and workflow >= command.after):
+            continue
+        if command.state not in (None, flow.state) or command.name not in (None, flow.name):
+            continue
+        if len(found) == command.limit:
+            return r.WorkflowPage(found, found[-1].id)
+        found.append(_info(flow))
+    return r.WorkflowPage(found)
+
+
+def _info(flow: Flow) -> r.WorkflowInfo:
+    return r.WorkflowInfo(
+        id=flow.id,
+        name=flow.name,
+        state=flow.state,
+        pushed_at=flow.at,
+        finished_at=flow.finished_at,
+        steps=len(flow.steps),
+        ended=len(flow.steps) - flow.open,
+        failed=sum(1 for step in flow.steps if step.failing),
+    )
+
+
+def all_pages(command: c.ListWorkflows, pages: Sequence[r.WorkflowPage]) -> r.WorkflowPage:
+    """Pages of several shards as one."""
+    found = sorted((one for page in pages for one in page.workflows), key=lambda one: -one.id)
+    is_more = any(page.next_after is not None for page in pages) or len(found) > command.limit
+    found = found[: command.limit]
+    return r.WorkflowPage(found, found[-1].id if is_more and found else None)
+
+
+# --- inputs ------------------------------------------------------------------------------------------
+
+
+def get_inputs(shard: "Shard", tenant: str, command: c.GetInputs, now: int) -> r.Inputs:
+    """All of them live here."""
+    asked = page_of(command, segments(shard, tenant, command))
+    return answered(command, asked, [result_of(shard, tenant, job_id, now) for job_id in asked.ids])
+
+
+def segments(shard: "Shard", tenant: str, command: c.GetInputs) -> list[Segment]:
+    """What a job of this shard depends on, in order."""
+    checks.count(command.limit, "limit", shard.limits.batch_jobs_max)
+    checks.number(command.after, "after", 0, 2**53 - 1)
+    part = shard.readable(tenant, command.id)
+    found: list[Segment] = []
+    own = flows.owner_of(part.queue.tenant, part.options, command.id)
+    if own is not None:
+        flow, step = own
+        for number, _ in step.made.after:
+            other = flow.steps[number]
+            if other.first:
+                found.append((other.key, other.first, other.count))
+    return found + [("", edge.id, 1) for edge in part.options.depends_on]
+
+
+class Asked(msgspec.Struct):
+    """A page of inputs."""
+
+    ids: list[int]
+    steps: list[str]
+    total: int
+
+
+def page_of(command: c.GetInputs, found: Sequence[Segment]) -> Asked:
+    asked = Asked([], [], sum(count for _, _, count in found))
+    skip, room = command.after, command.limit
+    for key, first, count in found:
+        take = min(count - skip, room) if skip < count else 0
+        start = first + skip * STEP
+        asked.ids += range(start, start + take * STEP, STEP)
+        asked.steps += [key] * take
+        skip, room = max(0, skip - count), room - take
+    return asked
+
+
+def result_of(shard: "Shard", tenant: str, job_id: int, now: int) -> r.Input:
+    part = shard.find(job_id)
+    if part is None or part.queue.tenant.name != tenant:
+        return r.Input(job_id)
+    job = job_view(shard, part, now)
+    return r.Input(job_id, "", job.state, job.result, job.result_codec, job.error or job.reason)
+
+
+def answered(command: c.GetInputs, asked: Asked, results: Sequence[r.Input]) -> r.Inputs:
+    """Results for the jobs of a page, in its order."""
+    inputs = [msgspec.structs.replace(result, step=key) for key, result in zip(asked.steps, results, strict=True)]
+    stop = command.after + len(inputs)
+    return r.Inputs(inputs, stop if inputs and stop < asked.total else None, asked.total)
