@@ -4,11 +4,13 @@ import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 from rich.console import Console, RenderableType
 
 from stoker import Client, connect
@@ -77,7 +79,7 @@ def test_the_latest_failures_come_first_and_are_few(client: Client):
 
 def test_a_queue_that_does_not_answer_is_waited_for():
     with connect("memory://") as client:
-        drawn = pages(client, "stoker", (), 0.0, look(client))
+        drawn = pages(client, "stoker", (), look(client))
         assert "stoker" in as_text(next(drawn))
     told = as_text(next(drawn))
     assert told.startswith("no answer: this broker is closed")
@@ -95,7 +97,8 @@ def test_a_page_of_many_queues_says_how_many_more_there_are(client: Client):
     assert "and 5 queues more" in as_text(page("stoker", look(client), Rates()))
 
 
-def test_on_a_terminal_the_page_lives_until_ctrl_c(tmp_path: Path):
+@pytest.mark.parametrize("way", ["q", "Ctrl-C"])
+def test_on_a_terminal_the_page_lives_until_one_leaves_it(tmp_path: Path, way: str):
     url = f"sqlite:///{tmp_path}/jobs"
     above, below = pty.openpty()
     command = [sys.executable, "-m", "stoker.cli.main"]
@@ -112,7 +115,10 @@ def test_on_a_terminal_the_page_lives_until_ctrl_c(tmp_path: Path):
     try:
         while b"mail" not in shown:
             shown += os.read(above, 65_536)
-        process.send_signal(2)
+        if way == "q":
+            os.write(above, b"xq")
+        else:
+            process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     finally:
         process.kill()

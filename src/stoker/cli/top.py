@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stoker.cli.watching import Look
 
 HISTORY = 120
+LEAVING = ("q", "Q", "\x04")
 
 
 @click.command(
@@ -29,7 +30,7 @@ HISTORY = 120
 @connected
 @as_json
 def top(queues: Sequence[str], interval_ms: int, once: bool, url: str | None, tenant: str, is_json: bool) -> None:
-    """Watch a queue: what waits and runs, how fast, who works, what failed last. Ctrl-C ends it.
+    """Watch a queue: what waits and runs, how fast, who works, what failed last. q ends it.
 
     Rates are between two looks; with --once there is one, and so there are none. With --json one look, as a value.
     """
@@ -68,6 +69,7 @@ def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float
     from rich.console import Console
     from rich.live import Live
 
+    from stoker.cli.keyboard import keys
     from stoker.cli.screen import page
     from stoker.cli.watching import Rates, look
 
@@ -76,20 +78,18 @@ def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float
     if once:
         console.print(page(title, first, Rates()))
         return
+    live = Live(page(title, first, Rates()), console=console, screen=True, auto_refresh=False)
     try:
-        with Live(page(title, first, Rates()), console=console, screen=True, auto_refresh=False) as live:
-            for drawn in pages(client, title, queues, interval_s, first):
-                live.update(drawn, refresh=True)
+        with live, keys() as pressed:
+            drawn = pages(client, title, queues, first)
+            while pressed(interval_s) not in LEAVING:
+                live.update(next(drawn), refresh=True)
     except KeyboardInterrupt:
         pass  # that is how one leaves it
 
 
-def pages(
-    client: "Client", title: str, queues: Sequence[str], interval_s: float, before: "Look"
-) -> "Iterator[RenderableType]":
+def pages(client: "Client", title: str, queues: Sequence[str], before: "Look") -> "Iterator[RenderableType]":
     """One after another, for ever. A queue that does not answer is waited for: it was there a moment ago."""
-    import time
-
     from stoker.cli.screen import notice, page
     from stoker.cli.watching import look, rates_between
     from stoker.model.errors import Unavailable
@@ -97,7 +97,6 @@ def pages(
     history: deque[float] = deque(maxlen=HISTORY)
     drawn: RenderableType = ""
     while True:
-        time.sleep(interval_s)
         try:
             now = look(client, queues)
         except Unavailable as error:
