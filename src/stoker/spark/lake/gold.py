@@ -1,0 +1,86 @@
+"""From events to numbers by minute, which add up: counts and sums, and sketches for what does not add up.
+
+A batch of events becomes a delta of each table; whoever reads adds the deltas, by minute, hour or day (`reading.py`).
+Times are those of the events, so late ones fall into the minute in which they happened.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from stoker.spark.lake.silver import fingerprint
+
+SKETCH_K = 400
+"""Of the KLL sketches: about 0.7 % of the rank at 99 % confidence, some kilobytes for each."""
+
+KEYS = ("tenant", "queue", "name", "minute")
+COUNTED = ("pushed", "started", "completed", "retrying", "failed", "cancelled", "expired", "released", "snoozed")
+ENDING = ("completed", "failed", "cancelled", "expired")
+
+
+def minute() -> Column:
+    return F.date_trunc("minute", "time").alias("minute")
+
+
+def count_of(event: str) -> Column:
+    return F.count_if(F.col("event") == event)
+
+
+def minutes(events: DataFrame) -> DataFrame:
+    """What happened in each minute, by tenant, queue and kind of job."""
+    is_end = F.col("event").isin(*ENDING)
+    is_delivery = F.col("event").isin("completed", "retrying", "failed") & F.col("started_at").isNotNull()
+    counted = events.where(F.col("event").isin(*COUNTED)).withColumn("minute", minute())
+    counts = [count_of(event).alias(event) for event in COUNTED]
+    return counted.groupBy(*KEYS).agg(
+        *counts,
+        F.count_if(is_delivery & (F.col("reason") == "timeout")).alias("timed_out"),
+        F.count_if(is_delivery & F.col("reason").isin("stalled", "worker_lost")).alias("stalled"),
+        total("wait_ms", F.col("event") == "started"),
+        total("run_ms", is_delivery),
+        total("total_ms", F.col("event") == "completed"),
+        sketch("wait_ms", F.col("event") == "started"),
+        sketch("run_ms", is_delivery),
+        sketch("total_ms", F.col("event") == "completed"),
+        F.coalesce(F.sum(F.when(F.col("event") == "pushed", F.col("payload_bytes"))), F.lit(0)).alias("payload_bytes"),
+        F.max(F.when(F.col("event") == "pushed", F.col("payload_bytes"))).alias("payload_bytes_max"),
+        F.coalesce(F.sum(F.when(is_end, F.col("result_bytes"))), F.lit(0)).alias("result_bytes"),
+    )
+
+
+def total(name: str, when: Column) -> Column:
+    return F.coalesce(F.sum(F.when(when, F.col(name))), F.lit(0)).alias(f"{name}_sum")
+
+
+def sketch(name: str, when: Column) -> Column:
+    return F.kll_sketch_agg_bigint(F.when(when, F.col(name)), F.lit(SKETCH_K)).alias(f"{name}_sketch")
+
+
+def failures(events: DataFrame) -> DataFrame:
+    """Why deliveries failed and jobs died, by minute."""
+    failed = events.where(F.col("event").isin("retrying", "failed", "expired", "cancelled"))
+    return (
+        failed.withColumn("minute", minute())
+        .withColumn("fingerprint", fingerprint())
+        .groupBy(*KEYS, "event", "reason", "error_class", "fingerprint")
+        .agg(F.count("*").alias("count"), F.max("error").alias("example"), F.max("job").alias("example_job"))
+    )
+
+
+def workers(events: DataFrame) -> DataFrame:
+    """How long workers were busy, by minute in which deliveries ended."""
+    ended = events.where(F.col("worker").isNotNull() & F.col("run_ms").isNotNull())
+    return (
+        ended.withColumn("minute", minute())
+        .groupBy("tenant", "worker", "minute")
+        .agg(F.sum("run_ms").alias("busy_ms"), F.count("*").alias("attempts"))
+    )
+
+
+def schedules(events: DataFrame) -> DataFrame:
+    """How late jobs of schedules began."""
+    begun = events.where((F.col("event") == "started") & F.col("schedule").isNotNull() & (F.col("attempt") == 1))
+    return (
+        begun.withColumn("minute", minute())
+        .groupBy("tenant", "schedule", "queue", "minute")
+        .agg(F.count("*").alias("runs"), F.sum("wait_ms").alias("lag_ms_sum"), F.max("wait_ms").alias("lag_ms_max"))
+    )

@@ -1,0 +1,100 @@
+"""Reading a lake: deltas added up, by minute, hour or day, with the numbers that people ask for.
+
+What depends on a setting (objectives, prices) is computed here and stored nowhere: change the setting and ask again.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from stoker.spark.lake.gold import COUNTED, ENDING
+from stoker.spark.lake.layout import Lake
+
+GRAINS = ("minute", "hour", "day")
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+MEASURED = ("wait_ms", "run_ms", "total_ms")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What makes numbers of counts."""
+
+    objective_ms: int = 60_000
+    """A job is in time if it completed so soon after its push."""
+    objective_share: float = 0.99
+    """So many should be in time; what is missing burns the budget of the rest."""
+    price_job: float = 0.0
+    price_run_hour: float = 0.0
+    price_payload_gb: float = 0.0
+
+
+def jobs(lake: Lake) -> DataFrame | None:
+    """Each job that ended, as it ended last."""
+    rows = lake.read("jobs")
+    if rows is None:
+        return None
+    latest = Window.partitionBy("tenant", "job").orderBy(F.desc("sequence"), F.desc("index"))
+    return rows.withColumn("newest", F.row_number().over(latest)).where("newest = 1").drop("newest")
+
+
+def summary(lake: Lake, grain: str = "minute", settings: Settings | None = None) -> DataFrame | None:
+    """Gold: the deltas added up."""
+    settings = settings or Settings()
+    rows = lake.read("minutes")
+    if rows is None:
+        return None
+    if grain not in GRAINS:
+        raise ValueError(f"grain {grain!r}: expected one of {', '.join(GRAINS)}")
+    merged = (
+        rows.withColumn("start", F.date_trunc(grain, "minute"))
+        .groupBy("tenant", "queue", "name", "start")
+        .agg(
+            *[F.sum(name).alias(name) for name in (*COUNTED, "timed_out", "stalled")],
+            *[F.sum(f"{name}_sum").alias(f"{name}_sum") for name in MEASURED],
+            *[F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch") for name in MEASURED],
+            F.sum("payload_bytes").alias("payload_bytes"),
+            F.max("payload_bytes_max").alias("payload_bytes_max"),
+            F.sum("result_bytes").alias("result_bytes"),
+        )
+    )
+    return with_numbers(merged, settings)
+
+
+def with_numbers(rows: DataFrame, settings: Settings) -> DataFrame:
+    ended = sum((F.col(event) for event in ENDING), F.lit(0))
+    kept = Window.partitionBy("tenant", "queue", "name").orderBy("start")
+    for name in MEASURED:
+        rows = rows.withColumns({f"{name}_{word}": quantile(name, share) for word, share in QUANTILES.items()})
+    late = F.col("completed") - F.round(rank("total_ms", settings.objective_ms) * F.col("completed"))
+    budget = 1 - settings.objective_share
+    return rows.withColumns(
+        {
+            "ended": ended,
+            "backlog": F.sum(F.col("pushed") - ended).over(kept.rowsBetween(Window.unboundedPreceding, 0)),
+            "retry_amplification": ratio(F.col("started"), F.col("completed") + F.col("failed")),
+            "late": late,
+            "slo_burn": ratio(late, F.col("completed") * F.lit(budget)),
+            "cost": F.col("pushed") * settings.price_job
+            + F.col("run_ms_sum") / 3_600_000 * settings.price_run_hour
+            + F.col("payload_bytes") / 1e9 * settings.price_payload_gb,
+        }
+    )
+
+
+def has(name: str) -> Column:
+    return F.kll_sketch_get_n_bigint(f"{name}_sketch") > 0
+
+
+def quantile(name: str, share: float) -> Column:
+    return F.when(has(name), F.kll_sketch_get_quantile_bigint(f"{name}_sketch", F.lit(share)))
+
+
+def rank(name: str, value: int) -> Column:
+    """The share of values up to this one; 1 where there are none."""
+    found = F.kll_sketch_get_rank_bigint(f"{name}_sketch", F.lit(value).cast("bigint"))
+    return F.when(has(name), found).otherwise(F.lit(1.0))
+
+
+def ratio(one: Column, other: Column) -> Column:
+    return F.when(other > 0, one / other)

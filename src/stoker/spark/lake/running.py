@@ -1,0 +1,78 @@
+"""Filling a lake: a stream of events, a batch at a time, through all layers.
+
+The stream keeps how far it is in a checkpoint beside the lake. A batch that was interrupted is run again under the same
+number; what of it is there already stays as it is, so every event is in each layer once, whatever was killed when.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from stoker.spark.lake import gold, silver
+from stoker.spark.lake.layout import Lake
+
+STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "attempts": silver.attempts,
+    "jobs": silver.jobs,
+    "minutes": gold.minutes,
+    "failures": gold.failures,
+    "workers": gold.workers,
+    "schedules": gold.schedules,
+}
+"""What is made of the events of a batch."""
+
+
+@dataclass
+class Filled:
+    """What a run has done."""
+
+    batches: int = 0
+    events: int = 0
+
+
+def fill(lake: Lake, events: DataFrame, batch: str, files: int) -> None:
+    """One batch through all layers. Bronze comes first, and all others are made of what is written there."""
+    lake.write("bronze", batch, events, files)
+    written = lake.spark.read.parquet(lake.files / f"bronze/{batch}").persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        for layer, make in STEPS.items():
+            lake.write(layer, batch, make(written))
+    finally:
+        written.unpersist()
+
+
+def start(
+    spark: SparkSession,
+    lake: Lake,
+    options: dict[str, str],
+    trigger: dict[str, Any],
+    done: Filled | None = None,
+    starting: str = "earliest",
+) -> StreamingQuery:
+    """Begin to fill a lake from a queue. `trigger` is Spark's: availableNow, or processingTime."""
+    wanted = {"startingOffsets": starting, "maxRecordsPerTrigger": "200000", **options}
+    reader = spark.readStream.format("stoker")
+    for name, value in wanted.items():
+        reader = reader.option(name, value)
+    cores = spark.sparkContext.defaultParallelism
+
+    def step(events: DataFrame, number: int) -> None:
+        fill(lake, events, lake.batch(number), cores)
+        if done is not None:
+            done.batches += 1
+            done.events += lake.spark.read.parquet(lake.files / f"bronze/{lake.batch(number)}").count()
+
+    writer = reader.load().writeStream.foreachBatch(step).option("checkpointLocation", lake.checkpoint)
+    return writer.trigger(**trigger).start()
+
+
+def run(spark: SparkSession, path: str, options: dict[str, str]) -> Filled:
+    """Take in everything that there is now, and end."""
+    done = Filled()
+    query = start(spark, Lake(spark, path), options, {"availableNow": True}, done)
+    query.awaitTermination()
+    return done

@@ -1,0 +1,101 @@
+"""From events to attempts and jobs.
+
+Events that end a delivery or a job carry all that is known of it, so a row needs no join, and a job that lives for days
+costs no memory anywhere.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+ENDS_OF_ATTEMPT = ("completed", "retrying", "failed", "cancelled", "expired", "released", "snoozed")
+ENDS_OF_JOB = ("completed", "failed", "cancelled", "expired")
+
+PATTERNS = (
+    (r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", "<uuid>"),
+    (r"\b0x[0-9a-fA-F]+\b", "<hex>"),
+    (r"\b[0-9a-fA-F]{16,}\b", "<hex>"),
+    (r"'[^']*'", "'…'"),
+    (r'"[^"]*"', '"…"'),
+    (r"\d+", "#"),
+    (r"\s+", " "),
+)
+"""What differs between two errors that are the same, and what stands for it."""
+FINGERPRINT_CHARS = 200
+
+
+def attempts(events: DataFrame) -> DataFrame:
+    """One row for each delivery that ended."""
+    return events.where(F.col("event").isin(*ENDS_OF_ATTEMPT) & F.col("started_at").isNotNull()).select(
+        "time",
+        "shard",
+        "sequence",
+        "index",
+        "tenant",
+        "queue",
+        "name",
+        "job",
+        "attempt",
+        F.col("event").alias("outcome"),
+        "worker",
+        "reason",
+        "error",
+        "error_class",
+        fingerprint().alias("fingerprint"),
+        "priority",
+        "pushed_at",
+        "started_at",
+        "finished_at",
+        "wait_ms",
+        "run_ms",
+        "total_ms",
+        "payload_bytes",
+        "result_bytes",
+        "tags",
+        "parent_id",
+        "workflow",
+        "schedule",
+    )
+
+
+def jobs(events: DataFrame) -> DataFrame:
+    """One row each time a job ends: one that was revived ends again, and its last row counts (`reading.jobs`)."""
+    return events.where(F.col("event").isin(*ENDS_OF_JOB)).select(
+        "time",
+        "shard",
+        "sequence",
+        "index",
+        "tenant",
+        "queue",
+        "name",
+        "job",
+        F.col("event").alias("state"),
+        F.col("attempt").alias("attempts"),
+        "reason",
+        "error",
+        "error_class",
+        fingerprint().alias("fingerprint"),
+        "priority",
+        "pushed_at",
+        "started_at",
+        "finished_at",
+        "wait_ms",
+        "run_ms",
+        "total_ms",
+        "payload_bytes",
+        "result_bytes",
+        "tags",
+        "parent_id",
+        "workflow",
+        "schedule",
+    )
+
+
+def fingerprint() -> Column:
+    """The same text for errors that differ only in numbers, ids and quoted values; null where there is none."""
+    text = F.coalesce(F.col("error"), F.lit(""))
+    for pattern, stands in PATTERNS:
+        text = F.regexp_replace(text, pattern, stands)
+    whole = F.concat_ws(": ", F.col("error_class"), F.when(text != "", F.trim(text)))
+    return F.when(
+        F.col("error").isNotNull() | F.col("error_class").isNotNull(), F.substring(whole, 1, FINGERPRINT_CHARS)
+    )
