@@ -164,6 +164,7 @@ def test_nothing_but_made_pages_stands_in_the_reference():
 def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("STOKER_URL", raising=False)
     reader = Reader(tmp_path)
     first = any(name_of(path).startswith(folder) for folder in FOLDERS)
     try:

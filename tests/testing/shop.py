@@ -84,3 +84,8 @@ async def rarely() -> None:
 @app.job(queue="orders")
 async def again() -> None:
     raise stoker.Snooze("1s")
+
+
+@app.job(queue="orders")
+async def where() -> None:
+    seen.append(asyncio.get_running_loop())

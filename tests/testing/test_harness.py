@@ -24,6 +24,7 @@ from tests.testing.shop import (
     rarely,
     seen,
     thank,
+    where,
 )
 
 ORDER = Order(UUID(int=7), items=3)
@@ -178,23 +179,59 @@ def test_rates_of_a_worker_hold_no_test_up(world: Harness):
     assert world.drain().ran == 3
 
 
-def test_asynchronous_tests_drain_without_blocking(world: Harness):
-    async def test() -> tuple[str, list[str]]:
-        job = await thank.push("Ada")
-        ticks: list[str] = []
-        ticking = asyncio.create_task(tick(ticks))
+def test_in_asynchronous_tests_handlers_run_on_the_loop_of_the_test(world: Harness):
+    async def test() -> None:
+        job = await where.push()
+        done = await world.drain_async()
+        assert done.completed == (job.id,)
+        assert seen == [asyncio.get_running_loop()]
+
+    asyncio.run(test())
+
+
+def test_time_can_be_run_in_asynchronous_tests(world: Harness):
+    async def test() -> None:
+        start = world.now
+        job = await fetch.push(works_in=3)
+        done = await world.run_for_async("10s")
+        assert (done.retried, done.completed) == ((job.id, job.id), (job.id,))
+        await thank.options(delay="1h").push("Ada")
+        await world.run_until_async(start + timedelta(hours=2))
+        assert seen[-1] == "Ada"
+
+    asyncio.run(test())
+
+
+def test_handlers_may_wait_for_each_other_in_asynchronous_tests_too(world: Harness):
+    async def test() -> str:
+        job = await both.push("Ada")
+        (await world.drain_async()).check()
+        return await job.result()
+
+    assert asyncio.run(test()) == "thank you, Ada!"
+
+
+def test_a_handler_that_hangs_is_noticed_in_asynchronous_tests(world: Harness):
+    async def test() -> None:
+        await hang.options(timeout="0s").push()
+        with pytest.raises(StillBusy, match="still run"):
+            await world.drain_async(timeout_s=0.05)
+
+    asyncio.run(test())
+
+
+def test_both_ways_of_draining_may_be_mixed(world: Harness):
+    thank.push_sync("Ada")
+    world.drain()
+
+    async def test() -> None:
+        await thank.push("Bob")
         await world.drain_async()
-        ticking.cancel()
-        return await job.result(), ticks
 
-    async def tick(ticks: list[str]) -> None:
-        while True:
-            ticks.append("tick")
-            await asyncio.sleep(0)
-
-    result, ticks = asyncio.run(test())
-    assert result == "thank you, Ada"
-    assert ticks
+    asyncio.run(test())
+    thank.push_sync("Cleo")
+    world.drain()
+    assert seen == ["Ada", "Bob", "Cleo"]
 
 
 def test_a_drain_inside_an_event_loop_works_too(world: Harness):

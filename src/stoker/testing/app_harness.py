@@ -138,34 +138,64 @@ class Harness:
             self.broker.shut_gate()
 
     async def drain_async(self, *, timeout_s: float = DRAIN_S) -> Drained:
-        """The same without blocking the test's event loop; handlers run on another one."""
-        return await asyncio.to_thread(self.drain, timeout_s=timeout_s)
+        """The same for asynchronous tests: `async` handlers run on the test's own event loop."""
+        since = history.position(self._engine)
+        await self._drain_here(timeout_s)
+        return history.outcome_since(self._engine, self.app.tenant, since)
+
+    async def _drain_here(self, timeout_s: float) -> None:
+        self.broker.open_gate(0)  # for handlers that wait for each other; this worker's pulls do not wait
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._worker().drain()
+        except TimeoutError:
+            raise StillBusy(f"after {timeout_s:g} s handlers still run, or a job comes back for ever") from None
+        finally:
+            self.broker.shut_gate()
 
     def run_for(self, duration: str | timedelta) -> Drained:
         """Everything that comes due in that time, each at its moment: delays, retries, expiries, schedules."""
         return self._run_to(self.clock.now_ms() + to_ms(duration))
 
+    async def run_for_async(self, duration: str | timedelta) -> Drained:
+        """The same for asynchronous tests."""
+        return await self._run_to_async(self.clock.now_ms() + to_ms(duration))
+
     def run_until(self, time: datetime) -> Drained:
-        """The same up to a time."""
-        at = wall_ms(time)
-        if at < self.clock.now_ms():
-            raise InvalidRequest(f"{time} is over: it is {self.now}, and a clock never runs backwards")
-        return self._run_to(at)
+        """The same as `run_for`, up to a time."""
+        return self._run_to(wall_ms(time))
+
+    async def run_until_async(self, time: datetime) -> Drained:
+        """The same for asynchronous tests."""
+        return await self._run_to_async(wall_ms(time))
 
     def _run_to(self, at: int) -> Drained:
         since = history.position(self._engine)
-        self._drain(DRAIN_S)
+        for _ in self._moments(at):
+            self._drain(DRAIN_S)
+        return history.outcome_since(self._engine, self.app.tenant, since)
+
+    async def _run_to_async(self, at: int) -> Drained:
+        since = history.position(self._engine)
+        for _ in self._moments(at):
+            await self._drain_here(DRAIN_S)
+        return history.outcome_since(self._engine, self.app.tenant, since)
+
+    def _moments(self, at: int) -> Iterator[None]:
+        """Moves the clock from one moment at which something comes due to the next, up to `at`."""
+        if at < self.clock.now_ms():
+            raise InvalidRequest(f"that time is over: it is {self.now}, and a clock never runs backwards")
+        yield
         for _ in range(STEPS_MAX):
             next_at = self._engine.runtime.next_at
             if next_at is None or next_at > at:
                 break
             self._advance_to(max(next_at, self.clock.now_ms()))
-            self._drain(DRAIN_S)
+            yield
         else:
             raise StillBusy(f"after {STEPS_MAX} steps it is only {self.now}: does a job come back all the time?")
         self._advance_to(at)
-        self._drain(DRAIN_S)
-        return history.outcome_since(self._engine, self.app.tenant, since)
+        yield
 
     def _running(self) -> str:
         names = [str(self.client.get_job(job).options.name) for job in sorted(self.broker.held)[:5]]

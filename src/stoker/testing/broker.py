@@ -89,7 +89,7 @@ class HeldBroker:
     # --- for whoever drains ----------------------------------------------------------------------
 
     def open_gate(self, deliveries_max: int) -> None:
-        """Let pulls find jobs, up to so many in all."""
+        """Let whoever waits wait for what happens, and pulls that were held find jobs, up to so many in all."""
         with self._lock:
             self._is_open = True
             self._left = deliveries_max
