@@ -36,7 +36,8 @@ def made_from(source: str) -> str:
     body = body.replace("import msgspec\n\n", "").replace("from stoker.model import errors\n", "")
     body = body.replace(
         "from stoker.client.workers",
-        "from stoker.client.sync import raise_refused, traced, traced_steps, with_changes\nfrom stoker.client.workers",
+        "from stoker.client.sync import raise_refused, schedule_with, traced, traced_steps, with_changes\n"
+        "from stoker.client.workers",
     )
     return HEAD + "\n" + body
 

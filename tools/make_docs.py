@@ -17,7 +17,7 @@ import msgspec
 
 from stoker.cli import exits
 from stoker.cli.main import stoker
-from stoker.model import commands, errors, events, limits, options, replies, states
+from stoker.model import commands, errors, events, limits, options, replies, schedules, states
 from stoker.server import config as settings
 from stoker.server.config import keys, values
 from stoker.server.config.tree import ServerConfig
@@ -201,11 +201,11 @@ def options_page() -> str:
 
 
 def commands_page() -> str:
-    answers = classes_of(replies)
+    answers = {**classes_of(replies), **classes_of(schedules)}
     blocks: list[str] = []
     section = ""
     for found in classes_of(commands).values():
-        reply = re.fullmatch(r"Command\[r\.(\w+)\]", found.bases)
+        reply = re.fullmatch(r"Command\[(?:r\.)?(\w+)\]", found.bases)
         if reply is None:
             continue
         if found.section != section:
@@ -216,6 +216,8 @@ def commands_page() -> str:
         told = f" {answer.meaning}" if answer.meaning else ""
         blocks += [f"### {found.name}", found.meaning, field_table(found.fields)]
         blocks.append(f"Answers with `{answer.name}` ({names}).{told}")
+    rule = answers["Schedule"]
+    blocks += [f"### {rule.name}", rule.meaning, field_table(rule.fields)]
     return page("Commands", "model/commands.py", opening(commands), *blocks)
 
 

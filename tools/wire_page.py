@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings
-from stoker.model import commands, options, replies
+from stoker.model import commands, options, replies, schedules
 from stoker.model.errors import StokerError
 from stoker.server.http.others import OTHERS
 from stoker.server.http.routes import ROUTES
@@ -65,7 +65,7 @@ def wire_page() -> str:
 
 
 def native_blocks() -> Iterator[str]:
-    asked, answered = classes_of(commands), classes_of(replies)
+    asked, answered = classes_of(commands), {**classes_of(replies), **classes_of(schedules)}
     yield "## Stoker's own dialect"
     yield (
         "`{cmd, reqId?, tenant?, body}` is answered by `{ok, reqId?, body}`. Bytes are `bin` in MessagePack and base64"
@@ -357,7 +357,13 @@ LIFE: list[dict[str, Any]] = [
     {"cmd": "CLEAN", "queue": "mail", "state": "completed"},
     {"cmd": "PURGEDLQ", "queue": "mail"},
     {"cmd": "OBLITERATE", "queue": "flow"},
+    {"cmd": "CRON", "name": "digest", "queue": "mail", "schedule": "0 8 * * *", "zone": "Asia/Tokyo", "data": 1},
+    {"cmd": "CRONGET", "name": "digest"},
     {"cmd": "CRONLIST"},
+    {"cmd": "CRONPAUSE", "name": "digest"},
+    {"cmd": "CRONRESUME", "name": "digest"},
+    {"cmd": "CRONRUN", "name": "digest"},
+    {"cmd": "CRONDELETE", "name": "digest"},
     {"cmd": "KVSET", "key": "k", "value": {"a": 1}, "ttl": 60_000},
     {"cmd": "KVMSET", "entries": [{"key": "n", "value": 1}]},
     {"cmd": "KVGET", "key": "k"},

@@ -15,6 +15,18 @@ NOT_SAID: dict[str, tuple[str, ...]] = {
         "ReleaseClaim",
         "ExtendClaim",
     ),
+    "schedules have other words and no queue of their own, and their jobs are theirs alone to mark": (
+        "PutSchedule",
+        "GetSchedule",
+        "ListSchedules",
+        "PauseSchedule",
+        "ResumeSchedule",
+        "RunSchedule",
+        "DeleteSchedule",
+        "Schedule",
+        "Options.schedule",
+        "Options.slot",
+    ),
 }
 NOT_SAID_BY_REST: dict[str, tuple[str, ...]] = {
     "keys and values have no paths": (
@@ -71,6 +83,16 @@ TESTS: dict[str, tuple[Entry, ...]] = {
         ("test_a_command_that_makes_no_sense_is_refused", "Claim(claim="),
     ),
     "a push that may be sent again has a `request_key` here": ("test_sending.py",),
+    "schedules have other words: tests/wire has their tests": (
+        "test_schedules.py",
+        "test_every_kind_of_event_happens",
+        ("test_every_option_arrives_on_every_way_in", "schedule"),
+        ("test_every_option_arrives_on_every_way_in", "slot"),
+        ("test_values_at_the_edge_are_taken", "schedule"),
+        ("test_values_at_the_edge_are_taken", "slot"),
+        ("test_a_bad_option_is_refused_on_every_way_in", "schedule-"),
+        ("test_a_bad_option_is_refused_on_every_way_in", "slot-"),
+    ),
     "a payload that claims to be JSON or MessagePack is sent as the value that it is, and must be one": (
         "test_a_codec_does_not_change_the_order",
         "test_a_new_payload_may_bring_a_new_codec",

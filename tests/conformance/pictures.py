@@ -11,6 +11,7 @@ from stoker.brokers.contract import Broker
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.events import Event
+from stoker.model.schedules import SchedulePage, ScheduleView
 
 Picture = dict[str, object]
 Looking = Generator[c.Command[Any], Any, Picture]
@@ -27,6 +28,7 @@ def looking() -> Looking:
         "queues": queues,
         "jobs": (yield from _jobs()),
         "kv": (yield from _entries()),
+        "schedules": (yield from _schedules()),
         "events": (yield from _events()),
     }
 
@@ -47,6 +49,14 @@ def _entries() -> Generator[c.Command[Any], Any, list[tuple[str, r.KvValue]]]:
     found = []
     for key in keys.keys:
         found.append((key, (yield c.KvGet(key))))  # noqa: PERF401  a comprehension cannot ask
+    return found
+
+
+def _schedules() -> Generator[c.Command[Any], Any, list[ScheduleView]]:
+    page: SchedulePage = yield c.ListSchedules()
+    found = []
+    for brief in page.schedules:
+        found.append((yield c.GetSchedule(brief.queue, brief.name)))  # noqa: PERF401  a comprehension cannot ask
     return found
 
 

@@ -21,6 +21,7 @@ from stoker.model.options import (
     Retention,
     Settings,
 )
+from stoker.model.schedules import Schedule
 from stoker.model.workflows import Edge, Step
 from tests.conformance import dialect_gaps
 from tests.conformance.brokers import Coverage
@@ -36,6 +37,7 @@ VALUES: list[type[msgspec.Struct]] = [
     Limits,
     Step,
     Edge,
+    Schedule,
 ]
 
 UNSAID = {"Settings.batching"}

@@ -322,6 +322,8 @@ def test_every_kind_of_event_happens(world: ContractWorld):
     kill(client)
     client.clean("q", State.COMPLETED)
     client.obliterate("q")
+    client.put_schedule("q", "s", every_ms=1_000, overlap="skip")
+    world.advance(2_000)
     assert {event.kind for event in all_events(client)} == set(EventKind)
 
 

@@ -45,6 +45,8 @@ SAMPLES: dict[str, Any] = {
     "codec": "json",
     "name": "mail.welcome",
     "workflow": 123_456,
+    "schedule": "nightly",
+    "slot": 1_700_000_000_000,
 }
 """One value a field, none of them the default. The dependency is the first job of the test."""
 
@@ -143,6 +145,8 @@ def test_all_options_at_once_survive_a_retry_a_release_and_a_death(
         ("keep_completed_count", [0, 1_000_000]),
         ("trace", ["", "t" * 2_048]),
         ("name", ["n", "any ☂ printable text", "n" * 256]),
+        ("schedule", ["s", "s" * 1_024]),
+        ("slot", [1, INT_MAX // 2]),
     ],
 )
 def test_values_at_the_edge_are_taken(world: ContractWorld, field: str, values: list[Any]):
@@ -187,6 +191,8 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
     *[("codec", bad) for bad in ("xml", "", "JSON", None, 1)],
     *[("name", bad) for bad in ("", "n" * 257, "two\nlines", 7, b"n")],
     *[("workflow", bad) for bad in (0, -1, INT_MAX + 1, "64")],
+    *[("schedule", bad) for bad in ("", "s" * 1_025, 7)],
+    *[("slot", bad) for bad in (-1, INT_MAX, "1", None)],
 ]
 
 

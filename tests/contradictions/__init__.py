@@ -9,5 +9,4 @@ LATER = {
     "F28": "benchmarks: figures in the text are those of the tables",
     "C10": "fairness: a weighted draw beside strict priorities",
     "Q4": "redis: names of keys",
-    "Q11": "schedules: cron",
 }

@@ -291,6 +291,31 @@ def test_an_obliterated_queue_leaves_no_busy_group(world: World):
     assert pulled(world.client) == [job]
 
 
+def test_a_slot_fires_once_however_often_its_schedule_is_changed_and_not_at_its_making(world: World):
+    """Crons fired twice because of old entries in a heap, and when they were made or loaded."""
+    client, made = world.client, world.now
+    for payload in (b"1", b"2", b"3"):
+        client.put_schedule("q", "s", every_ms=60_000, payload=payload)
+        client.pause_schedule("q", "s")
+        client.resume_schedule("q", "s")
+    assert client.get_stats("q").totals.pushed == 0
+    for _ in range(3):
+        world.advance(60_000)
+    assert [job.options.slot - made for job in client.pull("q", 9)] == [60_000, 120_000, 180_000]
+
+
+def test_a_slot_that_is_skipped_uses_up_no_run(world: World):
+    """It did, so that a schedule with a limit was over before its time."""
+    client = world.client
+    client.put_schedule("q", "s", every_ms=60_000, runs_max=2, overlap="skip")
+    for _ in range(3):
+        world.advance(60_000)
+    assert client.get_schedule("q", "s").runs == 1
+    client.ack(client.pull("q").ids[0])
+    world.advance(60_000)
+    assert (client.get_schedule("q", "s").runs, client.get_schedule("q", "s").state) == (2, "over")
+
+
 def test_a_worker_gets_no_more_than_it_asked_for(world: World):
     """Workers pulled a hundred jobs whatever their concurrency, and others starved."""
     world.client.push_batch("q", [b""] * 10)

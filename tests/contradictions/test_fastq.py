@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoker.model.errors import Forbidden, QuotaExceeded
+from stoker.model.errors import Forbidden, InvalidRequest, QuotaExceeded
 from stoker.model.options import Backoff, Dependency, Options, Retention, Settings
 from stoker.model.states import State
 from stoker.server.auth.entitlements import Entitlement, sign
@@ -118,6 +118,26 @@ def test_q10_only_what_was_lost_comes_back_and_with_its_attempts(world: World):
     (again,) = client.pull(["q", "other"], 10)
     assert (again.id, again.attempt, again.payload) == (lost, 3, b"mended")
     assert client.get_state(held) is client.get_state(elsewhere) is State.ACTIVE
+
+
+def test_q11_cron_steps_seconds_zones_and_missed_runs_mean_what_they_say(world: World):
+    """`N/step` was N alone, a sixth field was ignored, each instance fired, missed runs were lost, zones unknown."""
+    client, start = world.client, world.now  # 22:13:20 in UTC
+    steps = client.put_schedule("q", "steps", cron="20/15 * * * *").next_runs
+    assert [slot // 60_000 % 60 for slot in steps] == [20, 35, 50, 20, 35]
+    seconds = client.put_schedule("q", "seconds", cron="30 14 22 * * *").next_runs
+    assert seconds[0] == start + 70_000
+    with pytest.raises(InvalidRequest, match="cron"):
+        client.put_schedule("q", "seven", cron="* * * * * * *")
+    noon, earlier = (client.put_schedule("q", zone, cron="0 12 * * *", zone=zone) for zone in ("UTC", "Asia/Tokyo"))
+    assert noon.next_runs[0] - earlier.next_runs[0] == 9 * 3_600_000
+    for name in ("steps", "seconds", "UTC", "Asia/Tokyo"):
+        client.delete_schedule("q", name)
+    client.put_schedule("q", "missed", every_ms=600_000)
+    world.advance("1h")
+    assert [run.outcome for run in client.get_schedule("q", "missed").last_runs] == ["missed", "pushed"]
+    world.advance("10m")
+    assert len(pulled(client)) == 2, "one of each slot, whoever looks at the clock"
 
 
 def test_q12_every_job_of_a_batch_costs_a_token_and_tokens_come_by_the_millisecond(world: World):

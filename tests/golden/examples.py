@@ -8,6 +8,7 @@ from typing import Any
 from stoker.model import commands as c
 from stoker.model.limits import Limits
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Settings
+from stoker.model.schedules import Schedule
 from stoker.records import records as rec
 
 NOTHING_SET = Options()
@@ -42,6 +43,8 @@ EVERYTHING_SET = Options(
     codec="msgpack",
     name="welcome",
     workflow=256,
+    schedule="nightly",
+    slot=1_700_000_000_000,
 )
 
 POLICY = DeadLetterPolicy(
@@ -57,10 +60,29 @@ POLICY = DeadLetterPolicy(
 SETTINGS = Settings(seed=3, batching=False, stage_ttl_ms=5)
 LIMITS = Limits(tags_max=4)
 
+SCHEDULE = Schedule(
+    cron="0 8 * * MON",
+    every_ms=1_000,
+    at=1_700_000_000_000,
+    zone="Europe/Vienna",
+    start_at=1,
+    end_at=1_900_000_000_000,
+    runs_max=7,
+    overlap="queue",
+    misfire="all",
+    misfires_max=8,
+    grace_ms=9_000,
+    jitter_ms=10,
+    payload=b"\x00{slot}",
+    options=EVERYTHING_SET,
+    template=True,
+)
+"""No schedule has all of that, but every field has its place in a record."""
+
 AT = 1_700_000_000_000
 T, Q = "acme", "mail"
 
-LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192, "welcome", 256)
+LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192, "welcome", 256, "nightly")
 ONE = rec.Run(64, 1, AT - 900, 2, AT - 400, "worker-1", 17, LABELS)
 UP = rec.Run(128, 3, AT - 900, 1, AT - 300, "worker-2", [1, 2, 300])
 DOWN = rec.Run(512, -2, AT - 900, 0, 0, "", 4)
@@ -128,6 +150,11 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.WorkflowForgotten(AT, T, 256),
     rec.HeardEarly(AT, T, 256, rec.FillStep(256, 1, [b"one", b"two"])),
     rec.Watched(AT, T, [(64, 131), (128, 131)]),
+    rec.ScheduleChanged(AT, T, Q, "nightly", SCHEDULE, AT - 1_000, 3, AT + 60_000),
+    rec.SchedulePaused(AT, T, Q, "nightly", True, AT + 60_000),
+    rec.ScheduleDeleted(AT, T, Q, "nightly"),
+    rec.ScheduledPush(AT, T, Q, 64, (b"one",), EVERYTHING_SET, AT + 5, 3, "nightly", AT - 9, AT + 60_000, AT - 3, True),
+    rec.SlotPassed(AT, T, Q, "nightly", AT - 9, "missed", AT + 60_000, 64, "overlap", AT - 5, AT - 3, True),
 )
 
 MESSAGES: tuple[rec.Message, ...] = (

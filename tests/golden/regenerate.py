@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options
+from stoker.model.schedules import Schedule
 from stoker.records.codec import encode
 from stoker.records.records import VERSION, Message, Record
 
 FILE = Path(__file__).with_name("records.json")
 
-OMITTING: tuple[type[msgspec.Struct], ...] = (Options, Backoff, Dependency, DeadLetterPolicy)
+OMITTING: tuple[type[msgspec.Struct], ...] = (Options, Backoff, Dependency, DeadLetterPolicy, Schedule)
 """What is encoded without the fields that have their defaults: changing such a default changes old records."""
 
 
@@ -31,6 +32,8 @@ def spelled_out(value: Any) -> Any:
     """Every field, defaults included: what `omit_defaults` leaves out."""
     if isinstance(value, msgspec.Struct):
         return {name: spelled_out(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, bytes):
+        return value.hex()
     if isinstance(value, tuple):
         return [spelled_out(item) for item in value]
     return value

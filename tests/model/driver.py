@@ -26,6 +26,7 @@ from stoker.model.options import (
     RateLimit,
     Settings,
 )
+from stoker.model.schedules import Schedule
 from stoker.model.states import State
 
 TENANTS = ("acme", "zeta")
@@ -67,6 +68,7 @@ class Driver:
             (4, self.dead_letters),
             (4, self.transaction),
             (5, self.key_value),
+            (6, self.schedule),
             (7, self.look),
             (2, self.nonsense),
         ):
@@ -415,6 +417,53 @@ class Driver:
         )
         return key, value, rng.choice(SPANS_MS) if self.chance(0.4) else 0, rng.choice(CODECS)
 
+    # --- schedules -------------------------------------------------------------------------------------
+
+    def schedule(self) -> tuple[str, c.Command[Any]]:
+        rng, queue, name = self.random, self.queue(), self.random.choice(WORDS)
+        make: tuple[Callable[[], c.Command[Any]], ...] = (
+            lambda: c.PutSchedule(queue, name, self.rule()),
+            lambda: c.PutSchedule(queue, name, self.rule()),
+            lambda: c.PutSchedule(queue, name, self.rule()),
+            lambda: c.GetSchedule(queue, name),
+            lambda: c.ListSchedules(rng.choice((None, queue)), rng.choice((None, name)), limit=20),
+            lambda: c.PauseSchedule(queue, name),
+            lambda: c.ResumeSchedule(queue, name),
+            lambda: c.RunSchedule(queue, name),
+            lambda: c.RunSchedule(queue, name),
+            lambda: c.DeleteSchedule(queue, name),
+        )
+        return self.tenant(), rng.choice(make)()
+
+    def rule(self) -> Schedule:
+        """Few rules, so that some are put again; times of the past and of the near future."""
+        rng = self.random
+        fields: dict[str, Any] = rng.choice(
+            (
+                {"every_ms": rng.choice((400, 2_000, 60_000))},
+                {"every_ms": 3_000, "start_at": rng.choice((0, 1_000_500, 1_020_000))},
+                {"every_ms": 500, "end_at": rng.choice((1_010_000, 90_000_000_000))},
+                {"at": rng.choice((1_000_100, 1_030_000, 1_100_000, 90_000_000))},
+                {"cron": rng.choice(("* * * * *", "*/15 * * * * *", "@hourly"))},
+            )
+        )
+        fields["grace_ms"] = rng.choice((0, 100, 1_500))
+        fields["misfire"] = rng.choice(("skip", "once", "all"))
+        fields["misfires_max"] = rng.choice((1, 3, 5))
+        fields["overlap"] = rng.choice(("allow", "skip", "queue"))
+        if self.chance(0.3):
+            fields["runs_max"] = rng.choice((1, 3))
+        if self.chance(0.3):
+            fields |= {"payload": b"{slot_ms}", "template": True}
+        if self.chance(0.4):
+            extra: dict[str, Any] = rng.choice(
+                ({}, {"delay_ms": 300}, {"ttl_ms": 2_000}, {"unique_key": "k1"}, {"group_id": "k1"})
+            )
+            fields["options"] = Options(backoff=PLAIN.backoff, lease_ms=rng.choice((50, 1_000)), **extra)
+        else:
+            fields["options"] = PLAIN
+        return Schedule(**fields)
+
     # --- looking, and asking for what cannot be --------------------------------------------------------
 
     def look(self) -> tuple[str, c.Command[Any]]:
@@ -484,6 +533,15 @@ class Driver:
                 c.KvIncrement("a", 2**63),
                 c.KvKeys("a*b?c*d"),
                 c.KvKeys(limit=10),
+                c.PutSchedule(queue, "k1", Schedule()),
+                c.PutSchedule(queue, "k1", Schedule(every_ms=99)),
+                c.PutSchedule(queue, "k1", Schedule(every_ms=1_000, at=2_000)),
+                c.PutSchedule(queue, "k1", Schedule(every_ms=1_000, start_at=5, end_at=5)),
+                c.PutSchedule(queue, "k1", Schedule(every_ms=1_000)),  # a grace of a minute is too long for that
+                c.PutSchedule(queue, "far too long", Schedule(every_ms=60_000)),
+                c.PutSchedule(queue, "k1", Schedule(every_ms=60_000, payload=b"x" * 13)),
+                c.PutSchedule(queue, "k1", Schedule(every_ms=60_000, options=Options(delay_ms=-1))),
+                c.ListSchedules(limit=21),
             )
         )
 

@@ -21,6 +21,7 @@ from stoker.model.ids import STEP
 from stoker.model.limits import Limits
 from stoker.model.options import DeadLetterPolicy, Options, Retention, Settings
 from stoker.records.codec import decode, encode
+from stoker.runtime.calendar import IanaCalendar
 from tests.model.reference import OWN_WORDS, Parked, Reference
 
 START = 1_000_000
@@ -54,6 +55,11 @@ LIMITS = Limits(
     kv_entries_per_tenant_max=5,
     kv_wildcards_max=2,
     kv_keys_max=9,
+    schedules_per_tenant_max=4,
+    schedule_interval_ms_min=100,
+    schedule_payload_bytes_max=12,
+    schedule_cron_chars_max=16,
+    schedule_catch_up_max=5,
 )
 """So small that everything is reached, and exceeded, by chance."""
 
@@ -122,6 +128,7 @@ class Pair:
         self.settings = settings
         self.limits = limits
         self.engine = Shard(number=0, settings=settings, limits=limits)
+        self.engine.calendar = IanaCalendar()
         self.reference = Reference(settings, limits)
         self.now = START
         self.records: list[Any] = []
@@ -261,6 +268,8 @@ class Pair:
             self.turn_pages(tenant, c.Browse(limit=19))
             for key in self.look(tenant, c.KvKeys(limit=9)).keys:
                 self.look(tenant, c.KvGet(key))
+            for schedule in self.look(tenant, c.ListSchedules(limit=20)).schedules:
+                self.look(tenant, c.GetSchedule(schedule.queue, schedule.name))
             for queue in queues:
                 self.turn_pages(tenant, c.Browse(queue, limit=5, ascending=True))
                 self.turn_pages(tenant, c.ListDead(queue, limit=2))

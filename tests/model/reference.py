@@ -9,6 +9,7 @@
     reference_control   what people do
     reference_views     what can be seen
     reference_kv        key-value entries
+    reference_schedules jobs that the clock pushes
     reference_clock     deadlines
 
 It shares nothing with the engine but the vocabulary of `stoker.model`, and prefers being plain to being fast.
@@ -25,6 +26,7 @@ from tests.model import reference_finish as finish
 from tests.model import reference_kv as kv
 from tests.model import reference_pull as pull
 from tests.model import reference_push as push
+from tests.model import reference_schedules as schedules
 from tests.model import reference_views as views
 from tests.model.reference_clock import advance
 from tests.model.reference_world import OWN_WORDS, Parked, World
@@ -86,6 +88,13 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[World, str, Any], Any]] = {
     c.KvTtl: kv.ttl,
     c.KvKeys: kv.keys,
     c.KvIncrement: kv.increment,
+    c.PutSchedule: schedules.put,
+    c.GetSchedule: schedules.get,
+    c.ListSchedules: schedules.list_all,
+    c.PauseSchedule: schedules.pause,
+    c.ResumeSchedule: schedules.resume,
+    c.RunSchedule: schedules.run,
+    c.DeleteSchedule: schedules.delete,
 }
 
 
@@ -94,6 +103,7 @@ LOOKS = frozenset(
         *(c.GetJob, c.FindJob, c.GetLogs, c.GetPartials, c.Browse, c.Why, c.ListQueues, c.GetQueue, c.GetStats),
         *(c.ListDead, c.GetDeadStats),
         *(c.KvGet, c.KvGetMany, c.KvExists, c.KvTtl, c.KvKeys),
+        *(c.GetSchedule, c.ListSchedules),
     }
 )
 """These change nothing."""

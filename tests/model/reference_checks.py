@@ -109,7 +109,7 @@ def options(value: Options, limits: Limits) -> None:
     backoff(value.backoff)
     one_of(value.on_conflict, UniquePolicy)
     codec(value.codec)
-    for text in (value.unique_key, value.custom_id, value.debounce_id, value.group_id):
+    for text in (value.unique_key, value.custom_id, value.debounce_id, value.group_id, value.schedule):
         key(text, limits)
     tags(value.tags, limits)
     chars(value.trace, limits.trace_chars_max)

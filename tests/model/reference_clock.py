@@ -7,9 +7,10 @@ from typing import NamedTuple
 from stoker.model.states import PENDING, Reason, State
 from tests.model.reference_life import end, fail_delivery, forget, keep_age_ms, make_waiting, plan_retry, revive
 from tests.model.reference_pull import serve_parked, time_out_parked
+from tests.model.reference_schedules import reach_slot
 from tests.model.reference_world import OWN_WORDS, Job, Queue, World
 
-DUE, TTL, DELIVERY, RETRY, EXPIRY, KEEPING, OTHER = range(7)
+DUE, TTL, DELIVERY, RETRY, EXPIRY, KEEPING, OTHER, SLOT = range(8)
 """The order of deadlines at the same time."""
 
 
@@ -22,6 +23,7 @@ class Deadline(NamedTuple):
 
 def advance(world: World, now: int) -> None:
     assert now >= world.now, "time does not run backwards"
+    world.looked_at = now
     while True:
         reached = [deadline for deadline in deadlines(world) if deadline.time <= now]
         if not reached:
@@ -94,3 +96,8 @@ def other_deadlines(world: World) -> Iterator[Deadline]:
     for name, claim in world.claims.items():
         if claim.until is not None:
             yield Deadline(claim.until, OTHER, 0, partial(world.claims.pop, name))
+    for number, owner in enumerate(sorted(world.schedules)):
+        schedule = world.schedules[owner]
+        if schedule.next_slot and not schedule.paused:
+            at = max(schedule.next_slot, schedule.decided_at)
+            yield Deadline(at, SLOT, number, partial(reach_slot, world, owner))

@@ -120,6 +120,8 @@ def obliterate(world: World, tenant: str, command: c.Obliterate) -> r.Done:
     world.queues.remove(queue)
     for request in [request for request in world.requests if request[:2] == (tenant, command.queue)]:
         del world.requests[request]
+    for owner in [owner for owner in world.schedules if owner[:2] == (tenant, command.queue)]:
+        del world.schedules[owner]
     return r.Done(len(jobs))
 
 

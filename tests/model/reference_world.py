@@ -14,6 +14,7 @@ from stoker.model import replies as r
 from stoker.model.ids import make_id, sequence_of
 from stoker.model.limits import Limits
 from stoker.model.options import Codec, DeadLetterPolicy, Options, RateLimit, Settings
+from stoker.model.schedules import Schedule, ScheduleRun
 from stoker.model.states import LIVE, PENDING, State
 
 OWN_WORDS = "(in the broker's own words)"
@@ -198,6 +199,25 @@ class Entry:
     """When it expires; 0 = never."""
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A schedule; nothing ever changes one, another takes its place."""
+
+    rule: Schedule
+    created_at: int
+    changed_at: int
+    anchor: int
+    paused: bool = False
+    runs: int = 0
+    next_slot: int = 0
+    done_to: int = 0
+    excused_to: int = 0
+    """Slots up to this one are made up for, however late it is."""
+    decided_at: int = 0
+    jobs: tuple[int, ...] = ()
+    history: tuple[ScheduleRun, ...] = ()
+
+
 @dataclass(eq=False)
 class World:
     settings: Settings
@@ -213,6 +233,10 @@ class World:
     """By tenant, queue and request key: the answer, and until when it is remembered."""
     kv: dict[tuple[str, str], Entry] = field(default_factory=dict)
     """By tenant and key."""
+    schedules: dict[tuple[str, str, str], Planned] = field(default_factory=dict)
+    """By tenant, queue and name."""
+    looked_at: int = 0
+    """The real time; `now` is that of the deadline that is being processed."""
     tenant_totals: dict[str, Counter[str]] = field(default_factory=dict)
     tenant_completions: dict[str, list[int]] = field(default_factory=dict)
     parked: list[Parked] = field(default_factory=list)
@@ -237,6 +261,7 @@ class World:
             requests=dict(self.requests),
             sent={sender: dict(numbers) for sender, numbers in self.sent.items()},
             kv=dict(self.kv),
+            schedules=dict(self.schedules),
             tenant_totals={tenant: Counter(totals) for tenant, totals in self.tenant_totals.items()},
             tenant_completions={tenant: list(times) for tenant, times in self.tenant_completions.items()},
             parked=list(self.parked),

@@ -114,6 +114,8 @@ JOB_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "parent_id": st.just(64),
     "workflow": st.just(640),
     "name": st.sampled_from(("welcome", "report")),
+    "schedule": keys,
+    "slot": st.just(START),
 }
 BAD_OPTIONS: tuple[dict[str, Any], ...] = (
     {"delay_ms": -1},

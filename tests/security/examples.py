@@ -7,6 +7,7 @@ import msgspec
 from stoker.brokers.local import LocalBroker
 from stoker.model import commands as c
 from stoker.model.options import Dependency, Options
+from stoker.model.schedules import Schedule
 from tests.security.support import CANARY
 
 
@@ -28,6 +29,7 @@ class Things(msgspec.Struct, frozen=True, kw_only=True):
     stage: str = "stage"
     key: str = "key"
     request_key: str = "once"
+    schedule: str = "nightly"
 
 
 def furnish(broker: LocalBroker, tenant: str) -> Things:
@@ -62,6 +64,7 @@ def furnish(broker: LocalBroker, tenant: str) -> Things:
     ask(c.KvSet("key", secret))
     ask(c.KvSet("number", b"5"))
     ask(c.SetConcurrency("other", 3))
+    ask(c.PutSchedule("work", "nightly", Schedule(every_ms=3_600_000, payload=secret, options=Options(tags=(CANARY,)))))
     return Things(
         waiting=waiting,
         delayed=delayed,
@@ -76,6 +79,7 @@ def furnish(broker: LocalBroker, tenant: str) -> Things:
 
 def native_examples(at: Things) -> dict[str, dict[str, Any]]:
     queue, proof = {"queue": at.queue}, {"ids": [at.active], "tokens": at.token}
+    named = {**queue, "name": at.schedule}
     return {
         "push": {**queue, "payload": "", "options": {"custom_id": at.custom_id}},
         "push_batch": {"queue": "other", "payloads": ["", ""], "request_key": at.request_key},
@@ -133,6 +137,13 @@ def native_examples(at: Things) -> dict[str, dict[str, Any]]:
         "kv_delete": {"keys": [at.key]},
         "kv_expire": {"key": at.key, "ttl_ms": 1_000_000},
         "kv_increment": {"key": "number"},
+        "put_schedule": {**named, "schedule": {"every_ms": 60_000}},
+        "get_schedule": named,
+        "list_schedules": {},
+        "pause_schedule": named,
+        "resume_schedule": named,
+        "run_schedule": named,
+        "delete_schedule": named,
     }
 
 
@@ -195,7 +206,11 @@ def flashq_examples(at: Things) -> dict[str, dict[str, Any]]:
         "RETRYDLQ": {**queue, "id": at.dead},
         "PURGEDLQ": queue,
         "CRON": {"name": "c", **queue, "schedule": "* * * * *"},
-        "CRONDELETE": {"name": "c"},
+        "CRONGET": {"name": at.schedule},
+        "CRONPAUSE": {"name": at.schedule},
+        "CRONRESUME": {"name": at.schedule},
+        "CRONRUN": {"name": at.schedule},
+        "CRONDELETE": {"name": at.schedule},
         "KVSET": {**key, "value": 1},
         "KVMSET": {"entries": [{**key, "value": 1}]},
         "KVGET": key,

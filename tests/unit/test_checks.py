@@ -11,6 +11,7 @@ from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, LimitExceeded, Refused
 from stoker.model.limits import DEFAULT_LIMITS, DURATION_MS_MAX, INT_MAX, Limits
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit
+from stoker.model.schedules import Schedule
 from stoker.model.workflows import Edge, Step
 from stoker.testing import World
 
@@ -50,6 +51,11 @@ TIGHT = Limits(
     kv_entries_per_tenant_max=2,
     kv_wildcards_max=2,
     kv_keys_max=3,
+    schedules_per_tenant_max=2,
+    schedule_interval_ms_min=5_000,
+    schedule_payload_bytes_max=2,
+    schedule_cron_chars_max=9,
+    schedule_catch_up_max=3,
 )
 
 JOB = 1 << 6
@@ -67,6 +73,10 @@ def world():
 
 def push(**options: Any) -> c.Command[Any]:
     return c.Push("q", b"", Options(**options))
+
+
+def put(name: str = "s", **fields: Any) -> c.Command[Any]:
+    return c.PutSchedule("q", name, Schedule(**{"every_ms": 5_000, "misfires_max": 3, "grace_ms": 0, **fields}))
 
 
 TWO_EDGES = Options(depends_on=(Dependency(JOB),) * 2)
@@ -117,6 +127,9 @@ REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
         (c.Stage("tx", "12345", "q", [b""]), c.Stage("tx", "123456", "q", [b""])),
         (c.Abort("12345"), c.Abort("123456")),
         (c.Publish("tx", ["a"]), c.Publish("123456", ["a"])),
+        (put("12345"), put("123456")),
+        (c.DeleteSchedule("q", "12345"), c.DeleteSchedule("q", "123456")),
+        (c.ListSchedules(name="12345", limit=1), c.ListSchedules(name="123456", limit=1)),
     ],
     "tags_max": [(push(tags=("1", "2")), push(tags=("1", "2", "3")))],
     "tag_chars_max": [(push(tags=("123",)), push(tags=("1234",)))],
@@ -132,7 +145,11 @@ REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
     "workflows_per_tenant_max": [(workflow(1), workflow(1))],
     "message_chars_max": [(c.SetProgress(JOB, 1, "1234"), c.SetProgress(JOB, 1, "12345"))],
     "trace_chars_max": [(push(trace="1" * 9), push(trace="1" * 10))],
-    "browse_jobs_max": [(c.Browse(limit=3), c.Browse(limit=4)), (c.ListDead("q", limit=3), c.ListDead("q", limit=4))],
+    "browse_jobs_max": [
+        (c.Browse(limit=3), c.Browse(limit=4)),
+        (c.ListDead("q", limit=3), c.ListDead("q", limit=4)),
+        (c.ListSchedules(limit=3), c.ListSchedules(limit=4)),
+    ],
     "events_max": [(c.ReadEvents(limit=4), c.ReadEvents(limit=5))],
     "wait_ms_max": [
         (c.Pull(["q"], wait_ms=50), c.Pull(["q"], wait_ms=51)),
@@ -176,6 +193,14 @@ REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
     ],
     "kv_wildcards_max": [(c.KvKeys("a*b?", limit=1), c.KvKeys("a*b?*", limit=1))],
     "kv_keys_max": [(c.KvKeys(limit=3), c.KvKeys(limit=4))],
+    "schedules_per_tenant_max": [(put("there"), put("new"))],
+    "schedule_interval_ms_min": [(put(every_ms=5_000), put(every_ms=4_999))],
+    "schedule_payload_bytes_max": [(put(payload=b"12"), put(payload=b"123"))],
+    "schedule_cron_chars_max": [(put(every_ms=0, cron="* * * * *"), put(every_ms=0, cron="*  * * * *"))],
+    "schedule_catch_up_max": [
+        (put(misfires_max=3), put(misfires_max=4)),
+        (put(grace_ms=15_000), put(grace_ms=15_001)),
+    ],
 }
 
 CUTTING = {
@@ -205,6 +230,9 @@ def test_what_fits_passes_and_what_is_over_a_limit_is_refused(world: World, fiel
             world.client.execute(c.Push("q", b"", sending=c.Sending("full", number)))
     if field == "kv_entries_per_tenant_max":
         world.client.kv_set_many([c.KvEntry("there", b"1"), c.KvEntry("other", b"2")])
+    if field == "schedules_per_tenant_max":
+        world.client.execute(put("there"))
+        world.client.execute(put("other"))
     world.client.execute(fits)
     with pytest.raises(LimitExceeded) as caught:
         world.client.execute(over)
@@ -308,6 +336,8 @@ LOOK_ALIKES: dict[str, list[Any]] = {
     "codec": ["xml", "", None, 1, b"json"],
     "workflow": [0, -1, INT_MAX + 1, "1", True],
     "name": ["", "n" * 257, "a\tb", "\x00", "\udfff", 7, b"n"],
+    "schedule": ["", "s" * 1_025, "\udfff", 7, b"s"],
+    "slot": [-1, 1 << 53, None, "5", 1.5],
 }
 
 

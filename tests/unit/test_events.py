@@ -70,6 +70,11 @@ SPOKEN: dict[type[rec.Record], tuple[str, list[int]]] = {
     rec.DeadRemoved: ("evicted", [64, 128]),
     rec.Removed: ("removed", [64, 512, 448]),
     rec.StepReleased: ("unblocked", [384, 448, 640, 576]),
+    rec.ScheduleChanged: ("schedule_changed", [0]),
+    rec.SchedulePaused: ("schedule_changed", [0]),
+    rec.ScheduleDeleted: ("schedule_changed", [0]),
+    rec.ScheduledPush: ("pushed", ONE_IDS),
+    rec.SlotPassed: ("slot_passed", [0]),
 }
 
 

@@ -13,6 +13,7 @@ from stoker.engine.timers import is_armed
 from stoker.model import commands as c
 from stoker.model.ids import make_id
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Retention, Settings
+from stoker.model.schedules import Schedule
 from stoker.model.states import State
 from stoker.model.workflows import Edge, Step
 from stoker.records import records as rec
@@ -123,6 +124,16 @@ SCRIPT: list[Moment] = [
     (1_609, c.PushWorkflow([Step("w", [b""])])),
     (1_610, c.Pull(["w"], 10)),
     (1_611, c.Ack([job(35)])),
+    # schedules: one skips while its job is live, one is missed, one has a single slot
+    (1_620, c.PutSchedule("c", "skips", Schedule(every_ms=1_000, overlap="skip", jitter_ms=20))),
+    (1_620, c.PutSchedule("c", "queues", Schedule(every_ms=1_000, overlap="queue", grace_ms=10, misfire="all"))),
+    (1_620, c.PutSchedule("c", "once", Schedule(at=1_700, options=Options(delay_ms=5)))),
+    (1_621, c.PutSchedule("c", "gone", Schedule(every_ms=1_000))),
+    (1_622, c.PauseSchedule("c", "gone")),
+    (1_623, c.ResumeSchedule("c", "gone")),
+    (1_624, c.RunSchedule("c", "gone")),
+    (1_625, c.PutSchedule("c", "gone", Schedule(every_ms=1_000, payload=b"new"))),
+    (1_626, c.DeleteSchedule("c", "gone")),
     # time does the rest
     (2_500, c.Pause("s")),
     (2_600, None),

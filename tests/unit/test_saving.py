@@ -13,7 +13,7 @@ from stoker.engine.index import BATCH_BYTES
 from stoker.engine.saving import load, references, save
 from stoker.engine.shard import Shard, apply_again, replay
 from stoker.engine.snapshot import dump
-from stoker.engine.state import Detail
+from stoker.engine.state import Detail, Planned
 from stoker.engine.timers import is_armed
 from stoker.model import commands as c
 from stoker.model.errors import Damaged, NewerFormat, Refused
@@ -103,6 +103,8 @@ def armed(shard: Shard) -> set[tuple[int, int, str]]:
 def named(holder: Any) -> str:
     if isinstance(holder, tuple):
         return repr([getattr(part, "name", part) for part in holder])
+    if isinstance(holder, Planned):
+        return repr([holder.queue.tenant.name, holder.queue.name, holder.name])
     return repr([type(holder).__name__, getattr(holder, "lowest", None) or (holder.batch.first, holder.origin)])
 
 

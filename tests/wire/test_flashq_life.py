@@ -6,6 +6,7 @@ import pytest
 
 from stoker.model import commands as c
 from stoker.model.options import Options
+from stoker.model.schedules import Schedule
 from stoker.wire.flashq.decoding import Codec
 from tests.wire.flashq_peer import Peer
 
@@ -361,10 +362,58 @@ def test_emptying_a_queue(peer: Peer):
     assert peer("OBLITERATE", queue="nobody")["ok"]
 
 
-def test_schedules_are_not_there_yet(peer: Peer):
-    assert peer("CRON", name="n", queue="q", schedule="* * * * *", data=1)["code"] == "invalid"
+def test_schedules_are_made_listed_and_deleted(peer: Peer):
+    made = peer("CRON", name="n", queue="q", schedule="0 8 * * *", data={"a": 1}, priority=3, limit=5, tz="Asia/Tokyo")
+    assert made["ok"]
+    made = made["cron"]
+    assert (made["name"], made["executions"], made["zone"]) == ("n", 0, "Asia/Tokyo")
+    (cron,) = peer("CRONLIST")["crons"]
+    assert (cron["name"], cron["queue"], cron["schedule"], cron["limit"]) == ("n", "q", "0 8 * * *", 5)
+    assert (cron["data"], cron["priority"], cron["next_run"]) == ({"a": 1}, 3, made["next_run"])
+    assert len(peer("CRONGET", name="n")["cron"]["next_runs"]) == 5
+    assert peer("CRONDELETE", name="n")["ok"]
     assert peer("CRONLIST")["crons"] == []
-    assert "not found" in peer("CRONDELETE", name="n")["error"]
+    assert peer("CRONDELETE", name="n")["error"] == "Cron job not found: n"
+
+
+def test_intervals_of_schedules_have_two_spellings(peer: Peer):
+    """A single field with a step is an interval in seconds, as flashQ has it."""
+    assert peer("CRON", name="a", queue="q", schedule="*/30")["cron"]["repeat_every"] == 30_000
+    assert peer("CRON", name="b", queue="q", repeatEvery=90_000, options={"maxAttempts": 9, "name": "kind"})["ok"]
+    crons = peer("CRONLIST")["crons"]
+    assert [(cron["repeat_every"], cron["schedule"], cron["job_name"]) for cron in crons] == [
+        (30_000, None, None),
+        (90_000, None, "kind"),
+    ]
+    assert peer("CRON", name="c", queue="q", schedule="*/0")["code"] == "invalid"
+    assert "every_ms" in peer("CRON", name="c", queue="q", repeat_every=5)["error"]
+    assert peer("CRON", name="c", queue="q")["code"] == "invalid"
+
+
+def test_a_schedule_is_paused_resumed_and_run_by_its_name(peer: Peer):
+    peer("CRON", name="n", queue="q", repeat_every=60_000, data={"x": 1}, jobName="kind")
+    assert peer("CRONPAUSE", name="n")["cron"]["state"] == "paused"
+    assert peer("CRONRESUME", name="n")["cron"]["state"] == "active"
+    pushed = peer("CRONRUN", name="n")
+    job = peer("GETJOB", id=pushed["id"])["job"]
+    assert (job["data"], job["schedule"], job["name"]) == ({"x": 1}, "n", "kind")
+    assert peer("CRONGET", name="n")["cron"]["last_runs"][0]["job"] == pushed["id"]
+    assert "not found" in peer("CRONRUN", name="other")["error"]
+
+
+def test_a_schedule_that_is_sent_for_another_queue_moves_there(peer: Peer):
+    """For flashQ its name is its own, wherever it pushes to."""
+    peer("CRON", name="n", queue="old", repeat_every=60_000)
+    peer("CRON", name="n", queue="new", repeat_every=60_000)
+    assert [cron["queue"] for cron in peer("CRONLIST")["crons"]] == ["new"]
+
+
+def test_a_name_in_several_queues_needs_a_queue(peer: Peer):
+    for queue in ("a", "b"):
+        peer.broker.execute("tenant", c.PutSchedule(queue, "n", Schedule(every_ms=60_000)))
+    assert "`queue`" in peer("CRONDELETE", name="n")["error"]
+    assert peer("CRONDELETE", name="n", queue="a")["ok"]
+    assert peer("CRONDELETE", name="n")["ok"]
 
 
 def test_what_belongs_to_a_connection_is_left_to_the_server(peer: Peer):

@@ -60,7 +60,7 @@ def command_of(cmd: str, codec: Codec, sent: dict[str, Any]) -> Any:
 
 
 def test_no_option_is_forgotten_here():
-    assert set(ASKED) == set(Options.__struct_fields__)
+    assert set(ASKED) == set(Options.__struct_fields__) - {"schedule", "slot"}, "those are filled in, not asked for"
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -24,6 +24,7 @@ COMMANDS = {
     "job": "stoker.cli.job:job",
     "queue": "stoker.cli.queue:queue",
     "dlq": "stoker.cli.dlq:dlq",
+    "cron": "stoker.cli.cron:cron",
     "stats": "stoker.cli.stats:stats",
     "top": "stoker.cli.top:top",
     "bench": "stoker.cli.bench:bench",

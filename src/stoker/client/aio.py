@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 from stoker.brokers.contract import Broker
 from stoker.client.batches import BATCH_JOBS, joined, pieces
-from stoker.client.sync import raise_refused, traced, traced_steps, with_changes
+from stoker.client.sync import raise_refused, schedule_with, traced, traced_steps, with_changes
 from stoker.client.workers import worker_views
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.schedules import Schedule, SchedulePage, ScheduleView
 from stoker.model.states import State
 from stoker.model.workers import WORKER_KEYS, WorkerView
 from stoker.model.workflows import Step, WorkflowState
@@ -550,3 +551,39 @@ class AsyncClient:
     async def kv_increment(self, key: str, by: int = 1) -> int:
         """Count up, or down, and get the sum."""
         return (await self.execute(c.KvIncrement(key, by))).value
+
+    # --- schedules -------------------------------------------------------------------------------
+
+    async def put_schedule(
+        self, queue: str, name: str, schedule: Schedule | None = None, **changes: Any
+    ) -> ScheduleView:
+        """Make a schedule or change it, by a `Schedule`, by its fields, or both: `cron="0 8 * * *", payload=b"..."`.
+
+        Saying the same again changes nothing, so a program may do it at each start.
+        """
+        return await self.execute(c.PutSchedule(queue, name, schedule_with(schedule, changes)))
+
+    async def get_schedule(self, queue: str, name: str) -> ScheduleView:
+        """With its next five slots and what became of the last twenty."""
+        return await self.execute(c.GetSchedule(queue, name))
+
+    async def list_schedules(
+        self, queue: str | None = None, *, name: str | None = None, after: str | None = None, limit: int = 100
+    ) -> SchedulePage:
+        """Of one queue or of all; `name` finds those of one name."""
+        return await self.execute(c.ListSchedules(queue, name, after, limit))
+
+    async def pause_schedule(self, queue: str, name: str) -> ScheduleView:
+        return await self.execute(c.PauseSchedule(queue, name))
+
+    async def resume_schedule(self, queue: str, name: str) -> ScheduleView:
+        """Go on with the next slot; those of the pause are not made up for."""
+        return await self.execute(c.ResumeSchedule(queue, name))
+
+    async def run_schedule(self, queue: str, name: str) -> r.Pushed:
+        """Push one of its jobs now."""
+        return await self.execute(c.RunSchedule(queue, name))
+
+    async def delete_schedule(self, queue: str, name: str) -> int:
+        """1, or 0 if it was not there. Its jobs stay."""
+        return (await self.execute(c.DeleteSchedule(queue, name))).count

@@ -18,6 +18,7 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.schedules import Schedule, SchedulePage, ScheduleView
 from stoker.model.states import State
 from stoker.model.workers import WORKER_KEYS, WorkerView
 from stoker.model.workflows import Step, WorkflowState
@@ -549,6 +550,40 @@ class Client:
         """Count up, or down, and get the sum."""
         return self.execute(c.KvIncrement(key, by)).value
 
+    # --- schedules -------------------------------------------------------------------------------
+
+    def put_schedule(self, queue: str, name: str, schedule: Schedule | None = None, **changes: Any) -> ScheduleView:
+        """Make a schedule or change it, by a `Schedule`, by its fields, or both: `cron="0 8 * * *", payload=b"..."`.
+
+        Saying the same again changes nothing, so a program may do it at each start.
+        """
+        return self.execute(c.PutSchedule(queue, name, schedule_with(schedule, changes)))
+
+    def get_schedule(self, queue: str, name: str) -> ScheduleView:
+        """With its next five slots and what became of the last twenty."""
+        return self.execute(c.GetSchedule(queue, name))
+
+    def list_schedules(
+        self, queue: str | None = None, *, name: str | None = None, after: str | None = None, limit: int = 100
+    ) -> SchedulePage:
+        """Of one queue or of all; `name` finds those of one name."""
+        return self.execute(c.ListSchedules(queue, name, after, limit))
+
+    def pause_schedule(self, queue: str, name: str) -> ScheduleView:
+        return self.execute(c.PauseSchedule(queue, name))
+
+    def resume_schedule(self, queue: str, name: str) -> ScheduleView:
+        """Go on with the next slot; those of the pause are not made up for."""
+        return self.execute(c.ResumeSchedule(queue, name))
+
+    def run_schedule(self, queue: str, name: str) -> r.Pushed:
+        """Push one of its jobs now."""
+        return self.execute(c.RunSchedule(queue, name))
+
+    def delete_schedule(self, queue: str, name: str) -> int:
+        """1, or 0 if it was not there. Its jobs stay."""
+        return self.execute(c.DeleteSchedule(queue, name)).count
+
 
 def with_changes(options: Options, changes: dict[str, Any]) -> Options:
     """Options given by name, on top of those given as a value. Unknown names are refused, not ignored."""
@@ -560,6 +595,15 @@ def with_changes(options: Options, changes: dict[str, Any]) -> Options:
             f"unknown option {', '.join(sorted(unknown))}; the options are {', '.join(Options.__struct_fields__)}"
         )
     return msgspec.structs.replace(options, **changes)
+
+
+def schedule_with(schedule: Schedule | None, changes: dict[str, Any]) -> Schedule:
+    """A schedule given by its fields, on top of one given as a value."""
+    unknown = changes.keys() - set(Schedule.__struct_fields__)
+    if unknown:
+        known = ", ".join(Schedule.__struct_fields__)
+        raise errors.InvalidRequest(f"unknown field {', '.join(sorted(unknown))} of a schedule; the fields are {known}")
+    return msgspec.structs.replace(schedule or Schedule(), **changes)
 
 
 def traced(shared: Options, each: Sequence[Options] | None, tracing: bool) -> tuple[Options, Sequence[Options] | None]:

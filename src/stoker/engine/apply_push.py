@@ -58,7 +58,7 @@ def pushed(shard: "Shard", record: rec.Pushed) -> None:
     job_id = record.first
     for payload in payloads:
         shard.sequence = job_id >> SHARD_BITS
-        _add_job(shard, queue, options, record, Job(job_id, queue, options, payload, record.at, WAITING))
+        add_job(shard, queue, options, record, Job(job_id, queue, options, payload, record.at, WAITING))
         job_id += STEP
 
 
@@ -102,7 +102,7 @@ def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushe
     arm_ttl(shard, batch)
 
 
-def _add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed, job: Job) -> None:
+def add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed | rec.ScheduledPush, job: Job) -> None:
     shard.index.add(job)
     queue.counts[LIVE_BYTES] += len(job.payload)
     if options.depends_on:

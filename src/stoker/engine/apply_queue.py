@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import hold_unique_key
+from stoker.engine.apply_schedules import let_go_all
 from stoker.engine.bucket import Bucket
 from stoker.engine.flows import note_revived
 from stoker.engine.moves import arm_age, forget, make_waiting
@@ -45,6 +46,7 @@ def queue_obliterated(shard: "Shard", record: rec.QueueObliterated) -> None:
         queue.count(FAILED, -1)
         shard.index.remove(job.id)
         job.state = GONE
+    let_go_all(shard, queue)
     if queue.touched:
         shard.touched.remove(queue)
         queue.add_up()

@@ -44,6 +44,7 @@ def audit(shard: "Shard") -> None:
         _claims(shard, tenant, parts)
         _kv(shard, tenant)
         _flows(shard, tenant, parts)
+        _schedules(shard, tenant)
         for queue in tenant.queues.values():
             own = [part for part in parts if part.queue is queue]
             _queue(shard, queue, own)
@@ -229,6 +230,18 @@ def _flows(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
         if flow.home == shard.number:
             assert bool(flow.finished_at) == (not flow.open) == (flow.id in tenant.ended_flows)
             assert not flow.finished_at or (flow, -1) in armed, f"workflow {flow.id} would never be forgotten"
+
+
+def _schedules(shard: "Shard", tenant: Tenant) -> None:
+    planned = [one for queue in tenant.queues.values() for one in queue.schedules.values()]
+    assert tenant.schedules == len(planned), f"{tenant.name} counts {tenant.schedules} schedules, not {len(planned)}"
+    armed = {(at, id(holder)) for at, kind, _, holder in shard.deadlines.heap if kind == kinds.SCHEDULE}
+    for one in planned:
+        assert one.queue.schedules[one.name] is one and one.queue.known, f"schedule {one.name} is in a wrong place"
+        assert bool(one.due) == bool(one.next_slot and not one.paused), f"schedule {one.name} is due {one.due}"
+        assert not one.due or (one.due, id(one)) in armed, f"the next slot of schedule {one.name} would never come"
+        assert not one.next_slot or one.next_slot > one.done_to, f"schedule {one.name} would push a slot twice"
+        assert not one.schedule.runs_max or one.runs <= one.schedule.runs_max or not one.next_slot
 
 
 def audit_counts(shard: "Shard") -> None:

@@ -18,10 +18,10 @@ def delay_ms(policy: Backoff, failures: int, seed: int, job_id: int) -> int:
     if policy.jitter == "none":
         return delay
     spread = delay if policy.jitter == "full" else delay // 2
-    return delay - _mix(seed, job_id, failures) % (spread + 1)
+    return delay - mix(seed, job_id, failures) % (spread + 1)
 
 
-def _mix(seed: int, job_id: int, failures: int) -> int:
+def mix(seed: int, job_id: int, failures: int) -> int:
     """64 well-mixed bits (the finaliser of the splitmix generator)."""
     x = (seed * 0x9E3779B97F4A7C15 + job_id * 0xD1342543DE82EF95 + failures * 0xA0761D6478BD642F) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK

@@ -297,6 +297,8 @@ _CHECKS: dict[str, Check] = {
     "codec": _one_of(Codec),
     "name": _optional(_kind),
     "workflow": _optional(_whole(1, INT_MAX)),
+    "schedule": _optional(key),
+    "slot": _whole(0, INT_MAX // 2),
 }
 """How each option is checked; one that is missing here fails at import."""
 

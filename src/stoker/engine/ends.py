@@ -40,6 +40,7 @@ def _labels_of(options: Options) -> rec.Labels | None:
         options.parent_id,
         options.name,
         options.workflow,
+        options.schedule,
     )
     return None if labels == NO_LABELS else labels
 

@@ -17,6 +17,7 @@ from stoker.engine import deadlines as kinds
 from stoker.engine import saved as s
 from stoker.engine.apply_kv import put
 from stoker.engine.apply_push import request_remembered
+from stoker.engine.apply_schedules import due_of, keep
 from stoker.engine.apply_transactions import staged, transaction_ended
 from stoker.engine.bucket import Bucket
 from stoker.engine.entries import Entry
@@ -39,6 +40,7 @@ from stoker.engine.state import (
     Group,
     Job,
     Key,
+    Planned,
     Queue,
     Scope,
     Slice,
@@ -47,6 +49,7 @@ from stoker.engine.state import (
 from stoker.model.errors import Damaged, NewerFormat
 from stoker.model.options import Codec, Options
 from stoker.model.replies import Attempt, Chunk, LogLine
+from stoker.model.schedules import LAST_RUNS
 from stoker.records import records as rec
 
 
@@ -413,6 +416,17 @@ class _Loading:
         if saved.expires_at:
             self.arm(saved.expires_at, kinds.KV, (tenant, saved.key))
 
+    def schedule(self, saved: s.SavedSchedule) -> None:
+        queue = self.queues[saved.queue]
+        planned = Planned(saved.name, queue, saved.schedule, saved.created_at, saved.changed_at, saved.anchor)
+        planned.paused, planned.runs, planned.jobs = saved.paused, saved.runs, saved.jobs
+        planned.next_slot, planned.done_to, planned.made_up_to = saved.next_slot, saved.done_to, saved.made_up_to
+        planned.last = deque(saved.last, LAST_RUNS) if saved.last else None
+        keep(self.shard, planned)
+        planned.due = due_of(self.shard, planned, self.shard.now)
+        if planned.due:
+            self.arm(planned.due, kinds.SCHEDULE, planned)
+
 
 READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedMessage: _Loading.message,
@@ -434,6 +448,7 @@ READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedFlow: _Loading.flow,
     s.SavedEarly: _Loading.early,
     s.SavedWatch: _Loading.watch,
+    s.SavedSchedule: _Loading.schedule,
     s.SavedEnd: _Loading.end,
 }
 """What each entry becomes."""

@@ -14,11 +14,13 @@ import msgspec
 from stoker.model.limits import Limits
 from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit, Settings
 from stoker.model.replies import Level
+from stoker.model.schedules import Schedule, ScheduleRun
 from stoker.records.records import FillStep, Message, TellStep, WorkflowMade
 from stoker.records.stored import Stored, StoredRun
 
 FORMAT = 3
-"""2 knows codecs of results and partial results, key-value entries and bytes of payloads; 3 knows workflows."""
+"""2 knows codecs of results and partial results, key-value entries and bytes of payloads; 3 knows workflows and
+schedules."""
 
 CHUNK_ENTRIES = 4_096
 CHUNK_BYTES = 1 << 20
@@ -314,6 +316,24 @@ class SavedAnswer(Saved, gc=False, tag=18):
     duplicates: list[tuple[int, str]]
 
 
+class SavedSchedule(Saved, gc=False, tag=19):
+    """The fields of `Planned`; when it is due follows from its slot."""
+
+    queue: int
+    name: str
+    schedule: Schedule
+    created_at: int
+    changed_at: int
+    anchor: int
+    paused: bool
+    runs: int
+    next_slot: int
+    done_to: int
+    made_up_to: int
+    jobs: list[int]
+    last: list[ScheduleRun]
+
+
 class SavedStep(msgspec.Struct, array_like=True, gc=False):
     """What has become of a step of a workflow; the fields of `Step` behind `before`."""
 
@@ -381,6 +401,7 @@ Entry = (
     | SavedOutcome
     | SavedKv
     | SavedAnswer
+    | SavedSchedule
     | SavedFlow
     | SavedEarly
     | SavedWatch

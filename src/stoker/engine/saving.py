@@ -99,7 +99,7 @@ class _Saving:
     def entries(self) -> Entries:
         """Each is made only when it is asked for, since it names options by their place in the chunk."""
         parts = (self.heads, self.flows, self.jobs, self.lines, self.ages, self.keys, self.claims, self.transactions)
-        for part in (*parts, self.kv, self.answers):
+        for part in (*parts, self.kv, self.answers, self.schedules):
             yield from part()
         yield s.SavedEnd()
 
@@ -367,6 +367,27 @@ class _Saving:
         for (tenant, sender), answers in self.shard.senders.items():
             for number, reply in answers.items():
                 yield s.SavedAnswer(tenant, sender, number, *fields_of(reply))
+
+    def schedules(self) -> Entries:
+        """In the order of their names: those that are due together are looked at in that order."""
+        for queue, place in self.queues.items():
+            for name in sorted(queue.schedules):
+                planned = queue.schedules[name]
+                yield s.SavedSchedule(
+                    place,
+                    name,
+                    planned.schedule,
+                    planned.created_at,
+                    planned.changed_at,
+                    planned.anchor,
+                    planned.paused,
+                    planned.runs,
+                    planned.next_slot,
+                    planned.done_to,
+                    planned.made_up_to,
+                    planned.jobs,
+                    list(planned.last or ()),
+                )
 
     def kv(self) -> Entries:
         """In the order of their keys: those that expire together leave in that order."""

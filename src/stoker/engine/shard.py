@@ -17,6 +17,7 @@ from stoker.engine import (
     apply_pending,
     apply_push,
     apply_queue,
+    apply_schedules,
     apply_transactions,
     checks,
     control,
@@ -28,12 +29,14 @@ from stoker.engine import (
     pulling,
     pushing,
     quick,
+    schedules,
     senders,
     timers,
     transactions,
     workflow_views,
     workflows,
 )
+from stoker.engine.calendars import Calendar, NoCalendar
 from stoker.engine.deadlines import NEVER, SWEEP_MIN, Deadlines
 from stoker.engine.edges import settle
 from stoker.engine.ends import in_id_order, lowest
@@ -90,6 +93,9 @@ class Shard:
         self.now = 0
         self.ahead_ms = 0
         """How far the shard's time is ahead of the calendar: the clock on the wall may have been set back."""
+        self.calendar: Calendar = NoCalendar()
+        self.no_room: Callable[[], str] | None = None
+        """Says why nothing new can be taken, if that is so: for jobs that nobody pushes."""
         self.tenants: dict[str, Tenant] = {}
         self.index = Index()
         self.dependents: dict[int, dict[int, None]] = {}
@@ -593,6 +599,13 @@ DECIDE: dict[type[c.Command[Any]], Decide] = {
     c.KvTtl: kv.ttl,
     c.KvKeys: kv.keys,
     c.KvIncrement: kv.increment,
+    c.PutSchedule: schedules.put,
+    c.GetSchedule: schedules.get,
+    c.ListSchedules: schedules.list_all,
+    c.PauseSchedule: schedules.pause,
+    c.ResumeSchedule: schedules.resume,
+    c.RunSchedule: schedules.run,
+    c.DeleteSchedule: schedules.delete,
 }
 """Who decides which command. Reading events is the journal's business, not the engine's."""
 
@@ -604,6 +617,7 @@ APPLY: Appliers = {
     **apply_transactions.APPLY,
     **messages.APPLY,
     **apply_kv.APPLY,
+    **apply_schedules.APPLY,
     **senders.APPLY,
     **apply_flows.APPLY,
 }

@@ -11,7 +11,7 @@ import msgspec
 
 from stoker.engine.flows import Flow
 from stoker.engine.looking import view
-from stoker.engine.state import Batch, Detail, Job, Part, Queue, Scope, Tenant
+from stoker.engine.state import Batch, Detail, Job, Part, Planned, Queue, Scope, Tenant
 from stoker.model.ids import shard_of
 from stoker.records.stored import Stored
 
@@ -129,7 +129,14 @@ def _queue(queue: Queue) -> dict[str, Any]:
         "requests": {name: (list(found.reply.ids), found.expires_at) for name, found in sorted(queue.requests.items())},
         "dead": list(queue.dead),
         "ended": queue.retained.serial,
+        "schedules": {name: _schedule(planned) for name, planned in sorted(queue.schedules.items())},
     }
+
+
+def _schedule(planned: Planned) -> tuple[Any, ...]:
+    found = msgspec.structs.asdict(planned)
+    del found["queue"], found["due"]
+    return *found.values(), list(planned.last or ())
 
 
 def ready_ids(queue: Queue) -> Iterator[int]:

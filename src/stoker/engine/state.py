@@ -21,6 +21,7 @@ from stoker.engine.spans import Pieces, Span
 from stoker.model.ids import SHARD_BITS
 from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options
 from stoker.model.replies import Attempt, Chunk, Level, LogLine
+from stoker.model.schedules import Schedule, ScheduleRun
 from stoker.records.records import Record
 from stoker.records.stored import Stored, StoredRun
 
@@ -367,6 +368,31 @@ class TransactionState(msgspec.Struct, gc=False, eq=False):
     expires_at: int = 0
 
 
+class Planned(msgspec.Struct, eq=False):
+    """A schedule, and how it stands. Slots are times of the calendar; `due` is a time of the shard."""
+
+    name: str
+    queue: "Queue"
+    schedule: Schedule
+    created_at: int
+    changed_at: int = 0
+    anchor: int = 0
+    """From where intervals without a start count."""
+    paused: bool = False
+    runs: int = 0
+    next_slot: int = 0
+    """0 = it is over."""
+    due: int = 0
+    """When its next slot is looked at; 0 = never."""
+    done_to: int = 0
+    """The latest slot that is over."""
+    made_up_to: int = 0
+    """Slots up to this one are pushed however late they come."""
+    jobs: list[int] = []
+    """The last two that it pushed: more than that never hinder the next one."""
+    last: deque[ScheduleRun] | None = None
+
+
 class Queue:
     """A named line of jobs with everything that belongs to it."""
 
@@ -392,6 +418,7 @@ class Queue:
         "refill_armed",
         "requests",
         "retained",
+        "schedules",
         "scope",
         "scopes",
         "second",
@@ -441,6 +468,7 @@ class Queue:
         self.dead: dict[int, Job] = {}
         """In the order they entered."""
         self.retained = retained
+        self.schedules: dict[str, Planned] = {}
         self.scope = Scope()
         self.counts, self.totals = self.scope.counts, self.scope.totals
         self.scopes = (self.scope, tenant.scope, top)
@@ -521,6 +549,7 @@ class Tenant:
         "kv",
         "name",
         "queues",
+        "schedules",
         "scope",
         "shard_touched",
         "transactions",
@@ -541,6 +570,8 @@ class Tenant:
         """Workflows that this shard has a part in."""
         self.ended_flows: dict[int, None] = {}
         """Those of them that have ended, in that order, if this shard is their home."""
+        self.schedules = 0
+        """How many all of its queues have together."""
 
     @property
     def is_used(self) -> bool:

@@ -18,6 +18,8 @@ from stoker.engine.finishing import by_queue, fail_delivery
 from stoker.engine.flows import Flow
 from stoker.engine.moves import PENDING, arm_age, arm_due, is_due_entry
 from stoker.engine.retained import ended_at
+from stoker.engine.schedules import holds as schedule_holds
+from stoker.engine.schedules import on_slot
 from stoker.engine.state import ACTIVE, EXPIRED, FAILED, Batch, Job, Members, Part, Queue, Slice, Tenant
 from stoker.model.states import Reason
 from stoker.records import records as rec
@@ -203,6 +205,7 @@ HANDLERS: tuple[Callable[["Shard", int, list[Any]], None], ...] = (
     on_kv,
     on_edges,
     on_flow,
+    on_slot,
     on_refill,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""
@@ -309,6 +312,7 @@ HOLDS: tuple[Callable[[int, Any], bool], ...] = (
     kv_holds,
     edges_hold,
     flow_holds,
+    schedule_holds,
     refill_holds,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""

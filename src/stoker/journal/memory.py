@@ -21,6 +21,8 @@ from stoker.records.records import (
     Released,
     RequestRemembered,
     Retrying,
+    ScheduleChanged,
+    ScheduledPush,
     Staged,
     Started,
 )
@@ -121,7 +123,7 @@ def is_light(record: Record) -> bool:
     return type(record) is Completed and record.results is None and len(record.runs) == abs(record.runs[0].count) == 1
 
 
-def _payloads(record: Pushed | Staged) -> int:
+def _payloads(record: Pushed | Staged | ScheduledPush) -> int:
     return sum(map(len, record.payloads)) + len(record.payloads) * JOB_BYTES
 
 
@@ -139,6 +141,8 @@ def _failure(record: Retrying | Failed) -> int:
 BULK: dict[type[Record], Callable[[Any], int]] = {
     Pushed: _payloads,
     Staged: _payloads,
+    ScheduledPush: _payloads,
+    ScheduleChanged: lambda record: len(record.schedule.payload),
     Started: lambda record: len(record.runs) * JOB_BYTES,
     Completed: _completed,
     Retrying: _failure,

@@ -62,7 +62,7 @@ def _next_push(read: Read, shard: int, after: int, up_to: int) -> tuple[int, int
         if not page:
             return None
         for sequence, record in page:
-            if type(record) is rec.Pushed:
+            if type(record) is rec.Pushed or type(record) is rec.ScheduledPush:
                 return (sequence, record.first) if sequence <= up_to else None
         after = page[-1][0]
     return None
@@ -102,7 +102,7 @@ class _Teller:
         own = [event for event in events_of(self.shard, sequence, record) if event.job == self.job_id]
         self.events += own
         self.queue = record.queue
-        if type(record) is rec.Pushed:
+        if type(record) in _PUSHES:
             self.complete = sequence >= self.lowest
             self.options = record.options
             self._hold("unique_keys", "custom_ids", "debounces")
@@ -165,6 +165,7 @@ class _Teller:
         self.notes.append(Note(sequence, at, kind, text))
 
 
+_PUSHES = frozenset({rec.Pushed, rec.ScheduledPush})
 _ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELLED, EventKind.EXPIRED})
 _GONE = frozenset({EventKind.REMOVED, EventKind.EVICTED})
 """Nothing is ever said of the job after these."""
@@ -191,7 +192,7 @@ def _in_pairs(runs: Iterable[tuple[int, int]], job_id: int) -> bool:
     return any(first and shard_of(first) == shard_of(job_id) and _in_run(first, count, job_id) for first, count in runs)
 
 
-def _pushed(record: rec.Pushed, job_id: int) -> bool:
+def _pushed(record: rec.Pushed | rec.ScheduledPush, job_id: int) -> bool:
     return record.first <= job_id < record.first + len(record.payloads) * STEP
 
 
@@ -220,6 +221,7 @@ def _jobs(record: rec.DeadRemoved, job_id: int) -> bool:
 
 _ABOUT: dict[type[rec.Record], Callable[[Any, int], bool]] = {
     rec.Pushed: _pushed,
+    rec.ScheduledPush: _pushed,
     rec.Started: _runs,
     rec.Completed: _runs,
     rec.Retrying: _run,
@@ -281,6 +283,10 @@ SILENT = frozenset(
         rec.WorkflowRetried,
         rec.WorkflowForgotten,
         rec.Watched,
+        rec.ScheduleChanged,
+        rec.SchedulePaused,
+        rec.ScheduleDeleted,
+        rec.SlotPassed,
     }
 )
 """Records that name no job, or say nothing of one that its push has not said. (What ages out is known by its age.)"""

@@ -14,6 +14,7 @@ import msgspec
 
 from stoker.model import replies as r
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
+from stoker.model.schedules import Schedule, SchedulePage, ScheduleView
 from stoker.model.states import State
 from stoker.model.workflows import Step, WorkflowState
 
@@ -556,6 +557,66 @@ class KvIncrement(Command[r.KvNumber], frozen=True, gc=False):
     by: int = 1
 
 
+# --- schedules -----------------------------------------------------------------------------------
+
+
+class PutSchedule(Command[ScheduleView], frozen=True, gc=False):
+    """Make a schedule, or give the one of that name in the queue another rule, payload or policy.
+
+    As long as the rule stays (`cron`, `every_ms`, `at`, `zone`, `start_at`, `end_at`), what it has done and when it is
+    due stay, too: so a program may say at each start what it wants.
+    """
+
+    queue: str
+    name: str
+    schedule: Schedule
+
+
+class GetSchedule(Command[ScheduleView], frozen=True, gc=False):
+    """With its next five slots and what became of the last twenty."""
+
+    queue: str
+    name: str
+
+
+class ListSchedules(Command[SchedulePage], frozen=True, gc=False):
+    """Of one queue or of all, in the order of queues and names, after the place where the last page ended."""
+
+    queue: str | None = None
+    name: str | None = None
+    """Only those of this name, whatever their queues."""
+    after: str | None = None
+    limit: int = 100
+
+
+class PauseSchedule(Command[ScheduleView], frozen=True, gc=False):
+    """From now on its slots pass without a job."""
+
+    queue: str
+    name: str
+
+
+class ResumeSchedule(Command[ScheduleView], frozen=True, gc=False):
+    """Go on with the first slot from now; those that have passed meanwhile are not made up for."""
+
+    queue: str
+    name: str
+
+
+class RunSchedule(Command[r.Pushed], frozen=True, gc=False):
+    """Push a job of the schedule now, paused or not. It counts no run; of the policies only `overlap` is asked."""
+
+    queue: str
+    name: str
+
+
+class DeleteSchedule(Command[r.Done], frozen=True, gc=False):
+    """Its jobs stay. Counts whether it was there."""
+
+    queue: str
+    name: str
+
+
 Selector = Literal["queue", "id"]
 """How a command finds its shard; the runtime and the cluster route by it."""
 
@@ -586,5 +647,7 @@ LOOKING: tuple[type[Command[object]], ...] = (
     KvExists,
     KvTtl,
     KvKeys,
+    GetSchedule,
+    ListSchedules,
 )
 """Those that change nothing: whoever is lost over one of them has lost nothing but the answer."""

@@ -37,6 +37,8 @@ class EventKind(StrEnum):
     REMOVED = "removed"
     QUEUE_CONFIGURED = "queue_configured"
     QUEUE_OBLITERATED = "queue_obliterated"
+    SCHEDULE_CHANGED = "schedule_changed"
+    SLOT_PASSED = "slot_passed"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +78,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     codec: Codec = "bytes"
     name: str | None = None
     workflow: int | None = None
+    schedule: str | None = None
 
     @property
     def wait_ms(self) -> int:

@@ -96,6 +96,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """`*` and `?` in one pattern; people write three, and each makes the comparison with a key longer."""
     kv_keys_max: int = 10_000
     """One page of keys; one turn of the loop looks at about twice as many."""
+    schedules_per_tenant_max: int = 10_000
+    """They are all in memory; counted shard by shard, like queues."""
+    schedule_interval_ms_min: int = 1_000
+    """As fine as the seconds of a cron expression."""
+    schedule_payload_bytes_max: int = 65_536
+    """Each schedule keeps its own, and each job gets a copy."""
+    schedule_cron_chars_max: int = 256
+    """As long as flashQ's; a list of all minutes has 170."""
+    schedule_catch_up_max: int = 1_000
+    """Slots made up for at once after a time without a server: each is a job in the same turn."""
 
 
 DEFAULT_LIMITS = Limits()

@@ -100,6 +100,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The kind of job: which handler a worker runs it with. It decides nothing here."""
     workflow: int | None = None
     """The workflow that the job is part of. On a push of its own it is a link like `parent_id` and decides nothing."""
+    schedule: str | None = None
+    """The schedule that pushed it. It decides nothing here."""
+    slot: int = 0
+    """The time for which its schedule pushed it."""
 
 
 DEFAULT_OPTIONS = Options()

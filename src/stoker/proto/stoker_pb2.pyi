@@ -36,7 +36,7 @@ class Dependency(_message.Message):
     def __init__(self, id: _Optional[int] = ..., on_failure: _Optional[str] = ..., item: _Optional[int] = ...) -> None: ...
 
 class Options(_message.Message):
-    __slots__ = ("priority", "delay_ms", "run_at", "ttl_ms", "timeout_ms", "lease_ms", "max_attempts", "max_crashes", "backoff", "unique_key", "unique_ttl_ms", "on_conflict", "custom_id", "custom_id_ttl_ms", "debounce_id", "debounce_ms", "depends_on", "group_id", "lifo", "tags", "remove_on_complete", "remove_on_fail", "keep_completed_age_ms", "keep_completed_count", "trace", "parent_id", "codec", "name", "workflow")
+    __slots__ = ("priority", "delay_ms", "run_at", "ttl_ms", "timeout_ms", "lease_ms", "max_attempts", "max_crashes", "backoff", "unique_key", "unique_ttl_ms", "on_conflict", "custom_id", "custom_id_ttl_ms", "debounce_id", "debounce_ms", "depends_on", "group_id", "lifo", "tags", "remove_on_complete", "remove_on_fail", "keep_completed_age_ms", "keep_completed_count", "trace", "parent_id", "codec", "name", "workflow", "schedule", "slot")
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     RUN_AT_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,8 @@ class Options(_message.Message):
     CODEC_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     WORKFLOW_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
     priority: int
     delay_ms: int
     run_at: int
@@ -95,7 +97,9 @@ class Options(_message.Message):
     codec: str
     name: str
     workflow: int
-    def __init__(self, priority: _Optional[int] = ..., delay_ms: _Optional[int] = ..., run_at: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_crashes: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., unique_key: _Optional[str] = ..., unique_ttl_ms: _Optional[int] = ..., on_conflict: _Optional[str] = ..., custom_id: _Optional[str] = ..., custom_id_ttl_ms: _Optional[int] = ..., debounce_id: _Optional[str] = ..., debounce_ms: _Optional[int] = ..., depends_on: _Optional[_Iterable[_Union[Dependency, _Mapping]]] = ..., group_id: _Optional[str] = ..., lifo: _Optional[bool] = ..., tags: _Optional[_Iterable[str]] = ..., remove_on_complete: _Optional[bool] = ..., remove_on_fail: _Optional[bool] = ..., keep_completed_age_ms: _Optional[int] = ..., keep_completed_count: _Optional[int] = ..., trace: _Optional[str] = ..., parent_id: _Optional[int] = ..., codec: _Optional[str] = ..., name: _Optional[str] = ..., workflow: _Optional[int] = ...) -> None: ...
+    schedule: str
+    slot: int
+    def __init__(self, priority: _Optional[int] = ..., delay_ms: _Optional[int] = ..., run_at: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_crashes: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., unique_key: _Optional[str] = ..., unique_ttl_ms: _Optional[int] = ..., on_conflict: _Optional[str] = ..., custom_id: _Optional[str] = ..., custom_id_ttl_ms: _Optional[int] = ..., debounce_id: _Optional[str] = ..., debounce_ms: _Optional[int] = ..., depends_on: _Optional[_Iterable[_Union[Dependency, _Mapping]]] = ..., group_id: _Optional[str] = ..., lifo: _Optional[bool] = ..., tags: _Optional[_Iterable[str]] = ..., remove_on_complete: _Optional[bool] = ..., remove_on_fail: _Optional[bool] = ..., keep_completed_age_ms: _Optional[int] = ..., keep_completed_count: _Optional[int] = ..., trace: _Optional[str] = ..., parent_id: _Optional[int] = ..., codec: _Optional[str] = ..., name: _Optional[str] = ..., workflow: _Optional[int] = ..., schedule: _Optional[str] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class IdRange(_message.Message):
     __slots__ = ("start", "count", "step")

@@ -53,11 +53,11 @@ def _run(run: rec.Run, ended_at: int = 0) -> Iterator[Fields]:
         yield {"job": job, "payload_bytes": size, **fields}
 
 
-def _pushed(record: rec.Pushed) -> Iterator[tuple[EventKind, Fields]]:
+def _pushed(record: rec.Pushed | rec.ScheduledPush) -> Iterator[tuple[EventKind, Fields]]:
     options = record.options
     fields: Fields = {"pushed_at": record.at, "due": record.due, "priority": options.priority, "tags": options.tags}
     fields |= {"group_id": options.group_id, "trace": options.trace, "parent_id": options.parent_id}
-    fields |= {"name": options.name, "workflow": options.workflow}
+    fields |= {"name": options.name, "workflow": options.workflow, "schedule": options.schedule}
     for job, payload in zip(_ids(record.first, len(record.payloads)), record.payloads, strict=True):
         yield EventKind.PUSHED, {"job": job, "payload_bytes": len(payload), **fields}
 
@@ -137,6 +137,20 @@ def _partial_added(record: rec.PartialAdded) -> Iterator[tuple[EventKind, Fields
     yield EventKind.PARTIAL, fields
 
 
+def _schedule(reason: str) -> Callable[[Any], Iterator[tuple[EventKind, Fields]]]:
+    def explode(record: Any) -> Iterator[tuple[EventKind, Fields]]:
+        resumed = type(record) is rec.SchedulePaused and not record.paused
+        yield EventKind.SCHEDULE_CHANGED, {"schedule": record.name, "reason": "resumed" if resumed else reason}
+
+    return explode
+
+
+def _slot_passed(record: rec.SlotPassed) -> Iterator[tuple[EventKind, Fields]]:
+    """No step of a job, so it names none: the one because of which there is no other is none of the slot's."""
+    reason = record.reason or record.outcome
+    yield EventKind.SLOT_PASSED, {"schedule": record.name, "due": record.slot, "reason": reason}
+
+
 def _one(kind: EventKind, **sources: str) -> Callable[[Any], Iterator[tuple[EventKind, Fields]]]:
     """Records about one job: the event's fields and the record's that they come from."""
 
@@ -170,6 +184,11 @@ _EVENTS: dict[type[rec.Record], Callable[[Any], Iterator[tuple[EventKind, Fields
     rec.Revived: _one(EventKind.REVIVED, job="job"),
     rec.DeadRemoved: _dead_removed,
     rec.Removed: lambda record: _pairs(EventKind.REMOVED, record.runs),
+    rec.ScheduledPush: _pushed,
+    rec.ScheduleChanged: _schedule("put"),
+    rec.SchedulePaused: _schedule("paused"),
+    rec.ScheduleDeleted: _schedule("deleted"),
+    rec.SlotPassed: _slot_passed,
 }
 
 MEANS: dict[type[rec.Record], frozenset[EventKind]] = {
@@ -196,5 +215,10 @@ MEANS: dict[type[rec.Record], frozenset[EventKind]] = {
     rec.Revived: frozenset({EventKind.REVIVED}),
     rec.DeadRemoved: frozenset({EventKind.EVICTED, EventKind.REMOVED}),
     rec.Removed: frozenset({EventKind.REMOVED}),
+    rec.ScheduledPush: frozenset({EventKind.PUSHED}),
+    rec.ScheduleChanged: frozenset({EventKind.SCHEDULE_CHANGED}),
+    rec.SchedulePaused: frozenset({EventKind.SCHEDULE_CHANGED}),
+    rec.ScheduleDeleted: frozenset({EventKind.SCHEDULE_CHANGED}),
+    rec.SlotPassed: frozenset({EventKind.SLOT_PASSED}),
 }
 """The kinds of events that a record can mean: a reader of failures must not pay for ten thousand pushes."""

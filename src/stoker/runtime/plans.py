@@ -84,5 +84,6 @@ SPECIAL: dict[type[Any], Callable[["Spread", str, Any], Coroutine[Any, Any, Any]
     c.ListQueues: look,
     c.GetStats: look,
     c.Browse: look,
+    c.ListSchedules: look,
 }
 """Commands that may concern several processes."""

@@ -22,11 +22,13 @@ from stoker.engine import (
     workflows,
 )
 from stoker.engine.parking import Parked, kept, register
+from stoker.engine.schedules import cursor_of, place_of
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import KV_HOME, SHARD_MASK, shard_for
+from stoker.model.schedules import SchedulePage, ScheduleView
 from stoker.records import records as rec
 from stoker.runtime import outbox
 from stoker.runtime.shards import Shards
@@ -375,11 +377,25 @@ def all_pages(command: c.Browse, pages: Sequence[r.Page]) -> r.Page:
     return r.Page(jobs, None if seen is None else seen * sign)
 
 
+def all_schedules(command: c.ListSchedules, pages: Sequence[SchedulePage]) -> SchedulePage:
+    def place(schedule: ScheduleView) -> tuple[str, str]:
+        return schedule.queue, schedule.name
+
+    found = sorted((schedule for page in pages for schedule in page.schedules), key=place)
+    seen = min((place_of(page.next_after) for page in pages if page.next_after is not None), default=None)
+    if seen is not None:
+        found = [schedule for schedule in found if place(schedule) <= seen]
+    more = seen is not None or len(found) > command.limit
+    found = found[: command.limit]
+    return SchedulePage(found, cursor_of(found[-1]) if more and found else None)
+
+
 ALL_OF: dict[type[Any], Callable[[Any, Sequence[Any]], Any]] = {
     c.ListQueues: all_queues,
     c.GetStats: all_stats,
     c.Browse: all_pages,
     c.ListWorkflows: workflow_views.all_pages,
+    c.ListSchedules: all_schedules,
 }
 """How the replies of several become one: of shards in a process, and of processes in `spread.py`."""
 
@@ -420,5 +436,6 @@ SPECIAL: dict[type[Any], Any] = {
     c.ListQueues: look,
     c.GetStats: look,
     c.Browse: look,
+    c.ListSchedules: look,
     **dict.fromkeys(KV, kv),
 }

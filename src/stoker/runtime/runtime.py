@@ -24,6 +24,7 @@ from stoker.model.limits import INT_MAX, Limits
 from stoker.model.states import State
 from stoker.records.events import events_of, size_of
 from stoker.runtime import outbox, parts, routing, shapes
+from stoker.runtime.calendar import IanaCalendar
 from stoker.runtime.loading import filled, look_ahead
 from stoker.runtime.memory import Memory
 from stoker.runtime.reading import read_records
@@ -35,7 +36,13 @@ HOMES_MAX = 100_000
 ROOM_WATCHED = 256 * 1024 * 1024
 """With less room than this on the disk, the size of each push is looked at."""
 
-MAKING = frozenset((c.Push, c.PushBatch, c.PushWorkflow, c.FillStep, c.Stage, c.KvSet, c.KvSetMany, c.KvIncrement))
+MAKING = frozenset(
+    (
+        *(c.Push, c.PushBatch, c.PushWorkflow, c.FillStep, c.Stage),
+        *(c.KvSet, c.KvSetMany, c.KvIncrement),
+        *(c.PutSchedule, c.RunSchedule),
+    )
+)
 """Commands that bring something new: refused when there is no room."""
 ASKING = frozenset((c.Push, c.PushBatch, c.PushWorkflow, c.Publish, *parts.FLUSHED))
 """Commands that may ask for a level of their own."""
@@ -63,8 +70,11 @@ class Runtime:
         """What the replies of the last turn have to wait for; 0 = for nothing."""
         self.limits = shards[0].limits
         self.shards = Shards(shards, total)
+        calendar = IanaCalendar()
         for shard in shards:
             shard.level = self.level
+            shard.calendar = calendar
+            shard.no_room = self._no_room
             shard.stored_payloads = self._reader_of(shard.number)
             shard.knows = self._knows
         self.memory = Memory(self.shards, journal, memory_bytes_max)
@@ -299,6 +309,12 @@ class Runtime:
                 f"the memory limit of {self.memory.bytes_max} bytes is reached: work jobs off,"
                 " or raise memory_bytes_max"
             )
+
+    def _no_room(self) -> str:
+        """Why a schedule cannot push now: what is pushed by a caller is refused for the same reasons."""
+        if self.journal.is_full:
+            return errors.DiskFull.code
+        return errors.MemoryFull.code if self.memory.is_full else ""
 
     def _told(self, reply: Any) -> Any:
         """The reply with the level that it has reached."""
@@ -574,7 +590,9 @@ def brought_by(command: Any) -> Sequence[bytes]:
         return (command.value,)
     if kind is c.KvSetMany:
         return [entry.value for entry in command.entries]
-    return () if kind is c.KvIncrement else command.payloads
+    if kind is c.PutSchedule:
+        return (command.schedule.payload,)
+    return () if kind is c.KvIncrement or kind is c.RunSchedule else command.payloads
 
 
 ROOM_EACH = 64 * 1024

@@ -42,6 +42,9 @@ _PRODUCE: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.KvDelete: "always",
     c.KvExpire: "always",
     c.KvIncrement: "never",
+    c.PutSchedule: "always",
+    c.DeleteSchedule: "always",
+    c.RunSchedule: "never",
 }
 _CONSUME: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.Pull: "keyed",  # by claim
@@ -77,6 +80,8 @@ _ADMIN: dict[type[c.Command[Any]], Literal["always", "keyed", "never"]] = {
     c.Obliterate: "always",
     c.RetryDead: "never",
     c.PurgeDead: "always",
+    c.PauseSchedule: "always",
+    c.ResumeSchedule: "always",
 }
 
 ROWS: dict[str, Row] = {

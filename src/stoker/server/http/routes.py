@@ -97,7 +97,11 @@ def _table() -> list[Route]:
     add("POST", "/jobs/{id}/move-to-delayed /jobs/{id}/delay", "MOVETODELAYED")
     add("GET", "/crons", "CRONLIST", "crons")
     add("POST PUT", "/crons/{name}", "CRON")
+    add("GET", "/crons/{name}", "CRONGET", "cron")
     add("DELETE", "/crons/{name}", "CRONDELETE")
+    add("POST", "/crons/{name}/pause", "CRONPAUSE")
+    add("POST", "/crons/{name}/resume", "CRONRESUME")
+    add("POST", "/crons/{name}/run", "CRONRUN")
     add("GET", "/stats", "STATS")
     return found
 

@@ -51,6 +51,7 @@ def fields_of(hook: Hook, event: Event) -> Fields:
         "parent_id",
         "name",
         "workflow",
+        "schedule",
     ):
         value = getattr(event, name)
         if value:

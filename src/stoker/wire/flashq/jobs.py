@@ -97,7 +97,9 @@ def _run_at(options: Options, pushed_at: int) -> int:
 def _described(queue: str, options: Options) -> dict[str, Any]:
     """What follows from the options of a job, and what it is before anything has happened."""
     backoff, keep_age = options.backoff, options.keep_completed_age_ms
+    by_whom = {"schedule": options.schedule, "slot": options.slot} if options.schedule is not None else {}
     return {
+        **by_whom,
         "queue": queue,
         "name": options.name,
         "priority": options.priority,

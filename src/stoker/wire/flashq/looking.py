@@ -10,7 +10,7 @@ from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, LimitExceeded, NotFound
 from stoker.model.states import State
 from stoker.wire.flashq import requests as q
-from stoker.wire.flashq.answers import NOTHING, Answer, JobFailed, Plan, TimedOut, done
+from stoker.wire.flashq.answers import Answer, JobFailed, Plan, TimedOut, done
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.jobs import job_map, state_name, state_of
 from stoker.wire.flashq.payloads import NULL, shown
@@ -309,14 +309,3 @@ def dead_letters(request: q.DeadLetters, context: Context) -> Plan:
 def dead_stats(request: q.ByQueue, context: Context) -> Plan:
     reply: r.DeadStats = yield c.GetDeadStats(request.queue)
     return done(total=reply.total, by_reason=dict(reply.by_reason), oldest_at=reply.oldest_at)
-
-
-def cron_list(request: q.Everything, context: Context) -> Plan:
-    """There are no schedules yet, and so nobody to ask."""
-    yield from NOTHING
-    return done(crons=[], jobs=[])
-
-
-def cron_delete(request: q.CronDelete, context: Context) -> Plan:
-    yield from NOTHING
-    raise NotFound(f"Cron job not found: {request.name[:80]}")

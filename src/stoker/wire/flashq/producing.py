@@ -9,7 +9,7 @@ from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, Refused
 from stoker.model.options import DEFAULT_OPTIONS, Dependency, Options
 from stoker.wire.flashq import requests as q
-from stoker.wire.flashq.answers import NOTHING, Answer, Duplicate, Plan, done, ids_of, worded
+from stoker.wire.flashq.answers import Answer, Duplicate, Plan, done, ids_of, worded
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.decoding import Codec
 from stoker.wire.flashq.options import PLAIN, REFUSED, options_of, options_of_all
@@ -127,8 +127,3 @@ def flow(request: q.Flow, context: Context) -> Plan:
     )
     *children, parent = reply.ids
     return done(id=parent, parent_id=parent, children_ids=children, level=reply.level)
-
-
-def cron(request: q.Cron, context: Context) -> Plan:
-    yield from NOTHING
-    raise InvalidRequest("invalid command CRON: this server has no schedules yet; push with `delay` or `run_at`")

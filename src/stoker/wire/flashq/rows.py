@@ -13,7 +13,7 @@ import msgspec
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
 from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.wire.flashq import consuming, control, keyvalue, looking, producing
+from stoker.wire.flashq import consuming, control, keyvalue, looking, producing, schedules
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import NOTHING, Answer, Plan, done
 from stoker.wire.flashq.context import Context
@@ -142,7 +142,8 @@ def _table() -> list[Row]:
         plan("METRICS", q.Metrics, "read", "always", looking.metrics),
         plan("DLQ", q.DeadLetters, "read", "always", looking.dead_letters, "GETDLQ"),
         plan("DLQSTATS", q.ByQueue, "read", "always", looking.dead_stats),
-        plan("CRONLIST", q.Everything, "read", "always", looking.cron_list, "LISTCRONS"),
+        plan("CRONLIST", q.CronList, "read", "always", schedules.list_all, "LISTCRONS"),
+        plan("CRONGET", q.CronGet, "read", "always", schedules.get, "GETCRON"),
         one("CANCEL", q.ById, "admin", "always", control.cancel, control.cancelled),
         one("PROMOTE", q.ById, "admin", "never", control.promote, accepted),
         one("DISCARD", q.ById, "admin", "never", control.discard, accepted),
@@ -161,8 +162,11 @@ def _table() -> list[Row]:
         plan("CLEAN", q.Clean, "admin", "never", control.clean),
         plan("RETRYDLQ", q.RetryDead, "admin", "never", control.retry_dead),
         one("PURGEDLQ", q.PurgeDead, "admin", "always", control.purge_dead, touched),
-        plan("CRON", q.Cron, "admin", "always", producing.cron, "ADDCRON"),
-        plan("CRONDELETE", q.CronDelete, "admin", "always", looking.cron_delete, "DELETECRON"),
+        plan("CRON", q.Cron, "produce", "always", schedules.put, "ADDCRON"),
+        plan("CRONDELETE", q.CronDelete, "produce", "always", schedules.delete, "DELETECRON"),
+        plan("CRONRUN", q.CronRun, "produce", "never", schedules.run, "RUNCRON"),
+        plan("CRONPAUSE", q.CronPause, "admin", "always", schedules.pause, "PAUSECRON"),
+        plan("CRONRESUME", q.CronResume, "admin", "always", schedules.resume, "RESUMECRON"),
         one("KVSET", q.KvSet, "produce", "always", keyvalue.set_, accepted),
         plan("KVMSET", q.KvSetMany, "produce", "always", keyvalue.set_many),
         one("KVGET", q.ByKey, "read", "always", keyvalue.get, keyvalue.got),

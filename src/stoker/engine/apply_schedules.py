@@ -1,0 +1,141 @@
+"""How records about schedules change the state. The slots that they name were found when they were decided."""
+
+from collections import deque
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from stoker.engine import deadlines as kinds
+from stoker.engine.apply_push import add_job
+from stoker.engine.backoff import mix
+from stoker.engine.state import T_PUSHED, WAITING, Appliers, Job, Planned, Queue
+from stoker.model.ids import SHARD_BITS
+from stoker.model.schedules import LAST_RUNS, Schedule, ScheduleRun
+from stoker.records import records as rec
+
+if TYPE_CHECKING:
+    from stoker.engine.shard import Shard
+
+SCHEDULE_BYTES = 6_000
+"""A schedule without its payload: rule, options, and what became of its last slots."""
+
+
+def jitter(shard: "Shard", name: str, schedule: Schedule, slot: int) -> int:
+    """How much later than its slot a job is pushed: the same in every replay."""
+    if not schedule.jitter_ms:
+        return 0
+    return mix(shard.settings.seed, crc32(name.encode()), slot) % (schedule.jitter_ms + 1)
+
+
+OfOne = rec.SchedulePaused | rec.ScheduleDeleted | rec.ScheduledPush | rec.SlotPassed
+
+
+def find(shard: "Shard", record: OfOne) -> Planned:
+    return shard.queue(record.tenant, record.queue).schedules[record.name]
+
+
+def size_of(planned: Planned) -> int:
+    return SCHEDULE_BYTES + len(planned.name) + len(planned.schedule.payload)
+
+
+def keep(shard: "Shard", planned: Planned) -> None:
+    planned.queue.schedules[planned.name] = planned
+    planned.queue.tenant.schedules += 1
+    shard.index.bytes += size_of(planned)
+
+
+def let_go(shard: "Shard", planned: Planned) -> None:
+    """What was armed for it means nothing any more."""
+    del planned.queue.schedules[planned.name]
+    planned.queue.tenant.schedules -= 1
+    planned.due = 0
+    shard.index.bytes -= size_of(planned)
+
+
+def let_go_all(shard: "Shard", queue: Queue) -> None:
+    for planned in list(queue.schedules.values()):
+        let_go(shard, planned)
+
+
+def plan(shard: "Shard", planned: Planned, slot: int, at: int) -> None:
+    planned.next_slot = slot
+    arm(shard, planned, due_of(shard, planned, at))
+
+
+def due_of(shard: "Shard", planned: Planned, at: int) -> int:
+    """When its next slot is looked at: not before the moment of the last decision. 0 = never.
+
+    Should the shard's time be ahead of the calendar's, that is too early, and it is looked at again.
+    """
+    slot = planned.next_slot
+    if not slot or planned.paused:
+        return 0
+    return max(at, slot + jitter(shard, planned.name, planned.schedule, slot))
+
+
+def arm(shard: "Shard", planned: Planned, due: int) -> None:
+    planned.due = due
+    if due:
+        shard.deadlines.arm(due, kinds.SCHEDULE, planned)
+
+
+def note(planned: Planned, run: ScheduleRun) -> None:
+    if planned.last is None:
+        planned.last = deque(maxlen=LAST_RUNS)
+    planned.last.append(run)
+
+
+def changed(shard: "Shard", record: rec.ScheduleChanged) -> None:
+    queue = shard.queue(record.tenant, record.queue)
+    queue.known = True
+    planned = queue.schedules.get(record.name)
+    if planned is None:
+        planned = Planned(record.name, queue, record.schedule, record.at)
+    else:
+        let_go(shard, planned)
+    planned.schedule, planned.anchor, planned.runs = record.schedule, record.anchor, record.runs
+    planned.changed_at, planned.made_up_to = record.at, 0
+    keep(shard, planned)
+    plan(shard, planned, record.next_slot, record.at)
+
+
+def paused(shard: "Shard", record: rec.SchedulePaused) -> None:
+    planned = find(shard, record)
+    planned.paused, planned.made_up_to = record.paused, 0
+    plan(shard, planned, record.next_slot, record.at)
+
+
+def deleted(shard: "Shard", record: rec.ScheduleDeleted) -> None:
+    let_go(shard, find(shard, record))
+
+
+def pushed(shard: "Shard", record: rec.ScheduledPush) -> None:
+    """The job and that its slot is over: one record, so that neither can be there without the other."""
+    planned = find(shard, record)
+    queue, options = planned.queue, record.options
+    queue.total(T_PUSHED)
+    shard.sequence = record.first >> SHARD_BITS
+    add_job(shard, queue, options, record, Job(record.first, queue, options, record.payloads[0], record.at, WAITING))
+    planned.jobs = [*planned.jobs[-1:], record.first]
+    note(planned, ScheduleRun(record.slot, record.at, "pushed", record.first, manual=record.manual))
+    if not record.manual:
+        planned.runs += 1
+        planned.done_to, planned.made_up_to = record.slot, record.made_up_to
+        plan(shard, planned, record.next_slot, record.at)
+
+
+def passed(shard: "Shard", record: rec.SlotPassed) -> None:
+    planned = find(shard, record)
+    run = ScheduleRun(record.slot, record.at, record.outcome, record.job, record.reason, record.until, record.manual)
+    note(planned, run)
+    if not record.manual:
+        planned.done_to, planned.made_up_to = record.until or record.slot, record.made_up_to
+        plan(shard, planned, record.next_slot, record.at)
+
+
+APPLY: Appliers = {
+    rec.ScheduleChanged: changed,
+    rec.SchedulePaused: paused,
+    rec.ScheduleDeleted: deleted,
+    rec.ScheduledPush: pushed,
+    rec.SlotPassed: passed,
+}
