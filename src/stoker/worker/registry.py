@@ -21,6 +21,8 @@ from stoker.model.workers import WORKER_KEYS, WorkerView
 log = logging.getLogger("stoker.worker")
 
 TTL_MS = 60_000
+FIRST_S = 1.0
+"""Who has just started a worker looks whether it is there, and whether it does something."""
 REFRESH_S = 15.0
 """Three may be lost before the entry leaves."""
 LEAVE_S = 2.0
@@ -55,10 +57,12 @@ class Registration:
         self._has_complained = False
 
     async def keep(self) -> None:
-        """Write the entry again and again, until cancelled."""
+        """Write the entry again and again, until cancelled: often at first, when there is something new to tell."""
+        pause_s = min(FIRST_S, self._refresh_s)
         while True:
             await self.write()
-            await asyncio.sleep(self._refresh_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._refresh_s)
 
     async def write(self) -> None:
         view = self._view()
