@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from stoker.model import commands as c
+from stoker.model.limits import DEFAULT_LIMITS
 from stoker.model.options import DAY_MS, Codec, Options
 from stoker.worker.errors import Interrupted, JobCancelled, LeaseLost, SoftTimeout
 from stoker.worker.handler import Handler
@@ -144,12 +145,15 @@ class Context:
 
     def progress(self, percent: float, message: str = "") -> None:
         """How far the job is, from 0 to 100."""
-        shown = min(100, max(0, int(percent)))
-        self._host.report(self._chunk, self.id, c.SetProgress(self.id, shown, message, self._chunk.token))
+        shown, text = min(100, max(0, int(percent))), message[: DEFAULT_LIMITS.message_chars_max]
+        self._host.report(self._chunk, self.id, c.SetProgress(self.id, shown, text, self._chunk.token))
 
     def log(self, message: str, *values: object, level: str = "info") -> None:
         """A line in the log of the job; `values` go into the message as with `logging`."""
-        text = message % values if values else message
+        try:
+            text = message % values if values else message
+        except (TypeError, ValueError):  # a slip in a log line must not fail a job
+            text = f"{message} {values!r}"
         self._host.report(self._chunk, self.id, c.AppendLog(self.id, text, level, self._chunk.token))
 
     def emit(self, value: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from stoker.model import commands as c
-from stoker.model.errors import Closed, StokerError
+from stoker.model.errors import Closed, LimitExceeded, StokerError
 from stoker.worker.lane import Chunk, Flag
 
 log = logging.getLogger("stoker.worker")
@@ -36,6 +36,7 @@ class LeaseKeeper:
         self._execute, self._chunks, self._flagged, self._clock = execute, chunks, flagged, clock
         self._wake = threading.Event()
         self._next_at = 0.0
+        self._ids_max = IDS_MAX
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="stoker-leases", daemon=True)
 
@@ -88,8 +89,7 @@ class LeaseKeeper:
         pairs = list(where)
         began = self._clock()
         try:
-            for at in range(0, len(pairs), IDS_MAX):
-                self._extend(pairs[at : at + IDS_MAX], where)
+            self._extend_all(pairs, where)
         except Closed:
             self._is_over = True
             return
@@ -100,6 +100,18 @@ class LeaseKeeper:
             return
         for chunk in due:
             chunk.renew_at = began + chunk.lease_ms / 3_000
+
+    def _extend_all(self, pairs: list[tuple[int, int]], where: dict[tuple[int, int], Chunk]) -> None:
+        at = 0
+        while at < len(pairs):
+            try:
+                self._extend(pairs[at : at + self._ids_max], where)
+            except LimitExceeded:
+                if self._ids_max == 1:
+                    raise
+                self._ids_max //= 2  # the server has limits of its own
+            else:
+                at += self._ids_max
 
     def _extend(self, pairs: list[tuple[int, int]], where: dict[tuple[int, int], Chunk]) -> None:
         reply = self._execute(c.Extend([job for job, _ in pairs], [token for _, token in pairs]))

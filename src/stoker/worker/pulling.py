@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stoker.model import commands as c
-from stoker.model.errors import Closed, Refused, StokerError
+from stoker.model.errors import Closed, LimitExceeded, Refused, StokerError
 from stoker.model.replies import Delivery
 from stoker.worker.books import Books
 from stoker.worker.health import Pulse
-from stoker.worker.queues import Plan, Roster
+from stoker.worker.queues import PULL_JOBS_MAX, Plan, Roster
 
 log = logging.getLogger("stoker.worker")
 
@@ -47,8 +47,11 @@ class Puller:
         self._room = asyncio.Event()
         self._poll: asyncio.Task[Delivery] | None = None
         self._plan: Plan | None = None
+        self._jobs_max = PULL_JOBS_MAX
         self._is_over = False
         self._has_pulled = False
+        self._gave_up = False
+        """Whether the last pull was not answered in the short time that it had."""
         self.pulse = Pulse()
 
     def freed(self) -> None:
@@ -91,8 +94,10 @@ class Puller:
                 await self._wait_for_room()
                 continue
             try:
-                # The first one does not wait: until it is answered nobody knows whether the queue can be reached.
-                delivery = await self._pull(plan, self._poll_ms if plan.waits and self._has_pulled else 1)
+                delivery = await self._pull(plan, 1 if self._is_hasty(plan) else self._poll_ms)
+            except LimitExceeded as error:
+                self._ask_for_less(plan, error)
+                continue
             except StokerError as error:
                 self._failed(error, pause)
                 await self._nap(pause)
@@ -101,6 +106,12 @@ class Puller:
             pause = PAUSE_S
             patient = not delivery
             self._took(plan, delivery)
+
+    def _is_hasty(self, plan: Plan) -> bool:
+        """Whether the pull should not wait: the first one, because until it is answered nobody knows whether the queue
+        can be reached, and those that do not name all queues with room. Never after one that was given up: the answers
+        of a slow server may take longer."""
+        return not self._gave_up and not (plan.waits and self._has_pulled)
 
     async def run_until_empty(self) -> None:
         """Without waiting for jobs that are not there: until nothing is in hand and no queue has anything."""
@@ -111,7 +122,11 @@ class Puller:
                 await self._wait_for_room()
                 continue
             is_complete = len(plan.queues) == len(self._roster.lines)
-            delivery = await self._pull(plan, 0)
+            try:
+                delivery = await self._pull(plan, 0)
+            except LimitExceeded as error:
+                self._ask_for_less(plan, error)
+                continue
             self._took(plan, delivery)
             if not delivery:
                 if self._books.is_empty and is_complete:
@@ -119,7 +134,7 @@ class Puller:
                 await self._wait_for_room(AGAIN_S)
 
     async def _pull(self, plan: Plan, wait_ms: int) -> Delivery:
-        command = c.Pull(plan.queues, plan.count, wait_ms, self._worker)
+        command = c.Pull(plan.queues, min(plan.count, self._jobs_max), wait_ms, self._worker)
         self._plan = plan
         poll = self._poll = asyncio.ensure_future(self._execute(command))
         self.pulse.began()
@@ -127,17 +142,20 @@ class Puller:
             async with asyncio.timeout(IMPATIENT_S if wait_ms == 1 else None):
                 delivery = await poll
         except TimeoutError:
+            self._gave_up = True
             if poll.cancelled():
                 return Delivery()
             delivery = poll.result()  # it came at the last moment: those jobs are ours
         except asyncio.CancelledError:
-            if not poll.cancelled() or self._is_cancelled():
-                raise
-            return Delivery()  # it was broken off by us
+            if poll.cancelled() and not self._is_cancelled():
+                return Delivery()  # it was broken off by us
+            if poll.done() and not poll.cancelled() and poll.exception() is None:
+                self._took(plan, poll.result())  # to be handed back
+            raise
         finally:
             self._poll = self._plan = None
         self.pulse.answered()
-        self._has_pulled = True
+        self._has_pulled, self._gave_up = True, False
         return delivery
 
     def _is_cancelled(self) -> bool:
@@ -169,6 +187,13 @@ class Puller:
                     await self._room.wait()
         except TimeoutError:
             pass
+
+    def _ask_for_less(self, plan: Plan, error: LimitExceeded) -> None:
+        """The server has limits of its own."""
+        asked = min(plan.count, self._jobs_max)
+        if asked == 1:
+            raise error
+        self._jobs_max = asked // 2
 
     def _failed(self, error: StokerError, pause_s: float) -> None:
         """What the very first pull is refused for is a mistake of ours; later it may be a token that was changed."""

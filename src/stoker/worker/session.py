@@ -205,25 +205,27 @@ class Session:
         now = time.monotonic()
         for run in delivery.runs:
             handler = self._directory.find(run)
-            if handler is None:
-                self._send_away(run, delivery.token)
-                continue
-            chunk = self._chunk(handler, run, delivery.token, now)
-            if self.stopping:  # the answer was on its way when we were told
-                self.settle(Released(chunk, chunk.ids))
-                continue
-            bucket = self._buckets.get(handler.name)
-            if bucket is not None:
-                bucket.take(len(run.ids))
-            lane = chunk.lane = self._lane_of[handler.name]
-            if chunk.options.timeout_ms:
-                delay_s = chunk.options.timeout_ms / 1_000 + TIMEOUT_GRACE_S
-                chunk.timer = self.loop.call_later(delay_s, self._timed_out, chunk)
+            chunk = self._chunk(handler or NOBODY, run, delivery.token, now)
             try:
-                lane.submit(chunk)
+                if self.stopping:  # the answer was on its way when we were told
+                    self.settle(Released(chunk, chunk.ids))
+                elif handler is None:
+                    self._send_away(chunk, run)
+                else:
+                    self._submit(chunk)
             except Exception:
                 log.exception("%r could not be submitted and is handed back", chunk)
                 self.settle(Released(chunk, chunk.ids, OOPS_MS))
+
+    def _submit(self, chunk: Chunk) -> None:
+        name = chunk.handler.name
+        lane = chunk.lane = self._lane_of[name]
+        if name in self._buckets:
+            self._buckets[name].take(len(chunk.ids))
+        if chunk.options.timeout_ms:
+            delay_s = chunk.options.timeout_ms / 1_000 + TIMEOUT_GRACE_S
+            chunk.timer = self.loop.call_later(delay_s, self._timed_out, chunk)
+        lane.submit(chunk)
 
     def _chunk(self, handler: Handler, run: Run, token: int, now: float) -> Chunk:
         chunk = Chunk(handler, token, run.queue, run.ids, run.payloads, run.options, run.attempt, run.pushed_at, now)
@@ -231,9 +233,8 @@ class Session:
         self._keeper.took(chunk)
         return chunk
 
-    def _send_away(self, run: Run, token: int) -> None:
+    def _send_away(self, chunk: Chunk, run: Run) -> None:
         """Jobs that no handler is for."""
-        chunk = self._chunk(NOBODY, run, token, time.monotonic())
         log.warning(
             "%d jobs in %s, %s first, are for %r, which is unknown here",
             len(run.ids),

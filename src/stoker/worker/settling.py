@@ -8,12 +8,14 @@ delivery sees to it that nothing happens twice. What the queue refuses because t
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from stoker.model import commands as c
-from stoker.model.errors import Closed, LostLease, Refused, StokerError
+from stoker.model.errors import Closed, Forbidden, LostLease, Refused, StokerError, Unauthenticated
 from stoker.model.options import Codec
 from stoker.worker.books import Books
 from stoker.worker.lane import Chunk, Done, Dropped, Failed, Released, Settlement
@@ -186,24 +188,23 @@ class Settler:
     # --- settling --------------------------------------------------------------------------------
 
     async def _settle(self, sending: Sending) -> None:
+        refused: Mapping[int, str] = {}
         try:
-            reply = await self._insist(sending.command)
-        except Refused as error:
-            await self._refused_whole(sending, error)
-            reply = None
+            try:
+                refused = (await self._insist(sending.command)).refused
+            except Refused as error:
+                refused = await self._apart(sending.command, error)
         except StokerError as error:
             log.error("%s was given up: %s", type(sending.command).__name__, error)
-            reply = None
         except Exception:
             log.exception("%s was given up", type(sending.command).__name__)
-            reply = None
         finally:
             self._flight.release()
-        if reply is not None and reply.refused:
-            self._lost(sending, reply.refused)
+        if refused:
+            self._lost(sending, refused)
         for chunk, jobs in sending.chunks:
             self._books.settled(chunk, jobs)
-        self._count(sending, reply)
+        self._count(sending, len(refused))
 
     async def _insist(self, command: c.Command[Any]) -> Any:
         """Until somebody answers. Only the end of the worker ends this."""
@@ -218,23 +219,25 @@ class Settler:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_S_MAX)
 
-    async def _refused_whole(self, sending: Sending, error: Refused) -> None:
-        """One of the jobs spoils it for all, perhaps by a result that is too large: each for itself, then."""
-        command: Any = sending.command
-        tokens = command.tokens
-        for at, job in enumerate(command.ids):
-            token = tokens if isinstance(tokens, int) else tokens[at]
-            try:
-                if type(command) is c.Ack:
-                    result = None if command.results is None else (command.results[at],)
-                    try:
-                        await self._insist(c.Ack((job,), token, result, command.codec))
-                    except Refused as why:
-                        await self._insist(c.Fail((job,), token, why.message, class_of(why), "", False))
-                else:
-                    log.error("job %s cannot be settled and is left to its lease: %s", job, error)
-            except StokerError as why:
-                log.error("job %s cannot be settled and is left to its lease: %s", job, why)
+    async def _apart(self, command: Any, error: Refused) -> dict[int, str]:
+        """One of the jobs spoils it for all, perhaps by a result that is too large, or they are too many: by halves.
+
+        Gives what was refused for single jobs; what cannot be settled at all is left to its lease.
+        """
+        if len(command.ids) > 1:
+            refused: dict[int, str] = {}
+            for half in halves(command):
+                try:
+                    refused.update((await self._insist(half)).refused)
+                except Refused as why:
+                    refused.update(await self._apart(half, why))
+            return refused
+        job = command.ids[0]
+        if type(command) is c.Ack and not isinstance(error, Unauthenticated | Forbidden):
+            reply = await self._insist(c.Fail(command.ids, command.tokens, error.message, class_of(error), "", False))
+            return dict(reply.refused)
+        log.error("job %s cannot be settled and is left to its lease: %s", job, error)
+        return {}
 
     async def _cancel(self, failed: Failed) -> None:
         """The handler says that the job need not be done. First make sure that it is ours to say so."""
@@ -255,7 +258,7 @@ class Settler:
         self._books.settled(chunk, 1)
         self._books.done += 1
 
-    def _lost(self, sending: Sending, refused: dict[int, str]) -> None:
+    def _lost(self, sending: Sending, refused: Mapping[int, str]) -> None:
         """The leases ran out before: whatever these jobs did, somebody else will do it again."""
         self._books.lost += len(refused)
         for chunk, _ in sending.chunks:
@@ -265,16 +268,28 @@ class Settler:
         first = next(iter(refused.items()))
         log.warning("%d deliveries were lost before they were settled, job %s first: %s", len(refused), *first)
 
-    def _count(self, sending: Sending, reply: Any) -> None:
-        if reply is None:
-            return
-        jobs = sum(jobs for _, jobs in sending.chunks) - len(reply.refused)
+    def _count(self, sending: Sending, refused: int) -> None:
+        jobs = sum(jobs for _, jobs in sending.chunks) - refused
         if type(sending.command) is c.Release:
             self._books.released += jobs
         else:
             self._books.done += jobs
             if type(sending.command) is c.Fail:
                 self._books.failed += jobs
+
+
+def halves(command: Any) -> tuple[Any, Any]:
+    """The same command about one half of its jobs, and about the other."""
+    middle = len(command.ids) // 2
+    parts = []
+    for part in (slice(None, middle), slice(middle, None)):
+        changes: dict[str, Any] = {"ids": command.ids[part]}
+        if not isinstance(command.tokens, int):
+            changes["tokens"] = command.tokens[part]
+        if type(command) is c.Ack and command.results is not None:
+            changes["results"] = command.results[part]
+        parts.append(msgspec.structs.replace(command, **changes))
+    return parts[0], parts[1]
 
 
 # --- from settlements to commands ------------------------------------------------------------------

@@ -163,7 +163,7 @@ class Worker:
             await session.start()
             if self._health is not None:
                 health = HealthServer(self.report, *self._health)
-                self.health_port = await health.start()
+                self.health_port = await self._listen(health)
             if self._is_registered:
                 registration = Registration(AsyncClient(broker, self._tenant, owner=False), self.view)
                 beside.append(asyncio.create_task(registration.keep()))
@@ -180,6 +180,12 @@ class Worker:
             if health is not None:
                 await health.stop()
             await self._close(session, broker)
+
+    async def _listen(self, health: HealthServer) -> int:
+        try:
+            return await health.start()
+        except OSError as error:
+            raise BadHandler(f"the health endpoint cannot listen on {self._health}: {error}; choose another") from error
 
     async def drain(self) -> int:
         """Work off what is ready now, and whatever becomes ready while it does; how many deliveries were settled."""
