@@ -163,6 +163,12 @@ def test_a_worker_tells_of_its_health_and_drains_on_sigterm(shop: Path):
         assert client.list_workers() == []
 
 
+def test_a_worker_says_at_once_that_nobody_answers(shop: Path):
+    with running("worker", "shop:app", "--url", "tcp://127.0.0.1:1", cwd=shop) as worker:
+        assert "trying again until somebody does" in worker.until("127.0.0.1:1")
+        worker.process.send_signal(signal.SIGTERM)
+
+
 def test_dev_serves_works_and_reloads(shop: Path):
     flags = ["--tcp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     with running("dev", "shop:app", *flags, cwd=shop) as dev:

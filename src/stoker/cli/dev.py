@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -66,7 +67,8 @@ def dev(
         raise click.UsageError(f"there is no {missing[0]!r} to watch")
     directory = directory_of(url)
     server = None
-    if directory is not None and not no_server:
+    lacks = lacking()
+    if directory is not None and not no_server and not lacks:
         server = Server(directory, {"--tcp": tcp, "--http": http, "--grpc": grpc})
     worker = [sys.executable, "-m", "stoker.cli.main", "worker", target, "--url", url]
     if concurrency is not None:
@@ -74,12 +76,19 @@ def dev(
     reloader = Reloader(worker, list(roots) or ["."], say)
     try:
         introduce(target, url, roots)
+        if lacks and not no_server and directory is not None:
+            say(f"no server here: {lacks} is not installed (pip install 'stoker[server]'); the worker does without")
         if server is not None:
             server.start(reloader.stop)
         return reloader.run() or (exits.FAILED if server is not None and server.has_failed else exits.OK)
     finally:
         if server is not None:
             server.stop()
+
+
+def lacking() -> str:
+    """What a server would need that is not installed; the worker and whoever shares its directory need no server."""
+    return next((package for package in ("httptools", "starlette", "uvicorn") if find_spec(package) is None), "")
 
 
 def url_of(target: str) -> str:

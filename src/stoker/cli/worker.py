@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exits
-from stoker.cli.kinds import DURATION, examples
+from stoker.cli.kinds import DURATION, examples, is_embedded
 from stoker.cli.layout import columns, many
 
 if TYPE_CHECKING:
@@ -100,7 +100,27 @@ def worker(
             target,
             ", ".join(made.queues),
         )
+        warn_if_unreachable(app.url)
         return made.run()
+
+
+def warn_if_unreachable(url: str | None) -> None:
+    """The worker tries again for as long as it takes; somebody who mistyped a URL should not have to wait that long."""
+    from stoker.brokers.connect import open_broker
+    from stoker.brokers.remote.settings import RemoteSettings
+    from stoker.client.sync import Client
+    from stoker.model.errors import Refused, Unavailable
+
+    url = url or os.environ.get("STOKER_URL")
+    if url is None or is_embedded(url):
+        return
+    try:
+        with Client(open_broker(url, RemoteSettings(retry_s=0))) as client:
+            client.list_queues()
+    except Unavailable as error:
+        log.warning("%s; trying again until somebody does", error.message)
+    except Refused:
+        pass  # somebody answered; whether this worker may work is found out when it does
 
 
 def settings_from(flags: dict[str, Any]) -> dict[str, Any]:
