@@ -8,7 +8,7 @@
         world.run_for("1h")            # both: everything that comes due in an hour, each at its time
 
 Nothing happens by itself: no handler runs outside `drain`, `run_for` and `run_until`, and no time passes but by
-`advance` and those two, or when somebody waits for a job that nobody works on.
+`advance` and the latter two. Whoever waits for a job that nobody works on is told so.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ DRAIN_S = 30.0
 """How long a drain may take in real time: a handler that hangs should fail its test, not the whole run."""
 STEPS_MAX = 100_000
 """How many moments `run_for` may stop at."""
-DELIVERIES_MAX = 10_000
+DELIVERIES_MAX = 100_000
 """How many deliveries a drain may make: a job that always comes back at once would keep it busy for ever."""
 
 
