@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.app import errors as app_errors
-from stoker.app import handles, jobtype, options
+from stoker.app import handles, jobtype, options, schedules
 from stoker.app.app import App
 from stoker.app.depends import Depends
 from stoker.testing import Drained, Harness, PushedJob
@@ -44,6 +44,9 @@ def app_page() -> str:
         options_of(options.PushOptions),
         "### Of `@app.job` alone",
         options_of(options.JobOptions),
+        "## Schedules",
+        "What `@app.schedule(...)` takes besides a cron expression.",
+        options_of(schedules.Rule),
         "## JobType",
         *described(jobtype.JobType),
         "## Job",

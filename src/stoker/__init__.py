@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from stoker.app.errors import JobFailed, ResultTimeout
     from stoker.app.handles import Job, JobBatch
     from stoker.app.jobtype import JobType, Step
-    from stoker.brokers.local import LocalSettings
-    from stoker.brokers.remote.settings import RemoteSettings
+    from stoker.brokers.connect import BrokerSettings
     from stoker.worker.context import Context, current_job
     from stoker.worker.errors import BadArguments, BadHandler, BadResult
     from stoker.worker.handler import Batch, Middleware
@@ -116,7 +115,7 @@ def connect(
     url: str | None = None,
     *,
     tenant: str = "default",
-    settings: "LocalSettings | RemoteSettings | None" = None,
+    settings: "BrokerSettings | None" = None,
     tracing: bool = True,
 ) -> Client:
     """A synchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`.

@@ -6,8 +6,7 @@ from stoker.brokers.connect import open_broker
 from stoker.client.aio import AsyncClient
 
 if TYPE_CHECKING:
-    from stoker.brokers.local import LocalSettings
-    from stoker.brokers.remote.settings import RemoteSettings
+    from stoker.brokers.connect import BrokerSettings
 
 __all__ = ["AsyncClient", "connect"]
 
@@ -16,7 +15,7 @@ async def connect(
     url: str | None = None,
     *,
     tenant: str = "default",
-    settings: "LocalSettings | RemoteSettings | None" = None,
+    settings: "BrokerSettings | None" = None,
     tracing: bool = True,
 ) -> AsyncClient:
     """An asynchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`."""

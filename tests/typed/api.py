@@ -27,6 +27,7 @@ async def welcome(user_id: int, loud: bool = False) -> str:
     return f"{user_id} {loud}"
 
 
+@app.schedule("0 8 * * *", zone="Europe/Vienna", overlap="skip")
 @app.job
 def double(n: int) -> int:
     return 2 * n
@@ -103,6 +104,13 @@ def wrong_results() -> None:
     number: int = welcome.push_sync(7).result_sync()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     texts: list[str] = double.push_batch_sync([1]).results_sync()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     print(number, texts)  # noqa: T201
+
+
+def wrong_schedules() -> None:
+    app.schedule(every="5m", name="tea")(double.s(7))
+    app.schedule(cron="0 8 * * *")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    app.schedule("0 8 * * *", overlap="maybe")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    app.schedule("0 8 * * *")(print)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
 
 
 def wrong_options() -> None:

@@ -22,8 +22,10 @@ from stoker.app import options as friendly
 from stoker.app.decorators import Anything, BatchDecorator, JobDecorator
 from stoker.app.errors import UnknownJob
 from stoker.app.handles import Job
-from stoker.app.jobtype import AsyncJobType, Definition, JobType, PlainJobType, kind_of
+from stoker.app.jobtype import AsyncJobType, Definition, JobType, PlainJobType, Step, kind_of
 from stoker.app.options import Defaults, JobOptions, Layer
+from stoker.app.plans import carry_out
+from stoker.app.schedules import OWNER, Declared, Rule, Synced, check_name, rule_of, step_of, sync
 from stoker.brokers.connect import open_broker
 from stoker.brokers.contract import Broker
 from stoker.client.aio import AsyncClient
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-A = TypeVar("A")
+S = TypeVar("S", bound=JobType[..., Any] | Step[Any])
 
 
 class WorkerSettings(TypedDict, total=False):
@@ -65,7 +67,8 @@ class WorkerSettings(TypedDict, total=False):
 class App:
     """Jobs, the queue they go to, and what holds for all of them.
 
-    `url` is where the queue is; without one STOKER_URL says it, and else it is `sqlite:///stoker.db`. `defaults` are
+    `url` is where the queue is; without one STOKER_URL says it, and else it is `sqlite:///stoker.db`. With a `name` it
+    can delete schedules that it has made and that are gone from its code. `defaults` are
     options for every job, `queues` for those of a queue, as in `App(queues={"mail": {"timeout": "1m"}})`. A job's own
     options win over its queue's, and those over the app's. `middleware` stands around every job. `dependencies` has a
     provider for a type (`db: Database = Depends()`), or another one in the place of a provider. `include` names modules
@@ -77,6 +80,7 @@ class App:
         self,
         url: str | None = None,
         *,
+        name: str | None = None,
         tenant: str = "default",
         queue: str = DEFAULT_QUEUE,
         defaults: Defaults | None = None,
@@ -90,6 +94,7 @@ class App:
         broker: Broker | None = None,
     ) -> None:
         self.url = url
+        self.name = name
         self.tenant = tenant
         self.default_queue = queue
         self.middleware = tuple(middleware)
@@ -107,6 +112,7 @@ class App:
         self._types: dict[str, JobType[..., Any]] = {}
         self._names: dict[str, str] = {}
         """Of every name and alias, the job's own name."""
+        self._schedules: dict[str, Declared] = {}
         self._remembered: dict[tuple[str, str], Any] = {}
         self._lock = threading.RLock()
         self._broker = broker
@@ -197,6 +203,36 @@ class App:
         )
         made: type[JobType[..., Any]] = AsyncJobType if kind == "async" else PlainJobType
         return self._enter(made(self, definition))
+
+    def schedule(
+        self, cron: str | None = None, /, *, name: str | None = None, **rule: Unpack[Rule]
+    ) -> Callable[[S], S]:
+        """Let the queue push a job by the clock: `@app.schedule("0 8 * * *", zone="Europe/Vienna")` above `@app.job`.
+
+        A job with arguments is scheduled as a step: `app.schedule(every="5m")(brew.s("tea"))`. A schedule has the name
+        of its job, unless it gets another. The queue learns of it when a worker of this app starts, or from
+        `sync_schedules`; it keeps it, and pushes by it, whatever runs.
+        """
+
+        def declare(target: S) -> S:
+            step = step_of(target)
+            declared = Declared(name or step.job_type.name, step, rule_of(cron, rule, f"a schedule of {step!r}"))
+            with self._lock:
+                check_name(declared, self._schedules.get(declared.name))
+                self._schedules[declared.name] = declared
+            return target
+
+        return declare
+
+    def sync_schedules(self) -> Synced:
+        """Tell the queue which schedules the code has: those that are new or differ are put there.
+
+        An app with a name also deletes those that it has made and that its code has no more; one without cannot know
+        them from those of others, and leaves them.
+        """
+        self.load()
+        owner = None if self.name is None else OWNER.format(self.name)
+        return carry_out(self.client, sync(self._schedules.values(), owner))
 
     def _enter(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
         """Names are given once, but the same function may be declared anew: its module was imported again."""
@@ -333,8 +369,13 @@ class App:
         types = self._types.values() if only is None else [self.job_named(name) for name in only]
         return [job_type.handler() for job_type in types]
 
-    def worker(self, *, jobs: Iterable[str] | None = None, **settings: "Unpack[WorkerSettings]") -> "Worker":
-        """A worker for the jobs of this app, or for those named. `Worker` says what the settings mean."""
+    def worker(
+        self, *, jobs: Iterable[str] | None = None, schedules: bool = True, **settings: "Unpack[WorkerSettings]"
+    ) -> "Worker":
+        """A worker for the jobs of this app, or for those named. `Worker` says what the settings mean.
+
+        The queue is told of the app's schedules first, if it has any, unless `schedules` is false.
+        """
         from stoker.worker.worker import Worker
 
         handlers = self.handlers(jobs)
@@ -342,6 +383,8 @@ class App:
             raise InvalidRequest(
                 "this app has no jobs: declare some with @app.job, or name their modules with include="
             )
+        if schedules and self._schedules:
+            self.sync_schedules()
         return Worker(self.client, handlers, **settings)
 
 

@@ -5,6 +5,7 @@
         |-- JobFailed           job_failed           the job that was waited for ended otherwise than well
         |-- ResultTimeout       result_timeout       the job had not ended when the time was over
         |-- UnknownJob          unknown_job          the app has no job of that name
+        |-- BadSchedule         bad_schedule         a schedule is declared wrongly
         `-- CannotLoad          cannot_load          `module:app` names nothing that is an app
 
 None of them is ever sent over the wire. Arguments and results that do not fit raise `BadArguments` and `BadResult`, and
@@ -79,6 +80,10 @@ class ResultTimeout(AppError, TimeoutError):
 
 class UnknownJob(AppError, LookupError):
     code = "unknown_job"
+
+
+class BadSchedule(AppError):
+    code = "bad_schedule"
 
 
 class CannotLoad(AppError):

@@ -78,9 +78,9 @@ class Step(Generic[R]):
         """Where a push would go."""
         return self.job_type.wanted.queue
 
-    def written(self) -> tuple[bytes, Options]:
+    def written(self, *, validate: bool | None = None) -> tuple[bytes, Options]:
         """Payload and options, as a push would send them."""
-        return self.job_type.written(self.args, self.kwargs)
+        return self.job_type.written(self.args, self.kwargs, validate=validate)
 
     async def push(self) -> Job[R]:
         """Make the call: push the job."""
@@ -151,9 +151,9 @@ class JobType(Generic[P, R]):
         """Push many jobs at once: each item is a step (`welcome.s(7)`), a tuple of arguments, a mapping of arguments by
         name, or the only argument itself.
 
-        Any number of them; a thousand go in one request. With a `request_key` the same call can be made again until it
-        succeeds: what is in is not pushed a second time. Refused items do not hinder the others: see
-        `JobBatch.refused`.
+        Any number of them; a thousand go in one request. If one fails, its error is raised, and those before it are in.
+        With a `request_key` the same call can be made again until it succeeds: what is in is not pushed a second time.
+        Refused items do not hinder the others: see `JobBatch.refused`.
         """
         replies = [await self.app.aclient.execute(command) for command in self._batches(items, request_key)]
         return JobBatch(self.app, self, joined(replies) if replies else r.PushedBatch(()))
@@ -255,12 +255,14 @@ class JobType(Generic[P, R]):
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[bytes, Options]:
+    def written(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, validate: bool | None = None
+    ) -> tuple[bytes, Options]:
         """Payload and options of a call. Raises `TypeError` for a call that the function would not take, or
         `BadArguments` for a value that cannot be written or is not of the type that the function asks for."""
         arguments = self.arguments
         payload = arguments.encode(args, kwargs)
-        if self.app.validate:
+        if self.app.validate if validate is None else validate:
             arguments.read(payload, "msgpack")
         wanted = self.wanted
         if not wanted.keys:
