@@ -147,6 +147,8 @@ class Processes:
         wire = Wire(self, node.number, self.lives[node.number])
         local: Any = node.broker
         node.spread = Spread(local, wire, node.number, len(self.nodes), self.shards, self.settings.limits)
+        if node.broker is not None:
+            node.broker.runtime.letters = node.spread.has_letters
 
     def connect(self, node: Node) -> None:
         """A node that has started finds the others, and they find it."""

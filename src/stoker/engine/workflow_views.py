@@ -1,7 +1,7 @@
 """Looking at workflows: how far they are, lists of them, and what a job gets from those before it."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -94,49 +94,61 @@ def standings(shard: "Shard", flow: Flow) -> list[Standing]:
 
 def view(flow: Flow, found: Iterable[Standing]) -> r.WorkflowView:
     """The workflow as its home knows it, and its steps as the shards do where they live."""
-    here = {one.step: one for one in found}
-    steps = [_step_view(step, here.get(step.number)) for step in flow.steps]
-    counts = [0] * 8
-    for one in here.values():
-        counts = [a + b for a, b in zip(counts, one.counts, strict=True)]
-    total = sum(step.count for step in steps)
-    ended = sum(counts[COMPLETED:])
-    return r.WorkflowView(
+    known = r.WorkflowView(
         id=flow.id,
         name=flow.name,
         state=flow.state,
         pushed_at=flow.at,
         finished_at=flow.finished_at,
+        retries=flow.round,
+        steps=[_step_view(step) for step in flow.steps],
+    )
+    return with_standings(known, found)
+
+
+def with_standings(known: r.WorkflowView, found: Iterable[Standing]) -> r.WorkflowView:
+    """A workflow as its home sees it, with its steps as they stand where they live."""
+    here = {one.step: one for one in found}
+    steps = [_standing_view(step, here[number]) if number in here else step for number, step in enumerate(known.steps)]
+    counts = [0] * 8
+    for one in here.values():
+        counts = [a + b for a, b in zip(counts, one.counts, strict=True)]
+    total, ended = sum(step.count for step in steps), sum(counts[COMPLETED:])
+    return msgspec.structs.replace(
+        known,
+        steps=steps,
         total=total,
         remaining=total - ended,
         failed=ended - counts[COMPLETED],
         counts=r.Counts(*counts),
-        retries=flow.round,
-        steps=steps,
     )
 
 
-def _step_view(step: Step, found: Standing | None) -> r.StepView:
-    made = step.made
-    standing = found.standing if found is not None else step.standing
-    failing = found.failing if found is not None else step.failing
-    is_released = found.released if found is not None else not made.after
+def _standing_view(step: r.StepView, found: Standing) -> r.StepView:
+    state = _word(found.standing, found.failing, found.released)
+    counts = r.Counts(*found.counts)
+    return msgspec.structs.replace(step, first=found.first, count=found.count, state=state, counts=counts)
+
+
+def _word(standing: int, failing: bool, is_released: bool) -> Literal["blocked", "running", "completed", "failed"]:
     if standing == GOOD:
-        state = "completed"
-    elif standing == BAD or failing:
-        state = "failed"
-    else:
-        state = "running" if is_released else "blocked"
+        return "completed"
+    if standing == BAD or failing:
+        return "failed"
+    return "running" if is_released else "blocked"
+
+
+def _step_view(step: Step) -> r.StepView:
+    made = step.made
     return r.StepView(
         key=step.key,
         queue=made.queue,
         name=made.options.name,
-        first=found.first if found is not None else step.first,
-        count=found.count if found is not None else step.count,
+        first=step.first,
+        count=step.count,
         after=tuple(Edge(number, POLICIES[policy]) for number, policy in made.after),
         open=made.is_open,
-        state=state,  # type: ignore[arg-type]
-        counts=r.Counts(*found.counts) if found is not None else r.Counts(),
+        state=_word(step.standing, step.failing, not made.after),
     )
 
 

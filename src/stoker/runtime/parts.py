@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import messages, pulling, transactions
+from stoker.engine import edges, messages, pulling, transactions, workflow_views
 from stoker.engine.parking import Parked, kept
 from stoker.model import commands as c
 from stoker.model import errors
@@ -189,6 +189,69 @@ def decide(shards: Shards, tenant: str, command: Decide, now: int) -> r.Done:
     return r.Done()
 
 
+# --- workflows and edges -----------------------------------------------------------------------------
+
+
+class FindRoom(c.Command[r.Done], frozen=True, gc=False):
+    """Changes nothing: refused if the tenant may not have all of these queues, which live here."""
+
+    queues: list[str]
+
+
+class FindSteps(c.Command[list[workflow_views.Standing]], frozen=True, gc=False):
+    """How the steps of a workflow stand that live here."""
+
+    workflow: int
+
+
+class FindInputs(c.Command[list[workflow_views.Segment]], frozen=True, gc=False):
+    """What a job that lives here depends on."""
+
+    asked: c.GetInputs
+
+
+class FindResults(c.Command[list[r.Input]], frozen=True, gc=False):
+    """What these jobs have given, all of which live here."""
+
+    ids: list[int]
+
+
+class FindUnknown(c.Command[list[int]], frozen=True, gc=False):
+    """Which of these ids were never given here."""
+
+    ids: list[int]
+
+
+class SendLetters(c.Command[r.Done], frozen=True, gc=False):
+    """Tell all others what lies here for them, now; answered when they have taken it."""
+
+
+def find_room(shards: Shards, tenant: str, command: FindRoom, now: int) -> r.Done:
+    for shard in shards:
+        shard.check_room(tenant, [name for name in command.queues if shards.home(tenant, name) is shard])
+    return r.Done()
+
+
+def find_steps(shards: Shards, tenant: str, command: FindSteps, now: int) -> list[workflow_views.Standing]:
+    for shard in shards:
+        shard.advance(now)
+    return routing.standings(shards, tenant, command.workflow)
+
+
+def find_inputs(shards: Shards, tenant: str, command: FindInputs, now: int) -> list[workflow_views.Segment]:
+    shard = shards.by_id(command.asked.id)
+    shard.advance(now)
+    return workflow_views.segments(shard, tenant, command.asked)
+
+
+def find_results(shards: Shards, tenant: str, command: FindResults, now: int) -> list[r.Input]:
+    return [workflow_views.result_of(shards.by_id(job_id), tenant, job_id, now) for job_id in command.ids]
+
+
+def find_unknown(shards: Shards, tenant: str, command: FindUnknown, now: int) -> list[int]:
+    return [job_id for job_id in command.ids if not edges.is_known(shards.by_id(job_id), job_id)]
+
+
 # --- messages between shards of different processes ------------------------------------------------
 
 
@@ -266,7 +329,9 @@ class Inquire(c.Command[bytes], frozen=True, gc=False):
 FLUSHED = frozenset((FindTransaction, Decide, Letters, TakeLetters))
 """Parts that may ask for a level; `fsync` means all that happened up to them, even if they change nothing."""
 
-READING = frozenset((Look, FindTransaction, Letters))
+READING = frozenset(
+    (Look, FindTransaction, Letters, FindRoom, FindSteps, FindInputs, FindResults, FindUnknown, SendLetters)
+)
 """Parts that change nothing."""
 
 EXECUTE: dict[type[Any], Callable[[Shards, str, Any, int], Any]] = {
@@ -275,6 +340,11 @@ EXECUTE: dict[type[Any], Callable[[Shards, str, Any, int], Any]] = {
     Await: wait,
     FindTransaction: find_transaction,
     Decide: decide,
+    FindRoom: find_room,
+    FindSteps: find_steps,
+    FindInputs: find_inputs,
+    FindResults: find_results,
+    FindUnknown: find_unknown,
     Letters: letters,
     TakeLetters: take_letters,
     Arrived: arrived,
@@ -286,6 +356,12 @@ REPLIES: dict[type[Any], Any] = {
     Await: r.Delivery,
     FindTransaction: list[Staged],
     Decide: r.Done,
+    FindRoom: r.Done,
+    FindSteps: list[workflow_views.Standing],
+    FindInputs: list[workflow_views.Segment],
+    FindResults: list[r.Input],
+    FindUnknown: list[int],
+    SendLetters: r.Done,
     Letters: list[Letter],
     TakeLetters: r.Done,
     Arrived: r.Done,

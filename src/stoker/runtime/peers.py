@@ -87,7 +87,7 @@ def _widened(value: Any) -> Any:
         _widened(value.delivery)
     elif kind is parts.Looked:
         _widened(value.claimed)
-    else:
+    elif kind is not r.PushedWorkflow:  # whose `ids` are a method
         ids = getattr(value, "ids", None)
         if ids and ids[0] == RANGE and len(ids) == 4 and ids[3]:
             msgspec.structs.force_setattr(value, "ids", range(*ids[1:]))

@@ -9,10 +9,11 @@ from stoker.engine import finishing
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.runtime import routing
+from stoker.runtime import parts, routing
 from stoker.runtime.gone import Gone, check_all, lost
 from stoker.runtime.plans_pull import pull
 from stoker.runtime.plans_transactions import abort, publish, stage
+from stoker.runtime.plans_workflows import change_workflow, get_inputs, get_workflow, push_workflow, send_letters
 
 if TYPE_CHECKING:
     from stoker.runtime.spread import Spread
@@ -77,6 +78,13 @@ SPECIAL: dict[type[Any], Callable[["Spread", str, Any], Coroutine[Any, Any, Any]
     c.AckClaim: claim,
     c.ReleaseClaim: claim,
     c.ExtendClaim: claim,
+    c.PushWorkflow: push_workflow,
+    c.GetWorkflow: get_workflow,
+    c.CancelWorkflow: change_workflow,
+    c.RetryWorkflow: change_workflow,
+    c.GetInputs: get_inputs,
+    c.ListWorkflows: look,
+    parts.SendLetters: send_letters,
     c.Stage: stage,
     c.Publish: publish,
     c.Abort: abort,

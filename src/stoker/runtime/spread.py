@@ -19,7 +19,7 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT, process_of, shard_for, shard_of
 from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.runtime import parts, plans, plans_transactions, routing, shapes
+from stoker.runtime import parts, plans, plans_transactions, plans_workflows, routing, shapes
 from stoker.runtime.gone import Gone, lost
 from stoker.runtime.peers import Answer, Ask, Drop, Message, Peers, Unreadable, from_bytes, to_bytes
 
@@ -30,6 +30,11 @@ READING = parts.READING | frozenset(c.LOOKING)
 
 NOT_QUICK = frozenset((parts.TakeLetters, parts.Inquire))
 """After the first something is to be done here, and the second is no matter of the shards."""
+
+PUSHES = frozenset((c.Push, c.PushBatch))
+
+LETTERS_AGAIN_S = 0.2
+"""After somebody could not take what was said to him, it is said again."""
 
 UNWANTED = "nobody waited for it any more"
 TENANTS_CHECKED_MAX = 10_000
@@ -121,6 +126,8 @@ class Spread:
         self._held: dict[tuple[int, int], GiveUp] = {}
         """The same for what was submitted and waits for something to happen."""
         self._background: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_delivering = False
         self._locks: dict[Any, tuple[asyncio.Lock, int]] = {}
         self.checker = Shard(0, limits=limits)
         """An empty shard: what is wrong with a command by itself is the same in every one."""
@@ -143,6 +150,8 @@ class Spread:
 
     async def _execute(self, tenant: str, command: c.Command[R]) -> R:
         special = plans.SPECIAL.get(type(command))
+        if special is None and type(command) in PUSHES and plans_workflows.names_others(self, tenant, command):
+            special = plans_workflows.push
         try:
             if special is not None:
                 return await special(self, tenant, command)  # type: ignore[no-any-return]
@@ -175,6 +184,8 @@ class Spread:
         """The one process that can carry a command out as it is; None if it has to be put together of parts."""
         special = plans.SPECIAL.get(type(command))
         if special is None:
+            if type(command) in PUSHES and plans_workflows.names_others(self, tenant, command):
+                return None
             return self.owner_of(tenant, command)
         if type(command) is c.Pull and command.claim is None and checks.is_list(command.queues):
             homes = {self.home(tenant, name) for name in command.queues if type(name) is str}
@@ -349,10 +360,34 @@ class Spread:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    # --- letters ---------------------------------------------------------------------------------
+
+    def has_letters(self) -> None:
+        """Something lies here for shards of other processes. May be called from any thread, again and again."""
+        if self._loop is not None and not self._is_delivering and not self._loop.is_closed():
+            self._is_delivering = True
+            self._loop.call_soon_threadsafe(self._deliver_soon)
+
+    def _deliver_soon(self) -> None:
+        self._is_delivering = False  # whatever comes from now on needs another look
+        self.run(self._deliver_all())
+
+    async def _deliver_all(self) -> None:
+        for process in self.processes:
+            if process != self.me:
+                try:
+                    await plans_transactions.deliver(self, process)
+                except Gone:
+                    continue  # it gets everything when it comes back
+                except errors.StokerError:
+                    if self._loop is not None:
+                        self._loop.call_later(LETTERS_AGAIN_S, self.has_letters)
+
     # --- coming and going ------------------------------------------------------------------------
 
     def peer_up(self, process: int) -> None:
         """There is a way to a process, perhaps again: it gets what lies here for it."""
+        self._loop = asyncio.get_running_loop()
         if process in self.processes and self.me in self.processes:
             self.run(plans_transactions.deliver(self, process, greet=True))
 

@@ -48,6 +48,7 @@ class Team:
             submit=at_desk.submit,
         )
         self.links.receiver = self.spread
+        broker.runtime.letters = self.spread.has_letters
         self._desk = desk
         desk.team = self
 

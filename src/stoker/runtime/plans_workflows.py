@@ -1,0 +1,175 @@
+"""The plans of workflows over several processes, and of pushes that wait for jobs of other processes.
+
+The process where a workflow begins decides about it and tells the others by letters. What they say about its steps
+is put together here, by the functions that put together what the shards of one process say.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoker.engine import workflow_checks, workflow_views
+from stoker.model import commands as c
+from stoker.model import errors
+from stoker.model import replies as r
+from stoker.model.ids import make_id, shard_for
+from stoker.model.options import Dependency, Options
+from stoker.runtime import parts
+from stoker.runtime.gone import Gone, check_all
+from stoker.runtime.plans_transactions import deliver
+
+if TYPE_CHECKING:
+    from stoker.runtime.spread import Spread
+
+
+async def push_workflow(spread: "Spread", tenant: str, command: c.PushWorkflow) -> r.PushedWorkflow:
+    """Decided where the first step lives; the others must have room for theirs, and are told of them."""
+    workflow_checks.workflow(command, spread.checker.limits)
+    home = spread.home(tenant, command.steps[0].queue)
+    if home != spread.me:
+        pushed: r.PushedWorkflow = await spread.ask(home, tenant, command, whole=True)
+        return pushed
+    queues: dict[int, list[str]] = {}
+    for step in command.steps:
+        queues.setdefault(spread.home(tenant, step.queue), []).append(step.queue)
+    others = {process: parts.FindRoom(names) for process, names in queues.items() if process != spread.me}
+    check_all(await spread.ask_all(tenant, others), changes=False)
+    reply: r.PushedWorkflow = await spread.local.execute_async(tenant, command)
+    if not others:
+        return reply
+    await tell(spread, reply.id, others)
+    found = {one.step: (one.first, one.count) for one in await standings(spread, tenant, reply.id)}
+    steps = [found.get(number, step) for number, step in enumerate(reply.steps)]
+    return msgspec.structs.replace(reply, steps=steps)
+
+
+async def tell(spread: "Spread", workflow: int, processes: Iterable[int]) -> None:
+    """See to it that all hear of what was decided; if this is broken off, they hear of it later."""
+    try:
+        for process in processes:
+            if process != spread.me:
+                await deliver(spread, process)
+    except (Gone, errors.StokerError) as error:
+        raise errors.Unknown(
+            f"workflow {workflow} is decided about, but not all processes have heard of it ({error}): they will, by"
+            " themselves; ask for it to see how it stands"
+        ) from error
+
+
+async def standings(spread: "Spread", tenant: str, workflow: int) -> list[workflow_views.Standing]:
+    """How all steps of a workflow stand."""
+    replies = await spread.ask_all(tenant, dict.fromkeys(spread.processes, parts.FindSteps(workflow)))
+    check_all(replies, changes=False)
+    return [one for reply in replies for one in reply]
+
+
+async def get_workflow(spread: "Spread", tenant: str, command: c.GetWorkflow) -> r.WorkflowView:
+    view: r.WorkflowView = await spread.ask(spread.by_id(command.id), tenant, command)
+    return workflow_views.with_standings(view, await standings(spread, tenant, command.id))
+
+
+async def change_workflow(spread: "Spread", tenant: str, command: Any) -> r.WorkflowView:
+    """Cancel or retry one."""
+    home = spread.by_id(command.id)
+    if home != spread.me:
+        asked: r.WorkflowView = await spread.ask(home, tenant, command, whole=True)
+        return asked
+    await spread.local.execute_async(tenant, command)
+    await tell(spread, command.id, spread.processes)
+    for process in spread.processes:  # what came of it elsewhere is told to the workflow's home
+        if process != spread.me:
+            await spread.ask(process, tenant, parts.SendLetters(), whole=True)
+    return await get_workflow(spread, tenant, c.GetWorkflow(command.id))
+
+
+async def send_letters(spread: "Spread", tenant: str, command: parts.SendLetters) -> r.Done:
+    for process in spread.processes:
+        if process != spread.me:
+            await deliver(spread, process)
+    return r.Done()
+
+
+async def get_inputs(spread: "Spread", tenant: str, command: c.GetInputs) -> r.Inputs:
+    found = await spread.ask(spread.by_id(command.id), tenant, parts.FindInputs(command))
+    asked = workflow_views.page_of(command, found)
+    own: dict[int, list[int]] = {}
+    for job_id in asked.ids:
+        own.setdefault(spread.by_id(job_id), []).append(job_id)
+    replies: list[Any] = await spread.ask_all(tenant, {one: parts.FindResults(ids) for one, ids in own.items()})
+    check_all(replies, changes=False)
+    results = {result.id: result for reply in replies for result in reply}
+    return workflow_views.answered(command, asked, [results[job_id] for job_id in asked.ids])
+
+
+# --- pushes that wait for others ---------------------------------------------------------------------
+
+
+def names_others(spread: "Spread", tenant: str, command: Any) -> bool:
+    """Whether a push has edges to jobs of other processes than the one that it goes to."""
+    each = command.each if type(command) is c.PushBatch else None
+    if type(command.options) is not Options or (not command.options.depends_on and not each):
+        return False
+    owner = spread.home(tenant, command.queue) if type(command.queue) is str else 0
+    return any(spread.by_id(job_id) != owner for job_id in named(command))
+
+
+def named(command: Any) -> Iterable[int]:
+    """The jobs that a push names by their ids."""
+    each: Sequence[Any] = (command.each or ()) if type(command) is c.PushBatch else ()
+    for options in (command.options, *each):
+        edges = options.depends_on if type(options) is Options else ()
+        for edge in edges if type(edges) is tuple else ():
+            if type(edge) is Dependency and edge.item is None and type(edge.id) is int:
+                yield edge.id
+
+
+async def push(spread: "Spread", tenant: str, command: Any) -> Any:
+    """Those who know say which of the jobs ever were; one that was not is refused as if it were one of the queue's."""
+    own: dict[int, set[int]] = {}
+    owner = spread.home(tenant, command.queue)
+    for job_id in named(command):
+        if spread.by_id(job_id) != owner:
+            own.setdefault(spread.by_id(job_id), set()).add(job_id)
+    replies = await spread.ask_all(tenant, {one: parts.FindUnknown(sorted(ids)) for one, ids in own.items()})
+    check_all(replies, changes=False)
+    unknown = {job_id for reply in replies for job_id in reply}
+    if not unknown:
+        return await spread.ask(owner, tenant, command)
+    never = make_id(NEVER_GIVEN, shard_for(tenant, command.queue, spread.shards))
+    try:
+        reply = await spread.ask(owner, tenant, _renamed(command, dict.fromkeys(unknown, never)))
+    except errors.UnknownDependency as error:
+        raise errors.UnknownDependency(error.message.replace(str(never), str(min(unknown)))) from None
+    if not getattr(reply, "refused", None):
+        return reply
+    refused = {
+        number: r.Refusal(refusal.code, refusal.message.replace(str(never), str(_first(command, number, unknown))))
+        for number, refusal in reply.refused.items()
+    }
+    return msgspec.structs.replace(reply, refused=refused)
+
+
+NEVER_GIVEN = 1 << 46
+"""A sequence number that no shard has reached."""
+
+
+def _renamed(command: Any, names: dict[int, int]) -> Any:
+    def changed(options: Any) -> Any:
+        if type(options) is not Options or type(options.depends_on) is not tuple:
+            return options
+        edges = tuple(
+            msgspec.structs.replace(edge, id=names.get(edge.id, edge.id)) if type(edge) is Dependency else edge
+            for edge in options.depends_on
+        )
+        return msgspec.structs.replace(options, depends_on=edges)
+
+    changes: dict[str, Any] = {"options": changed(command.options)}
+    if type(command) is c.PushBatch and command.each is not None:
+        changes["each"] = [changed(options) for options in command.each]
+    return msgspec.structs.replace(command, **changes)
+
+
+def _first(command: c.PushBatch, number: int, unknown: set[int]) -> int:
+    options = command.options if command.each is None else command.each[number]
+    return next((edge.id for edge in options.depends_on if edge.id in unknown), 0)
