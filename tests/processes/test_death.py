@@ -4,6 +4,7 @@ The work goes over all shards at once: transactions, pulls, acks, claims, waits.
 `unknown` does the same again, as clients do; in the end everything is there exactly once.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +17,9 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import NotFound, StokerError, Unavailable, Unknown
 from stoker.model.ids import shard_for
-from stoker.model.options import Options
+from stoker.model.options import Dependency, Options
 from stoker.model.states import State
+from stoker.model.workflows import Edge, Step
 from tests.crash.roles import work_upkeep
 from tests.processes.world import Processes, end
 
@@ -29,6 +31,7 @@ QUEUES = [HOMES[shard] for shard in range(SHARDS)]
 SETTINGS = LocalSettings(shards=SHARDS, journal=JournalSettings(disk_reserve_bytes=4096, fsync_interval_ms=3_600_000))
 LEASE_MS = 1_000
 TRIES_MAX = 20
+SOAK = os.environ.get("STOKER_SOAK") == "1"
 
 
 class Client:
@@ -190,3 +193,73 @@ def test_each_process_saves_and_rewrites_what_is_its_own(in_a_process: bool):
     assert sorted(jobs) == sorted(job for ids in kept for job in ids)
     assert sorted(jobs.values()) == sorted(f"{queue}/{n}".encode() * 50 for queue in QUEUES for n in range(5))
     end(world)
+
+
+# --- workflows and edges -----------------------------------------------------------------------------
+
+
+def chained() -> list[Step]:
+    """A step in each shard, one after the other, and one that waits for the first and the last."""
+    steps = [
+        Step(queue, [queue.encode()] * 2, after=[Edge(number - 1)] if number else (), key=f"in-{queue}")
+        for number, queue in enumerate(QUEUES)
+    ]
+    return [*steps, Step(QUEUES[0], [b"join"], after=[Edge(0), Edge(len(steps) - 1)], key="join")]
+
+
+def run_workflow(client: Client) -> None:
+    reply: r.PushedWorkflow = client.do(c.PushWorkflow(chained(), "over all", "only once"))
+    behind: r.PushedBatch = client.do(
+        c.PushBatch(
+            QUEUES[3], [b"behind"], Options(depends_on=(Dependency(first_job(client, reply.id)),)), None, True, "b"
+        )
+    )
+    order: list[bytes] = []
+    for _ in range(TRIES_MAX):
+        delivery: r.Delivery = client.do(c.Pull(QUEUES, 100, 0, lease_ms=LEASE_MS))
+        order += [job.payload for job in delivery]
+        if delivery.runs:
+            client.settle(delivery, None)
+        view: r.WorkflowView = client.do(c.GetWorkflow(reply.id))
+        if view.finished_at and client.do(c.GetJob(behind.ids[0])).finished_at:
+            break
+        client.world.restart_dead()
+        client.world.advance(LEASE_MS)
+    assert (view.state, view.total, view.remaining, view.failed) == ("completed", 9, 0, 0)
+    firsts = [order.index(step.payloads[0]) for step in chained()]
+    assert firsts == sorted(firsts), "nothing starts before its time"
+    assert Counter(job.payload for job in client.jobs()) == Counter(
+        [queue.encode() for queue in QUEUES] * 2 + [b"join", b"behind"]
+    )
+
+
+def first_job(client: Client, workflow: int) -> int:
+    """Asked for, since the answer to the push may have been lost."""
+    for _ in range(TRIES_MAX):
+        first: int = client.do(c.GetWorkflow(workflow)).steps[0].first
+        if first:
+            return first
+        client.mend()
+    raise AssertionError("the workflow has no jobs")
+
+
+def test_a_workflow_over_processes_runs_in_order(world: Processes):
+    run_workflow(Client(world))
+
+
+@pytest.mark.parametrize("dying", [0, 1])
+def test_a_workflow_goes_on_whenever_a_process_dies(dying: int):
+    trial = Processes(SETTINGS)
+    try:
+        run_workflow(Client(trial))
+        messages = trial.messages
+    finally:
+        end(trial)
+    assert messages > 20, "processes have something to say to each other"
+    for number in range(1 + dying, messages, 1 if SOAK else 9):
+        world = Processes(SETTINGS)
+        world.die_at = (number, dying)
+        try:
+            run_workflow(Client(world))
+        finally:
+            end(world)
