@@ -22,7 +22,7 @@ from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Host, Released, ahead, room_for
 
-TURN_S = 0.002
+TURN_S = 0.005
 """After this much work the event loop gets its turn, however many jobs are waiting."""
 CLOSE_S = 1.0
 """For handlers that catch their cancellation: whoever is not done by then is left behind."""

@@ -21,8 +21,10 @@ from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Host, Released, ahead, room_for
 
-SHARE_S = 0.005
-"""How much work a thread should have in a portion; for more, another thread is woken."""
+TINY_S = 0.000_2
+"""Jobs that are shorter than this wait for nothing: a second thread would only be in the way of the first."""
+SHARE_S = 0.02
+"""How much of such work a thread should have; for more, another one is woken."""
 TELL_S = 0.005
 """How long a thread keeps to itself what it has done."""
 
@@ -162,7 +164,7 @@ class ThreadLane:
     def _threads_for(self, chunk: Chunk) -> int:
         """How many threads a new portion deserves: one for each job, or fewer where jobs are short."""
         pace = self._pace.get(chunk.name)
-        if pace is None:
+        if pace is None or pace > TINY_S:
             return len(chunk.ids)
         return min(len(chunk.ids), math.ceil(len(chunk.ids) * pace / SHARE_S))
 
