@@ -95,7 +95,6 @@ class ThreadLane:
         self._host: Host | None = None
         self._tickets: SimpleQueue[Portion | None] = SimpleQueue()
         """A thread that gets one draws from the portion; None ends a thread."""
-        self._tickets_out = 0
         self._seats: list[Seat] = []
         self._portions: list[Portion] = []
         self._calls: dict[str, Call] = {}
@@ -162,11 +161,14 @@ class ThreadLane:
     # --- on the event loop -----------------------------------------------------------------------
 
     def _threads_for(self, chunk: Chunk) -> int:
-        """How many threads a new portion deserves: one for each job, or fewer where jobs are short."""
+        """How many threads to wake for a new portion: one for each job, or fewer where jobs are short.
+
+        Those that are busy come by themselves when they are done; `_look` sees to it if they are not for long.
+        """
         pace = self._pace.get(chunk.name)
         if pace is None or pace > TINY_S:
             return len(chunk.ids)
-        return min(len(chunk.ids), math.ceil(len(chunk.ids) * pace / SHARE_S))
+        return math.ceil(self._waiting * pace / SHARE_S) - self.running
 
     def _wake(self, portion: Portion, threads: int) -> None:
         self._seats = [seat for seat in self._seats if seat.is_busy or not seat.is_left]
@@ -226,12 +228,14 @@ class ThreadLane:
     # --- in the threads --------------------------------------------------------------------------
 
     def _work(self, seat: Seat) -> None:
-        while not seat.is_left:
-            portion = self._tickets.get()
-            if portion is None:
+        while (portion := self._tickets.get()) is not None:
+            more: Portion | None = portion
+            while more is not None and not seat.is_left:
+                if more.items:
+                    copy_context().run(self._draw, seat, more)
+                more = next((other for other in self._portions if other.items), None)
+            if seat.is_left:
                 return
-            while portion.items and not seat.is_left:
-                copy_context().run(self._draw, seat, portion)
 
     def _draw(self, seat: Seat, portion: Portion) -> None:
         """Work off a portion, together with whoever else does; or until a handler leaves context variables behind.
