@@ -8,7 +8,23 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-DUE, TTL, LEASE, DEAD_RETRY, DEAD_AGE, KEY, AGE, STAGE, TRANSACTION, CLAIM, KV, EDGES, FLOW, SCHEDULE, REFILL = range(15)
+(
+    DUE,
+    TTL,
+    LEASE,
+    DEAD_RETRY,
+    DEAD_AGE,
+    KEY,
+    AGE,
+    STAGE,
+    TRANSACTION,
+    CLAIM,
+    KV,
+    EDGES,
+    FLOW,
+    SCHEDULE,
+    REFILL,
+) = range(15)
 """What fires first at equal times stands first."""
 
 NEVER = 1 << 62
