@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from benchmarks import client, durable, processes, scale, served, speed
+from benchmarks import client, durable, processes, scale, served, speed, workers
 from benchmarks.measure import print_rows
 
 PARTS = {
@@ -27,6 +27,11 @@ PARTS = {
     "processes": ("Over TCP, level commit: pushes to one process and to two", processes.pushes),
     "client-import": ("The client: what loading it costs", client.loading),
     "client-gathering": ("The client: single pushes of many threads and tasks, alone and gathered", client.gathering),
+    "workers": ("Workers: no-op jobs, acknowledged", workers.noop),
+    "worker-latency": ("Workers: from a push to its handler, idle", workers.latency),
+    "worker-processes": ("Workers: CPU work in child processes", workers.processes),
+    "worker-memory": ("Workers: memory", workers.memory),
+    "worker-loading": ("Workers: what loading costs", workers.loading),
     "web": ("Over HTTP and gRPC, level commit", served.web),
 }
 

@@ -180,3 +180,18 @@ LEAKED: list[bytearray] = []
 @in_process()
 def left_behind() -> None:
     threading.Thread(target=time.sleep, args=(60,)).start()
+
+
+@in_process()
+def crash_last(number: int, path: str) -> None:
+    """Many short ones without a result, of which one kills its process."""
+    with open(path, "a", encoding="ascii") as file:
+        file.write(f"{number}\n")
+    if number == 30 and current_attempt() == 1:
+        os._exit(1)
+
+
+def current_attempt() -> int:
+    ctx = current_job()
+    assert ctx is not None
+    return ctx.attempt

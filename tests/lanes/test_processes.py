@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,14 +19,7 @@ from stoker.worker.processes import ProcessLane
 from stoker.worker.recycling import Recycling
 from stoker.worker.worker import Worker
 from tests.lanes import jobs
-from tests.worker.running import WAIT_S, Beside, handler, memory, push, push_many
-
-
-@pytest.fixture
-def queue() -> Iterator[Client]:
-    with memory() as client:
-        yield client
-
+from tests.worker.running import WAIT_S, Beside, handler, push, push_many
 
 AT_ONCE = Backoff("fixed", 0, jitter="none")
 
@@ -118,18 +111,29 @@ def test_a_long_job_does_not_keep_those_behind_it_from_an_idle_process(queue: Cl
 # --- deaths ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["exit", "segfault", "killed"])
-def test_a_crash_costs_one_job_an_attempt_and_nobody_else_anything(queue: Client, how: str):
-    before = push_many(queue, "work", [0.1] * 20)
-    poison = push(queue, "crash", how, max_attempts=1)
-    after = push_many(queue, "work", [0.1] * 20)
+def test_a_crash_costs_one_job_an_attempt_and_nobody_else_anything(queue: Client):
+    others = push_many(queue, "work", [0.1] * 10)
+    poisons = []
+    for how in ("exit", "segfault", "killed"):
+        poisons.append(push(queue, "crash", how, max_attempts=1))
+        others += push_many(queue, "work", [0.1] * 10)
     worker(queue, "work", "crash", prefetch=50).run_until_idle()
-    view = queue.get_job(poison)
-    assert view.state is State.FAILED
-    assert "died" in view.error
-    assert [event.error_class for event in queue.story(poison).events if event.error_class] == ["WorkerCrashed"]
-    assert all(queue.get_job(job).attempts == 1 for job in before + after)
-    assert all(queue.get_state(job) is State.COMPLETED for job in before + after)
+    views = [queue.get_job(job) for job in poisons]
+    assert [view.state for view in views] == [State.FAILED] * 3
+    assert [view.error.rpartition(": ")[2] for view in views] == ["exit code 3", "SIGSEGV", "SIGKILL (out of memory?)"]
+    assert [event.error_class for event in queue.story(poisons[0]).events if event.error_class] == ["WorkerCrashed"]
+    assert all(queue.get_job(job).attempts == 1 for job in others)
+    assert all(queue.get_state(job) is State.COMPLETED for job in others)
+
+
+def test_jobs_that_had_ended_before_a_crash_do_not_run_again(queue: Client, tmp_path: Path):
+    """What they came to may not have been sent: that they had no result is written where the worker finds it."""
+    notes = tmp_path / "notes"
+    payloads = [msgspec.json.encode([number, str(notes)]) for number in range(40)]
+    queue.push_many("default", payloads, name="crash_last", codec="json", backoff=AT_ONCE)
+    worker(queue, "crash_last", prefetch=40).run_until_idle()
+    ran = [int(line) for line in notes.read_text().split()]
+    assert sorted(ran) == sorted([*range(40), 30])
 
 
 def test_a_job_that_always_kills_its_process_becomes_a_dead_letter(queue: Client):

@@ -21,7 +21,7 @@ from stoker.worker.handler import Batch, Handler
 from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import Chunk, Done, Host, Released, ahead, room_for
 from stoker.worker.processes import ProcessLane
-from stoker.worker.processes_children import Task
+from stoker.worker.processes_work import Task
 
 CLOSE_S = 1.0
 

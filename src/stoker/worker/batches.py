@@ -115,7 +115,7 @@ class Merged:
             self.endings[position] = self._ending(result)
 
     def _ending(self, result: Any) -> Ending:
-        if isinstance(result, Exception):
+        if result is None or isinstance(result, Exception):
             return result
         try:
             return self._handler.encode(result)

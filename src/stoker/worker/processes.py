@@ -8,12 +8,9 @@ that it had are handed back, and the worker goes on. A job that must stop is sto
 import asyncio
 import logging
 import math
-import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from stoker.model.commands import Command
 from stoker.model.errors import StokerError
 from stoker.wire import native
 from stoker.worker.ending import unwanted
@@ -22,13 +19,15 @@ from stoker.worker.handler import Handler
 from stoker.worker.lane import Chunk, Done, Dropped, Failed, Host, Released, ahead, room_for
 from stoker.worker.outcomes import RETRY, Failure, Verdict
 from stoker.worker.pace import Pace
-from stoker.worker.processes_children import Child, InHand, Piece, Task, how_it_died
-from stoker.worker.processes_frames import Answer, Ended, Ending, FromChild, Ready, Said, Setup, Taken
+from stoker.worker.processes_children import Child, how_it_died
+from stoker.worker.processes_finding import setup_of
+from stoker.worker.processes_frames import Answer, Ended, Ending, FromChild, Ready, Said, Taken, command_in
+from stoker.worker.processes_work import Backlog, InHand, Piece, Task, tasks_of
 from stoker.worker.recycling import Recycling
 
 log = logging.getLogger("stoker.worker")
 
-PIECE_S = 0.01
+PIECE_S = 0.025
 """What a child gets at a time is what it will do in this time, and the next piece beside it."""
 PIECE_JOBS_MAX = 500
 SHORT_S = 0.05
@@ -63,8 +62,7 @@ class ProcessLane:
         self._kill_grace_s = kill_grace_s
         self._host: Host | None = None
         self._children: list[Child] = []
-        self._backlog: deque[Piece] = deque()
-        self._waiting_jobs = 0
+        self._backlog = Backlog()
         self._pace: dict[str, Pace] = {}
         """By handler."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -85,8 +83,9 @@ class ProcessLane:
 
     def room(self, pace_s: float | None) -> int:
         able = sum(child.is_able for child in self._children)
-        in_hand = self._waiting_jobs + sum(len(child.in_hand) for child in self._children)
-        return room_for(able, in_hand, ahead(able, pace_s, self._prefetch)) if able else 0
+        in_hand = self._backlog.jobs + sum(len(child.in_hand) for child in self._children)
+        # What one child has, what waits for it there, and as much again on the way: short jobs come many at a time.
+        return room_for(able, in_hand, ahead(2 * able, pace_s, self._prefetch)) if able else 0
 
     async def start(self, host: Host) -> None:
         """Start all children, and wait until they have imported the handlers. Raises `BadHandler` if they cannot."""
@@ -115,7 +114,8 @@ class ProcessLane:
         self._wait_in_line(Piece(tasks, together=True, done=done))
 
     def interrupt(self, chunk: Chunk, job: int) -> None:
-        if self._interrupt_waiting(chunk, job):
+        if self._backlog.remove(chunk, job):
+            self._settle_unwanted(chunk, (job,))
             return
         for child in self._children:
             if number := child.number_of(chunk, job):
@@ -126,7 +126,7 @@ class ProcessLane:
 
     def hand_back(self) -> None:
         self._is_handing_back = True
-        for task in self._empty_line():
+        for task in self._backlog.empty():
             self._settle_unwanted(task.chunk, task.ids)
         for child in self._children:
             if child.board is not None:
@@ -166,32 +166,19 @@ class ProcessLane:
     # --- handing out -----------------------------------------------------------------------------
 
     def _wait_in_line(self, piece: Piece, *, first: bool = False) -> None:
-        self._waiting_jobs += piece.left
-        if first:
-            self._backlog.appendleft(piece)
-        else:
-            self._backlog.append(piece)
+        self._backlog.add(piece, first=first)
         self._feed()
-
-    def _empty_line(self) -> list[Task]:
-        line = list(self._backlog)
-        self._backlog.clear()
-        self._waiting_jobs = 0
-        tasks = [task for piece in line for task in piece.tasks]
-        for piece in line:
-            piece.lost(piece.left)
-        return tasks
 
     def _feed(self) -> None:
         """Give work to whoever has least, as long as somebody may have more."""
         able = [child for child in self._children if child.is_able]
         while self._backlog and able:
             child = min(able, key=lambda one: len(one.in_hand))
-            name = self._backlog[0].handler.name
+            name = self._backlog.handler
             jobs, pace_s = self._piece_jobs(name, len(able)), self._pace_of(name)
             if child.in_hand and (pace_s is None or pace_s > SHORT_S or len(child.in_hand) > jobs):
                 break
-            child.give(self._next_piece(jobs))
+            child.give(self._backlog.next(jobs))
         if not self._backlog and self._rebalance_timer is None and self._can_rebalance():
             self._rebalance_timer = asyncio.get_running_loop().call_later(REBALANCE_S, self._rebalance)
 
@@ -200,21 +187,11 @@ class ProcessLane:
         pace_s = self._pace_of(handler)
         if pace_s is None:
             return 1
-        return max(1, min(int(PIECE_S / max(pace_s, 1e-7)), PIECE_JOBS_MAX, math.ceil(self._waiting_jobs / children)))
+        return max(1, min(int(PIECE_S / max(pace_s, 1e-7)), PIECE_JOBS_MAX, math.ceil(self._backlog.jobs / children)))
 
     def _pace_of(self, handler: str) -> float | None:
         pace = self._pace.get(handler)
         return None if pace is None else pace.seconds
-
-    def _next_piece(self, jobs: int) -> Piece:
-        piece = self._backlog.popleft()
-        if not piece.together:
-            head, rest = piece.tasks[0].split(jobs)
-            piece = Piece([head])
-            if rest is not None:
-                self._backlog.appendleft(Piece([rest]))
-        self._waiting_jobs -= piece.left
-        return piece
 
     def _can_rebalance(self) -> bool:
         """Whether jobs wait behind others in one child while another one is idle."""
@@ -358,6 +335,7 @@ class ProcessLane:
             return
         self._children.remove(child)
         culprit, held = child.culprit(), child.empty()
+        unsaid = [held.pop(number) for number in list(held) if number <= child.ended]
         is_expected = child.is_retiring or child.interrupted or child.killed_for is not None
         child.close()
         if not child.is_ready:
@@ -366,6 +344,8 @@ class ProcessLane:
             if not is_expected:
                 log.error("a process worker died: %s; it is replaced", how_it_died(code))
             self._replace()
+        for one in unsaid:
+            self._completed([(one, None)])
         for one in held.values():
             self._settle_orphan(one, culprit is not None and (one is culprit or one.is_called_with(culprit)), code)
         self._feed()
@@ -388,7 +368,7 @@ class ProcessLane:
         self._failed_starts += 1
         log.error("%s; the next try is in %g s", why, pause)
         if not any(one.is_ready for one in self._children):
-            for task in self._empty_line():
+            for task in self._backlog.empty():
                 self._release(task.chunk, task.ids, delay_ms=1_000)
         self._replace(pause)
 
@@ -410,20 +390,6 @@ class ProcessLane:
             self._cannot_start(f"a process worker cannot be started: {error}")
 
     # --- jobs that must stop ---------------------------------------------------------------------
-
-    def _interrupt_waiting(self, chunk: Chunk, job: int) -> bool:
-        """Take a job out of the line, if it is there."""
-        for piece in self._backlog:
-            for task in piece.tasks:
-                if task.chunk is chunk and job in task.ids:
-                    task.remove(job)
-                    piece.tasks = [task for task in piece.tasks if task.ids]
-                    self._waiting_jobs -= 1
-                    self._backlog = deque(piece for piece in self._backlog if piece.tasks)
-                    self._settle_unwanted(chunk, (job,))
-                    piece.lost()
-                    return True
-        return False
 
     def _stop_running(self, child: Child, number: int) -> None:
         """Its handler gets an exception, and some time to clean up; then its process is killed."""
@@ -453,35 +419,3 @@ class ProcessLane:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def tasks_of(some: list[InHand]) -> list[Task]:
-    """The same jobs by chunk."""
-    by_chunk: dict[Chunk, list[InHand]] = {}
-    for held in some:
-        by_chunk.setdefault(held.chunk, []).append(held)
-    return [
-        Task(chunk, [held.job for held in jobs], [held.payload for held in jobs]) for chunk, jobs in by_chunk.items()
-    ]
-
-
-def command_in(said: Said) -> Command[Any]:
-    return native.command_of(native.open_envelope(said.request, "msgpack"), "msgpack")
-
-
-def setup_of(handlers: Iterable[Handler]) -> Setup:
-    """What children have to know. Raises `BadHandler` for one that no other process could find."""
-    origins: dict[str, str] = {}
-    for handler in handlers:
-        module, _, name = handler.origin.partition(":")
-        if not module or not name or "<" in name:
-            raise BadHandler(
-                f"handler {handler.name} runs in processes, which cannot find {handler.origin or 'it'!r}: define it at"
-                " the top of a module, not inside a function"
-            )
-        origins[handler.name] = handler.origin
-    main = sys.modules.get("__main__")
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    if spec is not None:
-        return Setup(origins, spec.name, True)
-    return Setup(origins, file or "", False)

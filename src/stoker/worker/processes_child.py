@@ -6,136 +6,52 @@ handler says about its job goes through the worker. `processes_children.py` is t
 """
 
 import asyncio
-import importlib
 import inspect
 import itertools
 import os
 import queue
-import runpy
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, ModuleType
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any
 
-from stoker.model.commands import Command
-from stoker.wire import native
 from stoker.worker.batches import BatchContext, call_together
 from stoker.worker.calling import Call, plain_call
 from stoker.worker.context import Context, Current, current
 from stoker.worker.dying import die_with_parent
-from stoker.worker.errors import BadHandler, SoftTimeout
+from stoker.worker.errors import SoftTimeout
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
-from stoker.worker.lane import Chunk, Settlement
+from stoker.worker.lane import Chunk
 from stoker.worker.outcomes import Failure
+from stoker.worker.processes_finding import handler_at, import_main
 from stoker.worker.processes_frames import (
     Answer,
     Board,
     Buffer,
     Ended,
     Ending,
-    Frame,
     Leave,
     Part,
     Ready,
-    Said,
     Setup,
     Take,
     Taken,
     Work,
     decode_to_child,
-    framed,
 )
+from stoker.worker.processes_host import ChildHost, Line
 
-R = TypeVar("R")
-
-FLUSH_S = 0.005
-"""Results are sent together if they come faster than this; a crash in between costs them another run."""
-MAIN = "__main__"
+FLUSH_S = 0.025
+"""Results are sent together if they come faster than this. Those that a crash keeps from being sent are lost, and their
+jobs run again; but jobs without a result are noted where the worker can see it."""
 
 
 class Terminated(BaseException):
     """Raised in a handler whose job must stop. Not an `Exception`: nobody should catch it but to clean up."""
-
-
-class Line:
-    """The socket to the worker. Any thread may send."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-        self._lock = threading.Lock()
-
-    def send(self, message: Frame) -> None:
-        frame = framed(message)
-        with self._lock:
-            self._socket.sendall(frame)
-
-    def receive(self) -> bytes:
-        return self._socket.recv(1 << 18)
-
-
-class ChildHost:
-    """What contexts ask of a worker, asked through the line."""
-
-    def __init__(self, line: Line, board: Board) -> None:
-        self._line, self._board = line, board
-        self._questions = itertools.count(1)
-        self._answers: dict[int, queue.SimpleQueue[bytes]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_lock = threading.Lock()
-
-    @property
-    def stopping(self) -> bool:
-        return self._board.is_stopping
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """Where asynchronous parts run; it is started when the first one is needed."""
-        with self._loop_lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="stoker-loop", daemon=True).start()
-            return self._loop
-
-    def settle(self, settlement: Settlement) -> None:
-        raise NotImplementedError("a child process tells its outcomes itself")
-
-    def measured(self, queue: str, jobs: int, seconds: float) -> None:
-        raise NotImplementedError("the worker measures its child processes")
-
-    def roomier(self) -> None:
-        raise NotImplementedError("a child process takes what it is given")
-
-    def report(self, chunk: Chunk, job: int, command: Command[object]) -> None:
-        self._line.send(Said(job, native.request(command, None, None, "msgpack")))
-
-    def renew(self, chunk: Chunk) -> None:
-        self._line.send(Said(chunk.ids[0]))
-
-    def execute(self, command: Command[R]) -> R:
-        question = next(self._questions)
-        box: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._answers[question] = box
-        request = native.request(command, None, None, "msgpack")
-        self._line.send(Said(0, request, question))
-        try:
-            frame = box.get()
-        finally:
-            self._answers.pop(question, None)
-        reply: R = native.reply(native.open_head(frame, "msgpack"), type(command), "msgpack")
-        return reply
-
-    async def execute_async(self, command: Command[R]) -> R:
-        return await asyncio.to_thread(self.execute, command)
-
-    def answered(self, answer: Answer) -> None:
-        box = self._answers.get(answer.question)
-        if box is not None:
-            box.put(answer.reply)
 
 
 class Runner:
@@ -153,6 +69,8 @@ class Runner:
         """Between taking a job back and beginning it."""
         self._outcomes: list[bytes | Ending | None] = []
         self._outcomes_first = 0
+        self._has_only_nothing = True
+        """Of what was not sent."""
         self._spent_s = 0.0
         self._flushed_at = 0.0
 
@@ -214,6 +132,10 @@ class Runner:
                     held.job, held.started_at = job, began
                     outcome = self._run_job(handler, held, payload)
                     self._board.running = 0
+                    if outcome is None and self._has_only_nothing:
+                        self._board.ended = number
+                    else:
+                        self._has_only_nothing = False
                     now = time.monotonic()
                     self._tell(number, outcome, now - began)
                     if now - self._flushed_at >= FLUSH_S:
@@ -233,7 +155,7 @@ class Runner:
                 else:
                     result = self._calls[handler.name](held.get(), args, kwargs)
                 result = self._finished(result)
-            encoded = handler.encode(result)
+            encoded = None if result is None else handler.encode(result)
         except Exception as error:
             return ending_of(handler, error, chunk.attempt)
         except SystemExit as error:
@@ -303,6 +225,7 @@ class Runner:
             ended = Ended(self._outcomes_first, self._outcomes, self._spent_s)
             self._outcomes, self._spent_s = [], 0.0
             self._line.send(ended)
+            self._has_only_nothing = True
 
     def close(self) -> None:
         """Clean up what lived as long as this process."""
@@ -345,56 +268,6 @@ def chunk_of(handler: Handler, part: Part) -> Chunk:
         part.pushed_at,
         part.received_at,
     )
-
-
-# --- finding handlers --------------------------------------------------------------------------------
-
-
-def import_main(setup: Setup) -> None:
-    """What the worker calls `__main__` is run here under another name, so that it does not start a worker again."""
-    if not any(origin.startswith(f"{MAIN}:") for origin in setup.handlers.values()) or not setup.main:
-        return
-    if setup.main_is_module:
-        sys.modules[MAIN] = importlib.import_module(setup.main)
-        return
-    module = ModuleType("__stoker_main__")
-    sys.modules[MAIN] = sys.modules[module.__name__] = module
-    module.__dict__.update(runpy.run_path(setup.main, run_name=module.__name__))
-
-
-def handler_at(origin: str, name: str) -> Handler:
-    """The handler that stands at `module:qualname`: itself, or inside what a decorator has made of its function.
-
-    Where the function stands there undecorated, its job is looked for in the same module, and in the apps of it.
-    """
-    module_name, _, qualname = origin.partition(":")
-    module = importlib.import_module(module_name)
-    found: Any = module
-    for step in qualname.split("."):
-        found = getattr(found, step)
-    handler = handler_in(found, name)
-    for value in () if handler is not None else list(vars(module).values()):
-        find = getattr(value, "find_job", None)
-        handler = handler_in(find(name) if callable(find) and not isinstance(value, type) else value, name)
-        if handler is not None and handler.name == name:
-            break
-        handler = None
-    if handler is None:
-        raise BadHandler(
-            f"{origin} is a {type(found).__name__}, and no job {name!r} is declared in {module_name}: decorate the"
-            " function where it is defined"
-        )
-    return handler
-
-
-def handler_in(value: Any, name: str) -> Handler | None:
-    if not isinstance(value, Handler):
-        if isinstance(value, type) or getattr(value, "name", None) != name:
-            return None
-        value = getattr(value, "handler", None)
-        if callable(value):
-            value = value()
-    return value if isinstance(value, Handler) else None
 
 
 # --- the process -------------------------------------------------------------------------------------

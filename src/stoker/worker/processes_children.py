@@ -12,18 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stoker.worker.handler import Handler
 from stoker.worker.lane import Chunk
 from stoker.worker.processes_frames import (
     Board,
     Buffer,
     FromChild,
     Leave,
-    Part,
     Setup,
     Take,
     ToChild,
@@ -32,6 +28,7 @@ from stoker.worker.processes_frames import (
     framed,
     new_page,
 )
+from stoker.worker.processes_work import InHand, Piece
 
 PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[4]); "
@@ -41,83 +38,6 @@ LAST_WORDS_S = 0.05
 """What a process had said before it died is read before its death is believed."""
 REAP_S = 0.005
 """Between two looks at whether a process that is ending has ended."""
-
-
-@dataclass(slots=True)
-class Task:
-    """Some jobs of a chunk."""
-
-    chunk: Chunk
-    ids: Sequence[int]
-    payloads: Sequence[bytes]
-
-    def split(self, count: int) -> tuple["Task", "Task | None"]:
-        """The first so many, and the rest."""
-        if count >= len(self.ids):
-            return self, None
-        return (
-            Task(self.chunk, self.ids[:count], self.payloads[:count]),
-            Task(self.chunk, self.ids[count:], self.payloads[count:]),
-        )
-
-    def remove(self, job: int) -> None:
-        at = self.ids.index(job)
-        self.ids = [*self.ids[:at], *self.ids[at + 1 :]]
-        self.payloads = [*self.payloads[:at], *self.payloads[at + 1 :]]
-
-    def part(self) -> Part:
-        chunk = self.chunk
-        return Part(
-            chunk.token,
-            chunk.queue,
-            list(self.ids),
-            list(self.payloads),
-            chunk.options,
-            chunk.attempt,
-            chunk.pushed_at,
-            chunk.received_at,
-        )
-
-
-@dataclass(slots=True, eq=False)
-class Piece:
-    """Work for a child: some jobs one after another, or all of them `together` in one call."""
-
-    tasks: list[Task]
-    together: bool = False
-    done: Callable[[], None] | None = None
-    """Called when none of its jobs is left."""
-    left: int = 0
-
-    def __post_init__(self) -> None:
-        self.left = self.jobs
-
-    @property
-    def jobs(self) -> int:
-        return sum(len(task.ids) for task in self.tasks)
-
-    @property
-    def handler(self) -> Handler:
-        return self.tasks[0].chunk.handler
-
-    def lost(self, jobs: int = 1) -> None:
-        """So many of its jobs are not its business any more."""
-        self.left -= jobs
-        if self.left == 0 and self.done is not None:
-            self.done()
-
-
-@dataclass(slots=True)
-class InHand:
-    """One job that a child has."""
-
-    chunk: Chunk
-    job: int
-    payload: bytes
-    piece: Piece
-
-    def is_called_with(self, other: "InHand") -> bool:
-        return self.piece.together and self.piece is other.piece
 
 
 class Owner(Protocol):
@@ -249,6 +169,11 @@ class Child(asyncio.Protocol):
     def running(self) -> int:
         """The number of the job that it is in, or died in; 0 = none."""
         return 0 if self.board is None else self.board.running
+
+    @property
+    def ended(self) -> int:
+        """The number up to which its jobs have completed without a result, whether it has said so or not."""
+        return 0 if self.board is None else self.board.ended
 
     # --- speaking --------------------------------------------------------------------------------
 

@@ -10,10 +10,13 @@ import struct
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
+from stoker.model.commands import Command
 from stoker.model.options import Options
+from stoker.wire import native
 
 LENGTH = struct.Struct(">I")
 WORD = struct.Struct("=Q")
@@ -142,6 +145,10 @@ def framed(message: Frame) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
+def command_in(said: Said) -> Command[Any]:
+    return native.command_of(native.open_envelope(said.request, "msgpack"), "msgpack")
+
+
 class Buffer:
     """Bytes as they come, and the frames in them."""
 
@@ -169,7 +176,7 @@ class Buffer:
 class Board:
     """A page of shared memory. Each word has one writer, and is read whole."""
 
-    RUNNING, STOPPING, UNWANTED = range(3)
+    RUNNING, STOPPING, UNWANTED, ENDED = range(4)
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, mmap.PAGESIZE)
@@ -207,6 +214,15 @@ class Board:
     @unwanted.setter
     def unwanted(self, number: int) -> None:
         self._write(self.UNWANTED, number)
+
+    @property
+    def ended(self) -> int:
+        """All jobs up to this number that nobody was told about have completed, without a result. By the child."""
+        return self._read(self.ENDED)
+
+    @ended.setter
+    def ended(self, number: int) -> None:
+        self._write(self.ENDED, number)
 
     def close(self) -> None:
         self._memory.close()

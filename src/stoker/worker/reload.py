@@ -152,8 +152,10 @@ class Code:
             yield_on_timeout=True,
             raise_interrupt=False,
         )
+        missed = set(self._files())  # what changed before somebody watched is seen with the first look
         for changes in watch:
-            yield {Path(path) for _, path in changes}
+            yield {Path(path) for _, path in changes} | missed
+            missed = set()
 
     def _looked(self, stop: threading.Event) -> Iterator[set[Path]]:
         self._stamps = {file: stamp(file) for file in self._files()}

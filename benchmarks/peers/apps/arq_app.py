@@ -1,0 +1,32 @@
+"""arq: a hundred jobs at a time, polled every 10 ms, no results kept."""
+
+import asyncio
+import os
+import sys
+
+from arq import create_pool, func
+from arq.connections import RedisSettings
+from counting import PAYLOAD, count
+
+REDIS = RedisSettings.from_dsn(os.environ["REDIS_URL"])
+
+
+async def noop(ctx, text):
+    count()
+
+
+class WorkerSettings:
+    functions = (func(noop, keep_result=0),)
+    redis_settings = REDIS
+    max_jobs = 100
+    poll_delay = 0.01
+
+
+async def push(jobs):
+    pool = await create_pool(REDIS)
+    for first in range(0, jobs, 100):
+        await asyncio.gather(*(pool.enqueue_job("noop", PAYLOAD) for _ in range(min(100, jobs - first))))
+
+
+if __name__ == "__main__":
+    asyncio.run(push(int(sys.argv[1])))

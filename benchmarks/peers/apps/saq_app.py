@@ -1,0 +1,28 @@
+"""SAQ: two processes, fifty jobs at a time each, no results kept."""
+
+import asyncio
+import os
+import sys
+
+from counting import PAYLOAD, count
+from saq import Queue
+
+queue = Queue.from_url(os.environ["REDIS_URL"])
+
+
+async def noop(ctx, *, text):
+    count()
+
+
+settings = {"queue": queue, "functions": [noop], "concurrency": 50}
+
+
+async def push(jobs):
+    await queue.connect()
+    for first in range(0, jobs, 100):
+        await asyncio.gather(*(queue.enqueue("noop", text=PAYLOAD, ttl=-1) for _ in range(min(100, jobs - first))))
+    await queue.disconnect()
+
+
+if __name__ == "__main__":
+    asyncio.run(push(int(sys.argv[1])))

@@ -1,0 +1,26 @@
+"""Taskiq: a Redis stream with acknowledgements, two processes, a hundred tasks at a time each."""
+
+import asyncio
+import os
+import sys
+
+from counting import PAYLOAD, count
+from taskiq_redis import RedisStreamBroker
+
+broker = RedisStreamBroker(url=os.environ["REDIS_URL"], xread_count=100)
+
+
+@broker.task(task_name="noop")
+async def noop(text: str) -> None:
+    count()
+
+
+async def push(jobs):
+    await broker.startup()
+    for first in range(0, jobs, 100):
+        await asyncio.gather(*(noop.kiq(PAYLOAD) for _ in range(min(100, jobs - first))))
+    await broker.shutdown()
+
+
+if __name__ == "__main__":
+    asyncio.run(push(int(sys.argv[1])))

@@ -1,0 +1,161 @@
+"""The jobs of the benchmarks of workers, and the process that runs them: `python -m benchmarks.worker_app ROLE ...`.
+
+A role prints one line of JSON when it is done. Handlers count themselves, so that a role knows when all jobs were run;
+its time ends when the worker has stopped, which is after the last job was acknowledged.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from stoker.app.app import App
+from stoker.worker.worker import loop_factory
+
+app = App()
+ran = 0
+latencies: list[float] = []
+
+
+@app.job(queue="plain")
+def plain(text: str) -> None:
+    global ran
+    ran += 1
+
+
+@app.job(queue="batch", batch=1_000, max_wait="5ms")
+def batch(texts: list[str]) -> None:
+    global ran
+    ran += len(texts)
+
+
+@app.job(queue="async")
+async def coroutine(text: str) -> None:
+    global ran
+    ran += 1
+
+
+@app.job(queue="cpu", kind="process")
+def cpu(ms: float) -> None:
+    """So much CPU time of its own, whoever else wants the core."""
+    until = time.thread_time() + ms / 1000
+    while time.thread_time() < until:
+        pass
+
+
+@app.job(queue="slow")
+async def slow() -> None:
+    global ran
+    ran += 1
+    await asyncio.sleep(3_600)
+
+
+@app.job(queue="idle")
+async def begun(at: float) -> None:
+    latencies.append(time.perf_counter() - at)
+
+
+@app.job(queue="idle-plain")
+def begun_plain(at: float) -> None:
+    latencies.append(time.perf_counter() - at)
+
+
+def work(names: list[str], is_done: Callable[[], bool], **settings: Any) -> tuple[float, float]:
+    """Run a worker until something is the case: the seconds until it had stopped, and its CPU seconds."""
+    worker = app.worker(jobs=names, **settings)
+    began, cpu_began = time.perf_counter(), time.process_time()
+
+    def watch() -> None:
+        while not is_done():
+            time.sleep(0.002)
+        worker.stop()
+
+    threading.Thread(target=watch, daemon=True).start()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(worker.serve())
+    return time.perf_counter() - began, time.process_time() - cpu_began
+
+
+# --- roles -----------------------------------------------------------------------------------------------------------
+
+
+def noop(name: str, jobs: str) -> dict[str, float]:
+    """As many no-op jobs as there are."""
+    wanted = int(jobs)
+    seconds, cpu_s = work([name], lambda: ran >= wanted, threads=1)
+    assert ran == wanted, f"{ran} of {wanted} jobs"
+    return {"rate": wanted / seconds, "cpu_us": cpu_s / wanted * 1e6}
+
+
+def processes(count: str, jobs: str) -> dict[str, float]:
+    """CPU work in child processes. The share is of the cores' time while it lasted."""
+    wanted = int(jobs)
+    stats = app.client.get_stats
+    worker_ready = time.perf_counter()
+
+    def is_done() -> bool:
+        nonlocal worker_ready
+        if stats("cpu").totals.completed == 0:
+            worker_ready = time.perf_counter()
+        time.sleep(0.05)
+        return stats("cpu").totals.completed >= wanted
+
+    work(["cpu"], is_done, processes=int(count))
+    seconds, used = time.perf_counter() - worker_ready, os.times()
+    return {
+        "seconds": seconds,
+        "own_cpu": used.user + used.system,
+        "children_cpu": used.children_user + used.children_system,
+    }
+
+
+def waiting(jobs: str) -> dict[str, float]:
+    """Memory with so many slow jobs in flight."""
+    wanted = int(jobs)
+    before = resident_bytes()
+    found: dict[str, float] = {}
+
+    def is_done() -> bool:
+        if ran < wanted:
+            return False
+        time.sleep(1)
+        found.update(bytes=resident_bytes(), before=before)
+        return True
+
+    worker = app.worker(jobs=["slow"], concurrency=wanted, drain=0)
+
+    def watch() -> None:
+        while not is_done():
+            time.sleep(0.01)
+        worker.stop_now()
+
+    threading.Thread(target=watch, daemon=True).start()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(worker.serve())
+    assert ran == wanted
+    return found
+
+
+def idle(name: str, jobs: str) -> dict[str, list[float]]:
+    """Until so many jobs have come, one at a time: how long each took from its push to its handler."""
+    wanted = int(jobs)
+    print("ready", flush=True)
+    work([name], lambda: len(latencies) >= wanted)
+    return {"latencies": latencies}
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+ROLES: dict[str, Callable[..., Any]] = {"noop": noop, "processes": processes, "waiting": waiting, "idle": idle}
+
+if __name__ == "__main__":
+    from benchmarks import worker_app  # under its own name, by which child processes find it
+
+    print(json.dumps(worker_app.ROLES[sys.argv[1]](*sys.argv[2:])), flush=True)

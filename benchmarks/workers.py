@@ -1,0 +1,245 @@
+"""How fast workers are: no-op jobs through one, the time from a push to its handler, CPU work in processes, memory.
+
+Server, worker and producer are three processes on this machine, over TCP, level `commit`, payloads of 100 bytes. Floors
+are of the same run: the bare client that only pulls 1,000 and acknowledges 1,000, a bare echo, the time of the cores.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+import stoker
+from benchmarks.client import cpu_ms
+from benchmarks.durable import place
+from benchmarks.measure import Row
+from benchmarks.served import ROUNDS, Wire, frame, process, server_pid, stoker_server
+from stoker.client.sync import Client
+from stoker.model import commands as c
+
+JOBS = int(os.environ.get("STOKER_BENCH_JOBS", "300_000"))
+QUEUES = {"plain": "plain", "batch": "batch", "coroutine": "async"}
+PARAMETERS = {"plain": "text", "batch": "texts", "coroutine": "text"}
+ASKED = {"plain": 280_000, "batch": 280_000, "coroutine": 100_000}
+TITLES = {"plain": "plain function", "batch": "batch handler, up to 1,000 a call", "coroutine": "async handler"}
+CPU_JOBS = 4_000
+CPU_PROCESSES = 2
+CPU_MS = 1.0
+IDLE_JOBS = 400
+IDLE_S = 0.005
+SLOW_JOBS = 10_000
+ROLE = (sys.executable, "-m", "benchmarks.worker_app")
+
+
+def role(url: str, *arguments: str) -> Any:
+    """What a role says at its end."""
+    done = subprocess.run(
+        [*ROLE, *arguments], env={**os.environ, "STOKER_URL": url}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def push_all(client: Client, name: str, jobs: int) -> None:
+    payload = msgspec.msgpack.encode({PARAMETERS[name]: "x" * 90})
+    client.push_many(QUEUES[name], [payload] * jobs, name=name, codec="msgpack", batch_jobs=10_000)
+
+
+def check(client: Client, queue: str, before: int, jobs: int) -> None:
+    """Every job was delivered once and completed."""
+    totals = client.get_stats(queue).totals
+    assert (totals.started - before, totals.completed - before) == (jobs, jobs), totals
+
+
+def bare_rate(client: Client, jobs: int) -> float:
+    """The client alone: pull and acknowledge, nothing decoded, no handler."""
+    client.push_many("floor", [b"x" * 100] * jobs, batch_jobs=10_000)
+    done, began = 0, time.perf_counter()
+    while len(delivery := client.pull("floor", 1_000)):
+        done += client.ack_batch(delivery.ids, delivery.token).count
+    assert done == jobs
+    return done / (time.perf_counter() - began)
+
+
+# --- no-op jobs ------------------------------------------------------------------------------------------------------
+
+
+def noop() -> list[Row]:
+    rows = []
+    with place() as path, stoker_server(path) as port:
+        url = f"tcp://127.0.0.1:{port}"
+        with stoker.connect(url) as client:
+            for name in QUEUES:
+                rate, floor, cpu_us = measured(client, url, name)
+                note = f"asked {ASKED[name]:,}; {cpu_us:.1f} us of CPU a job in the worker; floor: bare pull and ack"
+                rows.append(Row(f"over TCP, {TITLES[name]}", rate, floor, note=note))
+    return rows + embedded()
+
+
+def measured(client: Client, url: str, name: str) -> tuple[float, float, float]:
+    """The best of some rounds, each beside its floor; and the CPU time of the worker."""
+    rates, floors, costs = [], [], []
+    for _ in range(ROUNDS):
+        before = client.get_stats(QUEUES[name]).totals.completed
+        push_all(client, name, JOBS)
+        floors.append(bare_rate(client, JOBS))
+        said = role(url, "noop", name, str(JOBS))
+        check(client, QUEUES[name], before, JOBS)
+        rates.append(said["rate"])
+        costs.append(said["cpu_us"])
+    return max(rates), max(floors), min(costs)
+
+
+def embedded() -> list[Row]:
+    """The queue in the worker's own process: what is pushed before is in the directory."""
+    rows = []
+    for name in ("plain", "batch"):
+        with place() as path:
+            url = f"sqlite:///{path}/queue"
+            with stoker.connect(url) as client:
+                push_all(client, name, JOBS)
+                floor = bare_rate(client, JOBS)
+            said = role(url, "noop", name, str(JOBS))
+            with stoker.connect(url) as client:
+                check(client, QUEUES[name], 0, JOBS)
+        note = "asked as over TCP; queue and worker share one process; floor: bare pull and ack"
+        rows.append(Row(f"embedded, {TITLES[name]}", said["rate"], floor, note=note))
+    return rows
+
+
+# --- from push to handler --------------------------------------------------------------------------------------------
+
+
+def latency() -> list[Row]:
+    with place() as path, stoker_server(path) as port, process("-m", "benchmarks.bare", "echo", path) as echo:
+        floors = quantiles(echoes(echo))
+        url = f"tcp://127.0.0.1:{port}"
+        rows = []
+        for name, queue in (("begun", "idle"), ("begun_plain", "idle-plain")):
+            p50, p99 = quantiles(starts(url, name, queue))
+            what = f"push to start of {'an async' if name == 'begun' else 'a plain'} handler, idle"
+            rows.append(Row(f"{what}, p50", p50, floors[0], "us", "asked <= 3 of a bare round trip"))
+            rows.append(Row(f"{what}, p99", p99, floors[1], "us", "asked < 5,000"))
+    return rows
+
+
+def quantiles(seconds: list[float]) -> tuple[float, float]:
+    cut = statistics.quantiles(seconds, n=100)
+    return cut[49] * 1e6, cut[98] * 1e6
+
+
+def echoes(port: int) -> list[float]:
+    """Bare round trips, with the same pauses."""
+    wire, request = Wire(port), frame(c.Push("q", b"x" * 100))
+    found = []
+    for _ in range(IDLE_JOBS):
+        time.sleep(IDLE_S)
+        began = time.perf_counter()
+        wire.ask(request)
+        found.append(time.perf_counter() - began)
+    wire.close()
+    return found
+
+
+def starts(url: str, name: str, queue: str) -> list[float]:
+    """What handlers measure, whose clock is ours: it belongs to the machine."""
+    with worker(url, "idle", name, str(IDLE_JOBS)) as child, stoker.connect(url) as client:
+        assert child.stdout is not None
+        assert child.stdout.readline().strip() == "ready"
+        while not client.list_workers():
+            time.sleep(0.01)
+        for _ in range(IDLE_JOBS):
+            time.sleep(IDLE_S)
+            client.push(queue, msgspec.msgpack.encode({"at": time.perf_counter()}), name=name, codec="msgpack")
+        said: list[float] = json.loads(child.stdout.readline())["latencies"]
+    assert len(said) == IDLE_JOBS
+    return said
+
+
+@contextmanager
+def worker(url: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    child = subprocess.Popen(
+        [*ROLE, *arguments], env={**os.environ, "STOKER_URL": url}, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield child
+    finally:
+        child.terminate()
+        child.wait(60)
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+# --- processes, memory, loading --------------------------------------------------------------------------------------
+
+
+def processes() -> list[Row]:
+    """The floor is all the time that the cores had. What the rest of the machine does in it counts against us."""
+    with place() as path, stoker_server(path) as port:
+        url, server = f"tcp://127.0.0.1:{port}", server_pid(port)
+        rates, shares = [], []
+        with stoker.connect(url) as client:
+            for _ in range(ROUNDS):
+                before, cpu_before = client.get_stats("cpu").totals.completed, cpu_seconds(server)
+                payload = msgspec.msgpack.encode({"ms": CPU_MS})
+                client.push_many("cpu", [payload] * CPU_JOBS, name="cpu", codec="msgpack")
+                said = role(url, "processes", str(CPU_PROCESSES), str(before + CPU_JOBS))
+                check(client, "cpu", before, CPU_JOBS)
+                rates.append(CPU_JOBS / said["seconds"])
+                used = said["own_cpu"] + said["children_cpu"] + cpu_seconds(server) - cpu_before
+                shares.append(CPU_JOBS * CPU_MS / 1_000 / used)
+    floor = CPU_PROCESSES * 1_000 / CPU_MS
+    note = (
+        f"asked 0.90 of {CPU_PROCESSES} cores, which server and worker share; handlers took {max(shares):.2f} of the"
+        " CPU time of server, worker and children, their start included"
+    )
+    return [Row(f"{CPU_MS:g} ms of CPU a job, {CPU_PROCESSES} processes", max(rates), floor, note=note)]
+
+
+def cpu_seconds(pid: int) -> float:
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        user, system = stat.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def memory() -> list[Row]:
+    with place() as path, stoker_server(path) as port:
+        url = f"tcp://127.0.0.1:{port}"
+        with stoker.connect(url) as client:
+            client.push_many("slow", [msgspec.msgpack.encode({})] * SLOW_JOBS, name="slow", codec="msgpack")
+            said = role(url, "waiting", str(SLOW_JOBS))
+            assert client.get_counts("slow").waiting == SLOW_JOBS, "they were not handed back"
+    note = f"asked < 200; {said['before'] / 1e6:.0f} MB of it before the first job"
+    return [
+        Row(
+            f"memory of a worker with {SLOW_JOBS:,} slow async jobs in flight",
+            said["bytes"] / 1e6,
+            unit="MB",
+            note=note,
+        )
+    ]
+
+
+def loading() -> list[Row]:
+    """CPU time in a fresh interpreter, the best of some."""
+    return [
+        Row("import stoker", cpu_ms("import stoker"), unit="ms", note="asked < 50"),
+        Row("import stoker, and an App with a job", cpu_ms(AN_APP), unit="ms"),
+        Row("stoker --help", cpu_ms(HELP), unit="ms", note="asked < 200"),
+    ]
+
+
+AN_APP = "import stoker\napp = stoker.App('memory://')\napp.job(lambda: None)"
+HELP = """
+import contextlib, io, sys
+from stoker.cli.main import main
+sys.argv = ["stoker", "--help"]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main()
+"""

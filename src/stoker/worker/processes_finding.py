@@ -1,0 +1,85 @@
+"""How a handler is found in another process: by the module and the name of its function, never by what a job says.
+
+The worker says where its handlers stand, a child imports them from there.
+"""
+
+import importlib
+import runpy
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from stoker.worker.errors import BadHandler
+from stoker.worker.handler import Handler
+from stoker.worker.processes_frames import Setup
+
+MAIN = "__main__"
+
+
+def setup_of(handlers: Iterable[Handler]) -> Setup:
+    """What children have to know. Raises `BadHandler` for one that no other process could find."""
+    origins: dict[str, str] = {}
+    for handler in handlers:
+        module, _, name = handler.origin.partition(":")
+        if not module or not name or "<" in name:
+            raise BadHandler(
+                f"handler {handler.name} runs in processes, which cannot find {handler.origin or 'it'!r}: define it at"
+                " the top of a module, not inside a function"
+            )
+        origins[handler.name] = handler.origin
+    main = sys.modules.get("__main__")
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return Setup(origins, spec.name, True)
+    return Setup(origins, file or "", False)
+
+
+# --- in the child ------------------------------------------------------------------------------------
+
+
+def import_main(setup: Setup) -> None:
+    """What the worker calls `__main__` is run here under another name, so that it does not start a worker again."""
+    if not any(origin.startswith(f"{MAIN}:") for origin in setup.handlers.values()) or not setup.main:
+        return
+    if setup.main_is_module:
+        sys.modules[MAIN] = importlib.import_module(setup.main)
+        return
+    module = ModuleType("__stoker_main__")
+    sys.modules[MAIN] = sys.modules[module.__name__] = module
+    module.__dict__.update(runpy.run_path(setup.main, run_name=module.__name__))
+
+
+def handler_at(origin: str, name: str) -> Handler:
+    """The handler that stands at `module:qualname`: itself, or inside what a decorator has made of its function.
+
+    Where the function stands there undecorated, its job is looked for in the same module, and in the apps of it.
+    """
+    module_name, _, qualname = origin.partition(":")
+    module = importlib.import_module(module_name)
+    found: Any = module
+    for step in qualname.split("."):
+        found = getattr(found, step)
+    handler = handler_in(found, name)
+    for value in () if handler is not None else list(vars(module).values()):
+        find = getattr(value, "find_job", None)
+        handler = handler_in(find(name) if callable(find) and not isinstance(value, type) else value, name)
+        if handler is not None and handler.name == name:
+            break
+        handler = None
+    if handler is None:
+        raise BadHandler(
+            f"{origin} is a {type(found).__name__}, and no job {name!r} is declared in {module_name}: decorate the"
+            " function where it is defined"
+        )
+    return handler
+
+
+def handler_in(value: Any, name: str) -> Handler | None:
+    if not isinstance(value, Handler):
+        if isinstance(value, type) or getattr(value, "name", None) != name:
+            return None
+        value = getattr(value, "handler", None)
+        if callable(value):
+            value = value()
+    return value if isinstance(value, Handler) else None

@@ -1,0 +1,91 @@
+"""What a handler in a child process sees of the worker: the same as in the worker itself, asked over the socket."""
+
+import asyncio
+import itertools
+import queue
+import socket
+import threading
+from typing import TypeVar
+
+from stoker.model.commands import Command
+from stoker.wire import native
+from stoker.worker.lane import Chunk, Settlement
+from stoker.worker.processes_frames import Answer, Board, Frame, Said, framed
+
+R = TypeVar("R")
+
+
+class Line:
+    """The socket to the worker. Any thread may send."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._lock = threading.Lock()
+
+    def send(self, message: Frame) -> None:
+        frame = framed(message)
+        with self._lock:
+            self._socket.sendall(frame)
+
+    def receive(self) -> bytes:
+        return self._socket.recv(1 << 18)
+
+
+class ChildHost:
+    """What contexts ask of a worker, asked through the line."""
+
+    def __init__(self, line: Line, board: Board) -> None:
+        self._line, self._board = line, board
+        self._questions = itertools.count(1)
+        self._answers: dict[int, queue.SimpleQueue[bytes]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_lock = threading.Lock()
+
+    @property
+    def stopping(self) -> bool:
+        return self._board.is_stopping
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where asynchronous parts run; it is started when the first one is needed."""
+        with self._loop_lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="stoker-loop", daemon=True).start()
+            return self._loop
+
+    def settle(self, settlement: Settlement) -> None:
+        raise NotImplementedError("a child process tells its outcomes itself")
+
+    def measured(self, queue: str, jobs: int, seconds: float) -> None:
+        raise NotImplementedError("the worker measures its child processes")
+
+    def roomier(self) -> None:
+        raise NotImplementedError("a child process takes what it is given")
+
+    def report(self, chunk: Chunk, job: int, command: Command[object]) -> None:
+        self._line.send(Said(job, native.request(command, None, None, "msgpack")))
+
+    def renew(self, chunk: Chunk) -> None:
+        self._line.send(Said(chunk.ids[0]))
+
+    def execute(self, command: Command[R]) -> R:
+        question = next(self._questions)
+        box: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._answers[question] = box
+        request = native.request(command, None, None, "msgpack")
+        self._line.send(Said(0, request, question))
+        try:
+            frame = box.get()
+        finally:
+            self._answers.pop(question, None)
+        reply: R = native.reply(native.open_head(frame, "msgpack"), type(command), "msgpack")
+        return reply
+
+    async def execute_async(self, command: Command[R]) -> R:
+        return await asyncio.to_thread(self.execute, command)
+
+    def answered(self, answer: Answer) -> None:
+        box = self._answers.get(answer.question)
+        if box is not None:
+            box.put(answer.reply)

@@ -1,0 +1,154 @@
+"""Work for child processes: jobs of chunks, cut into pieces, waiting in line or in a child's hands.
+
+Values and arithmetic; nothing here knows processes.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stoker.worker.handler import Handler
+from stoker.worker.lane import Chunk
+from stoker.worker.processes_frames import Part
+
+
+@dataclass(slots=True)
+class Task:
+    """Some jobs of a chunk."""
+
+    chunk: Chunk
+    ids: Sequence[int]
+    payloads: Sequence[bytes]
+
+    def split(self, count: int) -> tuple["Task", "Task | None"]:
+        """The first so many, and the rest."""
+        if count >= len(self.ids):
+            return self, None
+        return (
+            Task(self.chunk, self.ids[:count], self.payloads[:count]),
+            Task(self.chunk, self.ids[count:], self.payloads[count:]),
+        )
+
+    def remove(self, job: int) -> None:
+        at = self.ids.index(job)
+        self.ids = [*self.ids[:at], *self.ids[at + 1 :]]
+        self.payloads = [*self.payloads[:at], *self.payloads[at + 1 :]]
+
+    def part(self) -> Part:
+        chunk = self.chunk
+        return Part(
+            chunk.token,
+            chunk.queue,
+            list(self.ids),
+            list(self.payloads),
+            chunk.options,
+            chunk.attempt,
+            chunk.pushed_at,
+            chunk.received_at,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Work for a child: some jobs one after another, or all of them `together` in one call."""
+
+    tasks: list[Task]
+    together: bool = False
+    done: Callable[[], None] | None = None
+    """Called when none of its jobs is left."""
+    left: int = 0
+
+    def __post_init__(self) -> None:
+        self.left = self.jobs
+
+    @property
+    def jobs(self) -> int:
+        return sum(len(task.ids) for task in self.tasks)
+
+    @property
+    def handler(self) -> Handler:
+        return self.tasks[0].chunk.handler
+
+    def lost(self, jobs: int = 1) -> None:
+        """So many of its jobs are not its business any more."""
+        self.left -= jobs
+        if self.left == 0 and self.done is not None:
+            self.done()
+
+
+@dataclass(slots=True)
+class InHand:
+    """One job that a child has."""
+
+    chunk: Chunk
+    job: int
+    payload: bytes
+    piece: Piece
+
+    def is_called_with(self, other: "InHand") -> bool:
+        return self.piece.together and self.piece is other.piece
+
+
+def tasks_of(some: list[InHand]) -> list[Task]:
+    """The same jobs by chunk."""
+    by_chunk: dict[Chunk, list[InHand]] = {}
+    for held in some:
+        by_chunk.setdefault(held.chunk, []).append(held)
+    return [
+        Task(chunk, [held.job for held in jobs], [held.payload for held in jobs]) for chunk, jobs in by_chunk.items()
+    ]
+
+
+class Backlog:
+    """Pieces that wait for a child, in order."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[Piece] = deque()
+        self.jobs = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    @property
+    def handler(self) -> str:
+        """The name of the handler that is next."""
+        return self._pieces[0].handler.name
+
+    def add(self, piece: Piece, *, first: bool = False) -> None:
+        self.jobs += piece.left
+        if first:
+            self._pieces.appendleft(piece)
+        else:
+            self._pieces.append(piece)
+
+    def next(self, jobs: int) -> Piece:
+        """Up to so many jobs; those that are called together stay so."""
+        piece = self._pieces.popleft()
+        if not piece.together:
+            head, rest = piece.tasks[0].split(jobs)
+            piece = Piece([head])
+            if rest is not None:
+                self._pieces.appendleft(Piece([rest]))
+        self.jobs -= piece.left
+        return piece
+
+    def empty(self) -> list[Task]:
+        """Nothing waits any more; what did."""
+        pieces, self._pieces, self.jobs = self._pieces, deque(), 0
+        tasks = [task for piece in pieces for task in piece.tasks]
+        for piece in pieces:
+            piece.lost(piece.left)
+        return tasks
+
+    def remove(self, chunk: Chunk, job: int) -> bool:
+        """Take a job out, if it is there."""
+        for piece in self._pieces:
+            for task in piece.tasks:
+                if task.chunk is chunk and job in task.ids:
+                    task.remove(job)
+                    self.jobs -= 1
+                    piece.tasks = [task for task in piece.tasks if task.ids]
+                    self._pieces = deque(piece for piece in self._pieces if piece.tasks)
+                    piece.lost()
+                    return True
+        return False
