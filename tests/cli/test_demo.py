@@ -28,7 +28,7 @@ def test_the_demo_runs_and_every_number_adds_up(tmp_path: Path):
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "kill -9 of worker-" in done.stdout
-    assert done.stdout.count("  ok  ") == 8
+    assert done.stdout.count("  ok  ") == 10
     with connect(f"sqlite:///{tmp_path}/demo.db") as client:
         assert client.get_stats().totals.pushed == sum(EXPECTED.values())
 

@@ -80,7 +80,7 @@ def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float
         return
     live = Live(page(title, first, Rates()), console=console, screen=True, auto_refresh=False)
     try:
-        with live, keys() as pressed:
+        with keys() as pressed, live:  # a key is heard as soon as there is something to see
             drawn = pages(client, title, queues, first)
             while pressed(interval_s) not in LEAVING:
                 live.update(next(drawn), refresh=True)

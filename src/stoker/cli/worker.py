@@ -52,6 +52,7 @@ LEVELS = ("debug", "info", "warning", "error")
 @click.option("--recycle-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
 @click.option("--recycle-memory", metavar="SIZE", help="Replace a process that is larger than this: 512MiB.")
 @click.option("--burst", is_flag=True, help="End when nothing is ready any more.")
+@click.option("--no-schedules", is_flag=True, help="Do not tell the queue of the app's schedules.")
 @click.option("--check", is_flag=True, help="Only load the app, print its jobs and end.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What to log.")
 @click.option("--log-format", type=click.Choice(["plain", "json"]), default="plain", show_default=True, help="How.")
@@ -62,6 +63,7 @@ def worker(
     token: str | None,
     jobs: Sequence[str],
     burst: bool,
+    no_schedules: bool,
     check: bool,
     log_level: Any,
     log_format: Any,
@@ -87,8 +89,9 @@ def worker(
         click.echo(described(app))
         return exits.OK
     logs.set_up(LogSettings(format=log_format, level=log_level))
+    warn_if_unreachable(app.url)
     with app:
-        made = app.worker(jobs=jobs or None, **settings_from(flags))
+        made = app.worker(jobs=jobs or None, schedules=not no_schedules, **settings_from(flags))
         if burst:
             done = made.run_until_idle()
             click.echo(f"nothing is ready any more; settled {many(done, 'delivery', 'deliveries')}", err=True)
@@ -100,7 +103,6 @@ def worker(
             target,
             ", ".join(made.queues),
         )
-        warn_if_unreachable(app.url)
         return made.run()
 
 

@@ -16,6 +16,7 @@ from stoker import Backoff, Context
 app = stoker.App(defaults={"lease": "2s", "max_attempts": 5})
 """A short lease, so that a crash is noticed while somebody watches; 30 s is the default, and right for real life."""
 
+PULSES = 5
 SOON = Backoff(kind="fixed", base_ms=300, jitter="equal")
 
 
@@ -77,6 +78,32 @@ async def print_report(ctx: Context, number: int) -> str:
         ctx.progress(page * 10, f"page {page}")
         await asyncio.sleep(0.25)
     return f"report {number}"
+
+
+@app.schedule(every="1s", runs_max=PULSES)
+@app.job(queue="pulse")
+async def take_pulse() -> None:
+    """By the clock: the queue pushes it, whoever runs."""
+
+
+@app.job(queue="packing")
+async def pack_parcel(order: int, parcel: int) -> str:
+    """A step of a workflow: three of them for each order, at once."""
+    await asyncio.sleep(0.02)
+    return f"parcel {parcel} of order {order}"
+
+
+@app.job(queue="office")
+async def write_invoice(order: int) -> str:
+    """Another step, in another queue, at the same time."""
+    await asyncio.sleep(0.03)
+    return f"invoice of order {order}"
+
+
+@app.job(queue="shipping")
+async def ship_order(order: int) -> str:
+    """The last step: when all parcels are packed and the invoice is written."""
+    return f"order {order} is on its way"
 
 
 @app.job(queue="video", kind="process")

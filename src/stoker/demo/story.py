@@ -5,17 +5,19 @@ no process: whoever tells the story does.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
+from stoker.app.jobtype import Step as Call
 from stoker.client.sync import Client
 from stoker.demo import jobs
 from stoker.model.replies import JobView
-from stoker.model.states import LIVE, State
+from stoker.model.states import LIVE, Reason, State
+from stoker.model.workflows import Edge, Step, WorkflowState
 
 THUMBNAILS, DOCUMENTS, MAILS, URGENT = 2_000, 1_000, 600, 20
 TRICKLE, TRICKLES = 100, 30
@@ -24,6 +26,8 @@ ONCE, TWICE, CLOSED = 40, 20, 5
 """Payments that fail so often before they go through, and those that never do."""
 ACCOUNTS, ENTRIES = 4, 15
 REMINDERS, REPORTS, FILMS = 40, 6, 3
+ORDERS, PARCELS = 10, 3
+"""Each order is a workflow: its parcels are packed and its invoice is written, then it is shipped."""
 
 RETRIES = ONCE + 2 * TWICE + CLOSED + FILMS
 """At least, and one more for each job that a killed worker had."""
@@ -38,6 +42,10 @@ EXPECTED = {
     "reminders": REMINDERS,
     "reports": REPORTS,
     "video": FILMS,
+    "packing": ORDERS * PARCELS,
+    "office": ORDERS,
+    "shipping": ORDERS,
+    "pulse": jobs.PULSES,
 }
 """How many jobs of each queue the story pushes."""
 
@@ -66,6 +74,8 @@ class Story:
         self._kill = kill
         """Kills the worker of this name, and says whether there was one."""
         self._began = time.monotonic()
+        self._orders: list[int] = []
+        """Workflows."""
         self.hands = 0
         """Jobs that the killed worker had."""
 
@@ -90,7 +100,8 @@ class Story:
     def is_under_way(self) -> bool:
         counts = self._client.get_counts()
         live = sum(getattr(counts, state.value) for state in LIVE)
-        return live > 0 and self.has_time()
+        pulses = self._client.get_stats("pulse").totals.pushed
+        return (live > 0 or pulses < jobs.PULSES) and self.has_time()
 
     def has_time(self) -> bool:
         return time.monotonic() - self._began < PATIENCE_S
@@ -119,6 +130,8 @@ class Story:
             jobs.transcode.push_sync(film, str(self._directory / f"film-{film}"))
         jobs.print_report.push_batch_sync(range(REPORTS))
         self._say(f"pushed {FILMS} films whose process will crash, and {REPORTS} slow reports")
+        self._orders = [self._client.push_workflow(order_steps(order), name="order").id for order in range(ORDERS)]
+        self._say(f"pushed {ORDERS} orders as workflows: {PARCELS} parcels and an invoice each, and then it is shipped")
 
     def kill_somebody(self) -> None:
         """The worker that prints a report, while it does."""
@@ -141,6 +154,8 @@ class Story:
             self.dead_letters(),
             self.batches(),
             self.in_order(),
+            self.workflows(),
+            self.by_the_clock(),
             self.survived(),
             self.crashed(),
         ]
@@ -168,13 +183,14 @@ class Story:
     def tried_again(self) -> Check:
         late = [job for job in self._jobs("payments") if job.state == State.COMPLETED]
         attempts = sorted(job.attempts for job in late)
-        text = f"{len(late)} payments failed at first and went through at their second or third attempt"
+        text = f"{len(late)} payments failed at first, and were tried again until they went through"
         return Check(len(late) == ONCE + TWICE and attempts[0] >= 2, text)
 
     def dead_letters(self) -> Check:
         found = self._client.list_dead("payments").jobs
         names = {job.options.name for job in found}
-        told = f"{found[0].reason}: {found[0].error}" if found else ""
+        typical = [job for job in found if job.reason == Reason.MAX_ATTEMPTS] or found  # the rest died with a worker
+        told = f"{typical[0].reason}: {typical[0].error}" if typical else ""
         return Check(
             len(found) == DEAD and names == {jobs.charge_closed_account.name},
             f"{len(found)} that never work are dead letters ({told})",
@@ -198,6 +214,19 @@ class Story:
             holds = holds and ordered and numbers == list(range(ENTRIES))
         return Check(holds, f"{ACCOUNTS} accounts: {ENTRIES} bookings each, in order and one at a time")
 
+    def workflows(self) -> Check:
+        done = [self._client.get_workflow(order) for order in self._orders]
+        shipped = {number_of(job): job.started_at for job in self._jobs("shipping")}
+        before = [*self._jobs("packing"), *self._jobs("office")]
+        in_time = all(job.finished_at <= shipped.get(number_of(job), 0) for job in before)
+        holds = len(done) == ORDERS and all(one.state == WorkflowState.COMPLETED for one in done)
+        return Check(holds and in_time, f"{len(done)} orders were packed and invoiced, and only then shipped")
+
+    def by_the_clock(self) -> Check:
+        times = sorted(job.pushed_at for job in self._jobs("pulse"))
+        text = f"a schedule pushed {len(times)} jobs, a second apart, and was over"
+        return Check(len(times) == jobs.PULSES, text)
+
     def survived(self) -> Check:
         stalled = self._client.get_stats().totals.stalled
         reports = [job.attempts for job in self._jobs("reports")]
@@ -217,3 +246,26 @@ class Story:
             after = page.next_after
             if after is None:
                 return
+
+
+def order_steps(order: int) -> list[Step]:
+    """The graph of one order, as the queue knows it."""
+    parcels = [jobs.pack_parcel.s(order, parcel) for parcel in range(PARCELS)]
+    last = jobs.ship_order.s(order)
+    return [
+        step_of(*parcels),
+        step_of(jobs.write_invoice.s(order)),
+        step_of(last, after=(Edge(0), Edge(1))),
+    ]
+
+
+def step_of(*calls: Call[str], after: Sequence[Edge] = ()) -> Step:
+    written = [call.written() for call in calls]
+    payloads = [payload for payload, _ in written]
+    return Step(calls[0].queue, payloads, written[0][1], after, key=calls[0].job_type.name)
+
+
+def number_of(job: JobView) -> int:
+    """Of the order that a job belongs to."""
+    number: int = msgspec.msgpack.decode(job.payload)["order"]
+    return number
