@@ -194,6 +194,7 @@ class Settler:
                 refused = (await self._insist(sending.command)).refused
             except Refused as error:
                 refused = await self._apart(sending.command, error)
+            self._count(sending, len(refused))
         except StokerError as error:
             log.error("%s was given up: %s", type(sending.command).__name__, error)
         except Exception:
@@ -204,7 +205,6 @@ class Settler:
             self._lost(sending, refused)
         for chunk, jobs in sending.chunks:
             self._books.settled(chunk, jobs)
-        self._count(sending, len(refused))
 
     async def _insist(self, command: c.Command[Any]) -> Any:
         """Until somebody answers. Only the end of the worker ends this."""
