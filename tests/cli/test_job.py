@@ -7,6 +7,7 @@ import pytest
 
 from stoker import Backoff, Client, Dependency
 from stoker.cli import exits
+from stoker.model.workflows import Edge, Step
 from tests.cli.conftest import Stoker
 
 NEVER = Backoff(kind="fixed", base_ms=3_600_000, jitter="none")
@@ -202,6 +203,20 @@ def test_why_tells_of_groups_limits_and_delays(client: Client, at: Stoker):
     later = client.push("later", b"", delay_ms=3_600_000).id
     assert f"stoker job retry {later}" in at("job", "why", later).out
     assert "its lease ends" in at("job", "why", first).out
+
+
+def test_a_job_of_a_workflow_says_what_it_waits_for(client: Client, at: Stoker):
+    pushed = client.push_workflow([Step("a", [b""]), Step("b", [b""], after=[Edge(0)])])
+    first, last = pushed.ids(0)[0], pushed.ids(1)[0]
+    shown = at("job", "why", last).out
+    assert f"have ended: {first}" in shown or f"earlier steps of workflow {pushed.id}" in shown
+    assert ["workflow", str(pushed.id)] in [line.split() for line in at("job", "show", last).out.splitlines()]
+
+
+def test_a_job_that_a_schedule_pushed_says_so(client: Client, at: Stoker):
+    client.put_schedule("q", "nightly", every_ms=3_600_000)
+    job = client.run_schedule("q", "nightly").id
+    assert "schedule  nightly, for 2" in at("job", "show", job).out
 
 
 def test_why_of_an_ended_job_is_how_it_ended(client: Client, at: Stoker):

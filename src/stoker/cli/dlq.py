@@ -100,7 +100,7 @@ def overview(client: "Client", is_json: bool) -> None:
 
 
 def row_of(job: "JobView") -> list[str]:
-    name = getattr(job.options, "name", None)
+    name = job.options.name
     return [
         str(job.id),
         away(job.finished_at),

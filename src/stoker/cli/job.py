@@ -113,7 +113,7 @@ def row_of(view: "JobView") -> list[str]:
         str(view.id),
         state(view.state),
         view.queue,
-        plain(name_of(view) or "-"),
+        plain(view.options.name or "-"),
         f"{view.attempts}/{limit}" if limit else str(view.attempts),
         f"{lasting(now_ms() - view.pushed_at)} ago",
         cut(remark(view), 80),
@@ -133,10 +133,6 @@ def remark(view: "JobView") -> str:
     if view.state == "completed":
         return f"in {lasting(view.finished_at - view.pushed_at)}"
     return plain(": ".join(word for word in (view.reason, view.error) if word))
-
-
-def name_of(view: Any) -> str | None:
-    return getattr(view.options, "name", None)
 
 
 @job.command(epilog=examples("stoker job retry 76 77"))

@@ -221,7 +221,7 @@ def as_shown(job: "DeliveredJob") -> dict[str, Any]:
         "id": job.id,
         "token": job.token,
         "queue": job.queue,
-        "name": getattr(job.options, "name", None),
+        "name": job.options.name,
         "data": value_of(job.payload, codec_of(job)),
         "attempt": job.attempt,
         "pushed_at": job.pushed_at,

@@ -16,12 +16,12 @@ PAYLOAD_CHARS = 2_000
 """More than that is for --json."""
 ERROR_CHARS = 80
 
-TOLD_APART = frozenset(("codec", "name", "max_attempts", "parent_id"))
+TOLD_APART = frozenset(("codec", "name", "max_attempts", "parent_id", "schedule", "slot", "workflow"))
 """Options that have a place of their own on the page."""
 
 
 def portrait(job: "JobView") -> str:
-    name = getattr(job.options, "name", None)
+    name = job.options.name
     head = f"job {click.style(str(job.id), bold=True)} in {click.style(job.queue, bold=True)}: {state(job.state)}"
     blocks = [head + (f", {plain(name)}" if name else ""), facts(times(job) + what(job))]
     if job.history:
@@ -52,6 +52,8 @@ def what(job: "JobView") -> list[tuple[str, str]]:
         ("cancelling", "asked for" if job.cancel_requested else ""),
         ("waits for", ", ".join(map(str, job.blocked_by))),
         ("parent", str(job.options.parent_id or "")),
+        ("workflow", str(job.options.workflow or "")),
+        ("schedule", f"{job.options.schedule}, for {clock(job.options.slot)}" if job.options.schedule else ""),
         ("options", told(job.options)),
         ("payload", data(job.payload, job.options.codec)),
         ("progress", f"{job.progress.percent} %  {plain(job.progress.message)}" if job.progress.percent else ""),

@@ -29,6 +29,8 @@ def hindrances(job: "JobView", waiting: "Waiting") -> list[str]:
         others = ", ".join(map(str, waiting.blocked_by[:10]))
         more = f" and {len(waiting.blocked_by) - 10} more" if len(waiting.blocked_by) > 10 else ""
         found.append(f"it waits until these have ended: {others}{more}")
+    elif waiting.state == "blocked":
+        found.append(f"it waits for earlier steps of workflow {job.options.workflow}")
     if waiting.delayed_until:
         retry = f" since attempt {job.attempts} failed ({plain(job.error or job.reason)})" if job.attempts else ""
         found.append(f"it is delayed until {when(waiting.delayed_until)}{retry}; at once: stoker job retry {job.id}")

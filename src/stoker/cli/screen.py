@@ -168,7 +168,7 @@ def failure_table(failures: "Sequence[JobView]") -> Table:
             Text(away(job.finished_at), style="dim"),
             job.queue,
             str(job.id),
-            plain(getattr(job.options, "name", None) or "-"),
+            plain(job.options.name or "-"),
             Text(job.reason, style="red"),
             Text(cut(plain(job.error), 200)),
         )
