@@ -64,6 +64,11 @@ def test_every_payload_can_be_said_in_json(data: bytes, codec: str, value: bytes
     assert msgspec.json.encode(value_of(data, codec)) == value
 
 
+def test_a_large_payload_is_cut():
+    assert line_of(b"x" * (10 << 20), "bytes", 5) == "xxxx…"
+    assert line_of("ä".encode() * 10, "bytes", 20) == "ä" * 10
+
+
 def test_bytes_are_printed_as_they_are():
     assert text_of(b"\xff", "bytes") == b"\xff"
 

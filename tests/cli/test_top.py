@@ -71,6 +71,15 @@ def test_rates_are_what_happened_between_two_looks(client: Client):
     assert rates_between(None, after) == Rates()
 
 
+def test_what_looks_like_markup_is_text(client: Client, at: Stoker):
+    client.push("q", b"", max_attempts=1, name="[/bold]")
+    (taken,) = client.pull("q")
+    client.fail(taken.id, taken.token, "[red]no[/] \x1b[2J")
+    shown = at("top", "--once").out
+    assert "[/bold]" in shown
+    assert "[red]no[/] \\x1b[2J" in shown
+
+
 def test_the_latest_failures_come_first_and_are_few(client: Client):
     ids = [dead(client) for _ in range(12)]
     assert [job.id for job in look(client).failures][:1] == ids[-1:]

@@ -37,11 +37,14 @@ def text_of(data: bytes, codec: str) -> bytes:
     return data if as_it_is else msgspec.json.encode(value_of(data, codec))
 
 
-def line_of(data: bytes, codec: str) -> str:
-    """On one line, and safe to print on a terminal."""
-    from stoker.cli.layout import plain
+def line_of(data: bytes, codec: str, chars_max: int | None = None) -> str:
+    """On one line, safe to print on a terminal, and no longer than that."""
+    from stoker.cli.layout import cut, plain
 
-    return plain(text_of(data, codec).decode("utf-8", "backslashreplace"))
+    text = text_of(data, codec)
+    if chars_max is None:
+        return plain(text.decode("utf-8", "backslashreplace"))
+    return cut(plain(text[: 4 * chars_max].decode("utf-8", "backslashreplace")), chars_max)
 
 
 def job_value(job: "JobView") -> dict[str, Any]:

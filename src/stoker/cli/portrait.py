@@ -83,7 +83,7 @@ def brief(value: Any) -> str:
 
 
 def data(payload: bytes, codec: str) -> str:
-    text = cut(line_of(payload, codec), PAYLOAD_CHARS)
+    text = line_of(payload, codec, PAYLOAD_CHARS)
     return f"{text}  {click.style(f'({codec}, {size(len(payload))})', dim=True)}"
 
 

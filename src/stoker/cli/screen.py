@@ -166,9 +166,9 @@ def failure_table(failures: "Sequence[JobView]") -> Table:
     for job in failures:
         made.add_row(
             Text(away(job.finished_at), style="dim"),
-            job.queue,
+            Text(job.queue),
             str(job.id),
-            plain(job.options.name or "-"),
+            Text(plain(job.options.name or "-")),
             Text(job.reason, style="red"),
             Text(cut(plain(job.error), 200)),
         )
