@@ -172,3 +172,21 @@ def test_a_second_signal_hands_back_what_runs_and_costs_no_attempt(server: Serve
     assert process.ends() == EXIT_RELEASED
     view = queue.get_job(process.job)
     assert (view.state, view.attempts) == (State.WAITING, 0)
+
+
+def test_probes_hear_that_the_worker_is_in_touch_with_its_queue(server: ServerThread, queue: Client):
+    from urllib.request import urlopen
+
+    worker = Worker(server.url, [handler(print)], health=0)
+    with Beside(worker):
+        while worker.report().status != "ok":
+            pass
+        with urlopen(f"http://127.0.0.1:{worker.health_port}/ready", timeout=WAIT_S) as answer:
+            assert answer.status == 200
+
+
+def test_a_worker_and_an_application_share_a_file_without_a_server(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/jobs"
+    with stoker.connect(url) as client, Beside(Worker(url, [handler(lambda number: number + 1, name="next")])):
+        job = push(client, "next", 1)
+        assert client.wait_job(job).result == b"2"

@@ -1,6 +1,7 @@
 """Jobs are taken into free slots only; what was fetched ahead and cannot begin goes back."""
 
 import asyncio
+import contextvars
 import threading
 import time
 from contextvars import ContextVar
@@ -220,6 +221,39 @@ def test_what_a_handler_leaves_in_context_variables_is_gone_with_its_job(world: 
     push_many(world.client, "work", range(50))
     Worker(world.client, [handler(function, name="work")], concurrency=1, prefetch=100).run_until_idle()
     assert seen == [0] * 50
+
+
+class Unequal:
+    """A value that cannot be compared, as arrays are."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("neither equal nor not")
+
+    __hash__ = object.__hash__
+
+
+thing: ContextVar[Unequal | None] = ContextVar("thing", default=None)
+
+
+@kinds
+def test_values_that_cannot_be_compared_do_no_harm_in_context_variables(world: World, kind: str):
+    def work(number: int) -> None:
+        assert thing.get() is None
+        thing.set(Unequal())
+        thing.set(Unequal())
+
+    async def work_async(number: int) -> None:
+        work(number)
+
+    thing.set(Unequal())
+    try:
+        ids = push_many(world.client, "work", range(5))
+        functions = {"thread": work, "async": work_async}
+        worker = Worker(world.client, [handler(functions[kind], name="work")], concurrency=1, prefetch=10)
+        contextvars.Context().run(worker.run_until_idle)
+    finally:
+        thing.set(None)
+    assert [world.client.get_state(job) for job in ids] == [State.COMPLETED] * 5
 
 
 def test_timeouts_inside_handlers_are_their_own(world: World):

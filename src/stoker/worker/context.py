@@ -6,6 +6,7 @@ is settled; in plain handlers checkpoints wait for their answer, in asynchronous
 """
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -72,6 +73,12 @@ class Context:
     @property
     def options(self) -> Options:
         return self._chunk.options
+
+    @property
+    def payload(self) -> bytes:
+        """As it was pushed; `options.codec` says how it is written."""
+        chunk = self._chunk
+        return chunk.payloads[chunk.ids.index(self.id)]
 
     @property
     def pushed_at(self) -> int:
@@ -233,6 +240,14 @@ class Current:
 
 
 current: ContextVar[Current | None] = ContextVar("stoker_current_job", default=None)
+
+
+def is_still(clean: contextvars.Context) -> bool:
+    """Whether the context variables here are what they were. Values whose own comparison fails count as changed."""
+    try:
+        return contextvars.copy_context() == clean
+    except Exception:
+        return False
 
 
 def current_job() -> Context | None:

@@ -15,7 +15,7 @@ from types import coroutine
 from typing import Any
 
 from stoker.worker.calling import AsyncCall, async_call
-from stoker.worker.context import Context, Current, current
+from stoker.worker.context import Context, Current, current, is_still
 from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.errors import SoftTimeout
 from stoker.worker.handler import Handler
@@ -230,7 +230,7 @@ class CoroutineLane:
         noted.seconds += time.perf_counter() - began
         del self._jobs[key]
         assert slot.task is not None
-        return not slot.task.cancelling() and copy_context() == clean
+        return not slot.task.cancelling() and is_still(clean)
 
     def _called(self, slot: Slot, ctx: Context, args: Any, kwargs: Any) -> Awaitable[Any]:
         """The call of a handler that wants more than its arguments."""

@@ -17,6 +17,11 @@ STRANGERS_MAX = 10_000
 PAUSE_MS, PAUSE_MS_MAX = 1_000, 30_000
 
 
+def is_own(handler: Handler) -> bool:
+    """Whether Stoker brings it along: it is found by its name, and never meant by a job without one."""
+    return handler.name.startswith("stoker.")
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A job that no handler here is for: back to the queue for so long, or to its end."""
@@ -33,6 +38,7 @@ class Directory:
     ) -> None:
         self._by_name: dict[str, Handler] = {}
         self._by_queue: dict[str, list[Handler]] = {}
+        self._own: list[Handler] = []
         self._unknown_for_s = unknown_for_s
         self._clock = clock
         self._strangers: dict[int, tuple[float, int]] = {}
@@ -42,11 +48,14 @@ class Directory:
                 if name in self._by_name:
                     raise BadHandler(f"two handlers have the name {name!r}: give one of them another name")
                 self._by_name[name] = handler
-            self._by_queue.setdefault(handler.queue, []).append(handler)
+            if is_own(handler):
+                self._own.append(handler)
+            else:
+                self._by_queue.setdefault(handler.queue, []).append(handler)
 
     @property
     def handlers(self) -> list[Handler]:
-        return [handler for handlers in self._by_queue.values() for handler in handlers]
+        return [*(handler for handlers in self._by_queue.values() for handler in handlers), *self._own]
 
     def of_queue(self, queue: str) -> list[Handler]:
         return self._by_queue.get(queue, [])

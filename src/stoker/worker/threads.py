@@ -6,6 +6,7 @@ stuck what has not begun is handed back. The event loop keeps a watch on this; t
 """
 
 import asyncio
+import logging
 import math
 import threading
 import time
@@ -15,11 +16,13 @@ from queue import SimpleQueue
 from typing import Any
 
 from stoker.worker.calling import Call, plain_call
-from stoker.worker.context import Current, current
+from stoker.worker.context import Current, current, is_still
 from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Host, Released, ahead, room_for
+
+log = logging.getLogger("stoker.worker")
 
 TINY_S = 0.000_2
 """Jobs that are shorter than this wait for nothing: a second thread would only be in the way of the first."""
@@ -203,7 +206,7 @@ class ThreadLane:
                 self._measured(portion.chunk, 1, STILL_S * STUCK_LOOKS)  # so that they are not fetched again
                 self._hand_back(portion)
         self._tell_done()
-        if self._portions or self.running:
+        if self._portions:
             self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
 
     def _tell_done(self) -> None:
@@ -232,10 +235,21 @@ class ThreadLane:
             more: Portion | None = portion
             while more is not None and not seat.is_left:
                 if more.items:
-                    copy_context().run(self._draw, seat, more)
+                    self._draw_in_context(seat, more)
                 more = next((other for other in self._portions if other.items), None)
             if seat.is_left:
                 return
+
+    def _draw_in_context(self, seat: Seat, portion: Portion) -> None:
+        """In context variables that are as good as new. Whatever goes wrong, the thread lives on."""
+        try:
+            copy_context().run(self._draw, seat, portion)
+        except BaseException:
+            log.exception("a thread of the worker failed while it worked on %r", portion.chunk)
+            drawing, seat.drawing = seat.drawing, None
+            if drawing is not None and self._host is not None:
+                drawing.tell(self._host)
+                self._host.settle(Released(portion.chunk, (drawing.current.job,), OOPS_MS))
 
     def _draw(self, seat: Seat, portion: Portion) -> None:
         """Work off a portion, together with whoever else does; or until a handler leaves context variables behind.
@@ -277,7 +291,7 @@ class ThreadLane:
             if now - told_at > TELL_S:
                 told_at = now
                 drawing.tell(host)
-            if copy_context() != clean:
+            if not is_still(clean):
                 break
         seat.drawing = None
         drawing.tell(host)
@@ -300,6 +314,7 @@ class ThreadLane:
 
 
 CLOSE_S = 1.0
+OOPS_MS = 1_000
 
 
 def shown(results: list[bytes | None]) -> list[bytes | None] | None:

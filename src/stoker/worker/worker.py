@@ -25,7 +25,7 @@ from stoker.model.units import Duration, duration_ms
 from stoker.model.version import __version__
 from stoker.model.workers import WorkerView
 from stoker.worker.coroutines import CoroutineLane
-from stoker.worker.directory import Directory
+from stoker.worker.directory import Directory, is_own
 from stoker.worker.errors import BadHandler
 from stoker.worker.handler import Handler
 from stoker.worker.health import HealthServer, Pulse, report_of
@@ -119,7 +119,8 @@ class Worker:
 
     @property
     def handlers(self) -> list[Handler]:
-        return self._directory.handlers
+        """Without those that Stoker brings along."""
+        return [handler for handler in self._directory.handlers if not is_own(handler)]
 
     @property
     def stopping(self) -> bool:
