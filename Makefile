@@ -26,8 +26,8 @@ test: $(READY) ## the whole test suite
 	@if [ -n "$(ARGS)" ]; then $(PY) -m pytest $(ARGS); else $(PY) tools/run_tests.py; fi
 
 soak: $(READY) ## the long versions: crash loops, power cuts, damage, random histories (about an hour)
-	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/model tests/mutants tests/sharing $(ARGS)
-	STOKER_BROKERS="sqlite-2-processes" $(PY) -m pytest tests/conformance $(ARGS)
+	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/model tests/mutants tests/sharing tests/worker_kill $(ARGS)
+	STOKER_SOAK=1 $(PY) -m pytest tests/conformance $(ARGS)
 
 lint: $(READY) ## style, types and the direction of imports
 	$(PY) -m ruff check $(SOURCES)
@@ -38,14 +38,9 @@ lint: $(READY) ## style, types and the direction of imports
 bench: $(READY) ## measure, and print the table
 	$(PY) -m benchmarks $(ARGS)
 
-# Other queues live in an environment of their own: what they need must not decide what Stoker gets.
-bench-peers: $(READY) $(PEERS)/.ready ## the same job through other queues, and through Stoker
+# Other queues live in environments of their own: what they need must not decide what Stoker gets.
+bench-peers: $(READY) ## the same job through other queues, and through Stoker
 	$(PY) -m benchmarks.peers $(ARGS)
-
-$(PEERS)/.ready: benchmarks/peers/requirements.txt | $(PY)
-	$(PY) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
-	@touch $@
 
 clean: ## remove .venv, caches and builds
 	rm -rf $(VENV) $(PEERS) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -4,6 +4,7 @@ import ast
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -30,6 +31,9 @@ coverages = pytest.StashKey[dict[str, Coverage]]()
 
 CHOSEN = os.environ.get("STOKER_BROKERS", " ".join(BROKERS)).split()
 """`make test` runs some of them in one process, and others in others."""
+CASES_MAX = int(os.environ.get("STOKER_CASES", "0"))
+"""So many cases of a test are run, other ones for each broker; 0 = all. `make test` runs all of them over the brokers
+whose code decides, and some over those that only carry what was decided; `make soak` runs all over all."""
 
 
 @pytest.fixture(params=CHOSEN)
@@ -84,14 +88,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     """The check of the coverage runs last, and only when the whole suite runs: else it could say nothing."""
-    left_out = [item for item in items if HERE in item.path.parents and is_left_out(item)]
-    items[:] = [item for item in items if item not in left_out]
+    own = [item for item in items if HERE in item.path.parents]
+    left_out = [item for item in own if is_left_out(item)]
+    gone = set(left_out)
+    if CASES_MAX:
+        left_out += beyond_the_sample([item for item in own if item not in gone])
+        gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
     config.hook.pytest_deselected(items=left_out)
     before = {item.nodeid for item in items if HERE in item.path.parents}
     yield
     ours = [item for item in items if HERE in item.path.parents]
     names = {(item.path.name, name_of(item)) for item in [*ours, *left_out]}
-    complete = before == {item.nodeid for item in ours} and names >= all_tests() and not part_of_a_test(config)
+    complete = (
+        not CASES_MAX
+        and before == {item.nodeid for item in ours}
+        and names >= all_tests()
+        and not part_of_a_test(config)
+    )
     last = [item for item in ours if item.path.name == LAST]
     items[:] = [item for item in items if item not in last]
     if complete:
@@ -106,6 +120,20 @@ def is_left_out(item: pytest.Item) -> bool:
         return "memory" not in CHOSEN
     spec = item.callspec  # type: ignore[attr-defined]
     return dialect_gaps.is_left_out(str(spec.params["broker_name"]), item.path.name, name_of(item), spec.id)
+
+
+def beyond_the_sample(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases of tests that are not run this time. Of those about an option there are some for every option."""
+    groups: dict[tuple[object, ...], list[pytest.Item]] = {}
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        key = (item.path.name, name_of(item), parameters.get("broker_name"), parameters.get("field"))
+        groups.setdefault(key, []).append(item)
+    found: list[pytest.Item] = []
+    for group, cases in groups.items():
+        begin = crc32(repr(group).encode()) % len(cases)
+        found += (cases[begin:] + cases[:begin])[CASES_MAX:]
+    return found
 
 
 def name_of(item: pytest.Item) -> str:

@@ -78,6 +78,12 @@ def serve_broker(wire: "Connection[Any, Any]", path: str, settings: LocalSetting
             broker.close()
             wire.send("closed")
             return
+        if verb == "open_again":
+            broker.close()
+            broker, clock = open_at(path, settings, *arguments)
+            before = journaled(broker)
+            wire.send("open")
+            continue
         try:
             answer: object = _carry_out(broker, clock, verb, arguments)
         except StokerError as error:

@@ -5,6 +5,7 @@ file, saved state, finished, rewritten and unfinished files of the log. A proces
 second, third, ... change to any file; whoever comes next, with whatever number of processes, finds the same.
 """
 
+import os
 import shutil
 from functools import cache, partial
 from pathlib import Path
@@ -48,6 +49,8 @@ SETTINGS = LocalSettings(
 assert SETTINGS.journal is not None
 UNDER_WATCH = msgspec.structs.replace(SETTINGS, journal=msgspec.structs.replace(SETTINGS.journal, vfs=WATCHED))
 POINTS_MAX = 2_000
+STEP = 1 if os.environ.get("STOKER_SOAK") == "1" else 3
+"""In the soak a death at every change of a file; else at every third."""
 NOW = FakeClock().now_ms()
 
 
@@ -208,7 +211,7 @@ def test_death_while_dealing_changes_nothing(before: int, after: int):
     dealt = copied(source)
     if before > 1:
         open_root(dealt, before).close()
-    for point in range(1, POINTS_MAX):
+    for point in range(1, POINTS_MAX, STEP):
         path = copied(dealt)
         killer = partial(KillPoint, point, point % 2 == 0)
         with the_zygote().fork(deal_watched, str(path), after, UNDER_WATCH, killer) as child:

@@ -8,7 +8,7 @@ the next one finds the same.
 
 import shutil
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ from tests.crash.history import Entry, Recovered
 from tests.crash.pictures import Picture
 from tests.crash.restarted import fresh_directory
 from tests.crash.roles import WATCHED, recover, recover_watched, work_watched
+from tests.crash.test_kill import CYCLES, ROUNDS, SOAKS
 from tests.crash.watching import KillPoint
 from tests.crash.workload import SHARDS, Memory
 from tests.crash.zygote import Child, the_zygote
@@ -90,16 +91,22 @@ def until_the_end(child: Child) -> Iterator[Entry | str]:
             return
 
 
-def test_death_at_any_point_loses_nothing():
+@cache
+def deaths_at_work() -> int:
+    """It dies at one point after another: how many there are."""
     for point in range(1, POINTS_MAX):
         death = Death(point, torn=point % 2 == 0)
         death.check()
         if death.is_through:
-            break
-    assert 200 < point < POINTS_MAX - 1
+            return point - 1
+    return POINTS_MAX
 
 
-CRASHED_AT = (30, 110, 190, 250, 300, 330)
+def test_death_at_any_point_loses_nothing():
+    assert 200 < deaths_at_work() < POINTS_MAX - 1
+
+
+CRASHED_AT = (30, 110, 190, 250, 300, 330) if SOAKS else (110, 250, 330)
 """Points at which the work is broken off, for others to recover: from its beginning to its end."""
 
 
@@ -113,8 +120,8 @@ def look(path: Path, now: int) -> list[Picture]:
         return found.pictures
 
 
-@pytest.mark.parametrize("crashed_at", CRASHED_AT)
-def test_death_during_recovery_changes_nothing(crashed_at: int):
+@cache
+def deaths_while_recovering(crashed_at: int) -> int:
     death = Death(crashed_at, torn=False)
     now = death.following.checker.memory().now or NOW
     expected = [(picture.state, picture.keys) for picture in look(copy_of(death.path), now)]
@@ -127,8 +134,18 @@ def test_death_during_recovery_changes_nothing(crashed_at: int):
         assert [(picture.state, picture.keys) for picture in found] == expected, f"point {point} of the recovery"
         shutil.rmtree(path)
         if is_through:
-            break
-    assert 20 < point < POINTS_MAX - 1
+            return point - 1
+    return POINTS_MAX
+
+
+@pytest.mark.parametrize("crashed_at", CRASHED_AT)
+def test_death_during_recovery_changes_nothing(crashed_at: int):
+    assert 20 < deaths_while_recovering(crashed_at) < POINTS_MAX - 1
+
+
+def test_hundreds_of_processes_have_died():
+    """At every change to any file, and at random moments (`test_kill.py`)."""
+    assert deaths_at_work() + sum(map(deaths_while_recovering, CRASHED_AT)) + ROUNDS * CYCLES >= 500
 
 
 def copy_of(path: Path) -> Path:
