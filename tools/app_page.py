@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.app import errors as app_errors
-from stoker.app import handles, jobtype, options, schedules
+from stoker.app import handles, inputs, jobtype, nodes, options, schedules, workflow
 from stoker.app.app import App
 from stoker.app.depends import Depends
 from stoker.testing import Drained, Harness, PushedJob
@@ -22,7 +22,7 @@ from stoker.worker.context import Context
 from tools.make_docs import code, docstring_at, joined, joined_paragraphs, page
 from tools.make_docs import table as markdown
 
-INNER = frozenset("remember layers_for find_job wanted signature arguments step forget_checkpoint".split())
+INNER = frozenset("remember layers_for find_job own_handlers wanted signature arguments step forget_checkpoint".split())
 """What is there for the parts of Stoker themselves."""
 
 
@@ -55,6 +55,19 @@ def app_page() -> str:
         *described(handles.JobBatch),
         "## Step",
         *described(jobtype.Step),
+        "## Workflows",
+        "A step, `welcome.s(7)`, is a node, and so is what these make; `a >> b` runs b after a.",
+        *brief(nodes.group),
+        *brief(nodes.chain),
+        *brief(workflow.workflow),
+        *brief(inputs.Input),
+        *brief(inputs.Inputs),
+        "### Node",
+        *described(nodes.Node),
+        "### Workflow",
+        *described(workflow.Workflow),
+        "### WorkflowRun",
+        *described(workflow.WorkflowRun),
         "## Context",
         *described(Context),
         "## Ends of an attempt",

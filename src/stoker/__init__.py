@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from stoker.app.depends import Depends
     from stoker.app.errors import JobFailed, ResultTimeout
     from stoker.app.handles import Job, JobBatch
+    from stoker.app.inputs import Input, Inputs
     from stoker.app.jobtype import JobType, Step
+    from stoker.app.nodes import chain, group
+    from stoker.app.workflow import Workflow, WorkflowRun, workflow
     from stoker.brokers.connect import BrokerSettings
     from stoker.worker.context import Context, current_job
     from stoker.worker.errors import BadArguments, BadHandler, BadResult
@@ -61,6 +64,8 @@ __all__ = [
     "DeadLetterPolicy",
     "Dependency",
     "Depends",
+    "Input",
+    "Inputs",
     "Job",
     "JobBatch",
     "JobFailed",
@@ -78,9 +83,14 @@ __all__ = [
     "Step",
     "StokerError",
     "Worker",
+    "Workflow",
+    "WorkflowRun",
     "__version__",
+    "chain",
     "connect",
     "current_job",
+    "group",
+    "workflow",
 ]
 
 # What an app or a worker needs is loaded when it is first asked for: who only pushes bytes does not wait for it.
@@ -89,6 +99,9 @@ _HOMES = {
     "stoker.app.depends": "Depends",
     "stoker.app.errors": "JobFailed ResultTimeout",
     "stoker.app.handles": "Job JobBatch",
+    "stoker.app.inputs": "Input Inputs",
+    "stoker.app.nodes": "chain group",
+    "stoker.app.workflow": "Workflow WorkflowRun workflow",
     "stoker.app.jobtype": "JobType Step",
     "stoker.worker.context": "Context current_job",
     "stoker.worker.errors": "BadArguments BadHandler BadResult",

@@ -22,6 +22,7 @@ from stoker.app import options as friendly
 from stoker.app.decorators import Anything, BatchDecorator, JobDecorator
 from stoker.app.errors import UnknownJob
 from stoker.app.handles import Job
+from stoker.app.inputs import spreader
 from stoker.app.jobtype import AsyncJobType, Definition, JobType, PlainJobType, Step, kind_of
 from stoker.app.options import Defaults, JobOptions, Layer
 from stoker.app.plans import carry_out
@@ -37,6 +38,7 @@ from stoker.worker.errors import BadHandler
 from stoker.worker.handler import DEFAULT_QUEUE, Batch, Handler, Middleware
 
 if TYPE_CHECKING:
+    from stoker.app.workflow import WorkflowRun
     from stoker.brokers.connect import BrokerSettings
     from stoker.worker.recycling import Recycling
     from stoker.worker.worker import Queues, Worker
@@ -287,6 +289,12 @@ class App:
         """A handle on a job by its id; its result is read by the return annotation of the function of its name."""
         return Job(self, None, job)
 
+    def workflow_run(self, workflow: int) -> "WorkflowRun":
+        """A handle on a workflow by its id."""
+        from stoker.app.workflow import WorkflowRun
+
+        return WorkflowRun(self, workflow)
+
     # --- talking to the queue --------------------------------------------------------------------
 
     @property
@@ -369,6 +377,10 @@ class App:
         types = self._types.values() if only is None else [self.job_named(name) for name in only]
         return [job_type.handler() for job_type in types]
 
+    def own_handlers(self, queue: str) -> list[Handler]:
+        """What Stoker brings along for workflows: found by name, in any of the app's queues; `queue` is one of them."""
+        return [spreader(self, queue)]
+
     def worker(
         self, *, jobs: Iterable[str] | None = None, schedules: bool = True, **settings: "Unpack[WorkerSettings]"
     ) -> "Worker":
@@ -385,7 +397,7 @@ class App:
             )
         if schedules and self._schedules:
             self.sync_schedules()
-        return Worker(self.client, handlers, **settings)
+        return Worker(self.client, [*handlers, *self.own_handlers(handlers[0].queue)], **settings)
 
 
 def batch_of(batch: Batch | int | None, max_wait: Duration | None) -> Batch | None:

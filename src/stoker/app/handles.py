@@ -189,6 +189,12 @@ class Job(Generic[R_co]):
         results = yield from self._results()
         return results.decode(ended.result, ended.result_codec)
 
+    def _ended_result(self) -> Plan[Any]:
+        """Of a job that has completed."""
+        view: r.JobView = yield c.GetJob(self.id)
+        results = yield from self._results()
+        return results.decode(view.result, view.result_codec)
+
     def _results(self) -> Plan[Results]:
         """How its results are written: known from the push, or asked for by name."""
         if self._type is None:

@@ -4,6 +4,7 @@ A job type is the function with its name, its options and the way its arguments 
 gives another view of the same one. Nothing here runs a job but `__call__`, which is the function itself.
 """
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from stoker.app.arguments import Arguments
 from stoker.app.converting import type_name
 from stoker.app.depends import by_annotation
 from stoker.app.handles import Job, JobBatch
+from stoker.app.inputs import provider_of
+from stoker.app.nodes import Map, Node
 from stoker.app.options import Layer, PushOptions, Wanted
 from stoker.app.results import Results
 from stoker.app.signatures import Signature, signature_of
@@ -55,12 +58,13 @@ class Definition:
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
 
-class Step(Generic[R]):
+class Step(Node, Generic[R]):
     """A call that has not been made: a job type with arguments and options, as `welcome.s(7)` makes it."""
 
     __slots__ = ("args", "job_type", "kwargs")
 
     def __init__(self, job_type: "JobType[..., R]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
         self.job_type = job_type
         self.args = args
         self.kwargs = kwargs
@@ -71,7 +75,9 @@ class Step(Generic[R]):
 
     def options(self, **changes: Unpack[PushOptions]) -> "Step[R]":
         """The same call with other options."""
-        return Step(self.job_type.options(**changes), self.args, self.kwargs)
+        changed = copy.copy(self)
+        changed.job_type = self.job_type.options(**changes)
+        return changed
 
     @property
     def queue(self) -> str:
@@ -177,6 +183,10 @@ class JobType(Generic[P, R]):
 
     step = s
 
+    def map(self, **kwargs: Any) -> Map:
+        """A piece of a workflow: a job for each element of what the jobs before it returned, as its first argument."""
+        return Map(self, kwargs)
+
     def handle(self, job: int) -> Job[R]:
         """A handle on a job of this kind, by its id."""
         return Job(self.app, self, job)
@@ -244,6 +254,9 @@ class JobType(Generic[P, R]):
     def _dependency(self, name: str) -> Depends:
         """What the app has for the provider, or for the type of the parameter, wins over what stands in the code."""
         asked, kind = self.signature.dependencies[name], self.signature.kinds[name]
+        before = provider_of(asked, kind, self.definition.kind, self.name)
+        if before is not None:
+            return before
         known = self.app.dependencies
         found = known.get(kind) if asked.provider is by_annotation else known.get(asked.provider, asked)
         if found is None:

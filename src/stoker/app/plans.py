@@ -4,23 +4,39 @@ A plan is a generator: it yields commands, gets the replies (or the errors, rais
 came of it. It does no I/O and knows no loop; that is all in the two functions that carry plans out.
 """
 
+import asyncio
+import time
 from collections.abc import Generator
 from typing import Any, TypeAlias, TypeVar
+
+import msgspec
 
 from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
 from stoker.model.commands import Command
 
 T = TypeVar("T")
-Plan: TypeAlias = Generator[Command[Any], Any, T]
+
+
+class Nap(msgspec.Struct, frozen=True):
+    """Not a command: wait for so long, and go on."""
+
+    ms: int
+
+
+Plan: TypeAlias = Generator[Command[Any] | Nap, Any, T]
 
 
 def carry_out(client: Client, plan: Plan[T]) -> T:
     try:
         command = next(plan)
         while True:
+            reply: Any = None
             try:
-                reply = client.execute(command)
+                if isinstance(command, Nap):
+                    time.sleep(command.ms / 1_000)
+                else:
+                    reply = client.execute(command)
             except Exception as error:
                 command = plan.throw(error)
             else:
@@ -33,8 +49,12 @@ async def carry_out_async(client: AsyncClient, plan: Plan[T]) -> T:
     try:
         command = next(plan)
         while True:
+            reply: Any = None
             try:
-                reply = await client.execute(command)
+                if isinstance(command, Nap):
+                    await asyncio.sleep(command.ms / 1_000)
+                else:
+                    reply = await client.execute(command)
             except Exception as error:
                 command = plan.throw(error)
             else:

@@ -1,0 +1,169 @@
+"""What the steps before a job have returned, as parameters of its function, and jobs that are made out of it.
+
+    @app.job
+    def report(pages: list[Page] = stoker.Inputs()) -> str: ...
+
+Such a parameter is no part of a push: the worker asks the queue for it when the job starts. This knows the worker's
+contexts and the queue's commands, and no graphs.
+"""
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from stoker.app.arguments import Arguments
+from stoker.app.converting import encode
+from stoker.app.errors import JobFailed
+from stoker.app.results import Results
+from stoker.app.signatures import element_of, signature_of
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.states import State
+from stoker.worker.context import Context
+from stoker.worker.errors import BadArguments
+from stoker.worker.handler import Depends, Handler, Kind
+
+if TYPE_CHECKING:
+    from stoker.app.app import App
+    from stoker.app.jobtype import JobType
+
+SPREAD = "stoker.map"
+"""The kind of job that makes the jobs of a `map`. Every worker of an app knows it."""
+PAGE = 1_000
+
+
+def one_input() -> Any:
+    """Stands for the result of the job before."""
+    raise AssertionError("it is exchanged for a provider that knows the parameter's type")
+
+
+def all_inputs() -> Any:
+    """Stands for the results of all jobs before."""
+    raise AssertionError("it is exchanged for a provider that knows the parameter's type")
+
+
+def Input() -> Any:
+    """A parameter's default: it gets what the job before this one returned, of the type of the parameter.
+
+    There must be exactly one. If it failed, and this step runs all the same, the parameter is None.
+    """
+    return Depends(one_input)
+
+
+def Inputs() -> Any:
+    """A parameter's default: it gets a list of what the jobs before this one returned, in the order of the steps.
+
+    In the place of one that failed, where this step runs all the same, stands a `JobFailed`.
+    """
+    return Depends(all_inputs)
+
+
+def provider_of(depends: Depends, annotation: Any, kind: Kind, label: str) -> Depends | None:
+    """The true provider, if it is one of those two."""
+    if depends.provider is one_input:
+        return Depends(_asking(_one(Results(annotation, label), label), kind))
+    if depends.provider is all_inputs:
+        return Depends(_asking(_all(Results(element_of(annotation), label)), kind))
+    return None
+
+
+Questions = Generator[c.Command[Any], Any, Any]
+
+
+def _one(results: Results, label: str) -> Callable[[Context], Questions]:
+    def ask(ctx: Context) -> Questions:
+        inputs = yield from inputs_of(ctx.id)
+        if len(inputs) != 1:
+            raise BadArguments(
+                f"{label}: job {ctx.id} comes after {len(inputs)} jobs: Input() is for one, Inputs() for any"
+            )
+        return results.decode(inputs[0].result, inputs[0].codec)
+
+    return ask
+
+
+def _all(results: Results) -> Callable[[Context], Questions]:
+    def ask(ctx: Context) -> Questions:
+        inputs = yield from inputs_of(ctx.id)
+        return [
+            results.decode(one.result, one.codec)
+            if one.state in (State.COMPLETED, None)
+            else JobFailed(one.id, one.state, "before", error=one.error)
+            for one in inputs
+        ]
+
+    return ask
+
+
+def inputs_of(job: int) -> Generator[c.Command[Any], Any, list[r.Input]]:
+    found: list[r.Input] = []
+    after: int | None = 0
+    while after is not None:
+        page: r.Inputs = yield c.GetInputs(job, after, PAGE)
+        found += page.inputs
+        after = page.next_after
+    return found
+
+
+def _asking(ask: Callable[[Context], Questions], kind: Kind) -> Callable[..., Any]:
+    """A provider that carries the questions out as its handler runs: on the event loop, or in a thread or a process."""
+
+    def provide(ctx: Context) -> Any:
+        questions = ask(ctx)
+        try:
+            command = next(questions)
+            while True:
+                command = questions.send(ctx._host.execute(command))
+        except StopIteration as stop:
+            return stop.value
+
+    async def provide_async(ctx: Context) -> Any:
+        return await _carried_out(ctx, ask(ctx))
+
+    return provide_async if kind == "async" else provide
+
+
+async def _carried_out(ctx: Context, questions: Questions) -> Any:
+    try:
+        command = next(questions)
+        while True:
+            command = questions.send(await ctx._host.execute_async(command))
+    except StopIteration as stop:
+        return stop.value
+
+
+# --- a job for each element --------------------------------------------------------------------------
+
+
+def spread_payload(job_type: "JobType[..., Any]", step: str, kwargs: dict[str, Any]) -> bytes:
+    return encode({"job": job_type.name, "step": step, "kwargs": kwargs})
+
+
+def spreader(app: "App", queue: str) -> Handler:
+    """Makes the jobs of a `map`: one for each element of what the jobs before it returned."""
+
+    async def spread(ctx: Context, job: str, step: str, kwargs: dict[str, Any]) -> None:
+        arguments = app.job_named(job).arguments
+        inputs = await _carried_out(ctx, inputs_of(ctx.id))
+        payloads = [arguments.encode((element,), kwargs) for one in inputs for element in _elements(one)]
+        if payloads:
+            await ctx._host.execute_async(c.FillStep(ctx.id, step, payloads, ctx._chunk.token))
+
+    signature = signature_of(spread, SPREAD)
+    return Handler(
+        name=SPREAD,
+        function=spread,
+        kind="async",
+        queue=queue,
+        decode=Arguments(signature, SPREAD).read,
+        encode=Results(None, SPREAD).encode,
+        context=signature.context,
+    )
+
+
+def _elements(one: r.Input) -> list[Any]:
+    if one.state not in (State.COMPLETED, None):
+        return []
+    value = Results(Any, SPREAD).decode(one.result, one.codec)
+    if not isinstance(value, list):
+        raise BadArguments(f"{SPREAD}: job {one.id} returned {type(value).__name__}: expected a list to go through")
+    return value
