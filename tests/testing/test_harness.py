@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 import stoker
-from stoker.model.errors import InvalidRequest
+from stoker.model.errors import InvalidRequest, NotFound
 from stoker.testing import Harness, StillBusy, harness
 from tests.testing.shop import (
     Order,
@@ -264,6 +264,44 @@ def test_the_app_goes_back_to_where_it_was():
                 "nobody has it open any more: a named queue in memory ends with that"
             )
         assert before.created
+
+
+def test_schedules_push_when_time_is_run():
+    shop = stoker.App("memory://")
+
+    @shop.schedule("0 8 * * *", zone="Europe/Vienna")
+    @shop.job
+    def report() -> None: ...
+
+    start = datetime(2026, 3, 27, 12, tzinfo=UTC)  # the clocks change in the night to the 29th
+    with harness(shop, start=start) as world:
+        world.run_for("3d")
+        assert [(job.at.day, job.at.hour) for job in world.pushed()] == [(28, 7), (29, 6), (30, 6)]
+
+
+def test_what_has_ended_can_be_looked_at_for_long_unless_a_test_asks_for_less(world: Harness):
+    job = thank.push_sync("Ada")
+    world.run_for("30d")
+    assert job.result_sync() == "thank you, Ada"
+    with harness(app, settings=stoker.Settings()) as forgetful:
+        job = thank.push_sync("Ada")
+        forgetful.run_for("30d")
+        with pytest.raises(NotFound):
+            job.result_sync()
+
+
+def test_a_schedule_that_cannot_be_leaves_the_app_where_it_was():
+    shop = stoker.App("memory://kit-bad-schedule")
+
+    @shop.schedule("0 8 * * *")
+    @shop.job
+    def report(month: str) -> None: ...
+
+    with pytest.raises(stoker.StokerError), harness(shop):
+        pass
+    assert shop.broker is not None
+    assert shop._owns_broker
+    shop.close()
 
 
 def test_worlds_share_nothing():

@@ -26,7 +26,7 @@ from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.model.options import Settings
+from stoker.model.options import DAY_MS, Retention, Settings
 from stoker.model.replies import JobView
 from stoker.testing import history, pushes
 from stoker.testing.broker import HeldBroker
@@ -44,6 +44,8 @@ STEPS_MAX = 100_000
 """How many moments `run_for` may stop at."""
 DELIVERIES_MAX = 100_000
 """How many deliveries a drain may make: a job that always comes back at once would keep it busy for ever."""
+
+REMEMBERING = Settings(retention=Retention(completed_age_ms=365 * DAY_MS))
 
 
 def harness(app: App, **settings: Any) -> "Harness":
@@ -63,10 +65,14 @@ class Harness:
         settings: Settings | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """Time starts at `start`, or now. `concurrency` is the worker's: with 1, jobs run one after another."""
+        """Time starts at `start`, or now. `concurrency` is the worker's: with 1, jobs run one after another.
+
+        Ended jobs can be looked at for a year, so that a test that runs a week in one go finds what it asks for;
+        `settings=Settings()` forgets them after an hour, as a queue does where nobody says otherwise.
+        """
         self.app = app
         self.clock = FakeClock(wall_ms(start or datetime.now(UTC)))
-        self._engine = LocalBroker(LocalSettings(engine=settings or Settings(), limits=limits), clock=self.clock)
+        self._engine = LocalBroker(LocalSettings(engine=settings or REMEMBERING, limits=limits), clock=self.clock)
         self.broker = HeldBroker(self._engine, WORKER)
         self.client = Client(self.broker, app.tenant)
         """The App's queue as such: jobs of any kind, dead letters, limits, ..."""
@@ -81,6 +87,11 @@ class Harness:
         self._before = None if self.app._owns_broker else self.app.broker
         self.app.use(self.broker)
         self._is_entered = True
+        try:
+            self.app.sync_schedules()  # as a worker does when it starts
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -210,6 +221,8 @@ class Harness:
         handlers = [
             replace(one, kind="thread" if one.kind == "process" else one.kind, rate=None) for one in self.app.handlers()
         ]
+        if handlers:
+            handlers += self.app.own_handlers(handlers[0].queue)
         return Worker(self.client, handlers, concurrency=self._concurrency, registered=False, id=WORKER)
 
     # --- what was pushed -------------------------------------------------------------------------

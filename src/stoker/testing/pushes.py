@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from stoker.brokers.local import LocalBroker
@@ -21,6 +22,8 @@ class PushedJob:
     """The kind of job."""
     payload: bytes
     options: Options
+    at: datetime
+    """When it was pushed, by the test's clock."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """By name, as the handler will get them; empty where no handler is known."""
 
@@ -32,6 +35,9 @@ class PushedJob:
 def pushed_since(broker: LocalBroker, tenant: str, since: Position) -> Iterator[PushedJob]:
     """Jobs that came in, in the order in which they did; their arguments are not looked at."""
     for record in records_since(broker, since):
-        if isinstance(record, rec.Pushed) and record.tenant == tenant:
+        if isinstance(record, rec.Pushed | rec.ScheduledPush) and record.tenant == tenant:
+            at = datetime.fromtimestamp(record.at / 1000, UTC)
             for place, payload in enumerate(record.payloads):
-                yield PushedJob(record.first + place * STEP, record.queue, record.options.name, payload, record.options)
+                yield PushedJob(
+                    record.first + place * STEP, record.queue, record.options.name, payload, record.options, at
+                )
