@@ -24,7 +24,7 @@ def test_the_demo_runs_and_every_number_adds_up(tmp_path: Path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=170,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "kill -9 of worker-" in done.stdout

@@ -13,8 +13,9 @@ from pathlib import Path
 import stoker
 from stoker import Backoff, Context
 
-app = stoker.App(defaults={"lease": "2s", "max_attempts": 5})
-"""A short lease, so that a crash is noticed while somebody watches; 30 s is the default, and right for real life."""
+app = stoker.App(defaults={"lease": "2s", "max_attempts": 10, "max_crashes": 0})
+"""A short lease, so that a crash is noticed while somebody watches; 30 s is the default, and right for real life. On a
+machine that is too busy for it jobs run once more, and none becomes a dead letter over that."""
 
 PULSES = 5
 SOON = Backoff(kind="fixed", base_ms=300, jitter="equal")

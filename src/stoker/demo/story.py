@@ -29,9 +29,6 @@ REMINDERS, REPORTS, FILMS = 40, 6, 3
 ORDERS, PARCELS = 10, 3
 """Each order is a workflow: its parcels are packed and its invoice is written, then it is shipped."""
 
-RETRIES = ONCE + 2 * TWICE + CLOSED + FILMS
-"""At least, and one more for each job that a killed worker had."""
-DEAD = CLOSED
 
 EXPECTED = {
     "thumbnails": THUMBNAILS + TRICKLE * TRICKLES,
@@ -192,7 +189,7 @@ class Story:
         typical = [job for job in found if job.reason == Reason.MAX_ATTEMPTS] or found  # the rest died with a worker
         told = f"{typical[0].reason}: {typical[0].error}" if typical else ""
         return Check(
-            len(found) == DEAD and names == {jobs.charge_closed_account.name},
+            len(found) == CLOSED and names == {jobs.charge_closed_account.name},
             f"{len(found)} that never work are dead letters ({told})",
         )
 
