@@ -4,14 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.client.spans import Heard
-
-_heard: list[Heard] = []
+from tests.client.spans import Heard, listener
 
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
-    if not _heard:
-        _heard.append(Heard())
-    yield _heard[0]
-    _heard[0].exporter.clear()
+    heard = listener()
+    yield heard
+    heard.exporter.clear()

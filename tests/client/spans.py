@@ -28,3 +28,13 @@ class Heard:
 
     def attributes(self, name: str) -> dict[str, Any]:
         return dict(self.named(name).attributes or {})
+
+
+_heard: list[Heard] = []
+
+
+def listener() -> Heard:
+    """The one of this process, for the fixtures of all test packages that want it."""
+    if not _heard:
+        _heard.append(Heard())
+    return _heard[0]

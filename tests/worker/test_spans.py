@@ -1,17 +1,25 @@
 """Jobs run inside spans of OpenTelemetry, where the middleware for it is used."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from stoker.testing import World
 from stoker.worker.spans import Spans
 from stoker.worker.worker import Worker
-from tests.client.conftest import heard  # noqa: F401  # one for the whole process
-from tests.client.spans import Heard
+from tests.client.spans import Heard, listener
 from tests.worker.running import handler, push
 
 
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    heard = listener()
+    yield heard
+    heard.exporter.clear()
+
+
 @pytest.mark.parametrize("kind", ["thread", "async"])
-def test_a_job_is_a_span_that_is_linked_to_the_push(world: World, heard: Heard, kind: str):  # noqa: F811
+def test_a_job_is_a_span_that_is_linked_to_the_push(world: World, heard: Heard, kind: str):
     from opentelemetry import trace
 
     inside = []
@@ -33,7 +41,7 @@ def test_a_job_is_a_span_that_is_linked_to_the_push(world: World, heard: Heard, 
     assert heard.attributes("process default")["messaging.message.id"] == str(job)
 
 
-def test_the_failure_of_a_job_is_told_to_its_span(world: World, heard: Heard):  # noqa: F811
+def test_the_failure_of_a_job_is_told_to_its_span(world: World, heard: Heard):
     def fail() -> None:
         raise ValueError("no such user")
 
