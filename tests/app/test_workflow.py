@@ -143,6 +143,13 @@ def test_what_is_no_workflow_says_so(jobs: Any, write: Any, told: str):
         write(jobs)
 
 
+def test_a_map_must_leave_one_argument_open(jobs: Any):
+    with pytest.raises(TypeError, match="square: got an unexpected keyword argument 'by'"):
+        jobs.square.map(by=2)
+    with pytest.raises(TypeError, match="numbers: multiple values for argument 'up_to'"):
+        jobs.numbers.map(up_to=2)
+
+
 def test_a_workflow_has_jobs_of_one_app(jobs: Any):
     with App("memory://") as other:
         stranger = other.job(name="stranger")(lambda: None)
@@ -268,6 +275,14 @@ def test_a_workflow_can_be_cancelled_and_waited_for(app: App, jobs: Any):
     assert pushed.wait_sync(5) is WorkflowState.CANCELLED
     with pytest.raises(JobFailed, match="was cancelled"):
         pushed.result_sync(5)
+
+
+def test_a_last_job_that_is_not_kept_can_still_be_waited_for(app: App, jobs: Any):
+    @app.job(remove_on_complete=True)
+    def last(n: int = Input()) -> int:
+        return n
+
+    assert run(app, jobs.number.s(3) >> last.s()).wait_sync(5) is WorkflowState.COMPLETED
 
 
 def test_a_workflow_with_a_key_is_pushed_once(jobs: Any):

@@ -185,6 +185,7 @@ class JobType(Generic[P, R]):
 
     def map(self, **kwargs: Any) -> Map:
         """A piece of a workflow: a job for each element of what the jobs before it returned, as its first argument."""
+        self.arguments.bind((None,), kwargs)
         return Map(self, kwargs)
 
     def handle(self, job: int) -> Job[R]:

@@ -6,7 +6,7 @@ came before. Nodes are values; what becomes of them stands in `workflow.py`.
 
 import copy
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from stoker.model.errors import InvalidRequest
 from stoker.model.options import DependencyPolicy
@@ -14,7 +14,6 @@ from stoker.model.options import DependencyPolicy
 if TYPE_CHECKING:
     from stoker.app.jobtype import JobType
 
-N = TypeVar("N", bound="Node")
 Nodes: TypeAlias = "Node | Iterable[Node]"
 
 
@@ -33,14 +32,14 @@ class Node:
     def __rrshift__(self, other: Nodes) -> "Chain":
         return chain(other, self)
 
-    def on_failure(self: N, policy: DependencyPolicy) -> N:
+    def on_failure(self, policy: DependencyPolicy) -> Self:
         """What becomes of this piece when one before it fails: it fails too (`fail`), is cancelled (`cancel`), or runs
         all the same when all have ended (`continue`)."""
         changed = copy.copy(self)
         changed.policy = policy
         return changed
 
-    def named(self: N, key: str) -> N:
+    def named(self, key: str) -> Self:
         """Give the step a name of its own in the workflow; it has its job's name otherwise."""
         changed = copy.copy(self)
         changed.key = key

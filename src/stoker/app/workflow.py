@@ -290,12 +290,19 @@ class WorkflowRun:
             last = [job for step in ends_of(view) for job in ids_of(step)]
             if len(last) == 1:  # it tells itself when it has ended
                 wait_ms = WAIT_MS if left_ms is None else min(left_ms, WAIT_MS)
-                ended: r.Ended = yield c.WaitJob(last[0], wait_ms)
-                if not ended.finished:
+                is_over = yield from self._waited_for(last[0], wait_ms)
+                if not is_over:
                     left_ms = None if left_ms is None else left_ms - wait_ms
                     continue
             yield Nap(nap_ms)
             left_ms = None if left_ms is None else left_ms - nap_ms
+
+    def _waited_for(self, job: int, wait_ms: int) -> Plan[bool]:
+        try:
+            ended: r.Ended = yield c.WaitJob(job, wait_ms)
+        except NotFound:  # it has ended, and nobody wanted it to be kept
+            return True
+        return ended.finished
 
     def _result(self, timeout: Duration | None) -> Plan[Any]:
         view = yield from self._ended(timeout)
