@@ -158,8 +158,35 @@ def test_a_flow_waits_for_its_children(peer: Peer):
     assert peer("PULL", queue="q", timeout=0)["job"]["data"] == "parent"
 
 
-def test_a_flow_over_several_queues_changes_nothing(peer: Peer):
-    answer = peer("FLOW", queue="q", data=1, children=[{"queue": "p", "data": 2}])
+def test_a_flow_goes_over_several_queues_and_levels(peer: Peer):
+    below = [{"queue": "r", "data": n} for n in range(3)]
+    children = [{"queue": "p", "data": 1, "children": below}, {"queue": "p", "data": 2}, {"queue": "p", "data": 3}]
+    flow = peer("FLOW", queue="q", data=0, children=children)
+    assert len(flow["children_ids"]) == 3
+    first = peer("GETJOB", id=flow["children_ids"][0])["job"]
+    assert (first["parent_id"], first["workflow"]) == (flow["parent_id"], flow["workflow"])
+    assert first["state"] == "waiting-children"
+    assert peer("GETCHILDREN", parent_id=first["id"])["total"] == 3
+    for queue in ("p", "r", "p", "q"):
+        jobs = peer("PULLB", queue=queue, count=10, timeout=0)["jobs"]
+        assert jobs, queue
+        for job in jobs:
+            peer("ACK", id=job["id"], result=job["data"])
+    found = peer("GETCHILDREN", parent_id=flow["parent_id"])
+    assert (found["completed"], found["total"]) == (3, 3)
+    assert [child["result"] for child in found["children"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("policy", "state"), [("fail", "failed"), ("ignore", "waiting"), ("continue", "waiting")])
+def test_a_child_says_what_its_failure_means_for_its_parent(peer: Peer, policy: str, state: str):
+    child = {"queue": "p", "data": 1, "on_failure": policy, "max_attempts": 1}
+    flow = peer("FLOW", queue="q", data=0, children=[child])
+    peer("FAIL", id=peer("PULL", queue="p", timeout=0)["job"]["id"])
+    assert peer("GETSTATE", id=flow["parent_id"])["state"] == state
+
+
+def test_a_flow_with_keys_over_several_queues_changes_nothing(peer: Peer):
+    answer = peer("FLOW", queue="q", data=1, children=[{"queue": "p", "data": 2, "job_id": "mine"}])
     assert answer["code"] == "invalid"
     assert peer("LISTQUEUES")["names"] == []
 

@@ -161,20 +161,27 @@ def get_partials(request: q.ById, context: Context) -> Plan:
 
 
 def get_children(request: q.GetChildren, context: Context) -> Plan:
-    parent: r.JobView = yield c.GetJob(request.parent_id)
-    ids = [edge.id for edge in parent.options.depends_on]
+    """What a job waits for, or has waited for: the jobs of the steps before it, or those that it depends on."""
+    most = context.limits.browse_jobs_max
+    page: r.Inputs = yield c.GetInputs(request.parent_id, 0, most)
+    found = list(page.inputs)
+    while page.next_after is not None and len(found) < CHILDREN_MAX:
+        page = yield c.GetInputs(request.parent_id, page.next_after, most)
+        found += page.inputs
     children: list[Answer] = []
-    completed = 0
-    waiting = set(parent.blocked_by)
-    for job_id in ids[: context.limits.browse_jobs_max]:
-        try:
-            job: r.JobView = yield c.GetJob(job_id)
-        except NotFound:
-            completed += job_id not in waiting
-            continue
-        completed += job.state is State.COMPLETED
-        children.append(job_map(job, context))
-    return done(children=children, children_ids=ids, ids=ids, completed=completed, total=len(ids))
+    for one in found[:most]:
+        if one.state is not None:
+            try:
+                children.append(job_map((yield c.GetJob(one.id)), context))
+            except NotFound:
+                continue
+    ids = [one.id for one in found]
+    completed = sum(one.state in (None, State.COMPLETED) for one in found)
+    return done(children=children, children_ids=ids, ids=ids, completed=completed, total=page.total)
+
+
+CHILDREN_MAX = 100_000
+"""As many as one workflow has; their ids are small."""
 
 
 def why(request: q.ById, context: Context) -> Plan:

@@ -7,7 +7,8 @@ import msgspec
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, Refused
-from stoker.model.options import DEFAULT_OPTIONS, Dependency, Options
+from stoker.model.options import DEFAULT_OPTIONS, Dependency, DependencyPolicy, Options
+from stoker.model.workflows import Edge, Step
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Duplicate, Plan, done, ids_of, worded
 from stoker.wire.flashq.context import Context
@@ -104,17 +105,87 @@ def _payload(number: int, item: q.JobItem, codec: Codec, wrong: dict[int, str]) 
 
 
 def flow(request: q.Flow, context: Context) -> Plan:
-    """The children and then the parent, in one batch: there in whole or not at all."""
+    """The parent and all below it as one workflow: there in whole or not at all, whatever queues they are in."""
+    tree = Tree(context.codec)
+    tree.add(request, request.queue, None)
+    if tree.has_keys:
+        return (yield from flow_of_one_queue(request, context))
+    reply: r.PushedWorkflow = yield c.PushWorkflow(
+        tree.made(), request_key=request.request_key, durability=request.durability
+    )
+    ids = [job for number in tree.steps_of(0) for job in reply.ids(number)] if reply.steps else []
+    parent = reply.ids(0)[0] if reply.steps else 0
+    return done(id=parent, parent_id=parent, children_ids=ids, workflow=reply.id, level=reply.level)
+
+
+class Tree:
+    """The steps of a flow: the parent first, then what it waits for. Neighbours that are alike are one step."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._steps: list[tuple[str, list[bytes], Options, int | None]] = []
+        self._after: list[list[Edge]] = []
+        self.has_keys = False
+        """Whether a job asks for what is not for jobs of a workflow."""
+
+    def add(self, job: q.Flow | q.FlowChild, queue: str, parent: int | None, depth: int = 0) -> int:
+        """The number of the step of a job; the steps of its children follow."""
+        if depth > DEPTH_MAX:
+            raise InvalidRequest(f"invalid flow: children are nested more than {DEPTH_MAX} deep")
+        number = len(self._steps)
+        options = options_of(job, self._codec)
+        keys = (options.unique_key, options.custom_id, options.debounce_id)
+        self.has_keys = self.has_keys or keys != (None, None, None) or bool(options.depends_on)
+        self._steps.append((queue, [stored_as(job.data, self._codec, job.codec)], options, parent))
+        self._after.append([])
+        before: tuple[q.FlowChild, str] | None = None
+        for child in job.children:
+            own = child.queue or queue
+            if before is not None and self._alike(before, (child, own)):
+                self._steps[-1][1].append(stored_as(child.data, self._codec, child.codec))
+            else:
+                policy: DependencyPolicy = "continue" if child.on_failure == "ignore" else child.on_failure
+                self._after[number].append(Edge(self.add(child, own, number, depth + 1), policy))
+            before = (child, own)
+        return number
+
+    def _alike(self, before: tuple[q.FlowChild, str], now: tuple[q.FlowChild, str]) -> bool:
+        """Whether two neighbours can be jobs of one step."""
+        (one, one_queue), (other, other_queue) = before, now
+        is_leaf = not one.children and not other.children
+        same = (one_queue, one.on_failure) == (other_queue, other.on_failure)
+        return is_leaf and same and options_of(other, self._codec) == self._steps[-1][2]
+
+    def steps_of(self, number: int) -> list[int]:
+        """The steps of a job's children."""
+        return [edge.step for edge in self._after[number]]
+
+    def made(self) -> list[Step]:
+        return [
+            Step(queue, payloads, options, after, parent=parent)
+            for (queue, payloads, options, parent), after in zip(self._steps, self._after, strict=True)
+        ]
+
+
+DEPTH_MAX = 64
+"""Levels of children: what people draw has five."""
+
+
+def flow_of_one_queue(request: q.Flow, context: Context) -> Plan:
+    """Jobs with keys or edges of their own, as a batch: they must be in one queue."""
     queues = {child.queue or request.queue for child in request.children} | {request.queue}
-    if len(queues) > 1:
+    if len(queues) > 1 or any(child.children for child in request.children):
         raise InvalidRequest(
-            "invalid flow: parent and children must be in one queue; for several queues push the children first, "
-            "and then the parent with `depends_on`"
+            "invalid flow: jobs with job_id, unique_key, debounce_id or depends_on must be a parent and its children in"
+            " one queue; use request_key for a flow that must not be pushed twice"
         )
     codec = context.codec
     jobs: list[q.FlowChild | q.Flow] = [*request.children, request]
     each = [options_of(job, codec) for job in jobs]
-    edges = tuple(Dependency(item=number) for number in range(len(request.children)))
+    edges = tuple(
+        Dependency(0, "continue" if child.on_failure == "ignore" else child.on_failure, number)
+        for number, child in enumerate(request.children)
+    )
     each[-1] = msgspec.structs.replace(each[-1], depends_on=each[-1].depends_on + edges)
     payloads = [stored_as(job.data, codec, job.codec) for job in jobs]
     reply: r.PushedBatch = yield c.PushBatch(
@@ -126,4 +197,4 @@ def flow(request: q.Flow, context: Context) -> Plan:
         durability=request.durability,
     )
     *children, parent = reply.ids
-    return done(id=parent, parent_id=parent, children_ids=children, level=reply.level)
+    return done(id=parent, parent_id=parent, children_ids=children, workflow=None, level=reply.level)

@@ -5,7 +5,7 @@ left out. Values that only pass through (`data`, `result`, `value`) stay undecod
 engine's business.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -194,10 +194,13 @@ class MixedPushBatch(Request, kw_only=True, forbid_unknown_fields=True, gc=False
 
 
 class FlowChild(JobOptions, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A job that must end before its parent starts."""
+    """A job that must end before its parent starts, and may have children of its own."""
 
     data: Raw = NOT_SAID
     queue: str = ""
+    on_failure: Literal["fail", "ignore", "continue", "cancel"] = "fail"
+    """What its failure means for its parent: it fails, or is cancelled, or starts all the same once all have ended."""
+    children: list["FlowChild"] = []
 
 
 class Flow(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
