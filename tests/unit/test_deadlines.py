@@ -84,6 +84,7 @@ def test_the_kinds_stand_in_the_documented_order():
         kinds.KV,
         kinds.EDGES,
         kinds.FLOW,
+        kinds.SCHEDULE,
         kinds.REFILL,
     ]
     assert in_order == list(range(len(timers.HANDLERS)))

@@ -25,6 +25,7 @@ COMMANDS = {
     "queue": "stoker.cli.queue:queue",
     "dlq": "stoker.cli.dlq:dlq",
     "cron": "stoker.cli.cron:cron",
+    "workflow": "stoker.cli.workflow:workflow",
     "stats": "stoker.cli.stats:stats",
     "top": "stoker.cli.top:top",
     "bench": "stoker.cli.bench:bench",
@@ -51,7 +52,7 @@ SECTIONS = {
         "queue": "Look at queues, pause and limit them, empty them.",
         "dlq": "Look at dead letters, send them back to work, remove them.",
         "cron": "Push jobs by the clock.",
-        "workflow": "Look at workflows.",
+        "workflow": "Look at workflows, cancel and retry them.",
     },
     "Watch": {
         "stats": "Count jobs, and tell who works.",

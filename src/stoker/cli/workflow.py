@@ -1,0 +1,167 @@
+"""`stoker workflow`: look at workflows, draw them, cancel them, send them back to work."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stoker.cli import exits
+from stoker.cli.kinds import as_json, connected, destroying, echo_json, examples, look_at, open_client, sure
+from stoker.cli.layout import columns, facts, lasting, now_ms, when
+
+if TYPE_CHECKING:
+    from stoker.app.drawing import Box
+    from stoker.model.replies import StepView, WorkflowView
+
+STATES = ("running", "completed", "failed", "cancelled")
+COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "cancelled": "bright_black"}
+
+
+@click.group()
+def workflow() -> None:
+    """Look at workflows, cancel them, retry them from the step that failed."""
+
+
+@workflow.command(name="list", epilog=examples("stoker workflow list", "stoker workflow list --state failed"))
+@click.option("--state", type=click.Choice(STATES), help="Only those that stand so.")
+@click.option("--name", help="Only those of this name.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many at most.")
+@connected
+@as_json
+def list_(state: str | None, name: str | None, limit: int, url: str | None, tenant: str, is_json: bool) -> None:
+    """List workflows, newest first."""
+    from stoker.model.workflows import WorkflowState
+
+    with look_at(url, tenant) as client:
+        page = client.list_workflows(WorkflowState(state) if state else None, name=name, limit=limit)
+    if is_json:
+        echo_json(page.workflows)
+    elif page.workflows:
+        heads = ("WORKFLOW", "NAME", "STATE", "STEPS", "FAILED", "PUSHED", "TOOK")
+        rows = [
+            [
+                str(one.id),
+                one.name,
+                click.style(one.state, fg=COLOURS[one.state]),
+                f"{one.ended}/{one.steps}",
+                str(one.failed) if one.failed else ".",
+                when(one.pushed_at),
+                lasting((one.finished_at or now_ms()) - one.pushed_at),
+            ]
+            for one in page.workflows
+        ]
+        click.echo(columns(heads, rows, right=("STEPS", "FAILED")))
+    else:
+        click.echo("no workflows")
+
+
+@workflow.command(
+    epilog=examples(
+        "stoker workflow show 6400",
+        "stoker workflow show 6400 --svg nightly.svg",
+        "stoker workflow show 6400 --mermaid",
+    )
+)
+@click.argument("id", type=int)
+@click.option("--mermaid", "is_mermaid", is_flag=True, help="Print the graph as Mermaid.")
+@click.option(
+    "--svg", type=click.File("w", encoding="utf-8"), help="Write the graph as a picture; - is standard output."
+)
+@connected
+@as_json
+def show(id: int, is_mermaid: bool, svg: Any, url: str | None, tenant: str, is_json: bool) -> None:
+    """Draw one workflow, and tell how far it is."""
+    from stoker.app.drawing import as_mermaid, as_svg, as_text
+
+    with look_at(url, tenant) as client:
+        view = client.get_workflow(id)
+    boxes = boxes_of(view)
+    if is_json:
+        echo_json(view)
+    elif is_mermaid:
+        click.echo(as_mermaid(boxes), nl=False)
+    elif svg is not None:
+        svg.write(as_svg(boxes, view.name or f"workflow {view.id}"))
+    else:
+        click.echo(told(view))
+        click.echo()
+        click.echo(as_text(boxes, colour=True))
+
+
+def told(view: "WorkflowView") -> str:
+    """Some lines about the whole of it."""
+    took = (view.finished_at or now_ms()) - view.pushed_at
+    title = f"workflow {click.style(str(view.id), bold=True)}" + (f" ({view.name})" if view.name else "")
+    lines = facts(
+        [
+            ("state", click.style(view.state, fg=COLOURS[view.state])),
+            ("jobs", f"{view.total - view.remaining:,} of {view.total:,} have ended, {view.percent} %"),
+            ("failed", f"{view.failed:,}" if view.failed else ""),
+            ("pushed", when(view.pushed_at)),
+            ("ended", when(view.finished_at) if view.finished_at else ""),
+            ("took" if view.finished_at else "runs for", lasting(took)),
+            ("retries", str(view.retries) if view.retries else ""),
+        ]
+    )
+    return f"{title}\n{lines}"
+
+
+def boxes_of(view: "WorkflowView") -> "list[Box]":
+    from stoker.app.drawing import Box
+
+    return [
+        Box(
+            step.name if step.name and step.key.isdigit() else step.key,
+            detail_of(step),
+            step.state,
+            tuple(edge.step for edge in step.after),
+            tuple(edge.step for edge in step.after if edge.on_failure == "continue"),
+        )
+        for step in view.steps
+    ]
+
+
+def detail_of(step: "StepView") -> str:
+    """The queue of a step, and what its jobs do."""
+    if step.open and not step.count:
+        return f"{step.queue}: to be filled"
+    counts = {name: getattr(step.counts, name) for name in step.counts.__struct_fields__}
+    some = [f"{number:,} {name}" for name, number in counts.items() if number]
+    if len(some) == 1 and step.count == 1:
+        return f"{step.queue}: {some[0].partition(' ')[2]}"
+    return f"{step.queue}: {', '.join(some)}" if some else step.queue
+
+
+@workflow.command(epilog=examples("stoker workflow cancel 6400 --yes"))
+@click.argument("id", type=int)
+@destroying
+@connected
+@as_json
+def cancel(id: int, dry_run: bool, yes: bool, url: str | None, tenant: str, is_json: bool) -> int:
+    """Cancel all that has not started, and tell what runs to stop."""
+    with open_client(url, tenant) as client:
+        before = client.get_workflow(id)
+        what = f"cancel workflow {id}: {before.remaining:,} of its {before.total:,} jobs have not ended"
+        if not sure(what, dry_run=dry_run, yes=yes):
+            return exits.OK
+        view = client.cancel_workflow(id)
+    if is_json:
+        echo_json(view)
+    else:
+        running = f"; {view.remaining:,} still run and were told to stop" if view.remaining else ""
+        click.echo(f"cancelled workflow {id}{running}")
+    return exits.OK
+
+
+@workflow.command(epilog=examples("stoker workflow retry 6400"))
+@click.argument("id", type=int)
+@connected
+@as_json
+def retry(id: int, url: str | None, tenant: str, is_json: bool) -> int:
+    """Send its failed jobs back to work; what failed because of them waits for them again."""
+    with open_client(url, tenant) as client:
+        view = client.retry_workflow(id)
+    if is_json:
+        echo_json(view)
+    else:
+        click.echo(f"workflow {id} is {view.state}: {view.remaining:,} of its {view.total:,} jobs are to be done")
+    return exits.OK
