@@ -102,9 +102,9 @@ async def write_invoice(order: int) -> str:
 
 
 @app.job(queue="shipping")
-async def ship_order(order: int) -> str:
-    """The last step: when all parcels are packed and the invoice is written."""
-    return f"order {order} is on its way"
+async def ship_order(order: int, things: list[str] = stoker.Inputs()) -> str:
+    """The last step, when all parcels are packed and the invoice is written: it gets what they returned."""
+    return f"order {order} is on its way with {len(things)} things"
 
 
 @app.job(queue="video", kind="process")

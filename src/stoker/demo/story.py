@@ -5,19 +5,19 @@ no process: whoever tells the story does.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
-from stoker.app.jobtype import Step as Call
+import stoker
 from stoker.client.sync import Client
 from stoker.demo import jobs
 from stoker.model.replies import JobView
 from stoker.model.states import LIVE, Reason, State
-from stoker.model.workflows import Edge, Step, WorkflowState
+from stoker.model.workflows import WorkflowState
 
 THUMBNAILS, DOCUMENTS, MAILS, URGENT = 2_000, 1_000, 600, 20
 TRICKLE, TRICKLES = 100, 30
@@ -127,7 +127,7 @@ class Story:
             jobs.transcode.push_sync(film, str(self._directory / f"film-{film}"))
         jobs.print_report.push_batch_sync(range(REPORTS))
         self._say(f"pushed {FILMS} films whose process will crash, and {REPORTS} slow reports")
-        self._orders = [self._client.push_workflow(order_steps(order), name="order").id for order in range(ORDERS)]
+        self._orders = [workflow_of(order).push_sync().id for order in range(ORDERS)]
         self._say(f"pushed {ORDERS} orders as workflows: {PARCELS} parcels and an invoice each, and then it is shipped")
 
     def kill_somebody(self) -> None:
@@ -217,7 +217,9 @@ class Story:
         before = [*self._jobs("packing"), *self._jobs("office")]
         in_time = all(job.finished_at <= shipped.get(number_of(job), 0) for job in before)
         holds = len(done) == ORDERS and all(one.state == WorkflowState.COMPLETED for one in done)
-        return Check(holds and in_time, f"{len(done)} orders were packed and invoiced, and only then shipped")
+        return Check(
+            holds and in_time, f"{len(done)} orders were packed and invoiced, and only then shipped: workflows"
+        )
 
     def by_the_clock(self) -> Check:
         times = sorted(job.pushed_at for job in self._jobs("pulse"))
@@ -245,21 +247,11 @@ class Story:
                 return
 
 
-def order_steps(order: int) -> list[Step]:
-    """The graph of one order, as the queue knows it."""
+def workflow_of(order: int) -> stoker.Workflow:
     parcels = [jobs.pack_parcel.s(order, parcel) for parcel in range(PARCELS)]
-    last = jobs.ship_order.s(order)
-    return [
-        step_of(*parcels),
-        step_of(jobs.write_invoice.s(order)),
-        step_of(last, after=(Edge(0), Edge(1))),
-    ]
-
-
-def step_of(*calls: Call[str], after: Sequence[Edge] = ()) -> Step:
-    written = [call.written() for call in calls]
-    payloads = [payload for payload, _ in written]
-    return Step(calls[0].queue, payloads, written[0][1], after, key=calls[0].job_type.name)
+    return stoker.workflow(
+        stoker.group(*parcels, jobs.write_invoice.s(order)) >> jobs.ship_order.s(order), name="order"
+    )
 
 
 def number_of(job: JobView) -> int:
