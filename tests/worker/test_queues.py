@@ -1,14 +1,21 @@
 """Which queues are pulled from, in which order, and how much."""
 
+import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from stoker.model.options import RateLimit
+from stoker.model import commands as c
+from stoker.model.options import Options, RateLimit
+from stoker.model.replies import Delivery, Run
 from stoker.testing import World
+from stoker.worker.books import Books
 from stoker.worker.errors import BadHandler
 from stoker.worker.lane import Lane, ahead, room_for
 from stoker.worker.pace import Bucket, Pace
+from stoker.worker.pulling import Puller
 from stoker.worker.queues import Line, QueueSettings, Roster
 from stoker.worker.worker import Worker
 from tests.worker.running import handler, push_many
@@ -79,6 +86,11 @@ def test_a_queue_with_hardly_any_room_does_not_slow_the_others_down():
     assert (set(patient.queues), patient.count, patient.waits) == ({"wide", "narrow"}, 1, True)
 
 
+def test_an_empty_queue_with_little_room_does_not_make_the_pulls_of_a_full_one_small():
+    got = served(roster(narrow=(1, Room(8)), wide=(1, Room(1_000))), 100, {"wide"})
+    assert got["wide"] > 40_000
+
+
 def test_without_any_room_there_is_no_pull():
     assert roster(full=(1, Room(0))).plan({}, 1_000, patient=True) is None
 
@@ -127,3 +139,88 @@ def test_only_the_named_queues_are_worked_on(world: World):
         push_many(world.client, "run", range(3), queue=queue)
     Worker(world.client, [handler(lambda number: None, name="run", queue="a")], queues=["b"]).run_until_idle()
     assert (world.client.get_counts("a").waiting, world.client.get_counts("b").completed) == (3, 3)
+
+
+# --- pulls -------------------------------------------------------------------------------------------
+
+
+class Pulls:
+    """A queue that notes what is asked of it; each pull is answered as the test says."""
+
+    def __init__(self, queues: Roster, answer: Callable[["Pulls", c.Pull], Awaitable[Delivery]]) -> None:
+        self.asked: list[c.Pull] = []
+        self.got: list[Delivery] = []
+        self._answer = answer
+        self.puller = Puller(self._execute, self._dispatch, queues, Books(), "w", 20_000)
+
+    async def _execute(self, command: c.Command[Any]) -> Delivery:
+        assert isinstance(command, c.Pull)
+        self.asked.append(command)
+        return await self._answer(self, command)
+
+    def _dispatch(self, delivery: Delivery) -> None:
+        self.got.append(delivery)
+        self.puller.stop()
+
+
+def delivery(queue: str) -> Delivery:
+    return Delivery(1, [Run(queue, [64], [b""], Options(), 1, 0, 0)])
+
+
+def test_a_hasty_pull_is_not_broken_off_when_something_is_settled():
+    """It leaves out a queue with little room on purpose; to break it off each time would be to pull nothing."""
+
+    async def answer(pulls: Pulls, pull: c.Pull) -> Delivery:
+        pulls.puller.freed()
+        await asyncio.sleep(0)
+        return delivery("wide")
+
+    async def main() -> Pulls:
+        pulls = Pulls(roster(wide=(1, Room(100)), narrow=(1, Room(1))), answer)
+        await pulls.puller.run()
+        return pulls
+
+    pulls = asyncio.run(main())
+    assert [pull.queues for pull in pulls.asked] == [("wide",)]
+    assert len(pulls.got) == 1
+
+
+def test_a_pull_that_waits_is_broken_off_for_a_queue_that_gets_room():
+    full = Room(0)
+
+    async def answer(pulls: Pulls, pull: c.Pull) -> Delivery:
+        if len(pulls.asked) == 1:
+            return Delivery()
+        if len(pull.queues) == 1:
+            full.left = 10
+            pulls.puller.freed()
+            await asyncio.Event().wait()
+        return delivery("full")
+
+    async def main() -> Pulls:
+        pulls = Pulls(roster(free=(1, Room(10)), full=(1, full)), answer)
+        await pulls.puller.run()
+        return pulls
+
+    pulls = asyncio.run(main())
+    assert [set(pull.queues) for pull in pulls.asked] == [{"free"}, {"free"}, {"free", "full"}]
+
+
+def test_a_pull_that_waits_for_many_is_broken_off_when_jobs_turn_out_to_be_slow():
+    lane = Room(1_000)
+
+    async def answer(pulls: Pulls, pull: c.Pull) -> Delivery:
+        if len(pulls.asked) == 1:
+            return Delivery()
+        if pull.count == 1_000:
+            lane.left = 1
+            pulls.puller.reconsider()
+            await asyncio.Event().wait()
+        return delivery("one")
+
+    async def main() -> Pulls:
+        pulls = Pulls(roster(one=(1, lane)), answer)
+        await pulls.puller.run()
+        return pulls
+
+    assert [pull.count for pull in asyncio.run(main()).asked] == [1_000, 1_000, 1]

@@ -55,10 +55,10 @@ class Puller:
         self.pulse = Pulse()
 
     def freed(self) -> None:
-        """There may be room again."""
+        """There may be room again. A pull that waits without a queue that has got some is broken off."""
         self._room.set()
         plan = self._plan
-        if plan is None or self._poll is None or len(plan.queues) == len(self._roster.lines):
+        if plan is None or self._poll is None or not plan.waits or len(plan.queues) == len(self._roster.lines):
             return
         others = self._next(patient=True)
         if others is not None and not set(others.queues) <= set(plan.queues):

@@ -83,7 +83,7 @@ class Roster:
         return Plan(named, min(count, PULL_JOBS_MAX), len(named) == len(able))
 
     def delivered(self, named: Sequence[str], jobs: dict[str, int]) -> None:
-        """What a pull over these queues brought: who had nothing does not save up for later."""
+        """What a pull over these queues brought: who had nothing does not save up for later, and comes behind."""
         for name, count in jobs.items():
             line = self.lines[name]
             line.served += count / line.settings.weight
@@ -92,7 +92,8 @@ class Roster:
         floor = min(self.lines[name].served for name in jobs)
         for name in named:
             if name not in jobs:
-                self.lines[name].served = max(self.lines[name].served, floor)
+                line = self.lines[name]
+                line.served = max(line.served, floor + 1 / line.settings.weight)
             else:
                 break  # those behind were not asked, perhaps
 
