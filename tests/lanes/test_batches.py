@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -220,6 +221,23 @@ def test_batches_run_in_processes_and_a_crash_costs_those_that_were_called_toget
     poison = push_many(queue, "together", [12, 13], max_attempts=1)
     Worker(queue, jobs.named("together"), processes=1, registered=False).run_until_idle()
     assert all("died" in queue.get_job(job).error for job in poison)
+
+
+def test_a_call_in_a_process_goes_on_while_one_of_its_jobs_is_wanted(queue: Client, tmp_path: Path):
+    began, go = tmp_path / "began", tmp_path / "go"
+    first, second = push_many(queue, "hold_together", [[str(began), str(go)]] * 2, lease_ms=300, max_attempts=1)
+    with Beside(Worker(queue, jobs.named("hold_together"), processes=1)):
+        while not began.exists():
+            threading.Event().wait(0.001)
+        queue.cancel(first)
+        renewed = queue.get_job(second).lease_until
+        while queue.get_job(second).lease_until == renewed:
+            threading.Event().wait(0.001)
+        go.touch()
+        while queue.get_state(second) is State.ACTIVE:
+            threading.Event().wait(0.001)
+    assert queue.get_state(second) is State.COMPLETED
+    assert queue.get_state(first) in (State.COMPLETED, State.CANCELLED)
 
 
 def test_a_batch_of_nothing_is_refused():

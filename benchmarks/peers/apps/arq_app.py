@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 
 from arq import create_pool, func
 from arq.connections import RedisSettings
@@ -22,11 +21,11 @@ class WorkerSettings:
     poll_delay = 0.01
 
 
-async def push(jobs):
+async def push_all(jobs):
     pool = await create_pool(REDIS)
     for first in range(0, jobs, 100):
         await asyncio.gather(*(pool.enqueue_job("noop", PAYLOAD) for _ in range(min(100, jobs - first))))
 
 
-if __name__ == "__main__":
-    asyncio.run(push(int(sys.argv[1])))
+def push(jobs):
+    asyncio.run(push_all(jobs))

@@ -1,7 +1,6 @@
 """Celery: processes, many jobs fetched ahead, no results kept."""
 
 import os
-import sys
 
 from celery import Celery
 from counting import PAYLOAD, count
@@ -15,6 +14,6 @@ def noop(text):
     count()
 
 
-if __name__ == "__main__":
-    for _ in range(int(sys.argv[1])):
+def push(jobs):
+    for _ in range(jobs):
         noop.delay(PAYLOAD)

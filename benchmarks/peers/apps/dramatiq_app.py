@@ -1,7 +1,6 @@
 """Dramatiq: two processes with two threads each, many messages fetched ahead."""
 
 import os
-import sys
 
 import dramatiq
 from counting import PAYLOAD, count
@@ -16,6 +15,6 @@ def noop(text):
     count()
 
 
-if __name__ == "__main__":
-    for _ in range(int(sys.argv[1])):
+def push(jobs):
+    for _ in range(jobs):
         noop.send(PAYLOAD)

@@ -1,7 +1,6 @@
 """huey: one thread, which is its fastest for jobs this short; no results kept."""
 
 import os
-import sys
 
 from counting import PAYLOAD, count
 from huey import RedisHuey
@@ -14,6 +13,6 @@ def noop(text):
     count()
 
 
-if __name__ == "__main__":
-    for _ in range(int(sys.argv[1])):
+def push(jobs):
+    for _ in range(jobs):
         noop(PAYLOAD)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 
 from counting import PAYLOAD, count
 from saq import Queue
@@ -17,12 +16,12 @@ async def noop(ctx, *, text):
 settings = {"queue": queue, "functions": [noop], "concurrency": 50}
 
 
-async def push(jobs):
+async def push_all(jobs):
     await queue.connect()
     for first in range(0, jobs, 100):
         await asyncio.gather(*(queue.enqueue("noop", text=PAYLOAD, ttl=-1) for _ in range(min(100, jobs - first))))
     await queue.disconnect()
 
 
-if __name__ == "__main__":
-    asyncio.run(push(int(sys.argv[1])))
+def push(jobs):
+    asyncio.run(push_all(jobs))

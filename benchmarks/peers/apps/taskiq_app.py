@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 
 from counting import PAYLOAD, count
 from taskiq_redis import RedisStreamBroker
@@ -15,12 +14,12 @@ async def noop(text: str) -> None:
     count()
 
 
-async def push(jobs):
+async def push_all(jobs):
     await broker.startup()
     for first in range(0, jobs, 100):
         await asyncio.gather(*(noop.kiq(PAYLOAD) for _ in range(min(100, jobs - first))))
     await broker.shutdown()
 
 
-if __name__ == "__main__":
-    asyncio.run(push(int(sys.argv[1])))
+def push(jobs):
+    asyncio.run(push_all(jobs))

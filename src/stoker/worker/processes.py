@@ -121,7 +121,8 @@ class ProcessLane:
             if number := child.number_of(chunk, job):
                 if number in child.waiting_numbers():
                     child.take([number])
-                self._stop_running(child, number)
+                if child.is_unwanted(number):
+                    self._stop_running(child, child.first_called_with(number))
                 return
 
     def hand_back(self) -> None:
@@ -373,7 +374,7 @@ class ProcessLane:
         self._replace(pause)
 
     def _replace(self, pause_s: float = 0.0) -> None:
-        if not self._is_closing:
+        if not (self._is_closing or self._is_handing_back):
             self._background(self._start_another(pause_s))
 
     async def _start_another(self, pause_s: float) -> None:

@@ -216,6 +216,18 @@ class Child(asyncio.Protocol):
             if number > running and not (now is not None and held.is_called_with(now))
         ]
 
+    def first_called_with(self, number: int) -> int:
+        """The number under which a job runs: that of the first job in the same call."""
+        held = self.in_hand[number]
+        return next(other for other, one in self.in_hand.items() if one is held or one.is_called_with(held))
+
+    def is_unwanted(self, number: int) -> bool:
+        """Whether nobody wants this job any more, nor any that is called with it."""
+        held = self.in_hand[number]
+        return all(
+            one.job in one.chunk.flags for one in self.in_hand.values() if one is held or one.is_called_with(held)
+        )
+
     def number_of(self, chunk: Chunk, job: int) -> int:
         """Under which it has a job; 0 if it has not."""
         for number, held in self.in_hand.items():
