@@ -100,6 +100,8 @@ def suggestions(keep: str | None) -> list[str]:
         f"stoker queue list {at}",
         f"stoker dlq list payments {at}        then: stoker dlq show, stoker job story",
         f"stoker dlq retry payments {at}",
+        f"stoker workflow list {at}",
+        f"stoker cron show take_pulse {at}",
         f"stoker worker stoker.demo.jobs:app {at}",
         f"stoker top {at}",
     ]
