@@ -9,7 +9,20 @@ from datetime import timedelta
 from typing import Any, assert_type
 
 import stoker
-from stoker import App, Context, Depends, Job, JobBatch, JobType, Snooze, Step
+from stoker import (
+    App,
+    Context,
+    Depends,
+    Inputs,
+    Job,
+    JobBatch,
+    JobType,
+    Snooze,
+    Step,
+    WorkflowRun,
+    group,
+    workflow,
+)
 
 app = App("memory://", defaults={"timeout": "1m"}, queues={"mail": {"max_attempts": 3}})
 
@@ -37,6 +50,11 @@ def double(n: int) -> int:
 async def with_context(ctx: Context, user_id: int) -> float:
     ctx.progress(50)
     return user_id / 2
+
+
+@app.job
+def summed(numbers: list[int] = Inputs()) -> int:
+    return sum(numbers)
 
 
 @app.job(kind="process", delay=timedelta(minutes=5))
@@ -77,6 +95,15 @@ async def pushing() -> None:
     assert_type(embed.push_sync("text"), Job[list[float]])
     assert_type(partly.push_sync(7), Job[str])
     untyped.push_sync(1, "x", None)
+
+
+async def flowing() -> None:
+    flow = double.s(1) >> group(welcome.s(1), [welcome.s(2)]) >> summed.s()
+    run = await workflow(flow, double.s(3).on_failure("continue"), name="all").push()
+    assert_type(run, WorkflowRun)
+    assert_type(double.s(3).named("x"), Step[int])
+    _ = double.s(1) >> double  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
+    double.s(1).on_failure("maybe")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def calling() -> None:

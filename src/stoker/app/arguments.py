@@ -93,6 +93,16 @@ class Arguments:
     def _taken(self) -> tuple[str | None, ...]:
         return (self._signature.context, *self._signature.dependencies)
 
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raises `TypeError` for a call that the function would not take; values are not looked at."""
+        if self._call is not None:
+            try:
+                self._call(*args, **kwargs)
+                return
+            except TypeError:
+                pass
+        self.bind(args, kwargs)
+
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The call by parameters. Raises `TypeError` as Python does."""
         try:

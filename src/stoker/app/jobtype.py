@@ -178,14 +178,14 @@ class JobType(Generic[P, R]):
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Step[R]:
         """A step of a workflow, or an item of a batch: the call with its arguments, not made yet."""
-        self.arguments.bind(args, kwargs)
+        self.arguments.check(args, kwargs)
         return Step(self, args, kwargs)
 
     step = s
 
     def map(self, **kwargs: Any) -> Map:
         """A piece of a workflow: a job for each element of what the jobs before it returned, as its first argument."""
-        self.arguments.bind((None,), kwargs)
+        self.arguments.check((None,), kwargs)
         return Map(self, kwargs)
 
     def handle(self, job: int) -> Job[R]:
