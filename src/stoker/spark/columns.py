@@ -39,8 +39,6 @@ class Gathered:
         at, tenant, queue = record.at, record.tenant, getattr(record, "queue", "")  # type: ignore[attr-defined]
         payloads = getattr(record, "payloads", None) if type(record) is rec.Pushed else None
         for run in runs_of(record):
-            if type(record) is rec.Reprioritised:
-                run = run._replace(labels=_Priority(record.priority))
             self._places.append((sequence, index, at, tenant, queue))
             self._runs.append(run)
             self._payloads.append(payloads)
@@ -57,13 +55,6 @@ class Gathered:
             wanted = pa.array(sorted(set(kinds)), pa.string())
             batch = batch.filter(pc.is_in(made.column(_EVENT), value_set=wanted))
         return batch
-
-
-class _Priority:
-    """Labels of a record that tells of nothing but a new priority."""
-
-    def __init__(self, priority: int) -> None:
-        self.priority = priority
 
 
 _EVENT = Column("event", pa.string(), "")
@@ -123,8 +114,6 @@ class _Batch:
         ]
         if column.type == TEXTS:
             values = [list(value) if value else [] for value in values]
-        elif name == "workflow":
-            values = [None if value is None else str(value) for value in values]
         return self._spread(pa.array(values, column.type))
 
     # --- what differs from job to job ----------------------------------------------------------------

@@ -133,6 +133,15 @@ def _unblocked(record: rec.Unblocked) -> Iterator[Run]:
         yield Run("unblocked", record.job, due=record.due)
 
 
+def _step_released(record: rec.StepReleased) -> Iterator[Run]:
+    for first, count in record.runs:
+        yield Run("unblocked", first, count, due=record.due, labels=rec.Labels(workflow=record.workflow))
+
+
+def _reprioritised(record: rec.Reprioritised) -> Iterator[Run]:
+    yield Run("reprioritised", record.job, labels=rec.Labels(priority=record.priority))
+
+
 def _pairs(event: Callable[[Any], str]) -> Callable[[Any], Iterator[Run]]:
     return lambda record: (Run(event(record), first, count) for first, count in record.runs)
 
@@ -156,9 +165,10 @@ _RUNS: dict[type[rec.Record], Callable[[Any], Iterator[Run]]] = {
     rec.Logged: _one("log", first="job", message="message", reason="level"),
     rec.PartialAdded: _partial_added,
     rec.Unblocked: _unblocked,
+    rec.StepReleased: _step_released,
     rec.BecameDue: _pairs(lambda record: "promoted" if record.promoted else "ready"),
     rec.Delayed: _one("delayed", first="job", due="due"),
-    rec.Reprioritised: _one("reprioritised", first="job"),
+    rec.Reprioritised: _reprioritised,
     rec.PayloadUpdated: _one("updated", first="job"),
     rec.QueueConfigured: _one("queue_configured"),
     rec.QueueObliterated: _one("queue_obliterated"),

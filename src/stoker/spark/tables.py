@@ -61,7 +61,7 @@ EVENTS = (
     Column("group_id", pa.string(), "of the job"),
     Column("trace", pa.string(), "W3C trace context of the job"),
     Column("parent_id", pa.int64(), "the job that this one belongs to"),
-    Column("workflow", pa.string(), "the workflow that this one belongs to"),
+    Column("workflow", pa.int64(), "the workflow that this one belongs to"),
     Column("schedule", pa.string(), "the schedule that pushed it"),
 )
 

@@ -1,0 +1,106 @@
+"""What cannot be meant is refused before any data moves, with the option and what is allowed."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from stoker.model.errors import InvalidRequest
+from stoker.spark.options import read_options
+from stoker.spark.source import advanced, read_back, stretches, written
+from stoker.spark.tables import EVENTS
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"urll": "x"}, "did you mean url"),
+        ({"table": "job"}, "expected one of events"),
+        ({"events": "finished"}, "there is no event 'finished'"),
+        ({"columns": "time,jobb"}, "there is no column 'jobb'"),
+        ({"startingOffsets": "first"}, "expected earliest, latest, or JSON"),
+        ({"startingOffsets": '{"0": -1}'}, "expected earliest"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "0"}, "say only one"),
+        ({"startingTimestamp": "yesterday"}, "2026-11-16T08:00:00Z"),
+        ({"maxRecordsPerTrigger": "-5"}, "at least 0"),
+        ({"minPartitions": "many"}, "whole number"),
+        ({"failOnDataLoss": "maybe"}, "expected true or false"),
+        ({"queues": " , "}, "is empty"),
+    ],
+)
+def test_what_means_nothing_is_refused_by_its_name(options: dict[str, str], said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        read_options(options)
+
+
+def test_names_of_options_have_no_case():
+    options = read_options({"MAXRECORDSPERTRIGGER": "7", "failondataloss": "FALSE", "Queues": "a, b"})
+    assert (options.max_records_per_trigger, options.fail_on_data_loss, options.queues) == (7, False, ("a", "b"))
+
+
+def test_batches_begin_at_the_beginning_and_streams_now():
+    assert read_options({}).starting == "earliest"
+    assert read_options({}, streaming=True).starting == "latest"
+
+
+def test_times_may_be_numbers_or_words():
+    assert read_options({"startingTimestamp": "1000"}).starting == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert read_options({"endingTimestamp": "2026-01-02T00:00:00"}).ending == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def test_columns_come_in_the_order_asked_for():
+    assert [column.name for column in read_options({"columns": "job,time,job"}).columns] == ["job", "time"]
+    assert read_options({}).columns == EVENTS
+    assert read_options({"includePayload": "true"}).columns[-1].name == "payload"
+
+
+def test_only_events_are_a_stream():
+    with pytest.raises(InvalidRequest, match="read jobs as a batch"):
+        read_options({"table": "jobs"}, streaming=True)
+
+
+# --- how much at once --------------------------------------------------------------------------------
+
+
+def test_a_limited_batch_takes_from_each_shard_by_what_waits_there():
+    assert advanced({0: 0, 1: 0}, {0: 300, 1: 100}, 40) == {0: 30, 1: 10}
+    assert advanced({0: 0, 1: 0}, {0: 300, 1: 100}, 0) == {0: 300, 1: 100}
+    assert advanced({0: 290, 1: 100}, {0: 300, 1: 100}, 40) == {0: 300, 1: 100}
+
+
+def test_a_limited_batch_always_gets_on_and_never_beyond_the_end():
+    start = dict.fromkeys(range(8), 0)
+    ends = {shard: 1 + shard for shard in range(8)}
+    for _ in range(100):
+        after = advanced(start, ends, 3)
+        assert sum(after.values()) - sum(start.values()) == min(3, sum(ends.values()) - sum(start.values()))
+        assert all(start[shard] <= after[shard] <= ends[shard] for shard in ends)
+        start = after
+    assert start == ends
+
+
+def test_a_log_that_ends_before_where_we_are_is_not_read_backwards():
+    assert advanced({0: 9}, {0: 5}, 0) == {0: 9}
+
+
+@pytest.mark.parametrize("least", [0, 1, 5, 16])
+def test_every_record_is_in_exactly_one_stretch(least: int):
+    start, end = {0: 10, 1: 0, 2: 7}, {0: 90_000, 1: 0, 2: 30_007}
+    found = stretches(start, end, least)
+    covered = sorted(piece for stretch in found for piece in stretch.pieces)
+    for shard in start:
+        at = start[shard]
+        for _, after, until in [piece for piece in covered if piece[0] == shard]:
+            assert after == at
+            at = until
+        assert at == end[shard]
+    assert len(found) >= max(1, least)
+
+
+def test_nothing_new_is_no_stretch():
+    assert stretches({0: 5}, {0: 5}, 8) == []
+
+
+def test_offsets_read_the_same_after_spark_has_kept_them():
+    offsets = {10: 5, 2: 7, 0: 0}
+    assert list(written(offsets)) == ["00", "02", "10"]
+    assert read_back(written(offsets)) == offsets

@@ -1,0 +1,74 @@
+"""Rows become jobs: columns called like options are options, the rest is the payload."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from stoker.model.errors import InvalidRequest
+from stoker.model.options import Options
+from stoker.spark.rows import Jobs, Shape
+
+
+def jobs_of(columns: dict[str, Any], queue: str | None = "q", as_payload: tuple[str, ...] = ()) -> list[Jobs]:
+    batch = pa.RecordBatch.from_pydict(columns)
+    return list(Shape(batch.schema, queue, as_payload).jobs(batch))
+
+
+def test_a_payload_column_is_the_payload():
+    (jobs,) = jobs_of({"payload": [b"one", b"two"]})
+    assert jobs == Jobs("q", [b"one", b"two"], Options(), None)
+    (jobs,) = jobs_of({"payload": ["text"]})
+    assert jobs.payloads == [b"text"]
+
+
+def test_without_one_the_row_is():
+    (jobs,) = jobs_of({"user_id": [7, 8], "nested": [{"a": [1]}, None], "priority": [1, 1]})
+    assert [msgspec.msgpack.decode(payload) for payload in jobs.payloads] == [
+        {"user_id": 7, "nested": {"a": [1]}},
+        {"user_id": 8, "nested": None},
+    ]
+    assert (jobs.options, jobs.each) == (Options(priority=1, codec="msgpack"), None)
+
+
+def test_options_that_differ_are_each_rows_own():
+    columns = {"payload": [b"a", b"b"], "priority": [1, None], "unique_key": ["k", "l"], "name": ["n", "n"]}
+    (jobs,) = jobs_of(columns)
+    assert jobs.each == [Options(priority=1, unique_key="k", name="n"), Options(unique_key="l", name="n")]
+
+
+def test_moments_and_tags_are_taken_as_what_they_are():
+    moment = datetime(2026, 11, 16, 8, tzinfo=UTC)
+    (jobs,) = jobs_of({"payload": [b"a"], "run_at": [moment], "tags": [["x", "y"]]})
+    assert jobs.options == Options(run_at=round(moment.timestamp() * 1000), tags=("x", "y"))
+
+
+def test_rows_go_to_the_queues_that_they_name():
+    found = jobs_of({"payload": [b"1", b"2", b"3"], "queue": ["a", "b", None], "priority": [1, 2, 3]})
+    assert [(jobs.queue, jobs.payloads) for jobs in found] == [("a", [b"1"]), ("b", [b"2"]), ("q", [b"3"])]
+    assert [jobs.each for jobs in found] == [[Options(priority=number)] for number in (1, 2, 3)]
+
+
+def test_a_column_can_be_kept_for_the_payload():
+    (jobs,) = jobs_of({"priority": [1, 2], "name": ["a", "b"]}, as_payload=("name",))
+    assert [msgspec.msgpack.decode(payload) for payload in jobs.payloads] == [{"name": "a"}, {"name": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "queue", "said"),
+    [
+        ({"payload": [b"x"]}, None, "no queue"),
+        ({"payload": [1]}, "q", "expected binary or string"),
+        ({"payload": [b"x"], "user": [1]}, "q", "columns user stand beside payload"),
+        ({"payload": [b"x"], "priority": ["high"]}, "q", "column priority is string"),
+        ({"payload": [b"x"], "tags": ["a"]}, "q", "expected list"),
+        ({"payload": [None]}, "q", "column payload is null"),
+        ({"payload": [b"x", None]}, "q", "has no payload"),
+        ({"payload": [b"x"], "queue": pa.array([None], pa.string())}, None, "has no queue"),
+    ],
+)
+def test_what_cannot_be_a_job_is_refused(columns: dict[str, Any], queue: str | None, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        jobs_of(columns, queue)

@@ -1,0 +1,108 @@
+"""The log of a queue as a table, read by Spark itself."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from stoker.client.sync import Client
+from stoker.spark.logs import position_before, reaches
+from tests.spark.story import live
+
+
+def events_of(queue: Client) -> Counter[tuple[str, str]]:
+    """What the queue says that happened: queue and kind of every event."""
+    found: Counter[tuple[str, str]] = Counter()
+    for shard in reaches(queue):
+        after = 0
+        while (page := queue.read_events(shard, after)).events:
+            found.update((event.queue, str(event.kind)) for event in page.events)
+            after = page.next_after
+    return found
+
+
+def counted(rows: DataFrame) -> Counter[tuple[str, str]]:
+    found = rows.groupBy("queue", "event").count().collect()
+    return Counter({(row["queue"], row["event"]): row["count"] for row in found})
+
+
+def table(spark: SparkSession, url: str, **options: Any) -> DataFrame:
+    reader = spark.read.format("stoker").option("url", url)
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def test_every_event_is_a_row_whatever_the_partitions(spark: SparkSession, url: str, queue: Client):
+    live(queue)
+    wanted = events_of(queue)
+    rows = table(spark, url, minPartitions=5)
+    assert counted(rows) == wanted
+    assert rows.select("shard", "sequence", "index").distinct().count() == sum(wanted.values())
+    assert rows.rdd.getNumPartitions() >= 5
+
+
+def test_queues_events_and_columns_are_chosen_before_bytes_leave(spark: SparkSession, url: str, queue: Client):
+    live(queue)
+    wanted = {key: count for key, count in events_of(queue).items() if key[0] == "mail" and key[1] == "completed"}
+    rows = table(spark, url, queues="mail", events="completed", columns="queue,event,job")
+    assert rows.columns == ["queue", "event", "job"]
+    assert counted(rows) == wanted
+
+
+def test_a_stream_brings_every_event_once_over_restarts(spark: SparkSession, url: str, queue: Client, tmp_path: Path):
+    live(queue, seed=2)
+
+    def take_in() -> None:
+        source = spark.readStream.format("stoker").option("url", url).option("startingOffsets", "earliest")
+        rows = source.option("maxRecordsPerTrigger", 60).load()
+        writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        writer.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start().awaitTermination()
+
+    take_in()
+    live(queue, seed=3, rounds=10)
+    take_in()
+    rows = spark.read.parquet(str(tmp_path / "out"))
+    assert counted(rows) == events_of(queue)
+    assert rows.select("shard", "sequence", "index").distinct().count() == rows.count()
+
+
+def test_reading_can_begin_at_a_moment(spark: SparkSession, url: str, queue: Client):
+    queue.push_batch("mail", [b"before"] * 3)
+    time.sleep(0.02)  # the moment in between is what this is about
+    moment = round(time.time() * 1000)
+    time.sleep(0.02)
+    queue.push_batch("mail", [b"after"] * 5)
+    assert table(spark, url, startingTimestamp=str(moment)).count() == 5
+    assert table(spark, url, endingTimestamp=str(moment)).count() == 3
+
+
+def test_a_moment_is_found_in_any_log(queue: Client):
+    """Without Spark: the first record at or after a moment is the one behind the position."""
+    times = []
+    for _ in range(30):
+        queue.push("mail", b"x")
+        times.append(queue.get_job(queue.push("sms", b"y").id).pushed_at)
+    for shard, reach in reaches(queue).items():
+        records = list(queue.read_events(shard, limit=1_000).events)
+        for moment in (times[0] - 1, *times, times[-1] + 1):
+            position = position_before(queue, shard, moment, reach)
+            assert all(event.at < moment for event in records if event.sequence <= position)
+            assert all(event.at >= moment for event in records if event.sequence > position)
+
+
+def test_an_unknown_option_is_refused_with_the_right_one(spark: SparkSession, url: str, queue: Client):
+    with pytest.raises(PySparkException, match="did you mean maxRecordsPerTrigger"):
+        table(spark, url, maxRecordPerTrigger=5)
+
+
+def test_offsets_outside_of_the_log_are_refused(spark: SparkSession, url: str, queue: Client):
+    queue.push("mail", b"x")
+    with pytest.raises(PySparkException, match="offset 99999 of shard 0"):
+        table(spark, url, startingOffsets='{"0": 99999}').count()
+    with pytest.raises(PySparkException, match="the shards are 0 to 3"):
+        table(spark, url, startingOffsets='{"9": 0}').count()
