@@ -3,6 +3,10 @@
 import random
 
 from stoker.client.sync import Client
+from stoker.model.options import Backoff
+
+NEVER = Backoff("fixed", 3_600_000, jitter="none")
+"""Nothing becomes due by itself while somebody counts."""
 
 
 def live(queue: Client, seed: int = 1, rounds: int = 40) -> None:

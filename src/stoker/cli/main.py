@@ -26,6 +26,7 @@ COMMANDS = {
     "dlq": "stoker.cli.dlq:dlq",
     "cron": "stoker.cli.cron:cron",
     "workflow": "stoker.cli.workflow:workflow",
+    "pipeline": "stoker.cli.pipeline:pipeline",
     "stats": "stoker.cli.stats:stats",
     "top": "stoker.cli.top:top",
     "bench": "stoker.cli.bench:bench",
@@ -58,6 +59,7 @@ SECTIONS = {
         "stats": "Count jobs, and tell who works.",
         "top": "Watch a queue, live.",
         "bench": "Measure how fast it is, from here.",
+        "pipeline": "Take what happens into a lake with Spark, and report.",
     },
     "Look after": {
         "doctor": "Check machine, data directory, server and queues.",
@@ -74,6 +76,7 @@ SECTIONS = {
 EXTRAS = {
     **dict.fromkeys(("httptools", "jwt", "prometheus_client", "starlette", "uvicorn", "websockets"), "server"),
     "grpc": "grpc",
+    **dict.fromkeys(("matplotlib", "numpy", "pandas", "pyarrow", "pyspark"), "spark"),
 }
 """What a package that is missing comes with."""
 

@@ -133,7 +133,19 @@ def linked_home(cache: Path) -> Path:
             except FileExistsError:
                 pass  # another process was first
     (home / "conf").mkdir(exist_ok=True)
+    (home / "conf" / "log4j2.properties").write_text(QUIET)
     return home
+
+
+QUIET = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+"""Errors only: who runs a pipeline wants to see what it says, not that Spark has started."""
 
 
 def hash_of(text: str) -> int:

@@ -25,11 +25,11 @@ def count_of(event: str) -> Column:
     return F.count_if(F.col("event") == event)
 
 
-def minutes(events: DataFrame) -> DataFrame:
-    """What happened in each minute, by tenant, queue and kind of job."""
+def minutes(events: DataFrame, unit: str = "minute") -> DataFrame:
+    """What happened in each minute (or `unit`), by tenant, queue and kind of job."""
     is_end = F.col("event").isin(*ENDING)
     is_delivery = F.col("event").isin("completed", "retrying", "failed") & F.col("started_at").isNotNull()
-    counted = events.where(F.col("event").isin(*COUNTED)).withColumn("minute", minute())
+    counted = events.where(F.col("event").isin(*COUNTED)).withColumn("minute", F.date_trunc(unit, "time"))
     counts = [count_of(event).alias(event) for event in COUNTED]
     return counted.groupBy(*KEYS).agg(
         *counts,

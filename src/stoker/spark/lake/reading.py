@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from stoker.spark.lake.gold import COUNTED, ENDING
+from stoker.spark.lake.gold import COUNTED, ENDING, minutes
 from stoker.spark.lake.layout import Lake
 
 GRAINS = ("minute", "hour", "day")
@@ -40,12 +40,19 @@ def jobs(lake: Lake) -> DataFrame | None:
 
 def summary(lake: Lake, grain: str = "minute", settings: Settings | None = None) -> DataFrame | None:
     """Gold: the deltas added up."""
-    settings = settings or Settings()
-    rows = lake.read("minutes")
-    if rows is None:
-        return None
     if grain not in GRAINS:
         raise ValueError(f"grain {grain!r}: expected one of {', '.join(GRAINS)}")
+    rows = lake.read("minutes")
+    return None if rows is None else added(rows, grain, settings or Settings())
+
+
+def seconds(lake: Lake, settings: Settings | None = None) -> DataFrame | None:
+    """The same by second, made of the events: for histories that are over before gold has enough to tell."""
+    events = lake.read("bronze")
+    return None if events is None else added(minutes(events, "second"), "second", settings or Settings())
+
+
+def added(rows: DataFrame, grain: str, settings: Settings) -> DataFrame:
     merged = (
         rows.withColumn("start", F.date_trunc(grain, "minute"))
         .groupBy("tenant", "queue", "name", "start")

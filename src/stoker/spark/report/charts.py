@@ -61,7 +61,7 @@ def values(numbers: dict[str, Any], name: str) -> list[float]:
 
 def rates(axes: Axes, numbers: dict[str, Any]) -> None:
     times = moments(numbers)
-    per = {"minute": 60, "hour": 3_600, "day": 86_400}[numbers["grain"]]
+    per = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}[numbers["grain"]]
     for name, colour in (("pushed", BLUE), ("completed", GREEN), ("failed", RED), ("retrying", AMBER)):
         axes.plot(
             times, [value / per for value in values(numbers, name)], color=colour, label=name, lw=1.6, **dot(times)
@@ -94,7 +94,7 @@ def backlog(axes: Axes, numbers: dict[str, Any]) -> None:
 
 
 def failures(axes: Axes, numbers: dict[str, Any]) -> None:
-    rows = [(shorten(row["fingerprint"] or row["reason"] or "?"), row["count"]) for row in numbers["failures"][:8]]
+    rows = [(shorten(row["fingerprint"] or "?"), row["count"]) for row in numbers["failures"][:8]]
     bars(axes, rows, RED, "Failed deliveries by what they said", count)
 
 
@@ -144,6 +144,10 @@ def with_legend(axes: Axes, entries: int) -> None:
 
 
 def on_time(axes: Axes) -> None:
+    low, high = axes.get_xlim()
+    if high - low > 1 and len(axes.lines[0].get_xdata()) < 2:  # type: ignore[arg-type]
+        middle = (low + high) / 2  # one point has no scale of its own: show it in its quarter of an hour
+        axes.set_xlim(middle - 0.005, middle + 0.005)
     locator: Any = dates.AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

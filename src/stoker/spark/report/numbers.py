@@ -15,6 +15,10 @@ POINTS = 240
 """On the axis of time: beyond, the next coarser grain is taken."""
 
 
+SHORT_MINUTES = 5
+"""Of a history that is shown by seconds."""
+
+
 def numbers(lake: Lake, settings: reading.Settings | None = None) -> dict[str, Any]:
     """Everything in a report. An empty lake gives a report that says so."""
     settings = settings or reading.Settings()
@@ -22,7 +26,7 @@ def numbers(lake: Lake, settings: reading.Settings | None = None) -> dict[str, A
     if minutes is None or minutes.isEmpty():
         return {"headline": {"events": 0}, "series": [], "grain": "minute"}
     grain = grain_for(minutes)
-    rows = minutes if grain == "minute" else reading.summary(lake, grain, settings)
+    rows = reading.seconds(lake, settings) if grain == "second" else reading.summary(lake, grain, settings)
     assert rows is not None
     rows = rows.cache()
     try:
@@ -45,6 +49,8 @@ def grain_for(minutes: DataFrame) -> str:
     span = minutes.agg(F.min("start").alias("first"), F.max("start").alias("last")).first()
     assert span is not None
     length = (span["last"] - span["first"]).total_seconds() / 60
+    if length <= SHORT_MINUTES:
+        return "second"
     return "minute" if length <= POINTS else "hour" if length / 60 <= POINTS else "day"
 
 
@@ -138,7 +144,8 @@ def failures(lake: Lake) -> list[dict[str, Any]]:
     if rows is None:
         return []
     failed = rows.where(F.col("event").isin("retrying", "failed"))
-    found = failed.groupBy("fingerprint", "reason").agg(
+    found = failed.groupBy(F.coalesce("fingerprint", "reason").alias("fingerprint")).agg(
+        F.array_sort(F.collect_set("reason")).alias("reasons"),
         F.sum("count").alias("count"),
         F.sum(F.when(F.col("event") == "failed", F.col("count")).otherwise(0)).alias("dead"),
         F.max("example").alias("example"),

@@ -76,11 +76,11 @@ def tables(numbers: dict[str, Any]) -> str:
     return (
         table(
             "What failed",
-            ["fingerprint", "reason", "queues", "failed deliveries", "dead", "an example"],
+            ["fingerprint", "reasons", "queues", "failed deliveries", "dead", "an example"],
             [
                 [
                     f"<code>{escape(row['fingerprint'] or '-')}</code>",
-                    escape(row["reason"] or "-"),
+                    escape(", ".join(row["reasons"])),
                     escape(", ".join(row["queues"])),
                     row["count"],
                     row["dead"],
