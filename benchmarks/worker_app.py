@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from stoker.app.app import App
 from stoker.worker.worker import loop_factory
 
@@ -148,12 +150,37 @@ def idle(name: str, jobs: str) -> dict[str, list[float]]:
     return {"latencies": latencies}
 
 
+def bare(jobs: str) -> dict[str, list[float]]:
+    """The same with a client that waits in a pull, and no worker around it."""
+    from stoker.client.aio import AsyncClient
+
+    async def main() -> None:
+        client = AsyncClient(app.broker, owner=False)
+        print("ready", flush=True)
+        while len(latencies) < int(jobs):
+            delivery = await client.pull("idle-bare", 1, wait_ms=20_000)
+            now = time.perf_counter()
+            latencies.extend(now - msgspec.msgpack.decode(payload)["at"] for payload in delivery.payloads)
+            if delivery:
+                await client.ack_batch(delivery.ids, delivery.token)
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main())
+    return {"latencies": latencies}
+
+
 def resident_bytes() -> int:
     with open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-ROLES: dict[str, Callable[..., Any]] = {"noop": noop, "processes": processes, "waiting": waiting, "idle": idle}
+ROLES: dict[str, Callable[..., Any]] = {
+    "noop": noop,
+    "processes": processes,
+    "waiting": waiting,
+    "idle": idle,
+    "bare": bare,
+}
 
 if __name__ == "__main__":
     from benchmarks import worker_app  # under its own name, by which child processes find it

@@ -120,9 +120,10 @@ def latency() -> list[Row]:
     with place() as path, stoker_server(path) as port, process("-m", "benchmarks.bare", "echo", path) as echo:
         floors = quantiles(echoes(echo))
         url = f"tcp://127.0.0.1:{port}"
-        rows = []
+        p50, _ = quantiles(starts(url, ("bare",), "begun", "idle-bare"))
+        rows = [Row("push to a bare pull that waits, idle, p50", p50, floors[0], "us", "no worker, no handler")]
         for name, queue in (("begun", "idle"), ("begun_plain", "idle-plain")):
-            p50, p99 = quantiles(starts(url, name, queue))
+            p50, p99 = quantiles(starts(url, ("idle", name), name, queue))
             what = f"push to start of {'an async' if name == 'begun' else 'a plain'} handler, idle"
             rows.append(Row(f"{what}, p50", p50, floors[0], "us", "asked <= 3 of a bare round trip"))
             rows.append(Row(f"{what}, p99", p99, floors[1], "us", "asked < 5,000"))
@@ -147,12 +148,12 @@ def echoes(port: int) -> list[float]:
     return found
 
 
-def starts(url: str, name: str, queue: str) -> list[float]:
+def starts(url: str, who: tuple[str, ...], name: str, queue: str) -> list[float]:
     """What handlers measure, whose clock is ours: it belongs to the machine."""
-    with worker(url, "idle", name, str(IDLE_JOBS)) as child, stoker.connect(url) as client:
+    with worker(url, *who, str(IDLE_JOBS)) as child, stoker.connect(url) as client:
         assert child.stdout is not None
         assert child.stdout.readline().strip() == "ready"
-        while not client.list_workers():
+        while who[0] == "idle" and not client.list_workers():
             time.sleep(0.01)
         for _ in range(IDLE_JOBS):
             time.sleep(IDLE_S)
