@@ -304,6 +304,30 @@ def test_a_schedule_that_cannot_be_leaves_the_app_where_it_was():
     shop.close()
 
 
+def test_a_workflow_over_several_queues_runs_to_its_end_after_a_retry():
+    """The worker has queues of different weight by then: it must not leave one out."""
+    shop = stoker.App("memory://")
+    broken = [True]
+
+    @shop.job(queue="web", max_attempts=1)
+    def fragile() -> str:
+        if broken:
+            raise ConnectionError(broken.pop())
+        return "well"
+
+    @shop.job(queue="reports")
+    async def tell(what: str = stoker.Input()) -> str:
+        return f"all is {what}"
+
+    with harness(shop) as world:
+        run = stoker.workflow(fragile.s() >> tell.s()).push_sync()
+        world.drain()
+        assert run.status_sync() == "failed"
+        run.retry_sync()
+        world.drain().check()
+        assert run.result_sync() == "all is well"
+
+
 def test_worlds_share_nothing():
     with harness(app) as one:
         thank.push_sync("Ada")

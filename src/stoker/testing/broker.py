@@ -22,6 +22,8 @@ from stoker.testing.outcomes import StillBusy
 
 R = TypeVar("R")
 
+HELD_MS = 100
+"""A pull that waits for less only looks: it may name but some of the worker's queues, and is answered at once."""
 LOOK_S = 0.05
 """How often somebody who waits for the workers looks at them, besides being told."""
 
@@ -173,7 +175,8 @@ class HeldBroker:
             reply: Any = r.Delivery()
         else:
             reply = self.inner.execute(tenant, msgspec.structs.replace(command, wait_ms=0))
-        if is_answer(reply) or self._is_closed or (isinstance(command, c.Pull) and not is_pull):
+        only_looks = isinstance(command, c.Pull) and (not is_pull or command.wait_ms < HELD_MS)
+        if is_answer(reply) or self._is_closed or only_looks:
             if is_pull:
                 self._gave_out(reply)
             return reply
