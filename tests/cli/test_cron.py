@@ -80,7 +80,7 @@ def test_deleting_is_asked_for(client: Client, at: Stoker):
     at(*DIGEST)
     assert at("cron", "delete", "digest").code == exits.USAGE
     assert at("cron", "delete", "digest", "--dry-run").out.startswith("would delete the schedule digest of queue mail")
-    assert client.get_schedule("mail", "digest").name == "digest"
+    assert client.get_schedule("mail", "digest").state == "active"
     assert at("cron", "delete", "digest", "--yes").out == "deleted digest of queue mail\n"
     with pytest.raises(NotFound):
         client.get_schedule("mail", "digest")

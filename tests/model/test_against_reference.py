@@ -27,6 +27,7 @@ from stoker.model.errors import Refused
 from stoker.model.events import Event
 from stoker.model.options import CODECS, Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Settings
 from stoker.model.states import GONE, NEW, TRANSITIONS, State
+from stoker.records import records as rec
 from stoker.records.events import events_of
 from tests.model.driver import NEVER, QUEUES, TENANTS, WORDS, Driver
 from tests.model.pair import LIMITS, SMALL, START, Pair, plain
@@ -574,6 +575,17 @@ def test_the_workload_reaches_every_command_with_success(driven: list[Pair]):
 
 def test_the_workload_reaches_every_error_that_one_process_can_give(driven: list[Pair]):
     assert {code for pair in driven for code in codes_in(pair)} - {"ok"} == ERROR_CODES
+
+
+def test_the_workload_reaches_every_outcome_of_a_slot(driven: list[Pair]):
+    """But `refused`: no disk and no memory is full here."""
+    records = [record for pair in driven for record in pair.records]
+    passed = {record.outcome for record in records if isinstance(record, rec.SlotPassed)}
+    pushed = [record for record in records if isinstance(record, rec.ScheduledPush)]
+    assert passed == {"skipped", "missed", "duplicate"}
+    assert {record.manual for record in pushed} == {True, False}
+    assert {bool(record.options.depends_on) for record in pushed} == {True, False}
+    assert {bool(record.made_up_to) for record in pushed} == {True, False}
 
 
 def test_the_workload_reaches_every_transition(driven: list[Pair]):

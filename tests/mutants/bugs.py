@@ -291,6 +291,44 @@ BUGS = [
         (Edit("journal.sqlite:SqliteJournal._write", "self.fail(error)", "return"),),
         "lacks the records",
     ),
+    # --- schedules -----------------------------------------------------------------------------------
+    Bug(
+        "slots counted from the clock",
+        "slots",
+        (Edit("engine.schedules:next_slot", "planned.anchor, slot)", "planned.anchor, shard.now)"),),
+        "records up to [0-9]+, schedule [a-z]+",
+    ),
+    Bug(
+        "slot pushed again after a restart",
+        "slots",
+        (
+            Edit(
+                "engine.shard:apply_again",
+                "APPLY[type(record)](shard, record)",
+                "APPLY[type(record)](shard, record); type(record) is rec.ScheduledPush and not record.manual and"
+                " apply_schedules.plan(shard, apply_schedules.find(shard, record), record.slot, record.at)",
+            ),
+        ),
+        "would push a slot twice",
+    ),
+    Bug(
+        "next slot not armed again after load",
+        "slots",
+        (Edit("engine.loading:_Loading.schedule", "if planned.due:", "if False:"),),
+        "would never come",
+    ),
+    Bug(
+        "overlap not looked at",
+        "reference",
+        (Edit("engine.schedules:hindered_by", 'if planned.schedule.overlap == "allow":', "if True:"),),
+        "the reference says",
+    ),
+    Bug(
+        "missed slots made up for one too many",
+        "reference",
+        (Edit("engine.schedules:miss", "while kept < wanted", "while kept <= wanted"),),
+        "the reference says",
+    ),
     # --- sharing -------------------------------------------------------------------------------------
     Bug(
         "push sent again without a name",

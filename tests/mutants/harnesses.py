@@ -34,6 +34,7 @@ from tests.faults.injecting import Fault
 from tests.faults.test_nth_fault import PAST_SEED, STEPS, WORK_SEED, wrong_with
 from tests.model.test_against_reference import drive
 from tests.mutants import power_loss
+from tests.schedules import test_once_a_slot
 from tests.security import test_lost_answers
 from tests.sharing import test_owners_die
 from tests.unit import test_replay, test_saving
@@ -54,6 +55,11 @@ def reference() -> None:
     """The engine beside the naive one, by `drive` of tests/model/test_against_reference.py."""
     for seed in (3, 5):
         drive(seed, 260)
+
+
+def slots() -> None:
+    """Schedules whose records end at every place: tests/schedules/test_once_a_slot.py."""
+    test_once_a_slot.test_every_slot_is_over_once_wherever_the_records_end(0)
 
 
 def saving() -> None:
@@ -192,6 +198,7 @@ HARNESSES: dict[str, Harness] = {
     "lost answers": Harness(lost_answers),
     "reference": Harness(reference),
     "saving": Harness(saving),
+    "slots": Harness(slots),
     "checkpoints": Harness(checkpoints),
     "replay": Harness(replay),
     "invariants": Harness(invariants),

@@ -36,6 +36,11 @@ bug -> harness that notices it
     quick way forgets a counter                         -> replay
     pause forgotten by a checkpoint                     -> checkpoints
     going on after a write that failed                  -> nth fault
+    slots counted from the clock                        -> slots
+    slot pushed again after a restart                   -> slots
+    next slot not armed again after load                -> slots
+    overlap not looked at                               -> reference
+    missed slots made up for one too many               -> reference
     push sent again without a name                      -> lost answers
     push not sent again                                 -> shared
 """
