@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from benchmarks import client, durable, processes, scale, served, speed, workers
+from benchmarks import client, durable, processes, scale, schedules, served, speed, workers
 from benchmarks.measure import print_rows
 
 PARTS = {
@@ -32,6 +32,7 @@ PARTS = {
     "worker-processes": ("Workers: CPU work in child processes", workers.processes),
     "worker-memory": ("Workers: memory", workers.memory),
     "worker-loading": ("Workers: what loading costs", workers.loading),
+    "schedules": ("Schedules", schedules.all_of_it),
     "web": ("Over HTTP and gRPC, level commit", served.web),
 }
 

@@ -21,7 +21,7 @@ class Calendar(Protocol):
         ...
 
     def check_cron(self, cron: str) -> None:
-        """Refuse an expression that says nothing, or names only dates that never come."""
+        """Refuse an expression that says nothing. One whose dates never come has no slots."""
         ...
 
     def after(self, cron: str, zone: str, time: int) -> int:
