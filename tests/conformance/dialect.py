@@ -19,6 +19,7 @@ from stoker.model.errors import BY_CODE, NotFound, StokerError
 from stoker.model.events import Event
 from stoker.model.limits import Limits
 from stoker.model.options import DEFAULT_OPTIONS, Codec, Options, Settings
+from stoker.model.schedules import Schedule, SchedulePage, ScheduleRun, ScheduleView
 from stoker.model.states import Reason, State
 from tests.reference_clients.calling import Answer, Refused
 from tests.reference_clients.sockets import Frames, Lines, OverSockets
@@ -508,7 +509,56 @@ class Dialect:
         answer = self._keys("KVINCR", tenant, key=command.key, by=command.by)
         return r.KvNumber(answer["value"], answer["level"])
 
+    # --- schedules -------------------------------------------------------------------------------
 
+    def say_put_schedule(self, tenant: str, command: c.PutSchedule) -> ScheduleView:
+        wanted = command.schedule
+        answer = self._call(
+            "CRON",
+            tenant,
+            name=command.name,
+            queue=command.queue,
+            schedule=wanted.cron,
+            repeat_every=wanted.every_ms or None,
+            limit=wanted.runs_max or None,
+            data=value_of(wanted.payload, wanted.options.codec),
+            options=options_fields(wanted.options),
+            **{name: getattr(wanted, name) for name in RULES},
+        )
+        return schedule_of(answer["cron"], answer["level"])
+
+    def say_get_schedule(self, tenant: str, command: c.GetSchedule) -> ScheduleView:
+        return schedule_of(self._call("CRONGET", tenant, name=command.name, queue=command.queue)["cron"])
+
+    def say_list_schedules(self, tenant: str, command: c.ListSchedules) -> SchedulePage:
+        answer = self._call(
+            "CRONLIST", tenant, queue=command.queue, name=command.name, after=command.after, limit=command.limit
+        )
+        return SchedulePage([schedule_of(one) for one in answer["crons"]], answer["next_after"])
+
+    def say_pause_schedule(self, tenant: str, command: c.PauseSchedule) -> ScheduleView:
+        answer = self._call("CRONPAUSE", tenant, name=command.name, queue=command.queue)
+        return schedule_of(answer["cron"], answer["level"])
+
+    def say_resume_schedule(self, tenant: str, command: c.ResumeSchedule) -> ScheduleView:
+        answer = self._call("CRONRESUME", tenant, name=command.name, queue=command.queue)
+        return schedule_of(answer["cron"], answer["level"])
+
+    def say_run_schedule(self, tenant: str, command: c.RunSchedule) -> r.Pushed:
+        answer = self._call("CRONRUN", tenant, name=command.name, queue=command.queue)
+        return r.Pushed(answer["id"], answer["created"], level=answer["level"])
+
+    def say_delete_schedule(self, tenant: str, command: c.DeleteSchedule) -> r.Done:
+        try:
+            answer = self._call("CRONDELETE", tenant, name=command.name, queue=command.queue)
+        except Refused as refusal:
+            if refusal.code != "not_found":
+                raise
+            return r.Done(0)
+        return r.Done(1, answer["level"])
+
+
+RULES = "at zone start_at end_at overlap misfire misfires_max grace_ms jitter_ms template".split()
 SETTLING = ("not_found", "lost_lease", "wrong_state")
 """What a job of many may be refused with."""
 
@@ -631,6 +681,22 @@ def view_of(job: Answer) -> r.JobView:
         progress=r.Progress(job.get("progress", 0), job.get("progress_message") or ""),
         history=tuple(msgspec.convert(one, r.Attempt) for one in job.get("history", ())),
         dead=None if job.get("dead") is None else msgspec.convert(job["dead"], r.DeadLetter),
+    )
+
+
+def schedule_of(cron: Answer, level: r.Level = "memory") -> ScheduleView:
+    rule = from_wire(cron["rule"], Schedule)
+    return ScheduleView(
+        name=cron["name"],
+        queue=cron["queue"],
+        schedule=rule,
+        state=cron["state"],
+        created_at=cron["created_at"],
+        changed_at=cron["changed_at"],
+        runs=cron["executions"],
+        next_runs=cron.get("next_runs") or ([cron["next_run"]] if cron["next_run"] is not None else []),
+        last_runs=[from_wire(one, ScheduleRun) for one in cron.get("last_runs", ())],
+        level=level,
     )
 
 

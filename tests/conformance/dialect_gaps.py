@@ -10,26 +10,17 @@ REST = "strangers-rest"
 
 NOT_SAID: dict[str, tuple[str, ...]] = {
     "flashQ has no transactions": ("Stage", "Publish", "Abort"),
+    "the log as it is stored is nobody's dialect": ("ReadRecords",),
     "a claim is given to a pull; what becomes of its jobs is said of the jobs": (
         "AckClaim",
         "ReleaseClaim",
         "ExtendClaim",
     ),
-    "schedules have other words and no queue of their own, and their jobs are theirs alone to mark": (
-        "PutSchedule",
-        "GetSchedule",
-        "ListSchedules",
-        "PauseSchedule",
-        "ResumeSchedule",
-        "RunSchedule",
-        "DeleteSchedule",
-        "Schedule",
-        "Options.schedule",
-        "Options.slot",
-    ),
+    "only a schedule marks its jobs": ("Options.schedule", "Options.slot"),
     "a flow is a tree of jobs, and how it stands is asked of its jobs": (
         "PushWorkflow",
         "FillStep",
+        "GetInputs",
         "GetWorkflow",
         "ListWorkflows",
         "CancelWorkflow",
@@ -94,9 +85,15 @@ TESTS: dict[str, tuple[Entry, ...]] = {
         ("test_a_command_that_makes_no_sense_is_refused", "Claim(claim="),
     ),
     "a push that may be sent again has a `request_key` here": ("test_sending.py",),
-    "schedules have other words: tests/wire has their tests": (
-        "test_schedules.py",
-        "test_every_kind_of_event_happens",
+    "the name of a schedule is its own: given to another queue, it moves there": (
+        "test_cron_with_seconds_and_with_names",
+        "test_places_in_a_template_are_filled_in",
+        "test_schedules_are_listed_in_the_order_of_queues_and_names",
+        "test_schedules_of_all_shards_come_at_their_time",
+        "test_a_tenant_has_so_many_schedules_and_no_more",
+    ),
+    "flashQ calls the fields of a schedule otherwise": ("test_a_bad_schedule_is_refused_whole_and_its_field_is_named",),
+    "only a schedule marks its jobs": (
         ("test_every_option_arrives_on_every_way_in", "schedule"),
         ("test_every_option_arrives_on_every_way_in", "slot"),
         ("test_values_at_the_edge_are_taken", "schedule"),

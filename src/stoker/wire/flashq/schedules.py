@@ -138,6 +138,8 @@ def described(view: ScheduleView, context: Context) -> Answer:
         "overlap": schedule.overlap,
         "misfire": schedule.misfire,
         "created_at": view.created_at,
+        "changed_at": view.changed_at,
+        "rule": schedule,
         "job_name": schedule.options.name,
     }
     if view.last_runs or len(view.next_runs) > 1:
