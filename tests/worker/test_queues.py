@@ -13,7 +13,7 @@ from stoker.model.replies import Delivery, Run
 from stoker.testing import World
 from stoker.worker.books import Books
 from stoker.worker.errors import BadHandler
-from stoker.worker.lane import Lane, ahead, room_for
+from stoker.worker.lane import Flow, Lane, ahead, room_for
 from stoker.worker.pace import Bucket, Pace
 from stoker.worker.pulling import Puller
 from stoker.worker.queues import Line, QueueSettings, Roster
@@ -99,6 +99,16 @@ def test_short_jobs_are_fetched_ahead_and_long_ones_are_not():
     assert (ahead(1, None, None), ahead(1, 10.0, None), ahead(1, 0.001, None)) == (0, 0, 50)
     assert ahead(1, 0.000_001, None) == 5_000, "bounded, however short they are"
     assert ahead(1, 10.0, 7) == 7, "an explicit number is taken as it is"
+
+
+def test_what_waits_is_bounded_by_what_a_lane_really_does():
+    now = [0.0]
+    flow = Flow(lambda: now[0])
+    assert flow.ahead(0) == 64
+    now[0] = 0.05
+    assert flow.ahead(1_000) == 2_000
+    now[0] = 1.05
+    assert flow.ahead(1_001) == 64, "it does next to nothing any more"
 
 
 def test_while_slots_have_work_jobs_are_fetched_in_good_parts():

@@ -20,7 +20,7 @@ from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.errors import SoftTimeout
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
-from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Host, Released, ahead, room_for
+from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Flow, Host, Released, ahead, room_for
 
 TURN_S = 0.005
 """After this much work the event loop gets its turn, however many jobs are waiting."""
@@ -80,13 +80,17 @@ class CoroutineLane:
         self._seen = self._still = 0
         """How many jobs had begun at the last look, and for how many looks none has."""
         self._begun = 0
+        self._flow = Flow()
 
     @property
     def running(self) -> int:
         return len(self._jobs)
 
     def room(self, pace_s: float | None) -> int:
-        return room_for(self.slots, len(self._jobs) + len(self._line), ahead(1, pace_s, self._prefetch))
+        extra = ahead(1, pace_s, self._prefetch)
+        if self._prefetch is None:
+            extra = min(extra, self._flow.ahead(self._begun))
+        return room_for(self.slots, len(self._jobs) + len(self._line), extra)
 
     async def start(self, host: Host) -> None:
         self._host, self._loop = host, asyncio.get_running_loop()

@@ -5,7 +5,8 @@ answers with settlements, in any order and from any thread. Nothing here knows c
 """
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
@@ -220,6 +221,8 @@ class Lane(Protocol):
 
 AHEAD_S = 0.05
 """What a lane may have waiting is what it will do in this time: long enough for any round trip, short for a person."""
+AHEAD_JOBS_MIN = 64
+"""Where to begin, for jobs that are short: it doubles with every look."""
 AHEAD_JOBS_MAX = 5_000
 """Payloads that wait are memory, and are handed back one by one if something goes wrong."""
 
@@ -238,6 +241,27 @@ def ahead(slots: int, pace_s: float | None, prefetch: int | None) -> int:
     if pace_s is None:
         return 0
     return min(AHEAD_JOBS_MAX, int(slots * AHEAD_S / max(pace_s, 1e-6)))
+
+
+class Flow:
+    """How many jobs a lane really begins. What it may have waiting is twice what it did last: jobs that are short by
+    themselves wait all the same where long ones of another handler have the slots."""
+
+    __slots__ = ("_at", "_begun", "_clock", "_per_s")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = clock()
+        self._begun = 0
+        self._per_s = 0.0
+
+    def ahead(self, begun: int) -> int:
+        """`begun` counts from the beginning."""
+        now = self._clock()
+        if now - self._at >= AHEAD_S:
+            self._per_s = (begun - self._begun) / (now - self._at)
+            self._at, self._begun = now, begun
+        return max(AHEAD_JOBS_MIN, int(2 * self._per_s * AHEAD_S))
 
 
 def room_for(slots: int, in_hand: int, extra: int) -> int:

@@ -8,6 +8,7 @@ room; what it would have brought goes back. A queue that cannot be reached is tr
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ UNSETTLED_MAX = 50_000
 """Jobs whose end is not confirmed: beyond it nothing new is taken."""
 IMPATIENT_S = 0.25
 """How long a pull that should not wait may take after all."""
+WAITS_S = 0.05
+"""A pull that has no answer for so long waits for jobs, and is not just on its way."""
 AGAIN_S = 0.005
 """Between two looks for what a handler that runs has pushed, where no pull may wait."""
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
@@ -47,6 +50,8 @@ class Puller:
         self._room = asyncio.Event()
         self._poll: asyncio.Task[Delivery] | None = None
         self._plan: Plan | None = None
+        self._polled_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._jobs_max = PULL_JOBS_MAX
         self._is_over = False
         self._has_pulled = False
@@ -55,27 +60,40 @@ class Puller:
         self.pulse = Pulse()
 
     def freed(self) -> None:
-        """There may be room again. A pull that waits without a queue that has got some is broken off."""
+        """There may be room again."""
         self._room.set()
-        plan = self._plan
-        if plan is None or self._poll is None or not plan.waits or len(plan.queues) == len(self._roster.lines):
-            return
-        others = self._next(patient=True)
-        if others is not None and not set(others.queues) <= set(plan.queues):
-            self._poll.cancel()
+        if self._plan is not None and self._plan.waits and len(self._plan.queues) < len(self._roster.lines):
+            self.reconsider()
 
     def reconsider(self) -> None:
-        """Jobs are slower than was thought: ask for fewer, where a pull is waiting for many."""
-        if self._poll is None or self._plan is None:
+        """Break off a pull that waits without a queue that has got room, or for many jobs that turn out to be slow.
+
+        Not one that was just sent: its answer is on the way, more likely than not, and would have to go back.
+        """
+        if self._poll is None or self._plan is None or not self._is_outdated(self._plan):
             return
-        plan = self._next(patient=True)
-        if plan is None or 2 * plan.count < self._plan.count:
+        age_s = time.monotonic() - self._polled_at
+        if age_s >= WAITS_S:
             self._poll.cancel()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WAITS_S - age_s, self._reconsider_again)
+
+    def _reconsider_again(self) -> None:
+        self._timer = None
+        self.reconsider()
+
+    def _is_outdated(self, plan: Plan) -> bool:
+        wanted = self._next(patient=True)
+        if wanted is None:
+            return True
+        return 2 * wanted.count < plan.count or (plan.waits and not set(wanted.queues) <= set(plan.queues))
 
     def stop(self) -> None:
         """Take nothing more."""
         self._is_over = True
         self._room.set()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._poll is not None:
             self._poll.cancel()
 
@@ -135,7 +153,7 @@ class Puller:
 
     async def _pull(self, plan: Plan, wait_ms: int) -> Delivery:
         command = c.Pull(plan.queues, min(plan.count, self._jobs_max), wait_ms, self._worker)
-        self._plan = plan
+        self._plan, self._polled_at = plan, time.monotonic()
         poll = self._poll = asyncio.ensure_future(self._execute(command))
         self.pulse.began()
         try:

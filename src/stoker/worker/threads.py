@@ -20,7 +20,7 @@ from stoker.worker.context import Current, current, is_still
 from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
-from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Host, Released, ahead, room_for
+from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Flow, Host, Released, ahead, room_for
 
 log = logging.getLogger("stoker.worker")
 
@@ -102,6 +102,9 @@ class ThreadLane:
         self._portions: list[Portion] = []
         self._calls: dict[str, Call] = {}
         self._watch: asyncio.TimerHandle | None = None
+        self._taken = 0
+        """How many jobs were submitted and not handed back."""
+        self._flow = Flow()
         self._pace: dict[str, float] = {}
         """Seconds a job, by handler."""
 
@@ -114,13 +117,17 @@ class ThreadLane:
         return sum(len(portion.items) for portion in self._portions)
 
     def room(self, pace_s: float | None) -> int:
-        return room_for(self.slots, self.running + self._waiting, ahead(1, pace_s, self._prefetch))
+        waiting, extra = self._waiting, ahead(1, pace_s, self._prefetch)
+        if self._prefetch is None:
+            extra = min(extra, self._flow.ahead(self._taken - waiting))
+        return room_for(self.slots, self.running + waiting, extra)
 
     async def start(self, host: Host) -> None:
         self._host = host
 
     def submit(self, chunk: Chunk) -> None:
         portion = Portion(chunk)
+        self._taken += len(chunk.ids)
         self._portions = [known for known in self._portions if known.items]
         self._portions.append(portion)
         self._wake(portion, self._threads_for(chunk))
@@ -226,6 +233,7 @@ class ThreadLane:
             except IndexError:
                 break
         if taken:
+            self._taken -= len(taken)
             self._host.settle(Released(portion.chunk, taken[::-1]))
 
     # --- in the threads --------------------------------------------------------------------------
