@@ -62,7 +62,7 @@ def provider_of(depends: Depends, annotation: Any, kind: Kind, label: str) -> De
     if depends.provider is one_input:
         return Depends(_asking(_one(Results(annotation, label), label), kind))
     if depends.provider is all_inputs:
-        return Depends(_asking(_all(Results(element_of(annotation), label)), kind))
+        return Depends(_asking(_all(Results(element_of(annotation), label), label), kind))
     return None
 
 
@@ -76,22 +76,32 @@ def _one(results: Results, label: str) -> Callable[[Context], Questions]:
             raise BadArguments(
                 f"{label}: job {ctx.id} comes after {len(inputs)} jobs: Input() is for one, Inputs() for any"
             )
-        return results.decode(inputs[0].result, inputs[0].codec)
+        return results.decode(readable(inputs[0], label).result, inputs[0].codec)
 
     return ask
 
 
-def _all(results: Results) -> Callable[[Context], Questions]:
+def _all(results: Results, label: str) -> Callable[[Context], Questions]:
     def ask(ctx: Context) -> Questions:
         inputs = yield from inputs_of(ctx.id)
         return [
             results.decode(one.result, one.codec)
-            if one.state in (State.COMPLETED, None)
-            else JobFailed(one.id, one.state, "before", error=one.error)
+            if readable(one, label).state is State.COMPLETED
+            else JobFailed(one.id, one.state or State.FAILED, "before", error=one.error)
             for one in inputs
         ]
 
     return ask
+
+
+def readable(one: r.Input, label: str) -> r.Input:
+    """A result that is not there any more must not pass for None."""
+    if one.state is None:
+        raise BadArguments(
+            f"{label}: what job {one.id} of the step {one.step!r} returned is no longer kept: let it be kept for"
+            " longer, with keep_completed_age and keep_completed_count"
+        )
+    return one
 
 
 def inputs_of(job: int) -> Generator[c.Command[Any], Any, list[r.Input]]:
@@ -161,7 +171,7 @@ def spreader(app: "App", queue: str) -> Handler:
 
 
 def _elements(one: r.Input) -> list[Any]:
-    if one.state not in (State.COMPLETED, None):
+    if readable(one, SPREAD).state is not State.COMPLETED:
         return []
     value = Results(Any, SPREAD).decode(one.result, one.codec)
     if not isinstance(value, list):
