@@ -53,7 +53,15 @@ def test_every_command_can_be_asked_for_help(stoker: Stoker, path: str):
 
 
 LEAVES = {path: command for path, command in ALL.items() if not isinstance(command, click.Group)}
-CHANGING = ("stoker serve", "stoker worker", "stoker dev", "stoker demo", "stoker completion", "stoker config check")
+CHANGING = (
+    "stoker serve",
+    "stoker worker",
+    "stoker dev",
+    "stoker demo",
+    "stoker completion",
+    "stoker config check",
+    "stoker pipeline stream",
+)
 """Those that have nothing to say that a program could read, besides `dlq export`, which says nothing but JSON."""
 
 
