@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import stoker
-from stoker import App, Context, Depends, Middleware
+from stoker import App, Context, Depends, Inputs, Middleware
 from tests.app.kinds import Address, User
 
 app = App("memory://", defaults={"backoff": 0})
@@ -60,6 +60,11 @@ def write(line: str, lines: Any = Depends(open_file)) -> None:
 @app.job(kind="process")
 def heavy(n: int) -> tuple[int, bool]:
     return n * n, os.getpid() != int(os.environ["STOKER_TEST_PID"])
+
+
+@app.job(kind="process")
+def heavy_sum(squares: list[tuple[int, bool]] = Inputs()) -> int:
+    return sum(square for square, _ in squares)
 
 
 @app.job(batch=10, max_wait="1ms", queue="texts")

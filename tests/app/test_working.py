@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker import JobFailed, State
+from stoker import JobFailed, State, workflow
 from stoker.worker.errors import BadArguments
 from tests.app import shop
 from tests.app.kinds import Address, User
@@ -80,8 +80,10 @@ def test_dependencies_are_made_and_cleaned_up():
 
 def test_a_function_in_another_process_is_the_same_function():
     jobs = shop.heavy.push_batch_sync([3, 4])
-    work("heavy")
+    flow = workflow([shop.heavy.s(1), shop.heavy.s(2)] >> shop.heavy_sum.s()).push_sync()
+    work("heavy", "heavy_sum")
     assert jobs.results_sync(10) == [(9, True), (16, True)]
+    assert flow.result_sync(10) == 5
 
 
 def test_a_batch_has_a_result_or_an_error_for_each():
