@@ -267,16 +267,19 @@ def test_a_script_may_have_its_handlers_in_itself(tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(
         """
+import logging
 import stoker
 from stoker.worker.handler import Handler
 from stoker.worker.worker import Worker
 
 def double(payload):
+    logging.getLogger("mine").info("doubling")
     return payload * 2
 
 twice = Handler(name="twice", function=double, kind="process", origin="__main__:twice", result_codec="bytes")
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="<%(name)s> %(message)s")
     with stoker.connect("memory://") as queue:
         job = queue.push("default", b"ab", name="twice").id
         Worker(queue, [twice], processes=1).run_until_idle()
@@ -285,3 +288,4 @@ if __name__ == "__main__":
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() == "b'abab'", done.stderr
+    assert "<mine> doubling" in done.stderr, "children log as the worker does"

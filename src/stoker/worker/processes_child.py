@@ -27,7 +27,7 @@ from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import Chunk
 from stoker.worker.outcomes import Failure
-from stoker.worker.processes_finding import handler_at, import_main
+from stoker.worker.processes_finding import handler_at, import_main, log_like_parent
 from stoker.worker.processes_frames import (
     Answer,
     Board,
@@ -84,6 +84,7 @@ class Runner:
             except Exception as error:
                 failure = Failure.of(error, with_stack=False)
                 broken[name] = f"{failure.error_class}: {failure.error}"
+        log_like_parent(setup)
         self._line.send(Ready(broken))
 
     def take_back(self, numbers: list[int]) -> None:
@@ -294,7 +295,10 @@ def main(descriptor: int, page: int, parent: int) -> None:
     die_with_parent(parent=parent)
     for inherited in (descriptor, page):
         os.set_inheritable(inherited, False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the worker decides
+    del sys.argv[1:]
+    # Ctrl-C reaches all processes of a terminal, and the worker decides. What handlers start should hear it: so it is
+    # not ignored, which they would inherit.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
     line, board = Line(descriptor), Board(page)
     runner = Runner(line, board)
     signal.signal(signal.SIGTERM, lambda number, frame: runner.interrupt())

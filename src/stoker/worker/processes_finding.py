@@ -4,6 +4,7 @@ The worker says where its handlers stand, a child imports them from there.
 """
 
 import importlib
+import logging
 import runpy
 import sys
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from stoker.worker.handler import Handler
 from stoker.worker.processes_frames import Setup
 
 MAIN = "__main__"
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
 
 
 def setup_of(handlers: Iterable[Handler]) -> Setup:
@@ -28,11 +30,20 @@ def setup_of(handlers: Iterable[Handler]) -> Setup:
                 " the top of a module, not inside a function"
             )
         origins[handler.name] = handler.origin
-    main = sys.modules.get("__main__")
+    main = sys.modules.get(MAIN)
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:
-        return Setup(origins, spec.name, True)
-    return Setup(origins, file or "", False)
+        return Setup(origins, spec.name, True, *logging_here())
+    return Setup(origins, file or "", False, *logging_here())
+
+
+def logging_here() -> tuple[int, str]:
+    """Level and format of this process's log, so that its children write theirs alike."""
+    root = logging.getLogger()
+    if not root.handlers:
+        return 0, ""
+    formatter = root.handlers[0].formatter
+    return root.level, (getattr(formatter, "_fmt", None) or "") if type(formatter) is logging.Formatter else ""
 
 
 # --- in the child ------------------------------------------------------------------------------------
@@ -48,6 +59,12 @@ def import_main(setup: Setup) -> None:
     module = ModuleType("__stoker_main__")
     sys.modules[MAIN] = sys.modules[module.__name__] = module
     module.__dict__.update(runpy.run_path(setup.main, run_name=module.__name__))
+
+
+def log_like_parent(setup: Setup) -> None:
+    """After the imports: an app that sets its log up by itself has done so."""
+    if setup.log_level:
+        logging.basicConfig(level=setup.log_level, format=setup.log_format or LOG_FORMAT)
 
 
 def handler_at(origin: str, name: str) -> Handler:

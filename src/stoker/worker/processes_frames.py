@@ -37,6 +37,9 @@ class Setup(Frame, frozen=True, tag=0):
     main: str = ""
     """What the parent's `__main__` was: the path of a script, or the name of a module."""
     main_is_module: bool = False
+    log_level: int = 0
+    """Of the parent's root logger, if somebody has set it up there; 0 = nobody has."""
+    log_format: str = ""
 
 
 class Part(Frame, frozen=True):
