@@ -17,9 +17,8 @@ def live(queue: Client, seed: int = 1, rounds: int = 40) -> None:
         where = chance.choice(names)
         size = chance.choice([1, 3, 20])
         payloads = [bytes(chance.randrange(50)) for _ in range(size)]
-        ids = queue.push_batch(
-            where, payloads, name=f"kind-{number % 4}", max_attempts=chance.choice([1, 2]), tags=("t",)
-        ).ids
+        tries = chance.choice([1, 2])
+        ids = queue.push_batch(where, payloads, name=f"kind-{number % 4}", max_attempts=tries, backoff=NEVER).ids
         if chance.random() < 0.1:
             queue.cancel(ids[0])
         work(queue, where, chance)
