@@ -44,10 +44,20 @@ if TYPE_CHECKING:
     from stoker.app.nodes import chain, group
     from stoker.app.workflow import Workflow, WorkflowRun, workflow
     from stoker.brokers.connect import BrokerSettings
-    from stoker.worker.context import Context, current_job
-    from stoker.worker.errors import BadArguments, BadHandler, BadResult
+    from stoker.worker.context import Context, JobLogHandler, current_job
+    from stoker.worker.errors import (
+        BadArguments,
+        BadHandler,
+        BadResult,
+        Interrupted,
+        JobCancelled,
+        LeaseLost,
+        SoftTimeout,
+    )
     from stoker.worker.handler import Batch, Middleware
     from stoker.worker.outcomes import Cancel, Dead, Retry, RetryPolicy, Snooze
+    from stoker.worker.queues import QueueSettings
+    from stoker.worker.spans import Spans
     from stoker.worker.worker import Worker
 
 __all__ = [
@@ -66,12 +76,17 @@ __all__ = [
     "Depends",
     "Input",
     "Inputs",
+    "Interrupted",
     "Job",
     "JobBatch",
+    "JobCancelled",
     "JobFailed",
+    "JobLogHandler",
     "JobType",
+    "LeaseLost",
     "Middleware",
     "Options",
+    "QueueSettings",
     "RateLimit",
     "ResultTimeout",
     "Retention",
@@ -79,6 +94,8 @@ __all__ = [
     "RetryPolicy",
     "Settings",
     "Snooze",
+    "SoftTimeout",
+    "Spans",
     "State",
     "Step",
     "StokerError",
@@ -103,10 +120,12 @@ _HOMES = {
     "stoker.app.nodes": "chain group",
     "stoker.app.workflow": "Workflow WorkflowRun workflow",
     "stoker.app.jobtype": "JobType Step",
-    "stoker.worker.context": "Context current_job",
-    "stoker.worker.errors": "BadArguments BadHandler BadResult",
+    "stoker.worker.context": "Context JobLogHandler current_job",
+    "stoker.worker.errors": "BadArguments BadHandler BadResult Interrupted JobCancelled LeaseLost SoftTimeout",
     "stoker.worker.handler": "Batch Middleware",
     "stoker.worker.outcomes": "Cancel Dead Retry RetryPolicy Snooze",
+    "stoker.worker.queues": "QueueSettings",
+    "stoker.worker.spans": "Spans",
     "stoker.worker.worker": "Worker",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
