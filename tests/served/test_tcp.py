@@ -251,3 +251,36 @@ def test_a_subscription_goes_on_where_the_last_one_ended():
             assert [a["event"]["sequence"] for a in answers if "event" in a] == [2, 3]
 
     run(main)
+
+
+def test_who_has_said_all_is_still_answered():
+    """`printf ... | nc` ends its side at once; an answer that takes several steps was lost on it."""
+
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            peer.send(cmd="PUSH", queue="q", data=1)
+            peer.send(cmd="STATS")
+            peer.send(cmd="QUEUE", queue="q")
+            peer.writer.write_eof()
+            assert (await peer.line())["id"] == 64
+            assert (await peer.line())["queued"] == 1
+            assert (await peer.line())["policy"]["name"] == "q"
+            assert await peer.is_cut_off()
+
+    run(main)
+
+
+def test_who_has_said_all_and_waits_is_taken_for_gone():
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            peer.send(cmd="PULL", queue="q", timeout=60_000)
+            await until(lambda: place.server.desk.is_waiting)
+            peer.writer.write_eof()
+            assert await peer.is_cut_off()
+            other = await place.peer()
+            await other.ask(cmd="PUSH", queue="q", data=1)
+            assert (await other.ask(cmd="GETJOB", id=64))["state"] == "waiting"
+
+    run(main)

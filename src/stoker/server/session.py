@@ -118,6 +118,11 @@ class Session:
         """Whether something that the peer has asked for is still to come: a reply, or events."""
         return bool(self.in_flight or self._subscriptions)
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something is being carried out, and nothing waits for anything else to happen."""
+        return bool(self.in_flight) and not self._held and not self._subscriptions
+
     def close(self) -> None:
         """The peer is gone: nobody waits for its replies any more. Leases stay what they are."""
         self.is_closed = True

@@ -85,6 +85,8 @@ class Connection(asyncio.BufferedProtocol):
         self._heard_at = self._since
         self._paused_since: float | None = None
         self._rejected_at: float | None = None
+        self._has_said_all = False
+        """Whether the peer sends nothing more, and waits for answers."""
         self._is_done = False
         """Whether the last word has been sent."""
         self.address = ""
@@ -123,7 +125,14 @@ class Connection(asyncio.BufferedProtocol):
             self._since = self._heard_at
 
     def eof_received(self) -> bool:
-        return False
+        """Who has said all may still read: what is being carried out is answered, as for `printf ... | nc`.
+
+        Who waits for something to happen may as well be gone, and is.
+        """
+        self._has_said_all = (
+            self.session is not None and self.session.is_at_work and bool(self.transport.can_write_eof())
+        )
+        return self._has_said_all
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.leave(self)
@@ -186,6 +195,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.transport.write(out[0] if len(out) == 1 else b"".join(out))
                 if self._rejected_at is not None:
                     self._say_no_more()
+                elif self._has_said_all and self.session is not None and not self.session.in_flight:
+                    self.transport.close()
                 elif self._paused_since is None and self.session is not None:
                     self.session.go_on()
 
