@@ -8,6 +8,7 @@ from stoker.brokers.local import LocalBroker
 from stoker.model import commands as c
 from stoker.model.options import Dependency, Options
 from stoker.model.schedules import Schedule
+from stoker.model.workflows import Edge, Step
 from tests.security.support import CANARY
 
 
@@ -30,6 +31,8 @@ class Things(msgspec.Struct, frozen=True, kw_only=True):
     key: str = "key"
     request_key: str = "once"
     schedule: str = "nightly"
+    workflow: int = 64 * 907
+    step: int = 64 * 908
 
 
 def furnish(broker: LocalBroker, tenant: str) -> Things:
@@ -64,6 +67,10 @@ def furnish(broker: LocalBroker, tenant: str) -> Things:
     ask(c.KvSet("key", secret))
     ask(c.KvSet("number", b"5"))
     ask(c.SetConcurrency("other", 3))
+    steps = [Step("steps", [secret], key="first"), Step("steps", after=(Edge(0),), key="later", open=True)]
+    pushed = ask(c.PushWorkflow(steps, name=CANARY))
+    workflow, (step, _) = pushed.id, pushed.steps[0]
+    ask(c.Pull(["steps"], lease_ms=3_600_000))
     ask(c.PutSchedule("work", "nightly", Schedule(every_ms=3_600_000, payload=secret, options=Options(tags=(CANARY,)))))
     return Things(
         waiting=waiting,
@@ -74,6 +81,8 @@ def furnish(broker: LocalBroker, tenant: str) -> Things:
         dead=dead,
         ended=ended,
         parent=parent,
+        workflow=workflow,
+        step=step,
     )
 
 
@@ -84,6 +93,14 @@ def native_examples(at: Things) -> dict[str, dict[str, Any]]:
         "push": {**queue, "payload": "", "options": {"custom_id": at.custom_id}},
         "push_batch": {"queue": "other", "payloads": ["", ""], "request_key": at.request_key},
         "stage": {"transaction": at.transaction, "stage": at.stage, **queue, "payloads": [""]},
+        "push_workflow": {"steps": [{**queue, "payloads": [""]}]},
+        "fill_step": {"id": at.step, "step": "later", "payloads": [""]},
+        "get_inputs": {"id": at.step},
+        "get_workflow": {"id": at.workflow},
+        "list_workflows": {},
+        "cancel_workflow": {"id": at.workflow},
+        "retry_workflow": {"id": at.workflow},
+        "read_records": {},
         "publish": {"transaction": at.transaction, "stages": [at.stage]},
         "abort": {"transaction": at.transaction},
         "pull": {"queues": [at.queue], "claim": at.claim, "count": 5},
