@@ -3,13 +3,15 @@
 import platform
 import sys
 
-from benchmarks import client, durable, processes, scale, schedules, served, speed, workers
+from benchmarks import client, durable, flows, processes, scale, schedules, served, speed, workers
 from benchmarks.measure import print_rows
 
 PARTS = {
     "batches": ("Uniform batches", speed.batches),
     "singles": ("One job at a time", speed.singles),
     "features": ("Cost of an option, beside the plain cycle", speed.features),
+    "flows": ("Workflows: the same jobs with a graph, beside those without", flows.fans),
+    "flow-stalls": ("Workflows: the longest that others wait", flows.stalls),
     "memory": ("Memory", scale.memory),
     "depth": ("Deep backlogs", scale.depth),
     "obstacles": ("Pull of one ready job behind many that cannot run", scale.obstacles),

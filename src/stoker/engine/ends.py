@@ -103,6 +103,14 @@ def cancel_jobs(
         settle(shard, at)
 
 
+def make_room(shard: "Shard", queue: Queue, jobs: int, at: int) -> None:
+    """The oldest dead letters leave for so many new ones. For many at once: finding the oldest walks over the gone."""
+    surplus = min(len(queue.dead), len(queue.dead) + jobs - queue.dead_policy.entries_max)
+    if surplus > 0:
+        oldest = [dead_id for dead_id, _ in zip(queue.dead, range(surplus), strict=False)]
+        shard.emit(rec.DeadRemoved(at, queue.tenant.name, queue.name, oldest, "evicted"))
+
+
 def fail_for_good(
     shard: "Shard",
     job: Job | int,
@@ -120,10 +128,7 @@ def fail_for_good(
     queue = part.queue
     tenant = queue.tenant.name
     if not part.options.remove_on_fail:
-        surplus = len(queue.dead) + 1 - queue.dead_policy.entries_max
-        if surplus > 0:
-            oldest = [dead_id for dead_id, _ in zip(queue.dead, range(surplus), strict=False)]
-            shard.emit(rec.DeadRemoved(at, tenant, queue.name, oldest, "evicted"))
+        make_room(shard, queue, 1, at)
     shard.emit(rec.Failed(at, tenant, queue.name, run_of(part), reason, error, error_class, stack, delivery))
     if settle_edges:
         settle(shard, at)
