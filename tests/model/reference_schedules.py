@@ -233,7 +233,7 @@ def reach_slot(world: World, owner: Owner) -> None:
     """The time of its next slot has come, and perhaps long gone."""
     planned = world.schedules[owner]
     rule, slot = planned.rule, planned.next_slot
-    if slot <= planned.excused_to or world.looked_at - world.now <= rule.grace_ms:
+    if slot <= planned.excused_to or world.looked_at - slot <= rule.grace_ms:
         take(world, owner, slot, planned.excused_to)
         return
     all_of_them = slots(rule, planned.anchor)

@@ -40,6 +40,7 @@ def size_of(planned: Planned) -> int:
 def keep(shard: "Shard", planned: Planned) -> None:
     planned.queue.schedules[planned.name] = planned
     planned.queue.tenant.schedules += 1
+    shard.schedules += 1
     shard.index.bytes += size_of(planned)
 
 
@@ -47,6 +48,7 @@ def let_go(shard: "Shard", planned: Planned) -> None:
     """What was armed for it means nothing any more."""
     del planned.queue.schedules[planned.name]
     planned.queue.tenant.schedules -= 1
+    shard.schedules -= 1
     planned.due = 0
     shard.index.bytes -= size_of(planned)
 
@@ -64,12 +66,13 @@ def plan(shard: "Shard", planned: Planned, slot: int, at: int) -> None:
 def due_of(shard: "Shard", planned: Planned, at: int) -> int:
     """When its next slot is looked at: not before the moment of the last decision. 0 = never.
 
-    Should the shard's time be ahead of the calendar's, that is too early, and it is looked at again.
+    A shard that was just made does not know yet how far it is ahead of the calendar: then that is too early, and it is
+    looked at again.
     """
     slot = planned.next_slot
     if not slot or planned.paused:
         return 0
-    return max(at, slot + jitter(shard, planned.name, planned.schedule, slot))
+    return max(at, slot + jitter(shard, planned.name, planned.schedule, slot) + shard.ahead_ms)
 
 
 def arm(shard: "Shard", planned: Planned, due: int) -> None:

@@ -234,6 +234,7 @@ def _flows(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
 
 def _schedules(shard: "Shard", tenant: Tenant) -> None:
     planned = [one for queue in tenant.queues.values() for one in queue.schedules.values()]
+    assert shard.schedules == sum(one.schedules for one in shard.tenants.values()), "schedules are counted wrongly"
     assert tenant.schedules == len(planned), f"{tenant.name} counts {tenant.schedules} schedules, not {len(planned)}"
     armed = {(at, id(holder)) for at, kind, _, holder in shard.deadlines.heap if kind == kinds.SCHEDULE}
     for one in planned:

@@ -11,6 +11,7 @@ import msgspec
 from stoker.engine import checks, schedule_checks, templates
 from stoker.engine.apply_push import is_plain
 from stoker.engine.apply_schedules import arm, jitter
+from stoker.engine.apply_schedules import due_of as next_due
 from stoker.engine.calendars import first_after, last_until
 from stoker.engine.classify import Classifier, Item
 from stoker.engine.ends import cancel_jobs
@@ -206,10 +207,19 @@ def on_slot(shard: "Shard", at: int, schedules: list[Planned]) -> None:
         due = slot + jitter(shard, planned.name, planned.schedule, slot) + shard.ahead_ms
         if due > at:
             arm(shard, planned, due)  # the clock on the wall was set back: its slots come later than they seemed to
-        elif slot > planned.made_up_to and shard.now - at > planned.schedule.grace_ms:
+        elif slot > planned.made_up_to and shard.now - due > planned.schedule.grace_ms:
             miss(shard, planned, at)
         else:
             take(shard, planned, slot, at, planned.made_up_to)
+
+
+def follow_calendar(shard: "Shard", ahead_ms: int) -> None:
+    """The clock on the wall was set: slots come when it shows their times."""
+    shard.ahead_ms = ahead_ms
+    for tenant in shard.tenants.values():
+        for queue in tenant.queues.values() if tenant.schedules else ():
+            for planned in queue.schedules.values():
+                arm(shard, planned, next_due(shard, planned, shard.now))
 
 
 def in_order(planned: Planned) -> tuple[str, str, str]:

@@ -94,6 +94,8 @@ class Shard:
         self.ahead_ms = 0
         """How far the shard's time is ahead of the calendar: the clock on the wall may have been set back."""
         self.calendar: Calendar = NoCalendar()
+        self.schedules = 0
+        """How many there are, of all tenants."""
         self.no_room: Callable[[], str] | None = None
         """Says why nothing new can be taken, if that is so: for jobs that nobody pushes."""
         self.tenants: dict[str, Tenant] = {}

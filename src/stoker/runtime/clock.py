@@ -6,6 +6,7 @@ Setting the machine's clock therefore neither ends nor prolongs a lease.
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -21,6 +22,12 @@ class Clock(Protocol):
     async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None: ...
 
 
+def wall_ms(clock: Clock) -> int | None:
+    """What the clock on the wall shows, which may be set at any time. Tests' clocks hang on no wall."""
+    look: Callable[[], int | None] | None = getattr(clock, "wall_ms", None)
+    return look() if look is not None else None
+
+
 class SystemClock:
     """The machine's own time."""
 
@@ -29,6 +36,9 @@ class SystemClock:
 
     def now_ms(self) -> int:
         return self._offset_ms + time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def wait(self, signal: threading.Event, until_ms: int) -> None:
         signal.wait(max(0, until_ms - self.now_ms()) / 1000)
@@ -53,6 +63,9 @@ class AheadClock:
 
     def now_ms(self) -> int:
         return self._clock.now_ms() + self._ahead_ms
+
+    def wall_ms(self) -> int | None:
+        return wall_ms(self._clock)
 
     def wait(self, signal: threading.Event, until_ms: int) -> None:
         self._clock.wait(signal, until_ms - self._ahead_ms)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import checks, edges, looking, workflows
+from stoker.engine import checks, edges, looking, schedules, workflows
 from stoker.engine.edges import is_known
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
@@ -30,6 +30,8 @@ from stoker.runtime.memory import Memory
 from stoker.runtime.reading import read_records
 from stoker.runtime.shards import Shards
 
+WALL_MS = 1_000
+"""The clock on the wall is corrected a little all the time; only more than this counts as set."""
 TENANTS_CHECKED_MAX = 10_000
 HOMES_MAX = 100_000
 
@@ -460,6 +462,17 @@ class Runtime:
     def shard_stats(self, now: int) -> list[r.Stats]:
         """The counters of each shard over all tenants: for operators and metrics, never for a tenant."""
         return [looking.stats_of(shard.scope, now) for shard in self.shards]
+
+    def follow_wall(self, now: int, wall: int) -> None:
+        """Should the clock on the wall have been set since it was last looked at, schedules go by it from now on."""
+        ahead_ms = now - wall
+        for shard in self.shards:
+            if abs(shard.ahead_ms - ahead_ms) > WALL_MS:
+                schedules.follow_calendar(shard, ahead_ms)
+
+    @property
+    def has_schedules(self) -> bool:
+        return any(shard.schedules for shard in self.shards)
 
     def set_limits(self, limits: Limits) -> None:
         """Other limits from now on, for whatever comes in."""

@@ -27,7 +27,7 @@ from stoker.model.errors import Closed, InvalidRequest, StokerError, Unknown
 from stoker.model.ids import SHARDS_MAX, SYSTEM_TENANT
 from stoker.model.limits import INT_MAX, Limits
 from stoker.model.replies import Delivery, Level, Stats
-from stoker.runtime.clock import Clock, SystemClock
+from stoker.runtime.clock import Clock, SystemClock, wall_ms
 from stoker.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 CLOSED = "this broker is closed: connect again"
+WALL_EVERY_MS = 60_000
+"""How often a server with schedules looks at the clock on the wall: it may be set, and a machine may have slept."""
 KEEPERS = 2
 GRACE_MS = 50
 """How much later than the timekeeper its deputy looks."""
@@ -199,7 +201,7 @@ class LocalBroker:
         slot = self.hold(for_ever, lambda: loop.call_soon_threadsafe(signal.set))
         try:
             while slot.reply is NO_REPLY:
-                await self._clock.wait_async(signal, self._next_look(slot))
+                await self._clock.wait_async(signal, self._next_look_at_wall(slot))
                 signal.clear()
                 self.advance()
         finally:
@@ -390,6 +392,17 @@ class LocalBroker:
             if self._keepers[0] is slot:
                 self._keeper_until = until
             return until
+
+    def _next_look_at_wall(self, slot: Slot) -> int:
+        """The same for a server's timekeeper: with schedules it looks at the clock on the wall now and then."""
+        until = self._next_look(slot)
+        wall = wall_ms(self._clock)
+        with self._lock:
+            if wall is None or self._closed or not self.runtime.has_schedules:
+                return until
+            now = self._now()
+            self.runtime.follow_wall(now, wall)
+            return min(until, self.runtime.next_at or until, now + WALL_EVERY_MS)
 
     def _reply(self, slot: Slot) -> Any:
         with self._lock:
