@@ -5,7 +5,7 @@ Whoever has decoded a request asks here whether it may be carried out, and for w
 
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stoker.model import commands as c
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXPIRED = "authentication failed: the token expired or was withdrawn while this request waited: authenticate again"
 
-PUSHING = frozenset((c.Push, c.PushBatch, c.Stage))
+PUSHING = frozenset((c.Push, c.PushBatch, c.PushWorkflow, c.Stage, c.PutSchedule, c.RunSchedule))
 SETTLING = frozenset((c.Ack, c.Fail, c.Release, c.Extend))
 WORKER_CHARS_MAX = 256
 """Of a worker's name that is remembered."""
@@ -62,10 +62,14 @@ class Service:
             return
         quotas = self.gate.quotas(identity, tenant, time.time())
         if quotas is not None:
-            payloads = (command.payload,) if type(command) is c.Push else command.payloads
+            payloads = payloads_of(command)
             size = sum(map(len, payloads))
-            self.quotas.check_push(tenant, quotas, command.queue, len(payloads), size, self.usage)
-            self.usage.admitted(tenant, command.queue, len(payloads), size)
+            steps = command.steps if type(command) is c.PushWorkflow else (command,)
+            for queue in dict.fromkeys(step.queue for step in steps):
+                self.quotas.check_push(tenant, quotas, queue, len(payloads), size, self.usage)
+            for step in steps:
+                own = payloads_of(step)
+                self.usage.admitted(tenant, step.queue, len(own), sum(map(len, own)))
 
     def check_still(self, identity: Identity, tenant: str, command: c.Command[Any], reply: Any) -> None:
         """Whether who waited for a reply may still have it; if not, what it brought goes back."""
@@ -77,6 +81,20 @@ class Service:
         if type(command) is c.Pull and 0 < len(command.worker) <= WORKER_CHARS_MAX:
             self.meter.seen(tenant, command.worker, command.queues)
         return self.desk.submit(tenant, command, done)
+
+
+def payloads_of(command: Any) -> Sequence[bytes]:
+    """What a push brings. A schedule is looked at when it is made or run by hand, as if it were one job."""
+    if type(command) is c.Push:
+        return (command.payload,)
+    if type(command) is c.PutSchedule:
+        return (command.schedule.payload,)
+    if type(command) is c.RunSchedule:
+        return (b"",)
+    if type(command) is c.PushWorkflow:
+        return [payload for step in command.steps for payload in step.payloads]
+    payloads: Sequence[bytes] = command.payloads
+    return payloads
 
 
 class BrokerUsage:
