@@ -45,3 +45,10 @@ def test_names_may_have_spaces_and_pages_their_limit(server: HttpServer):
     assert [cron["name"] for cron in first["data"]] == ["my cron 0", "my cron 1"]
     rest = server.get(f"/crons?after={first['next_after'].replace(' ', '%20')}").json
     assert [cron["name"] for cron in rest["data"]] == ["my cron 2"]
+
+
+def test_a_misspelt_field_of_a_schedule_is_refused_by_its_name(server: HttpServer):
+    body = {"queue": "q", "name": "s", "schedule": {"every_ms": HOUR, "run_max": 5}}
+    refused = server.post("/api/call/put_schedule", body)
+    assert (refused.status, "run_max" in refused.json["error"]) == (400, True)
+    assert server.get("/crons").json["data"] == []

@@ -24,8 +24,11 @@ LAST_RUNS = 20
 """So many slots of the past are shown, with what became of them."""
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When jobs are pushed, and which. Exactly one of `cron`, `every_ms` and `at` is set."""
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """When jobs are pushed, and which. Exactly one of `cron`, `every_ms` and `at` is set.
+
+    A field that there is not is refused: a misspelt limit would otherwise be none.
+    """
 
     cron: str | None = None
     """Five fields, or six with the seconds first; names (`MON`, `JAN`) and `@daily` and the like are understood."""
