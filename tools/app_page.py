@@ -16,9 +16,10 @@ from stoker.app import handles, inputs, jobtype, nodes, options, schedules, work
 from stoker.app.app import App
 from stoker.app.depends import Depends
 from stoker.testing import Drained, Harness, PushedJob
+from stoker.worker import context, handler, outcomes, queues, spans
 from stoker.worker import errors as worker_errors
-from stoker.worker import handler, outcomes
 from stoker.worker.context import Context
+from stoker.worker.worker import Worker
 from tools.make_docs import code, docstring_at, joined, joined_paragraphs, page
 from tools.make_docs import table as markdown
 
@@ -78,6 +79,13 @@ def app_page() -> str:
         *brief(Depends),
         "### Middleware",
         *described(handler.Middleware),
+        *brief(spans.Spans),
+        "## Worker",
+        "`app.worker(...)` makes one; `stoker worker module:app` runs one.",
+        *described(Worker),
+        *brief(queues.QueueSettings),
+        *brief(context.current_job),
+        *brief(context.JobLogHandler),
         "## Testing",
         "Of `stoker.testing`; the [guide](../guide/testing.md) shows it in use.",
         "### Harness",
@@ -96,7 +104,7 @@ def options_of(kind: Any) -> str:
 def described(kind: type[Any]) -> list[str]:
     """The class, and its public methods and properties in the order of the source."""
     blocks = [joined_paragraphs(inspect.getdoc(kind))]
-    if "__init__" in vars(kind) and kind is App:
+    if "__init__" in vars(kind) and kind in (App, Worker):
         blocks.append(code(f"{kind.__name__}{shown(kind.__init__)}"))
     rows = []
     for name, value in vars(kind).items():

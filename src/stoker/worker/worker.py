@@ -42,13 +42,9 @@ log = logging.getLogger("stoker.worker")
 
 COROUTINES = 100
 THREADS = min(32, 4 * (os.cpu_count() or 1))
+DRAIN = "25s"
 BATCH_CALLS = 2
 """Of one batch handler at the same time: while one runs, the next is collected and begun."""
-POLL_MS = 20_000
-DRAIN = "25s"
-"""Below the 30 seconds after which orchestrators kill."""
-UNKNOWN_FOR = "10m"
-"""How long a job whose handler nobody knows is sent back before it is failed: longer than a deploy."""
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -59,7 +55,17 @@ Queues = Mapping[str, "float | QueueSettings"] | Iterable[str]
 
 
 class Worker:
-    """Runs handlers. The same worker may be run again after it has ended."""
+    """Runs handlers. The same worker may be run again after it has ended.
+
+    `client` is a client, a broker or a URL; one that is opened here is closed here. `concurrency` is how many `async`
+    handlers run at the same time, and how many `threads` and `processes` there are where these do not say. `queues`
+    names those to work on, each with a weight or `QueueSettings`; without it they are those of the handlers. `prefetch`
+    is how many jobs each lane may fetch ahead: by itself it does so for short ones. `drain` is how long what runs may
+    take to finish after `stop`: less than the 30 seconds after which orchestrators kill. `unknown_for` is how long jobs
+    that no handler is for are sent back before they are failed: longer than a deploy.
+    `recycling` replaces child processes, `health` is a port, or host and port, for `/health` and `/ready`, and
+    `registered=False` keeps the worker out of the list of workers.
+    """
 
     def __init__(
         self,
@@ -73,20 +79,13 @@ class Worker:
         processes: int | None = None,
         prefetch: int | None = None,
         drain: Duration = DRAIN,
-        unknown_for: Duration = UNKNOWN_FOR,
+        unknown_for: Duration = "10m",
         recycling: Recycling | None = None,
         health: tuple[str, int] | int | None = None,
         registered: bool = True,
         id: str | None = None,
-        poll_ms: int = POLL_MS,
+        poll_ms: int = 20_000,
     ) -> None:
-        """`client` is a client, a broker or a URL; one that is opened here is closed here.
-
-        `concurrency` is how many `async` handlers run at the same time, and how many `threads` and `processes` there
-        are where these do not say. `queues` names those to work on, each with a weight or `QueueSettings`; without it
-        they are those of the handlers. `prefetch` is how many jobs each lane may fetch ahead: by itself it does so for
-        short ones. `health` is a port, or host and port, for `/health` and `/ready`.
-        """
         self._client, self._own_tenant = client, tenant
         self._directory = Directory(handlers, duration_ms(unknown_for) / 1_000)
         if not self._directory.handlers:
