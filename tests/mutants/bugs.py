@@ -329,6 +329,49 @@ BUGS = [
         (Edit("engine.schedules:miss", "while kept < wanted", "while kept <= wanted"),),
         "the reference says",
     ),
+    # --- workflows -----------------------------------------------------------------------------------
+    Bug(
+        "step let go whatever came of the one before it",
+        "flows",
+        (Edit("engine.flows:lets_start", "standing == GOOD or", "standing != OPEN or"),),
+        "workflow [0-9]+|started before its time|waits for",
+    ),
+    Bug(
+        "failure stops at the next step",
+        "flows",
+        (
+            Edit(
+                "engine.flows:reckon",
+                "failing = step.skipped or step.bad > 0",
+                "failing = step.bad > 0 and step.released",
+            ),
+        ),
+        "workflow [0-9]+|waits in vain|'failed'",
+    ),
+    Bug(
+        "retry leaves those waiting who failed with another",
+        "flows",
+        (Edit("engine.workflows:retry_here", "blocked=not step.released", "blocked=False"),),
+        "workflow [0-9]+|may start",
+    ),
+    Bug(
+        "message of another shard taken again",
+        "between shards",
+        (Edit("engine.messages:take", "if number <= shard.taken.get(sender, 0):", "if False:"),),
+        ".",
+    ),
+    Bug(
+        "what is heard too early is forgotten",
+        "between shards",
+        (
+            Edit(
+                "engine.workflows:take_standing",
+                "shard.emit(rec.HeardEarly(now, tenant, message.workflow, message))",
+                "pass",
+            ),
+        ),
+        "for ever|never ends",
+    ),
     # --- sharing -------------------------------------------------------------------------------------
     Bug(
         "push sent again without a name",

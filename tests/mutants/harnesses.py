@@ -32,6 +32,7 @@ from tests.crash.zygote import ChildFailed, the_zygote
 from tests.faults import support
 from tests.faults.injecting import Fault
 from tests.faults.test_nth_fault import PAST_SEED, STEPS, WORK_SEED, wrong_with
+from tests.model import test_between_shards, test_workflows
 from tests.model.test_against_reference import drive
 from tests.mutants import power_loss
 from tests.schedules import test_once_a_slot
@@ -60,6 +61,22 @@ def reference() -> None:
 def slots() -> None:
     """Schedules whose records end at every place: tests/schedules/test_once_a_slot.py."""
     test_once_a_slot.test_every_slot_is_over_once_wherever_the_records_end(0)
+
+
+def flows() -> None:
+    """Random workflows beside the naive reference: tests/model/test_workflows.py."""
+    for seed in range(6):
+        driver = test_workflows.Driver(seed, 4, True)
+        for _ in range(40):
+            driver.step()
+            driver.check()
+        driver.check_shards()
+
+
+def between_shards() -> None:
+    """Shards that hear of each other late, twice, or after a restart: tests/model/test_between_shards.py."""
+    for seed in (*range(12), 52):  # in the last one something is said before its time
+        test_between_shards.test_what_shards_say_to_each_other_arrives_late_but_once(seed)
 
 
 def saving() -> None:
@@ -199,6 +216,8 @@ HARNESSES: dict[str, Harness] = {
     "reference": Harness(reference),
     "saving": Harness(saving),
     "slots": Harness(slots),
+    "flows": Harness(flows),
+    "between shards": Harness(between_shards),
     "checkpoints": Harness(checkpoints),
     "replay": Harness(replay),
     "invariants": Harness(invariants),

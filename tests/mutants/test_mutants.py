@@ -41,6 +41,11 @@ bug -> harness that notices it
     next slot not armed again after load                -> slots
     overlap not looked at                               -> reference
     missed slots made up for one too many               -> reference
+    step let go whatever came of the one before it      -> flows
+    failure stops at the next step                      -> flows
+    retry leaves those waiting who failed with another  -> flows
+    message of another shard taken again                -> between shards
+    what is heard too early is forgotten                -> between shards
     push sent again without a name                      -> lost answers
     push not sent again                                 -> shared
 """
