@@ -102,6 +102,12 @@ def test_a_policy_that_fails_itself_leaves_the_job_to_its_backoff():
     assert policy.decide(ValueError(), 1) == Verdict("retry")
 
 
+@kinds
+def test_a_policy_that_makes_no_sense_does_not_cost_the_job_its_end(world: World, kind: str):
+    policy = RetryPolicy(dead_on=("ValueError",))  # type: ignore[arg-type]
+    assert run_raising(world, ValueError("no"), kind, retry=policy).state is State.DELAYED
+
+
 @pytest.mark.parametrize("outcome", [Snooze("1m", "later"), Retry(5, "again"), Retry(), Cancel("no"), Dead("never")])
 def test_outcomes_pass_from_one_process_to_another(outcome: Outcome):
     copy = pickle.loads(pickle.dumps(outcome))

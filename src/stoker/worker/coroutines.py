@@ -7,6 +7,7 @@ something, so that jobs which never wait cost one task for thousands.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -22,8 +23,11 @@ from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Flow, Host, Released, ahead, room_for
 
+log = logging.getLogger("stoker.worker")
+
 TURN_S = 0.005
 """After this much work the event loop gets its turn, however many jobs are waiting."""
+OOPS_MS = 1_000
 CLOSE_S = 1.0
 """For handlers that catch their cancellation: whoever is not done by then is left behind."""
 
@@ -46,10 +50,12 @@ class Finished:
 class Slot:
     """A task, and the job that it is in."""
 
-    __slots__ = ("is_broken_off", "is_struck", "task")
+    __slots__ = ("chunk", "is_broken_off", "is_struck", "job", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
+        self.chunk: Chunk | None = None
+        self.job = 0
         self.is_struck = False
         """The soft timeout of its job has passed, and the handler is about to be told."""
         self.is_broken_off = False
@@ -193,10 +199,19 @@ class CoroutineLane:
                 await asyncio.sleep(0)
                 self._is_yielding = False
                 turn_until = time.perf_counter() + TURN_S
+        except Exception:
+            self._went_wrong(slot)
         finally:
             self._open.discard(slot)
             if self._line:
                 self._look_soon()
+
+    def _went_wrong(self, slot: Slot) -> None:
+        """A mistake of ours, and not of the handler: its job goes back, and the lane lives on."""
+        log.exception("a slot of the worker failed while it worked on job %s", slot.job)
+        if slot.chunk is not None and self._jobs.pop((slot.chunk.token, slot.job), None) is not None:
+            assert self._host is not None
+            self._host.settle(Released(slot.chunk, (slot.job,), OOPS_MS))
 
     async def _next(self, slot: Slot) -> bool:
         """Work off the job that is first in line; whether the slot is as good as new. Nothing leaves but that."""
@@ -210,6 +225,7 @@ class CoroutineLane:
             return True
         handler, key = chunk.handler, (chunk.token, job)
         self._jobs[key] = slot
+        slot.chunk, slot.job = chunk, job
         here = Current(chunk, job, self._host)
         current.set(here)
         clean = copy_context()

@@ -1,10 +1,13 @@
 """From an exception of a handler to the settlement of its job. The one place that knows who may be retried."""
 
 import asyncio
+import logging
 
 from stoker.worker.errors import JobCancelled
 from stoker.worker.lane import Chunk, Dropped, Failed, Settlement
-from stoker.worker.outcomes import Failure, Outcome, Verdict
+from stoker.worker.outcomes import RETRY, Failure, Outcome, Verdict
+
+log = logging.getLogger("stoker.worker")
 
 CANCELLED = Verdict("cancel", None, "cancelled")
 
@@ -17,8 +20,17 @@ def ended_by(chunk: Chunk, job: int, error: BaseException) -> Settlement:
     if flag == "cancelled" and isinstance(error, asyncio.CancelledError | JobCancelled):
         return cancelled(chunk, job)
     is_told = isinstance(error, Outcome)  # where it was raised is no news
-    verdict = chunk.handler.retry.decide(error, chunk.attempt)
+    verdict = decided(chunk, error)
     return Failed(chunk, job, Failure.of(error, with_stack=not is_told), verdict)
+
+
+def decided(chunk: Chunk, error: BaseException) -> Verdict:
+    """What the policy of the handler says; one that is broken must not cost the job its end."""
+    try:
+        return chunk.handler.retry.decide(error, chunk.attempt)
+    except Exception:
+        log.exception("the retry policy of %s failed: the job is left to its backoff", chunk.name)
+        return RETRY
 
 
 def cancelled(chunk: Chunk, job: int) -> Settlement:

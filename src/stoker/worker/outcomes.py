@@ -102,9 +102,9 @@ class RetryPolicy:
             return error.verdict
         if isinstance(error, (*self.dead_on, *HOPELESS)):
             return DEAD
-        if isinstance(error, self.cancel_on):
+        if isinstance(error, (*self.cancel_on,)):
             return Verdict("cancel", None, str(error))
-        if self.retry_on and not isinstance(error, self.retry_on):
+        if self.retry_on and not isinstance(error, (*self.retry_on,)):
             return DEAD
         if self.delay is None:
             return RETRY
