@@ -33,6 +33,7 @@ class Things(msgspec.Struct, frozen=True, kw_only=True):
     schedule: str = "nightly"
     workflow: int = 64 * 907
     step: int = 64 * 908
+    step_token: int = 0
 
 
 def furnish(broker: LocalBroker, tenant: str) -> Things:
@@ -70,7 +71,7 @@ def furnish(broker: LocalBroker, tenant: str) -> Things:
     steps = [Step("steps", [secret], key="first"), Step("steps", after=(Edge(0),), key="later", open=True)]
     pushed = ask(c.PushWorkflow(steps, name=CANARY))
     workflow, (step, _) = pushed.id, pushed.steps[0]
-    ask(c.Pull(["steps"], lease_ms=3_600_000))
+    step_token = ask(c.Pull(["steps"], lease_ms=3_600_000)).token
     ask(c.PutSchedule("work", "nightly", Schedule(every_ms=3_600_000, payload=secret, options=Options(tags=(CANARY,)))))
     return Things(
         waiting=waiting,
@@ -83,6 +84,7 @@ def furnish(broker: LocalBroker, tenant: str) -> Things:
         parent=parent,
         workflow=workflow,
         step=step,
+        step_token=step_token,
     )
 
 
@@ -94,7 +96,7 @@ def native_examples(at: Things) -> dict[str, dict[str, Any]]:
         "push_batch": {"queue": "other", "payloads": ["", ""], "request_key": at.request_key},
         "stage": {"transaction": at.transaction, "stage": at.stage, **queue, "payloads": [""]},
         "push_workflow": {"steps": [{**queue, "payloads": [""]}]},
-        "fill_step": {"id": at.step, "step": "later", "payloads": [""]},
+        "fill_step": {"id": at.step, "step": "later", "payloads": [""], "token": at.step_token},
         "get_inputs": {"id": at.step},
         "get_workflow": {"id": at.workflow},
         "list_workflows": {},

@@ -32,6 +32,7 @@ PUSHES: list[tuple[str, dict[str, Any]]] = [
     ("push", {"body": {"queue": "q", "payload": "eHh4" * 20}}),
     ("push_batch", {"body": {"queue": "q", "payloads": ["eHh4" * 20]}}),
     ("stage", {"body": {"transaction": "t", "stage": "s", "queue": "q", "payloads": ["eHh4" * 20]}}),
+    ("push_workflow", {"body": {"steps": [{"queue": "q", "payloads": ["eHh4" * 20]}]}}),
     ("CRON", {"queue": "q", "name": "c", "repeat_every": 60_000, "data": "x" * 50}),
     (
         "put_schedule",

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 EXPIRED = "authentication failed: the token expired or was withdrawn while this request waited: authenticate again"
 
-PUSHING = frozenset((c.Push, c.PushBatch, c.PushWorkflow, c.Stage, c.PutSchedule, c.RunSchedule))
+PUSHING = frozenset((c.Push, c.PushBatch, c.PushWorkflow, c.FillStep, c.Stage, c.PutSchedule, c.RunSchedule))
 SETTLING = frozenset((c.Ack, c.Fail, c.Release, c.Extend))
 WORKER_CHARS_MAX = 256
 """Of a worker's name that is remembered."""
-MARKING = frozenset((c.SetProgress, c.AppendLog, c.AppendPartial, c.MoveToDelayed))
+MARKING = frozenset((c.SetProgress, c.AppendLog, c.AppendPartial, c.MoveToDelayed, c.FillStep))
 
 
 class Service:
@@ -64,6 +64,10 @@ class Service:
         if quotas is not None:
             payloads = payloads_of(command)
             size = sum(map(len, payloads))
+            if type(command) is c.FillStep:  # its queue was named by the workflow, and looked at then
+                known = next(iter(self.usage.queue_names(tenant)), "")
+                self.quotas.check_push(tenant, quotas, known, len(payloads), size, self.usage)
+                return
             steps = command.steps if type(command) is c.PushWorkflow else (command,)
             for queue in dict.fromkeys(step.queue for step in steps):
                 self.quotas.check_push(tenant, quotas, queue, len(payloads), size, self.usage)
