@@ -15,7 +15,7 @@ from stoker.worker.books import Books
 from stoker.worker.context import Context
 from stoker.worker.lane import Chunk, Done, Dropped, Failed, Released
 from stoker.worker.outcomes import RETRY, Failure, Verdict
-from stoker.worker.settling import Report, coalesced, sendings_of
+from stoker.worker.sendings import Report, coalesced, sendings_of
 from stoker.worker.worker import Worker
 from tests.worker.running import handler, push, push_many
 

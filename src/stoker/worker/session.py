@@ -22,7 +22,8 @@ from stoker.worker.outcomes import DEAD, Failure
 from stoker.worker.pace import Bucket
 from stoker.worker.pulling import Puller
 from stoker.worker.queues import Line, QueueSettings, Roster
-from stoker.worker.settling import Report, Settler
+from stoker.worker.sendings import Report
+from stoker.worker.settling import Settler
 
 log = logging.getLogger("stoker.worker")
 

@@ -8,48 +8,22 @@ delivery sees to it that nothing happens twice. What the queue refuses because t
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-
-import msgspec
 
 from stoker.model import commands as c
 from stoker.model.errors import Closed, Forbidden, LostLease, Refused, StokerError, Unauthenticated
-from stoker.model.options import Codec
 from stoker.worker.books import Books
-from stoker.worker.lane import Chunk, Done, Dropped, Failed, Released, Settlement
-from stoker.worker.outcomes import Failure, Verdict, class_of
+from stoker.worker.lane import Dropped, Failed, Settlement
+from stoker.worker.outcomes import class_of
+from stoker.worker.sendings import Report, Sending, coalesced, halves, sendings_of
 
 log = logging.getLogger("stoker.worker")
 
-IDS_MAX = 5_000
-"""Of one command; half of what a server takes by default."""
-RESULTS_BYTES_MAX = 4 * 1024 * 1024
-ALONE = 128
-"""So many jobs of one chunk are worth a command of their own, whose ids can be a range."""
 IN_FLIGHT_MAX = 16
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 
 Execute = Callable[[c.Command[Any]], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Something about a job that runs: sent before the job is settled."""
-
-    chunk: Chunk
-    job: int
-    command: c.Command[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """A command, and the jobs that it settles: ids side by side with their chunks."""
-
-    command: c.Command[Any]
-    chunks: Sequence[tuple[Chunk, int]]
-    """And how many jobs of each, in the order of the ids."""
 
 
 class Settler:
@@ -276,173 +250,3 @@ class Settler:
             self._books.done += jobs
             if type(sending.command) is c.Fail:
                 self._books.failed += jobs
-
-
-def halves(command: Any) -> tuple[Any, Any]:
-    """The same command about one half of its jobs, and about the other."""
-    middle = len(command.ids) // 2
-    parts = []
-    for part in (slice(None, middle), slice(middle, None)):
-        changes: dict[str, Any] = {"ids": command.ids[part]}
-        if not isinstance(command.tokens, int):
-            changes["tokens"] = command.tokens[part]
-        if type(command) is c.Ack and command.results is not None:
-            changes["results"] = command.results[part]
-        parts.append(msgspec.structs.replace(command, **changes))
-    return parts[0], parts[1]
-
-
-# --- from settlements to commands ------------------------------------------------------------------
-
-
-def coalesced(reports: list[Report]) -> list[Report]:
-    """Of the progress of a job only the latest is of interest."""
-    last = {(report.chunk.token, report.job): report for report in reports if type(report.command) is c.SetProgress}
-    return [
-        report
-        for report in reports
-        if type(report.command) is not c.KvDelete
-        and (type(report.command) is not c.SetProgress or last[report.chunk.token, report.job] is report)
-    ]
-
-
-def sendings_of(ready: Sequence[Settlement]) -> list[Sending]:
-    """As few commands as possible: acks by codec, failures and releases by what they say."""
-    sendings: list[Sending] = []
-    small: dict[Codec, list[Done]] = {}
-    failures: dict[tuple[Failure, Verdict], list[Failed]] = {}
-    releases: dict[int, list[tuple[Chunk, Sequence[int]]]] = {}
-    for item in ready:
-        if type(item) is Done:
-            if len(item.ids) >= ALONE:
-                sendings.extend(acks_of_one(item))
-            else:
-                small.setdefault(item.chunk.handler.result_codec, []).append(item)
-        elif type(item) is Failed:
-            if item.verdict.kind == "snooze":
-                releases.setdefault(item.verdict.after_ms or 0, []).append((item.chunk, (item.id,)))
-            elif item.verdict.kind != "cancel":
-                failures.setdefault((item.failure, item.verdict), []).append(item)
-        elif type(item) is Released:
-            releases.setdefault(item.delay_ms, []).append((item.chunk, item.ids))
-    for codec, items in small.items():
-        sendings.extend(acks_of_many(items, codec))
-    for (failure, verdict), failed in failures.items():
-        tell_failed(failure, verdict, failed)
-        sendings.extend(fails_of(failure, verdict, failed))
-    for delay_ms, released in releases.items():
-        sendings.extend(releases_of(released, delay_ms))
-    return sendings
-
-
-def acks_of_one(done: Done) -> list[Sending]:
-    """Of one chunk: one token, and often a range of ids."""
-    chunk, codec = done.chunk, done.chunk.handler.result_codec
-    together = in_a_row(done)
-    pieces: list[Sending] = []
-    at = 0
-    while at < len(together):
-        results = None if done.results is None else done.results[at : at + IDS_MAX]
-        count = min(IDS_MAX, len(together) - at) if results is None else fitting(results)
-        ids = together[at : at + count]
-        kept = None if results is None else results[:count]
-        pieces.append(Sending(c.Ack(ids, chunk.token, kept, codec if kept else "bytes"), ((chunk, count),)))
-        at += count
-    return pieces
-
-
-def in_a_row(done: Done) -> Sequence[int]:
-    """The ids as a range, where they are one: a few bytes on the wire, and one step for the queue."""
-    known, ids = done.chunk.ids, done.ids
-    if type(known) is not range or type(ids) is range or ids[0] not in known:
-        return ids
-    at = known.index(ids[0])
-    row = known[at : at + len(ids)]
-    return row if list(row) == ids else ids
-
-
-def fitting(results: Sequence[bytes | None]) -> int:
-    """How many of the results go into one command; one at least."""
-    size = 0
-    for count, result in enumerate(results):
-        size += len(result) if result is not None else 1
-        if size > RESULTS_BYTES_MAX and count:
-            return count
-    return len(results)
-
-
-def acks_of_many(items: Sequence[Done], codec: Codec) -> list[Sending]:
-    """Of several chunks: a token for each id. Those that bring no results go by themselves."""
-    sendings: list[Sending] = []
-    bare = [item for item in items if item.results is None]
-    for group in (bare, [item for item in items if item.results is not None]):
-        at = 0
-        while at < len(group):
-            jobs = size = 0
-            until = at
-            while until < len(group) and jobs < IDS_MAX and size < RESULTS_BYTES_MAX:
-                jobs += len(group[until].ids)
-                size += sum(len(result) for result in group[until].results or () if result is not None)
-                until += 1
-            sendings.append(ack_of(group[at:until], codec))
-            at = until
-    return sendings
-
-
-def ack_of(group: Sequence[Done], codec: Codec) -> Sending:
-    chunks = [(item.chunk, len(item.ids)) for item in group]
-    ids, tokens = joined([(item.chunk, item.ids) for item in group])
-    if group[0].results is None:
-        return Sending(c.Ack(ids, tokens), chunks)
-    return Sending(c.Ack(ids, tokens, [result for item in group for result in item.results or ()], codec), chunks)
-
-
-def joined(parts: Sequence[tuple[Chunk, Sequence[int]]]) -> tuple[Sequence[int], c.Tokens]:
-    """Ids and tokens: one token where it is the same for all."""
-    if len(parts) == 1:
-        return parts[0][1], parts[0][0].token
-    ids = [job for _, each in parts for job in each]
-    if all(chunk.token == parts[0][0].token for chunk, _ in parts):
-        return ids, parts[0][0].token
-    return ids, [chunk.token for chunk, each in parts for _ in each]
-
-
-def tell_failed(failure: Failure, verdict: Verdict, failed: list[Failed]) -> None:
-    """One line for all that failed alike at the same moment; the traceback is kept with the job."""
-    first = failed[0]
-    others = f" and {len(failed) - 1} others" if len(failed) > 1 else ""
-    cause = ": ".join(part for part in (failure.error_class, verdict.reason or failure.error) if part)
-    log.warning(
-        "job %s (%s)%s failed in attempt %d: %s", first.id, first.chunk.name, others, first.chunk.attempt, cause
-    )
-
-
-def fails_of(failure: Failure, verdict: Verdict, failed: list[Failed]) -> list[Sending]:
-    sendings = []
-    for at in range(0, len(failed), IDS_MAX):
-        piece = failed[at : at + IDS_MAX]
-        ids, tokens = joined([(item.chunk, (item.id,)) for item in piece])
-        error = verdict.reason or failure.error
-        command = c.Fail(
-            ids, tokens, error, failure.error_class, failure.stack, verdict.kind == "retry", verdict.after_ms
-        )
-        sendings.append(Sending(command, [(item.chunk, 1) for item in piece]))
-    return sendings
-
-
-def releases_of(released: list[tuple[Chunk, Sequence[int]]], delay_ms: int) -> list[Sending]:
-    sendings: list[Sending] = []
-    parts: list[tuple[Chunk, Sequence[int]]] = []
-    for chunk, ids in released:
-        parts.extend((chunk, ids[at : at + IDS_MAX]) for at in range(0, len(ids), IDS_MAX))
-    at = 0
-    while at < len(parts):
-        jobs, until = len(parts[at][1]), at + 1
-        while until < len(parts) and jobs + len(parts[until][1]) <= IDS_MAX:
-            jobs += len(parts[until][1])
-            until += 1
-        ids, tokens = joined(parts[at:until])
-        command = c.Release(ids, tokens, delay_ms)
-        sendings.append(Sending(command, [(chunk, len(each)) for chunk, each in parts[at:until]]))
-        at = until
-    return sendings
