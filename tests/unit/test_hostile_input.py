@@ -5,9 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker.engine.audit import audit
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.model.options import Options
+from stoker.model.schedules import Schedule
 from stoker.model.workflows import Edge, Step
 from stoker.testing import World
 
@@ -78,6 +80,8 @@ GIVEN: dict[str, Any] = {
     "ttl_ms": 5,
     "steps": [Step("q", [b"x"]), Step("r", [b"y"], after=[Edge(0)])],
     "step": "1",
+    "name": "nightly",
+    "schedule": Schedule(every_ms=60_000),
 }
 
 
@@ -93,6 +97,7 @@ def furnished(shards: int) -> World:
         client.fail(job.id, job.token, retry=False)
     client.stage("t", "s", "q", [b"x"])
     client.kv_set("k", b"1")
+    client.put_schedule("q", "nightly", every_ms=3_600_000)
     return world
 
 
@@ -126,3 +131,17 @@ def test_a_tenant_that_cannot_be_is_refused(tenant: Any):
 def test_what_is_no_command_is_refused():
     with World() as world, pytest.raises(StokerError):
         world.broker.execute("default", "push")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", Schedule.__struct_fields__)
+def test_no_field_of_a_schedule_brings_out_anything_else(field: str):
+    with furnished(1) as world:
+        for rule in ({"every_ms": 60_000}, {"cron": "* * * * *"}, {"at": world.now + 60_000}):
+            for value in NASTY:
+                try:
+                    world.client.put_schedule("q", "new", Schedule(**{**rule, field: value}))
+                except StokerError:
+                    continue
+                world.client.delete_schedule("q", "new")
+        world.advance(60_000)
+        audit(world.broker.runtime.shards[0])
