@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from benchmarks import client, durable, flows, processes, scale, schedules, served, speed, workers
+from benchmarks import client, durable, flows, processes, scale, schedules, served, spark, speed, workers
 from benchmarks.measure import print_rows
 
 PARTS = {
@@ -35,6 +35,7 @@ PARTS = {
     "worker-memory": ("Workers: memory", workers.memory),
     "worker-loading": ("Workers: what loading costs", workers.loading),
     "schedules": ("Schedules", schedules.all_of_it),
+    "spark": ("Spark, local[2]: in, through and out", spark.all_of_it),
     "web": ("Over HTTP and gRPC, level commit", served.web),
 }
 
