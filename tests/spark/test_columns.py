@@ -38,7 +38,7 @@ def expected(event: Event) -> dict[str, Any]:
         },
         **{
             name: getattr(event, name)
-            for name in ("name", "group_id", "trace", "parent_id", "percent", "chunk", "codec", "workflow")
+            for name in ("name", "group_id", "trace", "parent_id", "percent", "chunk", "codec", "workflow", "schedule")
         },
         **{name: getattr(event, name) for name in ("payload_bytes", "result_bytes")},
         **{name: millis or None for name, millis in times.items()},
@@ -55,8 +55,7 @@ def expected(event: Event) -> dict[str, Any]:
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     """A row with its moments in milliseconds, without what events do not have."""
     moments = ("time", "due", "pushed_at", "started_at", "finished_at")
-    found = {name: value for name, value in row.items() if name != "schedule"}
-    return found | {name: None if row[name] is None else round(row[name].timestamp() * 1000) for name in moments}
+    return row | {name: None if row[name] is None else round(row[name].timestamp() * 1000) for name in moments}
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)

@@ -23,16 +23,24 @@ STOP_S = 10.0
 LOG_LINES = 20
 SHOWN = 8
 """Of the latest lines."""
+REPORT = "stoker-demo-report.html"
 
 
-@click.command(epilog=examples("stoker demo", "stoker demo --keep demo.db"))
+@click.command(epilog=examples("stoker demo", "stoker demo --keep demo.db", "stoker demo --no-pipeline"))
 @click.option("--keep", metavar="DIR", help="Keep the data directory here, to look around in it afterwards.")
 @click.option("--plain", is_flag=True, help="Lines only, as where there is no terminal.")
-def demo(keep: str | None, plain: bool) -> int:
+@click.option(
+    "--pipeline/--no-pipeline",
+    default=True,
+    show_default=True,
+    help="End with Spark: take all of it into a lake, report.",
+)
+@click.option("--report", default=REPORT, show_default=True, help="Where the report of the pipeline is written.")
+def demo(keep: str | None, plain: bool, pipeline: bool, report: str) -> int:
     """See a queue at work: some thousand jobs of every kind, two workers, a crash, and what became of it all.
 
-    Everything happens in a data directory of its own, without a server, in about twenty seconds. Exits with 0 only if
-    every number adds up.
+    Everything happens in a data directory of its own, without a server, in about twenty seconds; then Spark takes its
+    history into a lake and draws a report, in about as many more. Exits with 0 only if every number adds up.
     """
     import tempfile
     from pathlib import Path
@@ -41,10 +49,14 @@ def demo(keep: str | None, plain: bool) -> int:
         raise click.UsageError(f"{keep} exists already: name a directory that does not")
     with tempfile.TemporaryDirectory(prefix="stoker-demo-") as aside:
         directory = Path(keep) if keep is not None else Path(aside) / "demo.db"
-        return tell(directory, Path(aside), is_live=sys.stdout.isatty() and not plain, keep=keep)
+        checks, said = tell(directory, Path(aside), is_live=sys.stdout.isatty() and not plain)
+        if pipeline:
+            checks.append(through_spark(directory, Path(aside) / "lake", report))
+        return conclude(checks, keep, said)
 
 
-def tell(directory: "Path", aside: "Path", *, is_live: bool, keep: str | None) -> int:
+def tell(directory: "Path", aside: "Path", *, is_live: bool) -> "tuple[list[Check], str]":
+    """The story itself: what should hold after it, and what the workers said."""
     from stoker.demo import jobs
     from stoker.demo.story import TICK_S, Story
 
@@ -68,7 +80,46 @@ def tell(directory: "Path", aside: "Path", *, is_live: bool, keep: str | None) -
         checks = story.checks()
         report = summary(jobs.app.client)
     click.echo(f"\n{click.style(f'What happened in {took:.1f} seconds', bold=True)}\n{report}\n")
-    return conclude(checks, keep, workers.said())
+    return checks, workers.said()
+
+
+def through_spark(directory: "Path", lake: "Path", report: str) -> "Check":
+    """The demo's own history through bronze, silver and gold, and the report of it."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    from stoker.demo.story import Check
+
+    if find_spec("pyspark") is None:
+        click.echo("The pipeline needs Spark, which is not installed: pip install 'stoker[spark]'\n")
+        return Check(False, "Spark has taken the history into a lake (leave it out with --no-pipeline)")
+    from stoker import connect
+    from stoker.cli.pipeline import headline
+    from stoker.spark.lake import running
+    from stoker.spark.lake.layout import Lake
+    from stoker.spark.report.numbers import numbers
+    from stoker.spark.report.page import page
+    from stoker.spark.session import session
+
+    began = time.monotonic()
+    click.echo(click.style("Spark takes the history into a lake ...", bold=True))
+    url = f"sqlite:///{directory.resolve()}"
+    spark = session(name="stoker demo")
+    try:
+        running.run(spark, str(lake), {"url": url})
+        found = numbers(Lake(spark, str(lake)))
+    finally:
+        spark.stop()
+    Path(report).write_text(page(found, "Stoker demo"), encoding="utf-8")
+    click.echo(f"  {headline(found['headline'])}")
+    click.echo(f"  in {time.monotonic() - began:.1f} seconds; open {Path(report).resolve()}\n")
+    with connect(url) as client:
+        totals = client.get_stats().totals
+    counted = tuple(found["headline"][name] for name in ("pushed", "completed", "failed"))
+    return Check(
+        counted == (totals.pushed, totals.completed, totals.failed),
+        f"the lake counts as the queue does: {counted[0]:,} pushed, {counted[1]:,} completed, {counted[2]:,} dead",
+    )
 
 
 def conclude(checks: "list[Check]", keep: str | None, said: str = "") -> int:

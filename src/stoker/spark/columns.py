@@ -37,7 +37,7 @@ class Gathered:
     def add(self, sequence: int, record: rec.Record) -> None:
         index = 0
         at, tenant, queue = record.at, record.tenant, getattr(record, "queue", "")  # type: ignore[attr-defined]
-        payloads = getattr(record, "payloads", None) if type(record) is rec.Pushed else None
+        payloads = record.payloads if isinstance(record, rec.Pushed | rec.ScheduledPush) else None
         for run in runs_of(record):
             self._places.append((sequence, index, at, tenant, queue))
             self._runs.append(run)

@@ -61,7 +61,7 @@ def _delivery(event: str, run: rec.Run, ended_at: int = 0, **more: Any) -> Run:
     )._replace(**more)
 
 
-def _pushed(record: rec.Pushed) -> Iterator[Run]:
+def _pushed(record: rec.Pushed | rec.ScheduledPush) -> Iterator[Run]:
     payloads: Any = record.payloads
     sizes = record.sizes
     if sizes is None:
@@ -142,6 +142,20 @@ def _reprioritised(record: rec.Reprioritised) -> Iterator[Run]:
     yield Run("reprioritised", record.job, labels=rec.Labels(priority=record.priority))
 
 
+def _schedule(reason: str) -> Callable[[Any], Iterator[Run]]:
+    def explode(record: Any) -> Iterator[Run]:
+        resumed = type(record) is rec.SchedulePaused and not record.paused
+        told = "resumed" if resumed else reason
+        yield Run("schedule_changed", reason=told, labels=rec.Labels(schedule=record.name))
+
+    return explode
+
+
+def _slot_passed(record: rec.SlotPassed) -> Iterator[Run]:
+    reason = record.reason or record.outcome
+    yield Run("slot_passed", reason=reason, due=record.slot, labels=rec.Labels(schedule=record.name))
+
+
 def _pairs(event: Callable[[Any], str]) -> Callable[[Any], Iterator[Run]]:
     return lambda record: (Run(event(record), first, count) for first, count in record.runs)
 
@@ -153,6 +167,11 @@ def _one(event: str, **sources: str) -> Callable[[Any], Iterator[Run]]:
 
 _RUNS: dict[type[rec.Record], Callable[[Any], Iterator[Run]]] = {
     rec.Pushed: _pushed,
+    rec.ScheduledPush: _pushed,
+    rec.ScheduleChanged: _schedule("put"),
+    rec.SchedulePaused: _schedule("paused"),
+    rec.ScheduleDeleted: _schedule("deleted"),
+    rec.SlotPassed: _slot_passed,
     rec.Started: _started,
     rec.Completed: _completed,
     rec.Retrying: _retrying,
