@@ -73,7 +73,7 @@ PEERS = {
     ),
     "arq": Peer(("arq>=0.26",), 5_000, ("arq", "arq_app.WorkerSettings"), note="100 at a time, polled every 10 ms"),
     "saq": Peer(
-        ("saq[redis,hiredis]>=0.24",),
+        ("saq[redis,hiredis]>=0.24", "typing_extensions"),
         10_000,
         ("saq", "saq_app.settings", "--workers", "2", "--quiet"),
         note="2 processes, 50 at a time each",
@@ -163,14 +163,15 @@ def redis_server() -> str:
 def install(name: str, packages: tuple[str, ...]) -> None:
     """An environment of its own, once."""
     home = HOME / name
-    if (home / ".ready").exists():
+    ready, wanted = home / ".ready", "\n".join(packages)
+    if ready.exists() and ready.read_text() == wanted:
         return
     print(f"installing {name}", flush=True)
     shutil.rmtree(home, ignore_errors=True)
     venv.create(home, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "--quiet", *packages], check=True, stderr=subprocess.DEVNULL)
-    (home / ".ready").touch()
+    ready.write_text(wanted)
 
 
 @contextmanager
@@ -226,6 +227,10 @@ def our_row(name: str, kind: str, jobs: int, note: str) -> Row:
     return row_of(name, rate, jobs, done, f"{note}, every push and ack committed to disk")
 
 
+def ours() -> Iterator[Row]:
+    return (our_row(name, *of) for name, of in OURS.items())
+
+
 def main(names: list[str]) -> None:
     unknown = set(names) - PEERS.keys() - {"stoker"}
     if unknown:
@@ -237,9 +242,11 @@ def main(names: list[str]) -> None:
         if name in wanted:
             install(name, peer.packages)
     print(f"Python {platform.python_version()}, jobs of 100 bytes that do nothing; Redis in memory, Stoker on disk")
-    rows = [peer_row(name, peer) for name, peer in PEERS.items() if name in wanted]
-    if "stoker" in wanted:
-        rows += [our_row(name, *of) for name, of in OURS.items()]
+    rows = []
+    for name in wanted:
+        for row in [peer_row(name, PEERS[name])] if name in PEERS else ours():
+            print(f"  {row.what}: {row.rate:,.0f}", flush=True)
+            rows.append(row)
     print_rows("Jobs through a worker", rows)
 
 
