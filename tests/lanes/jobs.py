@@ -88,6 +88,7 @@ def fail(how: str) -> None:
 def told(number: int, ctx: Context) -> int:
     ctx.progress(50, "half")
     ctx.log("number %d", number)
+    ctx.log(os.fsdecode(b"a file named \xff"))
     ctx.emit(b"piece")
     before: int = ctx.restore(0)
     ctx.checkpoint(before + number)
@@ -201,3 +202,8 @@ def current_attempt() -> int:
     ctx = current_job()
     assert ctx is not None
     return ctx.attempt
+
+
+@in_process()
+def odd_error() -> None:
+    raise ValueError(os.fsdecode(b"a file named \xff"))

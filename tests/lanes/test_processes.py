@@ -63,10 +63,12 @@ def test_jobs_run_in_other_processes_and_their_results_come_back(queue: Client):
 
 
 def test_an_error_comes_back_as_text_with_the_verdict_of_its_policy(queue: Client):
+    odd = push(queue, "odd_error", max_attempts=1)
     failed, snoozed, dead, by_policy, left = (
         push(queue, "fail", how) for how in ("raise", "snooze", "dead", "policy", "exit")
     )
-    worker(queue, "fail").run_until_idle()
+    worker(queue, "fail", "odd_error").run_until_idle()
+    assert queue.get_job(odd).error == "a file named \\udcff"
     views = {job: queue.get_job(job) for job in (failed, snoozed, dead, by_policy, left)}
     assert (views[failed].state, views[failed].error) == (State.DELAYED, "no good")
     assert (views[snoozed].state, views[snoozed].attempts) == (State.DELAYED, 0)

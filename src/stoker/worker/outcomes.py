@@ -10,7 +10,7 @@ Durations are text ("30s", "1h30m"), seconds or a timedelta. Nothing here talks 
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from stoker.model.limits import DEFAULT_LIMITS
@@ -37,7 +37,7 @@ class Outcome(Exception):
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.reason)
-        self.verdict = verdict
+        self.verdict = replace(verdict, reason=written(verdict.reason))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_outcome, (type(self), self.verdict))
@@ -103,7 +103,7 @@ class RetryPolicy:
         if isinstance(error, (*self.dead_on, *HOPELESS)):
             return DEAD
         if isinstance(error, (*self.cancel_on,)):
-            return Verdict("cancel", None, str(error))
+            return Verdict("cancel", None, text_of(error))
         if self.retry_on and not isinstance(error, (*self.retry_on,)):
             return DEAD
         if self.delay is None:
@@ -141,7 +141,12 @@ def text_of(error: BaseException) -> str:
         text = str(error)
     except Exception:
         text = ""
-    return (text or type(error).__qualname__)[: DEFAULT_LIMITS.error_chars_max]
+    return written(text or type(error).__qualname__)[: DEFAULT_LIMITS.error_chars_max]
+
+
+def written(text: str) -> str:
+    """As it can be sent: names of files may hold what is no character, and errors repeat them."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def stack_of(error: BaseException) -> str:
@@ -153,4 +158,4 @@ def stack_of(error: BaseException) -> str:
         text = "".join(traceback.format_exception(type(error), error, trace or error.__traceback__, limit=-40))
     except Exception:
         return ""
-    return text[-DEFAULT_LIMITS.stack_chars_max :]
+    return written(text)[-DEFAULT_LIMITS.stack_chars_max :]

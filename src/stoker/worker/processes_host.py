@@ -2,15 +2,19 @@
 
 import asyncio
 import itertools
+import logging
 import queue
 import socket
 import threading
 from typing import TypeVar
 
 from stoker.model.commands import Command
+from stoker.model.errors import StokerError
 from stoker.wire import native
 from stoker.worker.lane import Chunk, Settlement
 from stoker.worker.processes_frames import Answer, Board, Frame, Said, framed
+
+log = logging.getLogger("stoker.worker")
 
 R = TypeVar("R")
 
@@ -64,7 +68,13 @@ class ChildHost:
         raise NotImplementedError("a child process takes what it is given")
 
     def report(self, chunk: Chunk, job: int, command: Command[object]) -> None:
-        self._line.send(Said(job, native.request(command, None, None, "msgpack")))
+        """What is said about a job is worth a try, and no more: what no wire can carry must not cost the job."""
+        try:
+            request = native.request(command, None, None, "msgpack")
+        except StokerError as error:
+            log.info("%s of job %s was not kept: %s", type(command).__name__, job, error)
+            return
+        self._line.send(Said(job, request))
 
     def renew(self, chunk: Chunk) -> None:
         self._line.send(Said(chunk.ids[0]))
