@@ -5,6 +5,7 @@ import pytest
 from stoker.model.errors import Forbidden, InvalidRequest, QuotaExceeded
 from stoker.model.options import Backoff, Dependency, Options, Retention, Settings
 from stoker.model.states import State
+from stoker.model.workflows import Edge, Step
 from stoker.server.auth.entitlements import Entitlement, sign
 from stoker.server.auth.gate import Gate
 from stoker.server.auth.quotas import QuotaKeeper, Quotas
@@ -103,6 +104,20 @@ def test_q9_a_job_may_have_any_number_of_jobs_behind_it(world: World):
     assert pulled(world.client) == behind
     world.client.ack(behind[0])
     assert pulled(world.client) == [chained]
+
+
+def test_q9_chains_and_workflows_leave_each_other_alone(world: World):
+    """The second of them under one key overwrote the first, and its jobs never started."""
+    client = world.client
+    steps = [Step("q", [b"1"]), Step("q", [b"2"], after=[Edge(0)]), Step("q", [b"3"], after=[Edge(1)])]
+    workflows = [client.push_workflow(steps, name="same") for _ in range(3)]
+    behind = push(client, depends_on=(Dependency(workflows[0].ids(2)[0]),))
+    for step in range(3):
+        ids = [workflow.ids(step)[0] for workflow in workflows]
+        assert pulled(client) == ids
+        client.ack_batch(ids)
+    assert pulled(client) == [behind]
+    assert {client.get_workflow(workflow.id).state for workflow in workflows} == {"completed"}
 
 
 def test_q10_only_what_was_lost_comes_back_and_with_its_attempts(world: World):

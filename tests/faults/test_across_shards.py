@@ -20,6 +20,8 @@ from stoker.journal.contract import Turn
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
 from stoker.model.ids import shard_for
+from stoker.model.options import Options
+from stoker.model.workflows import Edge, Step
 from stoker.records import records as rec
 from stoker.runtime import outbox
 from stoker.runtime.runtime import Runtime
@@ -215,3 +217,43 @@ def test_a_transaction_over_eight_queues_survives_kill_9_whole():
             found = opened(path)
             assert not torn(found, told), f"seed {SEED}, life {life}"
     assert len(told) > 10
+
+
+# --- workflows -----------------------------------------------------------------------------------------
+
+CHAIN = [
+    Step(queue, [queue.encode()] * 2, Options(lease_ms=1_000), [Edge(number - 1)] if number else ())
+    for number, queue in enumerate(QUEUES)
+]
+"""A step in each of eight queues, so that each but the first waits for a step of another shard."""
+
+
+def work_off(runtime: Runtime, now: int) -> int:
+    """Pull and ack until nothing comes any more; leases of before run out meanwhile."""
+    for _ in range(40):
+        now += 1_000
+        delivery = runtime.execute(TENANT, c.Pull(QUEUES, 100), now)
+        if delivery.runs:
+            runtime.execute(TENANT, c.Ack(list(delivery.ids), delivery.token), now)
+    return now
+
+
+def test_a_workflow_over_shards_goes_on_wherever_the_log_ends():
+    """The turns of one process are written whole, so the logs of all shards end together; at any of these ends."""
+    journal = Recording()
+    runtime = runtime_of([Shard(number) for number in range(SHARDS)], journal)
+    workflow = runtime.execute(TENANT, c.PushWorkflow(CHAIN), NOW).id
+    work_off(runtime, NOW)
+    assert len(journal.turns) > 2 * len(QUEUES)
+    for end in range(1, len(journal.turns) + 1):
+        shards = [Shard(number) for number in range(SHARDS)]
+        for turn in journal.turns[:end]:
+            for number, records in turn.items():
+                apply_again(shards[number], records)
+        again = runtime_of(shards)
+        again.open(NOW + 60_000)
+        now = work_off(again, NOW + 60_000)
+        view = again.execute(TENANT, c.GetWorkflow(workflow), now)
+        assert (view.state, view.remaining, view.failed) == ("completed", 0, 0), f"cut after turn {end}"
+        for shard in shards:
+            audit(shard)
