@@ -5,6 +5,7 @@ delivers one, perhaps again and again; any shard may be replaced by a replay of 
 """
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -161,8 +162,15 @@ class Apart:
             self.retried.add(workflow)
 
     def step(self) -> None:
-        acts = [self.push_workflow, self.push_job, self.push_job, self.restart, self.change_workflow]
-        self.random.choice([*acts, *[self.deliver] * 6, *[self.work] * 5])()
+        acts: list[Callable[[], object]] = [
+            self.push_workflow,
+            self.push_job,
+            self.push_job,
+            self.restart,
+            self.change_workflow,
+        ]
+        act: Callable[[], object] = self.random.choice([*acts, *[self.deliver] * 6, *[self.work] * 5])
+        act()
         self.now += 1
         self.keep()
 

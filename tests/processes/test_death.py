@@ -215,12 +215,13 @@ def run_workflow(client: Client) -> None:
         )
     )
     order: list[bytes] = []
+    view: r.WorkflowView = client.do(c.GetWorkflow(reply.id))
     for _ in range(TRIES_MAX):
         delivery: r.Delivery = client.do(c.Pull(QUEUES, 100, 0, lease_ms=LEASE_MS))
         order += [job.payload for job in delivery]
         if delivery.runs:
             client.settle(delivery, None)
-        view: r.WorkflowView = client.do(c.GetWorkflow(reply.id))
+        view = client.do(c.GetWorkflow(reply.id))
         if view.finished_at and client.do(c.GetJob(behind.ids[0])).finished_at:
             break
         client.world.restart_dead()

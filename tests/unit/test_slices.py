@@ -1,5 +1,7 @@
 """Very many jobs that follow from one end are let go, or given up, a slice at a time; a restart loses none of them."""
 
+from typing import Any
+
 import pytest
 
 from stoker.engine import edges, workflows
@@ -13,7 +15,8 @@ T = "acme"
 
 
 def blocked(shard: Shard) -> int:
-    return shard.execute(T, c.GetStats(), shard.now).counts.blocked
+    count: int = shard.execute(T, c.GetStats(), shard.now).counts.blocked
+    return count
 
 
 def fan(shard: Shard, count: int) -> None:
@@ -34,7 +37,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make", "size", "end"), CASES, ids=["step fails", "job completes", "job fails"])
-def test_very_many_jobs_go_a_slice_at_a_time(make, size, end):  # type: ignore[no-untyped-def]
+def test_very_many_jobs_go_a_slice_at_a_time(make: Any, size: int, end: Any):
     shard = Shard()
     make(shard, size + size // 2)
     delivery = shard.execute(T, c.Pull(["a"]), 1_001)
@@ -47,7 +50,7 @@ def test_very_many_jobs_go_a_slice_at_a_time(make, size, end):  # type: ignore[n
 
 
 @pytest.mark.parametrize(("make", "size", "end"), CASES, ids=["step fails", "job completes", "job fails"])
-def test_a_restart_between_two_slices_goes_on(make, size, end):  # type: ignore[no-untyped-def]
+def test_a_restart_between_two_slices_goes_on(make: Any, size: int, end: Any):
     shard = Shard()
     make(shard, size + size // 2)
     delivery = shard.execute(T, c.Pull(["a"]), 1_001)
