@@ -173,6 +173,7 @@ def test_its_jobs_have_the_options_of_the_schedule(world: ContractWorld):
     world.advance(MINUTE)
     job = start(world.client)
     assert job.options == msgspec.structs.replace(options, schedule="s", slot=world.now)
+    assert (job.schedule, world.client.get_job(job.id).schedule) == ("s", "s")
 
 
 @pytest.mark.parametrize(

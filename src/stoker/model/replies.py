@@ -97,6 +97,11 @@ class DeliveredJob(msgspec.Struct, frozen=True, gc=False):
     def name(self) -> str | None:
         return self.options.name
 
+    @property
+    def schedule(self) -> str | None:
+        """The schedule that pushed it, if one did."""
+        return self.options.schedule
+
 
 class Run(msgspec.Struct, frozen=True, gc=False):
     """Neighbouring jobs of one batch, delivered together."""
@@ -257,6 +262,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str | None:
         return self.options.name
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule that pushed it, if one did."""
+        return self.options.schedule
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
