@@ -98,6 +98,8 @@ class Runtime:
         self._is_flushed = False
         """Whether one of them waits for everything that happened before."""
         self._broken = False
+        self._announced: dict[tuple[int, int], int] = {}
+        """The newest letter from a shard to another that was told of."""
         self.letters: Callable[[], None] | None = None
         """Told when there is something for shards of other processes."""
         self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
@@ -397,8 +399,22 @@ class Runtime:
         if any(shard.outbox for shard in self.shards):
             outbox.deliver(self.shards, max(shard.now for shard in self.shards))
             self._touched.update(self.shards)
-            if self.letters is not None and any(shard.outbox for shard in self.shards):
+            if self.letters is not None and self._has_new_letters():
                 self.letters()
+
+    def _has_new_letters(self) -> bool:
+        """Whether something lies in an outbox that was not told of yet.
+
+        What waits for a process that is away is no news: looking for letters ends a turn, too, and would never end.
+        """
+        found = False
+        for shard in self.shards:
+            for to, waiting in shard.outbox.items():
+                newest = next(reversed(waiting))
+                if newest > self._announced.get((shard.number, to), -1):
+                    self._announced[shard.number, to] = newest
+                    found = True
+        return found
 
     def _knows(self, job_id: int) -> bool:
         """Whether an id was ever given. Of shards in other processes whoever passed the command on has asked."""
