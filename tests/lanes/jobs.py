@@ -207,3 +207,9 @@ def current_attempt() -> int:
 @in_process()
 def odd_error() -> None:
     raise ValueError(os.fsdecode(b"a file named \xff"))
+
+
+@in_process()
+def short_then_long(number: int, go: str) -> None:
+    if number == 20:
+        wait_for(go)

@@ -110,6 +110,21 @@ def test_a_long_job_does_not_keep_those_behind_it_from_an_idle_process(queue: Cl
     assert all(queue.get_state(job) is State.COMPLETED for job in warm + mixed)
 
 
+def test_what_was_fetched_ahead_and_stands_still_goes_back_and_what_was_done_is_told(queue: Client, tmp_path: Path):
+    """Another worker could do it; and results do not wait for the end of the long job behind them."""
+    go = tmp_path / "go"
+    payloads = [msgspec.json.encode([number, str(go)]) for number in range(40)]
+    ids = list(queue.push_many("default", payloads, name="short_then_long", codec="json").ids)
+    with Beside(worker(queue, "short_then_long")):
+        until(lambda: queue.get_counts().active == 1 and queue.get_counts().completed == 20, "the standstill")
+        views = [queue.get_job(job) for job in ids]
+        assert [view.state for view in views[:20]] == [State.COMPLETED] * 20
+        assert views[20].state is State.ACTIVE
+        assert all((view.state, view.attempts) == (State.WAITING, 0) for view in views[21:])
+        go.touch()
+        until(lambda: queue.get_counts().completed == 40, "the rest")
+
+
 # --- deaths ------------------------------------------------------------------------------------------
 
 

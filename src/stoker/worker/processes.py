@@ -16,7 +16,18 @@ from stoker.wire import native
 from stoker.worker.ending import unwanted
 from stoker.worker.errors import BadHandler
 from stoker.worker.handler import Handler
-from stoker.worker.lane import Chunk, Done, Dropped, Failed, Host, Released, ahead, room_for
+from stoker.worker.lane import (
+    STILL_S,
+    STUCK_LOOKS,
+    Chunk,
+    Done,
+    Dropped,
+    Failed,
+    Host,
+    Released,
+    ahead,
+    room_for,
+)
 from stoker.worker.outcomes import RETRY, Failure, Verdict
 from stoker.worker.pace import Pace
 from stoker.worker.processes_children import Child, how_it_died
@@ -27,13 +38,13 @@ from stoker.worker.recycling import Recycling
 
 log = logging.getLogger("stoker.worker")
 
-PIECE_S = 0.025
+PIECE_S = 0.05
 """What a child gets at a time is what it will do in this time, and the next piece beside it."""
 PIECE_JOBS_MAX = 500
 SHORT_S = 0.05
 """Jobs that take longer wait in the worker until a child is free; shorter ones may wait in a child."""
-REBALANCE_S = 0.05
-"""How long jobs wait behind another one in a child while a second child has nothing to do."""
+NUDGE_LOOKS = 2
+"""After so many a child that does not move is asked how far it is, and for what another one could do."""
 START_S = 60.0
 """How long a child may take for its imports."""
 KILL_GRACE_S = 2.0
@@ -69,7 +80,7 @@ class ProcessLane:
         self._failed_starts = 0
         self._is_handing_back = False
         self._is_closing = False
-        self._rebalance_timer: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
 
     # --- what the worker asks --------------------------------------------------------------------
 
@@ -84,8 +95,8 @@ class ProcessLane:
     def room(self, pace_s: float | None) -> int:
         able = sum(child.is_able for child in self._children)
         in_hand = self._backlog.jobs + sum(len(child.in_hand) for child in self._children)
-        # What one child has, what waits for it there, and as much again on the way: short jobs come many at a time.
-        return room_for(able, in_hand, ahead(2 * able, pace_s, self._prefetch)) if able else 0
+        # What a child has, what waits for it there, and as much again on the way: short jobs come many at a time.
+        return room_for(able, in_hand, ahead(4 * able, pace_s, self._prefetch)) if able else 0
 
     async def start(self, host: Host) -> None:
         """Start all children, and wait until they have imported the handlers. Raises `BadHandler` if they cannot."""
@@ -145,8 +156,8 @@ class ProcessLane:
 
     async def close(self) -> None:
         self._is_closing = True
-        if self._rebalance_timer is not None:
-            self._rebalance_timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
         children, self._children = self._children, []
         for child in children:
             child.retire()
@@ -180,8 +191,8 @@ class ProcessLane:
             if child.in_hand and (pace_s is None or pace_s > SHORT_S or len(child.in_hand) > jobs):
                 break
             child.give(self._backlog.next(jobs))
-        if not self._backlog and self._rebalance_timer is None and self._can_rebalance():
-            self._rebalance_timer = asyncio.get_running_loop().call_later(REBALANCE_S, self._rebalance)
+        if self._watch is None and self._has_waiting():
+            self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
 
     def _piece_jobs(self, handler: str, children: int) -> int:
         """A fair share at most, so that none waits while another has too much."""
@@ -194,16 +205,36 @@ class ProcessLane:
         pace = self._pace.get(handler)
         return None if pace is None else pace.seconds
 
-    def _can_rebalance(self) -> bool:
-        """Whether jobs wait behind others in one child while another one is idle."""
-        idle = any(child.is_able and not child.in_hand for child in self._children)
-        return idle and any(len(child.in_hand) > 1 for child in self._children)
+    # --- jobs that stand still -------------------------------------------------------------------
 
-    def _rebalance(self) -> None:
-        self._rebalance_timer = None
-        if self._can_rebalance() and not self._is_closing:
-            for child in self._children:
-                child.take(child.waiting_numbers())
+    def _has_waiting(self) -> bool:
+        return bool(self._backlog) or any(len(child.in_hand) > 1 for child in self._children)
+
+    def _look(self) -> None:
+        """Jobs that wait in a child behind a long one go to another child, or, if all are like that, to the queue."""
+        self._watch = None
+        able = [child for child in self._children if child.is_able]
+        idle = [child for child in able if not child.in_hand]
+        busy = [child for child in able if child.in_hand and child.look()]
+        for child in busy:
+            if child.still == NUDGE_LOOKS or (idle and child.still > NUDGE_LOOKS):
+                child.take(child.waiting_numbers() if idle else [])
+        stuck = [child for child in busy if child.still > STUCK_LOOKS]
+        if stuck and len(stuck) == len(able) and self._prefetch is None:
+            self._give_back(stuck)
+        if self._has_waiting() and not self._is_closing:
+            self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
+
+    def _give_back(self, stuck: list[Child]) -> None:
+        """What was fetched ahead because jobs were short, which they no longer are."""
+        for child in stuck:
+            first = next(iter(child.in_hand.values()))
+            self._measured(first.chunk, 1, STILL_S * STUCK_LOOKS)  # so that they are not fetched again
+            numbers = child.waiting_numbers()
+            child.giving_back.update(numbers)
+            child.take(numbers)
+        for task in self._backlog.empty():
+            self._settle_unwanted(task.chunk, task.ids)
 
     # --- what children say -----------------------------------------------------------------------
 
@@ -281,7 +312,7 @@ class ProcessLane:
             held = child.take_out(number)
             if held is None:
                 continue
-            if self._is_handing_back or held.job in held.chunk.flags:
+            if self._is_handing_back or number in child.giving_back or held.job in held.chunk.flags:
                 self._settle_unwanted(held.chunk, (held.job,))
             else:
                 again.setdefault(held.piece, []).append(held)

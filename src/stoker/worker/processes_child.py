@@ -67,6 +67,7 @@ class Runner:
         self._taken: set[int] = set()
         self._lock = threading.Lock()
         """Between taking a job back and beginning it."""
+        self._telling = threading.RLock()
         self._outcomes: list[bytes | Ending | None] = []
         self._outcomes_first = 0
         self._has_only_nothing = True
@@ -92,6 +93,7 @@ class Runner:
         with self._lock:
             free = [number for number in numbers if number > self._begun]
             self._taken.update(free)
+        self.flush()  # whoever asks wants to know how far we are
         self._line.send(Taken(free))
 
     def begin(self, number: int, last: int | None = None) -> bool:
@@ -133,10 +135,6 @@ class Runner:
                     held.job, held.started_at = job, began
                     outcome = self._run_job(handler, held, payload)
                     self._board.running = 0
-                    if outcome is None and self._has_only_nothing:
-                        self._board.ended = number
-                    else:
-                        self._has_only_nothing = False
                     now = time.monotonic()
                     self._tell(number, outcome, now - began)
                     if now - self._flushed_at >= FLUSH_S:
@@ -213,20 +211,27 @@ class Runner:
     # --- telling ---------------------------------------------------------------------------------
 
     def _tell(self, number: int, outcome: bytes | Ending | None, spent_s: float) -> None:
-        if self._outcomes and number != self._outcomes_first + len(self._outcomes):
-            self.flush()
-        if not self._outcomes:
-            self._outcomes_first = number
-        self._outcomes.append(outcome)
-        self._spent_s += spent_s
+        with self._telling:
+            if self._outcomes and number != self._outcomes_first + len(self._outcomes):
+                self.flush()
+            if not self._outcomes:
+                self._outcomes_first = number
+            self._outcomes.append(outcome)
+            self._spent_s += spent_s
+            if outcome is None and self._has_only_nothing:
+                self._board.ended = number
+            else:
+                self._has_only_nothing = False
 
     def flush(self) -> None:
-        self._flushed_at = time.monotonic()
-        if self._outcomes:
-            ended = Ended(self._outcomes_first, self._outcomes, self._spent_s)
-            self._outcomes, self._spent_s = [], 0.0
-            self._line.send(ended)
-            self._has_only_nothing = True
+        """From any thread: the worker should not wait for results until a long job behind them has ended."""
+        with self._telling:
+            self._flushed_at = time.monotonic()
+            if self._outcomes:
+                ended = Ended(self._outcomes_first, self._outcomes, self._spent_s)
+                self._outcomes, self._spent_s = [], 0.0
+                self._line.send(ended)
+                self._has_only_nothing = True
 
     def close(self) -> None:
         """Clean up what lived as long as this process."""

@@ -66,6 +66,11 @@ class Child(asyncio.Protocol):
         """By number, in the order in which they are run."""
         self.jobs = 0
         """How many it has done."""
+        self.still = 0
+        """For how many looks it has done nothing."""
+        self._seen = 0
+        self.giving_back: set[int] = set()
+        """Jobs that go back to the queue, if it has not begun them."""
         self.is_ready = False
         self.is_retiring = False
         self.is_gone = False
@@ -202,9 +207,14 @@ class Child(asyncio.Protocol):
         return held
 
     def take(self, numbers: list[int]) -> None:
-        """Ask for jobs back; it answers which of them it had not begun."""
-        if numbers:
-            self.send(Take(numbers))
+        """Ask for jobs back; it answers which of them it had not begun, and before that what it has done."""
+        self.send(Take(numbers))
+
+    def look(self) -> int:
+        """For how many looks it has not moved."""
+        self.still = self.still + 1 if self.jobs == self._seen else 0
+        self._seen = self.jobs
+        return self.still
 
     def waiting_numbers(self) -> list[int]:
         """Those that it has not begun, as far as can be seen from here."""
