@@ -111,6 +111,10 @@ def _schema(kind: Any, schemas: Schema, prefix: str) -> Schema:
 # --- operations --------------------------------------------------------------------------------------
 
 
+MAY_FIND_NOTHING = ("GETJOB", "GETSTATE", "GETJOBBYCUSTOMID")
+"""Commands that answer when there is no such job, as flashQ's clients expect: with a 404, but no error."""
+
+
 def _rest(route: Route, schemas: Schema) -> dict[str, Any]:
     row = flashq.BY_NAME[route.cmd]
     shape = _struct(row.request, schemas, REQUESTS, kinds_of(route.cmd))
@@ -131,6 +135,12 @@ def _rest(route: Route, schemas: Schema) -> dict[str, Any]:
         "parameters": parameters,
         "responses": _responses(_envelope(), EXAMPLES.get((route.method, route.path), {}).get("answer"), row.waits),
     }
+    if route.cmd in MAY_FIND_NOTHING:
+        problem = _problem()["content"]["application/json"]["schema"]
+        operation["responses"]["404"] = {
+            "description": "There is no such job.",
+            "content": {"application/json": {"schema": {"anyOf": [_envelope(), problem]}}},
+        }
     if route.has_body:
         needed = [name for name in required if name in properties]
         schema = {"type": "object", "properties": properties, "required": needed}
