@@ -1,5 +1,6 @@
 """Random workflows against the naive reference, with every shard audited, replayed and loaded anew after every step."""
 
+import os
 import random
 from typing import Any
 
@@ -17,8 +18,9 @@ from stoker.testing import World
 from tests.model.reference_workflows import ReferenceWorkflow
 
 QUEUES = ("a", "b", "c", "d")
-ROUNDS = 12
-STEPS_EACH = 40
+SOAK = os.environ.get("STOKER_SOAK") == "1"
+ROUNDS = 200 if SOAK else 5
+STEPS_EACH = 35
 
 
 class Driver:
@@ -191,10 +193,10 @@ def test_workflows_do_what_the_reference_says(shards: int, batching: bool):
         driver.check_shards()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(40 if SOAK else 2))
 def test_every_step_of_a_workflow_survives_a_restart(seed: int):
     driver = Driver(1_000 + seed, 4, True)
-    for _ in range(STEPS_EACH):
+    for _ in range(25):
         driver.step()
         driver.check_shards()
 
