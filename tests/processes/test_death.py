@@ -257,7 +257,7 @@ def test_a_workflow_goes_on_whenever_a_process_dies(dying: int):
     finally:
         end(trial)
     assert messages > 20, "processes have something to say to each other"
-    for number in range(1 + dying, messages, 1 if SOAK else 41):
+    for number in range(1 + dying, messages, 1 if SOAK else 9):
         world = Processes(SETTINGS)
         world.die_at = (number, dying)
         try:

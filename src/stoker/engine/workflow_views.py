@@ -161,10 +161,8 @@ def list_workflows(shard: "Shard", tenant: str, command: c.ListWorkflows, now: i
         raise errors.InvalidRequest(f"unknown state {checks.short(command.state)}: expected running, completed, ...")
     owner = shard.tenants.get(tenant)
     found: list[r.WorkflowInfo] = []
-    for workflow in sorted(owner.flows, reverse=True) if owner is not None else ():
-        assert owner is not None
-        flow = owner.flows[workflow]
-        if flow.home != shard.number or (command.after is not None and workflow >= command.after):
+    for flow in reversed(owner.flows.values()) if owner is not None else ():  # those at home came in id order
+        if flow.home != shard.number or (command.after is not None and flow.id >= command.after):
             continue
         if command.state not in (None, flow.state) or command.name not in (None, flow.name):
             continue
