@@ -45,7 +45,7 @@ from stoker.worker.processes_frames import (
 )
 from stoker.worker.processes_host import ChildHost, Line
 
-FLUSH_S = 0.025
+FLUSH_S = 0.05
 """Results are sent together if they come faster than this. Those that a crash keeps from being sent are lost, and their
 jobs run again; but jobs without a result are noted where the worker can see it."""
 
