@@ -16,6 +16,7 @@ from stoker.model.errors import StokerError
 from stoker.records.codec import glance, open_record
 from stoker.spark.columns import Gathered
 from stoker.spark.options import EARLIEST, LATEST, Connection, Offsets, ReadOptions
+from stoker.spark.payloads import needed
 
 PROBE_BYTES = 4096
 
@@ -90,20 +91,21 @@ def position_before(client: Client, shard: int, millis: int, reach: Reach) -> in
 def rows(client: Client, options: ReadOptions, shard: int, after: int, until: int) -> Iterator[pa.RecordBatch]:
     """The rows of a stretch of a log, in batches."""
     gathered = Gathered(shard)
-    payloads = any(column.name == "payload" for column in options.columns)
+    columns = options.columns if options.payload_schema is None else needed(options.columns)
+    payloads = any(column.name == "payload" for column in columns)
     while after < until:
         page = client.read_records(shard, after, until, queues=options.queues, kinds=options.events, payloads=payloads)
         check_kept(options, shard, after, page.lowest)
         for record in page.records:
             gathered.add(record.sequence, open_record(record.sequence, record.head, record.body))
             if gathered.rows >= options.batch_rows:
-                yield gathered.batch(options.columns, options.events)
+                yield gathered.batch(columns, options.events)
                 gathered = Gathered(shard)
         if page.next_after <= after:
             raise OffsetsOutOfRange(f"the log of shard {shard} ends at {page.last}, and {until} was asked for")
         after = page.next_after
     if gathered.rows:
-        yield gathered.batch(options.columns, options.events)
+        yield gathered.batch(columns, options.events)
 
 
 def check_kept(options: ReadOptions, shard: int, after: int, lowest: int) -> None:

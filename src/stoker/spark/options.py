@@ -6,37 +6,66 @@ means nothing, is refused with what would be right.
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from stoker.model.errors import InvalidRequest
 from stoker.model.events import EventKind
-from stoker.spark.tables import EVENTS, PAYLOAD, Column
+from stoker.model.states import STATES, State
+from stoker.spark.tables import EVENTS, PAYLOAD, PAYLOAD_ERROR, TABLES, WITH_PAYLOAD, Column
 
 Offsets = dict[int, int]
 """By shard: the sequence number of the last record that was read."""
 
-TABLES = ("events", "jobs", "dead_letters", "results", "schedules", "workers")
+CONNECTING = {
+    "url": "the queue: `tcp://HOST:PORT`, `unix:///PATH`, `http://`, `grpc://` or `sqlite:///DIRECTORY`, as executors"
+    " reach it; otherwise `STOKER_URL`",
+    "token": "what a server asks for; otherwise `STOKER_TOKEN`",
+    "tenant": "whose queues; otherwise `default`",
+}
+LISTED = {
+    "table": "events, jobs, dead_letters, results, schedules, workers; also as the path of `load()`; else events",
+    "columns": "only these, in this order, with commas between them",
+    "batchRows": "rows in one Arrow batch; otherwise 16384",
+}
+_QUEUES = {"queues": "only these, with commas between them; others never leave the server"}
+_PAYLOAD = {
+    "payloadSchema": "fields of the payload, as in `user_id bigint, mail string`: it is decoded from JSON or"
+    " MessagePack into a column `payload` of them. Fields that it does not have are null; a payload that does not fit"
+    " is null as a whole, and `payload_error` says why",
+}
+_WITH_PAYLOAD = {"includePayload": "true adds a column `payload` with its bytes; otherwise false"}
 
-CONNECTING = ("url", "token", "tenant")
-READING = (
-    *CONNECTING,
-    "table",
-    "queues",
-    "events",
-    "columns",
-    "startingOffsets",
-    "startingTimestamp",
-    "endingOffsets",
-    "endingTimestamp",
-    "maxRecordsPerTrigger",
-    "minPartitions",
-    "failOnDataLoss",
-    "includePayload",
-    "batchRows",
-)
+READING: dict[str, dict[str, str]] = {
+    "events": LISTED
+    | _QUEUES
+    | {
+        "events": "only these kinds, with commas between them; others never leave the server",
+        "startingOffsets": "earliest, latest, or JSON: by shard, the last record that was read. A batch starts at the"
+        " earliest, a stream that has no checkpoint at the latest",
+        "startingTimestamp": "instead: the first record from then on. Milliseconds since 1970, or ISO 8601",
+        "endingOffsets": "of a batch: as startingOffsets; otherwise latest",
+        "endingTimestamp": "instead: the last record before then",
+        "maxRecordsPerTrigger": "of a stream: records in one batch at most; otherwise no limit. A record may"
+        " tell of many jobs",
+        "minPartitions": "at least so many tasks; otherwise as many as the records are worth",
+        "failOnDataLoss": "whether it is an error that records were dropped before they were read; otherwise true",
+    }
+    | _WITH_PAYLOAD
+    | _PAYLOAD,
+    "jobs": LISTED
+    | _QUEUES
+    | {"states": "only jobs in these states, with commas between them. A single one is chosen by the server"}
+    | _WITH_PAYLOAD
+    | _PAYLOAD,
+    "dead_letters": LISTED | _QUEUES | {"reasons": "only with these reasons, with commas between them"} | _PAYLOAD,
+    "results": LISTED | _QUEUES,
+    "schedules": LISTED | _QUEUES,
+    "workers": LISTED,
+}
+"""What can be said of each table, and what it means."""
 SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
 """Options that Spark hands on to sources and sinks although they are meant for itself."""
 EARLIEST, LATEST = "earliest", "latest"
@@ -66,16 +95,18 @@ class ReadOptions:
     min_partitions: int = 0
     fail_on_data_loss: bool = True
     batch_rows: int = 16_384
+    states: tuple[State, ...] | None = None
+    reasons: tuple[str, ...] | None = None
+    payload_schema: str | None = None
+    """The fields of decoded payloads, as Spark writes them."""
     said: frozenset[str] = field(default_factory=frozenset)
     """Which options were given at all."""
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
     """Raises `InvalidRequest` that names the option and what it may be."""
-    options = named(given, READING)
-    table = options.get("table", options.pop("path", "events"))
-    if table not in TABLES:
-        raise InvalidRequest(f"option table = {table!r}: expected one of {', '.join(TABLES)}")
+    table = table_of(given)
+    options = named(given, (*CONNECTING, *READING[table]), f" of table {table}")
     if table != "events" and streaming:
         raise InvalidRequest(f"option table = {table!r}: only events can be read as a stream; read {table} as a batch")
     starting = offsets(options, "starting", LATEST if streaming else EARLIEST)
@@ -84,18 +115,29 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOp
         table=table,
         queues=names(options, "queues"),
         events=kinds(options),
-        columns=columns(options),
+        columns=columns(options, table),
         starting=starting,
         ending=offsets(options, "ending", LATEST),
         max_records_per_trigger=number(options, "maxRecordsPerTrigger", 0),
         min_partitions=number(options, "minPartitions", 0),
         fail_on_data_loss=flag(options, "failOnDataLoss", True),
         batch_rows=number(options, "batchRows", 16_384, 1),
+        states=states(options),
+        reasons=names(options, "reasons"),
+        payload_schema=fields(options),
         said=frozenset(options),
     )
 
 
-def named(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+def table_of(given: Mapping[str, str]) -> str:
+    plain = {name.lower(): value for name, value in given.items()}
+    table = plain.get("table", plain.get("path", "events"))
+    if table not in TABLES:
+        raise InvalidRequest(f"option table = {table!r}: expected one of {', '.join(TABLES)}")
+    return table
+
+
+def named(given: Mapping[str, str], known: Collection[str], of: str = "") -> dict[str, str]:
     """The options with the names as they are written in the reference."""
     spelled = {name.lower(): name for name in (*known, "path")}
     found: dict[str, str] = {}
@@ -105,7 +147,7 @@ def named(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
         if name.lower() not in spelled:
             near = difflib.get_close_matches(name.lower(), spelled, 1)
             hint = f"; did you mean {spelled[near[0]]}?" if near else ""
-            raise InvalidRequest(f"unknown option {name}{hint} (known: {', '.join(known)})")
+            raise InvalidRequest(f"unknown option {name}{of}{hint} (known: {', '.join(known)})")
         found[spelled[name.lower()]] = value
     return found
 
@@ -131,18 +173,50 @@ def kinds(options: Mapping[str, str]) -> tuple[str, ...] | None:
     return found
 
 
-def columns(options: Mapping[str, str]) -> tuple[Column, ...]:
-    table = (*EVENTS, PAYLOAD) if flag(options, "includePayload", False) else EVENTS
+def states(options: Mapping[str, str]) -> tuple[State, ...] | None:
+    found = names(options, "states")
+    if found is None:
+        return None
+    for state in found:
+        if state not in list(State):
+            raise InvalidRequest(f"option states: there is no state {state!r}; expected some of {', '.join(STATES)}")
+    return tuple(State(state) for state in dict.fromkeys(found))
+
+
+def columns(options: Mapping[str, str], table: str) -> tuple[Column, ...]:
+    own = TABLES[table]
+    extra = () if table not in WITH_PAYLOAD or PAYLOAD.name in [column.name for column in own] else (PAYLOAD,)
+    is_decoded = "payloadSchema" in options
+    if is_decoded:
+        extra = (*extra, PAYLOAD_ERROR)
     wanted = names(options, "columns")
     if wanted is None:
-        return table
-    by_name = {column.name: column for column in (*EVENTS, PAYLOAD)}
+        with_payload = flag(options, "includePayload", False) or is_decoded
+        return (*own, *(column for column in extra if with_payload))
+    by_name = {column.name: column for column in (*own, *extra)}
     unknown = [name for name in wanted if name not in by_name]
     if unknown:
         raise InvalidRequest(
             f"option columns: there is no column {unknown[0]!r}; expected some of {', '.join(by_name)}"
         )
     return tuple(by_name[name] for name in dict.fromkeys(wanted))
+
+
+def fields(options: Mapping[str, str]) -> str | None:
+    """A schema is Spark's to read; here only what would make a schema of something else."""
+    text = options.get("payloadSchema")
+    if text is None:
+        return None
+    depth = 0
+    for sign in text:
+        depth += (sign == "<") - (sign == ">")
+        if depth < 0:
+            break
+    if depth or not text.strip():
+        raise InvalidRequest(
+            f"option payloadSchema = {text[:80]!r}: expected fields and types such as `user_id bigint, mail string`"
+        )
+    return text.strip()
 
 
 def number(options: Mapping[str, str], option: str, default: int, least: int = 0) -> int:

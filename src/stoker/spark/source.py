@@ -22,8 +22,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from stoker.model.errors import InvalidRequest
+from stoker.spark.listing import listed, shares
 from stoker.spark.logs import check_kept, connect, reaches, resolved, rows
 from stoker.spark.options import Offsets, ReadOptions, read_options
+from stoker.spark.payloads import decoded
 from stoker.spark.sink import BatchWriter, StreamWriter, write_options
 from stoker.spark.tables import spark_schema
 
@@ -44,6 +46,14 @@ class Stretch(InputPartition):
         self.pieces = pieces
 
 
+class Share(InputPartition):
+    """Queues whose jobs one task lists."""
+
+    def __init__(self, queues: tuple[str, ...]) -> None:
+        super().__init__(None)
+        self.queues = queues
+
+
 class StokerSource(DataSource):
     """The data source. Its options are in docs/reference/spark.md."""
 
@@ -52,13 +62,17 @@ class StokerSource(DataSource):
         return "stoker"
 
     def schema(self) -> str:
-        return spark_schema(read_options(self.options).columns)
+        options = read_options(self.options)
+        return spark_schema(options.columns, options.payload_schema)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return BatchReader(read_options(self.options))
+        options = read_options(self.options)
+        if options.table == "events":
+            return BatchReader(options, schema)
+        return ListReader(options, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return StreamReader(read_options(self.options, streaming=True))
+        return StreamReader(read_options(self.options, streaming=True), schema)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -69,13 +83,25 @@ class StokerSource(DataSource):
         return StreamWriter(write_options(self.options), schema)
 
 
-class Reader:
-    """What both ways of reading share: the part that runs in executors."""
+def exact_schema(schema: Any) -> pa.Schema:
+    """The Arrow schema that Spark will compare batches with."""
+    from pyspark.sql.pandas.types import to_arrow_schema
 
-    def __init__(self, options: ReadOptions) -> None:
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class Reader:
+    """What all ways of reading share: the part that runs in executors."""
+
+    def __init__(self, options: ReadOptions, schema: Any) -> None:
         self.options = options
+        self._decoded = None if options.payload_schema is None else exact_schema(schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in self._read(partition):
+            yield batch if self._decoded is None else decoded(batch, self._decoded)
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         pieces = partition.pieces if isinstance(partition, Stretch) else ()
         with connect(self.options.connection) as client:
             for shard, after, until in pieces:
@@ -96,11 +122,24 @@ class BatchReader(Reader, DataSourceReader):
         return stretches(start, end, self.options.min_partitions)
 
 
+class ListReader(Reader, DataSourceReader):
+    """A table of what there is now."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with connect(self.options.connection) as client:
+            return [Share(queues) for queues in shares(client, self.options)]
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, Share):
+            with connect(self.options.connection) as client:
+                yield from listed(client, self.options, partition.queues)
+
+
 class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The log as it grows. It lives in the driver; its copies read in executors."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        super().__init__(options)
+    def __init__(self, options: ReadOptions, schema: Any) -> None:
+        super().__init__(options, schema)
         self._target: Offsets | None = None
         """Where to stop, once `availableNow` has said that there is an end."""
 

@@ -65,13 +65,143 @@ EVENTS = (
     Column("schedule", pa.string(), "the schedule that pushed it"),
 )
 
-PAYLOAD = Column("payload", pa.binary(), "of the pushed job, with `includePayload`")
+PAYLOAD = Column("payload", pa.binary(), "with `includePayload`, or decoded by `payloadSchema`; of a pushed job")
+PAYLOAD_ERROR = Column("payload_error", pa.string(), "why `payload` is null, with `payloadSchema`")
+
+_JOB = (
+    Column("tenant", pa.string(), "whose it is"),
+    Column("queue", pa.string(), "where it was pushed to"),
+    Column("job", pa.int64(), "its id"),
+    Column("name", pa.string(), "the kind of job"),
+)
+_OPTIONS = (
+    Column("priority", pa.int64(), "higher first"),
+    Column("max_attempts", pa.int32(), "deliveries at most; 0 = no limit"),
+    Column("codec", pa.string(), "how the payload is written: bytes, json or msgpack"),
+    Column("payload_bytes", pa.int64(), "size of the payload"),
+    Column("tags", TEXTS, "what its sender wrote on it"),
+    Column("group_id", pa.string(), "jobs of a group run one at a time"),
+    Column("unique_key", pa.string(), "at most one live job of the queue has it"),
+    Column("custom_id", pa.string(), "the id that its sender gave it"),
+    Column("trace", pa.string(), "W3C trace context"),
+    Column("parent_id", pa.int64(), "the job that this one belongs to"),
+    Column("workflow", pa.int64(), "the workflow that this one belongs to"),
+    Column("schedule", pa.string(), "the schedule that pushed it"),
+)
+
+JOBS = (
+    *_JOB,
+    Column("state", pa.string(), "waiting, delayed, blocked, active, completed, failed, cancelled or expired"),
+    Column("attempts", pa.int32(), "deliveries that have begun"),
+    Column("crashes", pa.int32(), "deliveries whose worker was lost"),
+    Column("pushed_at", MOMENT, "when it came"),
+    Column("due", MOMENT, "when a delayed job becomes ready"),
+    Column("started_at", MOMENT, "when the last delivery started"),
+    Column("lease_until", MOMENT, "until when an active job's worker has it"),
+    Column("finished_at", MOMENT, "when it ended"),
+    Column("worker", pa.string(), "who has it, or had it last"),
+    Column("reason", pa.string(), "why it failed, was cancelled or expired"),
+    Column("error", pa.string(), "what the worker said"),
+    Column("percent", pa.int32(), "progress"),
+    Column("message", pa.string(), "of the progress"),
+    *_OPTIONS,
+)
+
+DEAD_LETTERS = (
+    *_JOB,
+    Column("reason", pa.string(), "why it will not be tried again: max_attempts_exceeded, timeout, ..."),
+    Column("error", pa.string(), "what the worker said last"),
+    Column("attempts", pa.int32(), "deliveries that there were"),
+    Column("crashes", pa.int32(), "deliveries whose worker was lost"),
+    Column("pushed_at", MOMENT, "when it came"),
+    Column("entered_at", MOMENT, "when it became a dead letter"),
+    Column("expires_at", MOMENT, "when the queue forgets it"),
+    Column("retry_count", pa.int32(), "how often it was sent back to work"),
+    *_OPTIONS,
+    Column("payload", pa.binary(), "as it was pushed, or decoded by `payloadSchema`"),
+)
+
+RESULTS = (
+    *_JOB,
+    Column("pushed_at", MOMENT, "when it came"),
+    Column("started_at", MOMENT, "when the delivery that completed it started"),
+    Column("finished_at", MOMENT, "when it completed"),
+    Column("attempts", pa.int32(), "deliveries that there were"),
+    Column("result", pa.binary(), "what the worker gave"),
+    Column("result_bytes", pa.int64(), "its size"),
+    Column("codec", pa.string(), "how the result is written: bytes, json or msgpack"),
+    Column("tags", TEXTS, "of the job"),
+    Column("custom_id", pa.string(), "the id that its sender gave it"),
+    Column("parent_id", pa.int64(), "the job that this one belongs to"),
+    Column("workflow", pa.int64(), "the workflow that this one belongs to"),
+)
+
+SCHEDULES = (
+    Column("tenant", pa.string(), "whose it is"),
+    Column("queue", pa.string(), "where its jobs go"),
+    Column("schedule", pa.string(), "its name"),
+    Column("state", pa.string(), "active, paused, ended or the like"),
+    Column("cron", pa.string(), "its rule, if that is one of cron"),
+    Column("every_ms", pa.int64(), "its interval, if it has one"),
+    Column("at", MOMENT, "its time, if it comes once"),
+    Column("zone", pa.string(), "in which `cron` is read"),
+    Column("next_run", MOMENT, "its next slot"),
+    Column("runs", pa.int64(), "jobs pushed since its rule was last changed"),
+    Column("overlap", pa.string(), "what happens while a job of an earlier slot is live"),
+    Column("misfire", pa.string(), "what happens to slots that nobody was there for"),
+    Column("name", pa.string(), "the kind of its jobs"),
+    Column("created_at", MOMENT, "when it was made"),
+    Column("changed_at", MOMENT, "when it was last changed"),
+)
+
+WORKERS = (
+    Column("tenant", pa.string(), "whose it is"),
+    Column("worker", pa.string(), "its id"),
+    Column("host", pa.string(), "where it runs"),
+    Column("pid", pa.int64(), "its process there"),
+    Column("queues", TEXTS, "that it works for"),
+    Column("slots", pa.int32(), "how many jobs it may have in hand"),
+    Column("running", pa.int32(), "how many it has"),
+    Column("done", pa.int64(), "deliveries that it settled since it started"),
+    Column("failed", pa.int64(), "those of them that failed"),
+    Column("started_at", MOMENT, "when it started"),
+    Column("polled_at", MOMENT, "when a pull was last answered"),
+    Column("seen_at", MOMENT, "when it wrote this"),
+    Column("stopping", pa.bool_(), "whether it takes no more jobs"),
+    Column("version", pa.string(), "of Stoker"),
+)
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "events": EVENTS,
+    "jobs": JOBS,
+    "dead_letters": DEAD_LETTERS,
+    "results": RESULTS,
+    "schedules": SCHEDULES,
+    "workers": WORKERS,
+}
+WITH_PAYLOAD = ("events", "jobs", "dead_letters")
+"""Tables that have, or can have, a column `payload`."""
+
+ABOUT = {
+    "events": "Every event of the log, one row each, as long as it is kept. The only one that can be a stream.",
+    "jobs": "The jobs that are readable now: live ones, ended ones that are retained, dead letters.",
+    "dead_letters": "Jobs that will not be tried again.",
+    "results": "What completed jobs gave, while it is kept.",
+    "schedules": "The schedules that there are.",
+    "workers": "The workers that have told of themselves within the last minute.",
+}
 
 
 def arrow_schema(columns: "tuple[Column, ...]") -> pa.Schema:
     return pa.schema([pa.field(column.name, column.type) for column in columns])
 
 
-def spark_schema(columns: "tuple[Column, ...]") -> str:
-    """As Spark writes it: `time timestamp, shard int, ...`."""
-    return ", ".join(f"`{column.name}` {SPARK_TYPES[column.type]}" for column in columns)
+def spark_schema(columns: "tuple[Column, ...]", payload: str | None = None) -> str:
+    """As Spark writes it: `time timestamp, shard int, ...`; `payload` are the fields of a decoded payload."""
+    types = [SPARK_TYPES[column.type] for column in columns]
+    if payload is not None:
+        types = [
+            f"struct<{payload}>" if column.name == PAYLOAD.name else known
+            for column, known in zip(columns, types, strict=True)
+        ]
+    return ", ".join(f"`{column.name}` {known}" for column, known in zip(columns, types, strict=True))
