@@ -42,6 +42,9 @@ def test_every_shard_has_events_of_its_own(client: Client):
         page = client.read_events(shard)
         assert [(event.shard, event.job) for event in page.events] == [(shard, job)] * 3
         assert page.events[0].sequence >= page.lowest
+        records = client.read_records(shard)
+        assert [record.sequence for record in records.records] == [event.sequence for event in page.events]
+        assert records.shards == SHARDS
     with pytest.raises(InvalidRequest):
         client.read_events(SHARDS)
 
