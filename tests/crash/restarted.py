@@ -48,6 +48,7 @@ LOOKS = (
 SOAKS = os.environ.get("STOKER_SOAK") == "1"
 RESTARTS_MAX = 6
 RARELY = 20
+MANY = 200
 """A test that does a thing a thousand times sees a restart before each of the first, and then now and then."""
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -106,7 +107,8 @@ class RestartedBroker:
     def _call(self, verb: str, *arguments: Any, looks: bool) -> Any:
         with self._lock:
             self._calls += 1
-            is_spared = self.restarts > RESTARTS_MAX and self._calls % RARELY != 0
+            rarely = RARELY if self._calls < MANY else RARELY * RARELY
+            is_spared = self.restarts > RESTARTS_MAX and self._calls % rarely != 0
             if not self._is_recovered and not self._is_closed and not is_spared:
                 self._restart()
             before = self.now
