@@ -563,6 +563,12 @@ ERROR_CODES = frozenset(
 )
 
 
+OF_WORKFLOWS = frozenset(
+    "PushWorkflow FillStep GetInputs GetWorkflow ListWorkflows CancelWorkflow RetryWorkflow".split()
+)
+"""They have a reference and a driver of their own (`test_workflows.py`)."""
+
+
 def codes_in(pair: Pair) -> Iterator[str]:
     yield from (code for _, code in pair.reached)
     yield from pair.item_codes
@@ -570,7 +576,8 @@ def codes_in(pair: Pair) -> Iterator[str]:
 
 def test_the_workload_reaches_every_command_with_success(driven: list[Pair]):
     reached = {name for pair in driven for name, code in pair.reached if code == "ok"}
-    assert {command.__name__ for command in c.ALL} - reached == {"ReadEvents", "ReadRecords", "GetStory"}
+    of_the_log = {"ReadEvents", "ReadRecords", "GetStory"}
+    assert {command.__name__ for command in c.ALL} - reached == of_the_log | OF_WORKFLOWS
 
 
 def test_the_workload_reaches_every_error_that_one_process_can_give(driven: list[Pair]):
@@ -596,7 +603,7 @@ def test_the_workload_reaches_every_transition(driven: list[Pair]):
         if before != NEW and after != GONE
     }
     reached = {step for pair in driven for step in pair.states_reached()}
-    assert possible - reached == set()
+    assert possible - reached == {("failed", "blocked")}  # only by retrying a workflow
 
 
 def test_no_step_is_taken_that_the_table_of_transitions_does_not_have(driven: list[Pair]):

@@ -27,6 +27,7 @@ from stoker.model.options import (
 )
 from stoker.model.states import State
 from tests.model.reference import HANDLERS, Parked, Reference
+from tests.model.test_against_reference import OF_WORKFLOWS
 
 PLAIN = Backoff("fixed", 100, 10_000, "none")
 
@@ -57,8 +58,11 @@ def desk():
     return Desk()
 
 
-def test_it_answers_every_command_but_reading_events():
-    assert set(HANDLERS) == set(c.ALL) - {c.ReadEvents, c.ReadRecords, c.GetStory}
+def test_it_answers_every_command_but_those_of_the_log_and_of_workflows():
+    """Workflows have a reference of their own: `reference_workflows.py`."""
+    of_workflows = {name for name in c.ALL if name.__name__ in OF_WORKFLOWS}
+    assert len(of_workflows) == len(OF_WORKFLOWS)
+    assert set(HANDLERS) == set(c.ALL) - {c.ReadEvents, c.ReadRecords, c.GetStory} - of_workflows
 
 
 def test_ids_have_no_gaps_and_duplicates_take_none(desk):

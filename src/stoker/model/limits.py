@@ -47,7 +47,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     edges_per_batch_max: int = 20_000
     """Each is judged in the same turn; a wider graph is pushed in several batches."""
     workflow_jobs_max: int = 200_000
-    """Twenty batches in one push, a tenth of a second; larger ones are made by their own jobs, which fill open steps."""
+    """Twenty batches in one push, a tenth of a second; larger ones are made by their jobs, which fill open steps."""
     workflow_steps_max: int = 10_000
     """Each shard that has a part of the workflow knows all of its steps."""
     workflow_edges_max: int = 50_000
