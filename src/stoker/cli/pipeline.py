@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.kinds import TOKEN, as_json, connected, echo_json, examples
+from stoker.cli import exits
+from stoker.cli.kinds import TOKEN, as_json, connected, destroying, echo_json, examples, look_at, sure
+from stoker.cli.layout import many
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import SparkSession
 
 LAKE = click.option(
@@ -112,6 +116,142 @@ def report(
         Path(png).write_bytes(charts.png(found))
     click.echo(headline(found["headline"]))
     click.echo(f"report: {Path(out).resolve()}")
+
+
+@pipeline.command(epilog=examples("stoker pipeline compact", "stoker pipeline compact --lake /data/lake"))
+@LAKE
+@MASTER
+@as_json
+def compact(lake: str, master: str | None, is_json: bool) -> None:
+    """Make few directories of many. Readers see the old ones or the new, and a second run finds nothing to do."""
+    from stoker.spark.lake.compaction import compact as compacted
+    from stoker.spark.lake.layout import Lake
+
+    done = compacted(Lake(quietly_started(master), lake))
+    if is_json:
+        echo_json([{"layer": one.layer, "directories": one.directories, "name": one.name} for one in done])
+        return
+    for one in done:
+        click.echo(f"{one.layer}: {one.directories} directories are one")
+    if not done:
+        click.echo("nothing to compact")
+
+
+@pipeline.command(
+    epilog=examples(
+        "stoker pipeline backfill --from 2026-11-01 --lake /data/november", "stoker pipeline backfill --from 7d"
+    )
+)
+@click.option("--from", "since", required=True, help="A time such as 2026-11-16T08:00:00Z, or how long ago: 7d.")
+@LAKE
+@MASTER
+@connected
+@as_json
+def backfill(since: str, lake: str, master: str | None, url: str | None, tenant: str, is_json: bool) -> None:
+    """Begin a lake with what happened from a time on, as far as the queue keeps it. `run` goes on from there."""
+    from stoker.spark.lake import running
+
+    moment = moment_of(since)
+    done = running.backfill(quietly_started(master), lake, options_for(url, tenant), moment)
+    if is_json:
+        echo_json({"lake": lake, "from": moment.isoformat(), "batches": done.batches, "events": done.events})
+    else:
+        click.echo(f"{done.events:,} events since {moment:%Y-%m-%d %H:%M:%S} UTC in {done.batches} batches: {lake}")
+
+
+def moment_of(text: str) -> "datetime":
+    """A time, or how long ago it was."""
+    from datetime import UTC, datetime, timedelta
+
+    from stoker.model.errors import StokerError
+    from stoker.model.units import duration_ms
+    from stoker.spark.options import moment
+
+    try:
+        return datetime.now(UTC) - timedelta(milliseconds=duration_ms(text))
+    except (StokerError, ValueError):
+        return moment("--from", text).astimezone(UTC)
+
+
+@pipeline.command(
+    epilog=examples(
+        "stoker pipeline replay --where \"reason = 'timeout' and queue = 'mail'\" --dry-run",
+        'stoker pipeline replay --where "payload.user_id = 7" --set "payload.user_id = 8" --set "priority = 5" --yes',
+    )
+)
+@click.option("--where", required=True, help="Which dead letters: SQL over the table dead_letters; payload.NAME, too.")
+@click.option(
+    "--set", "sets", multiple=True, help="Mend: payload.NAME = SQL, or an option of jobs such as priority = 5."
+)
+@click.option("--to", help="Push them there. Otherwise each goes back to its queue.")
+@click.option("--queue", "queues", multiple=True, help="Look only there; others are not even read.")
+@click.option("--schema", help="Fields of the payload: user_id bigint, mail string. Otherwise payloads are looked at.")
+@click.option(
+    "--ticket", help="Name the replay: what ran under a name is not pushed again. Otherwise made of the above."
+)
+@click.option("--purge", is_flag=True, help="Remove the dead letters whose jobs are in. Otherwise they stay.")
+@click.option("--show", type=click.IntRange(0), default=10, show_default=True, help="So many of them beforehand.")
+@destroying
+@MASTER
+@connected
+@as_json
+def replay(
+    where: str,
+    sets: tuple[str, ...],
+    to: str | None,
+    queues: tuple[str, ...],
+    schema: str | None,
+    ticket: str | None,
+    purge: bool,
+    show: int,
+    dry_run: bool,
+    yes: bool,
+    master: str | None,
+    url: str | None,
+    tenant: str,
+    is_json: bool,
+) -> int:
+    """Push dead letters back to work: chosen with SQL, mended by expressions, each once however often this runs.
+
+    The new job has the old one as its parent. The dead letter stays, unless --purge removes it; either way the same
+    replay pushes nothing twice.
+    """
+    from stoker.spark import replay as replays
+
+    plan = replays.plan(where, sets, to, queues, ticket)
+    options = options_for(url, tenant)
+    with look_at(options["url"], tenant) as client:
+        spark = quietly_started(master)
+        picked = replays.pick(spark, client, plan, options, schema)
+        if not is_json:
+            click.echo(preview([each.shown for each in picked[:show]]), err=not dry_run)
+        elif dry_run:
+            rows = [each.shown for each in picked[:show]]
+            echo_json({"ticket": plan.ticket, "count": len(picked), "rows": rows})
+            return exits.OK
+        what = f"push {many(len(picked), 'dead letter')} back to {to or 'work'} (ticket {plan.ticket})"
+        if not picked or not sure(what, dry_run=dry_run, yes=yes):
+            return exits.OK
+        done = replays.push_back(client, plan, picked, purge=purge)
+    if is_json:
+        echo_json({"ticket": plan.ticket, **{name: getattr(done, name) for name in done.__dataclass_fields__}})
+    else:
+        before = f", {len(done.known):,} were pushed before" if done.known else ""
+        removed = f", {many(done.purged, 'dead letter')} removed" if purge else ""
+        click.echo(f"{many(len(done.pushed), 'job')} pushed{before}{removed}")
+    for job, why in done.refused.items():
+        exits.tell(f"dead letter {job} was left: {why}", "refused")
+    return exits.REFUSED if done.refused else exits.OK
+
+
+def preview(rows: list[dict[str, Any]]) -> str:
+    """Some of the dead letters, with the values that they will get."""
+    from stoker.cli.layout import columns, cut, plain
+
+    if not rows:
+        return "no dead letters like that"
+    heads = tuple(name.upper() for name in rows[0])
+    return columns(heads, [[cut(plain(str(value)), 60) for value in row.values()] for row in rows])
 
 
 def headline(head: dict[str, Any]) -> str:

@@ -66,6 +66,15 @@ READING: dict[str, dict[str, str]] = {
     "workers": LISTED,
 }
 """What can be said of each table, and what it means."""
+WRITING = CONNECTING | {
+    "queue": "where rows go that name no queue in a column `queue`",
+    "payloadColumns": "columns that belong to the payload although they are called like an option of jobs",
+    "txnAppId": "with txnVersion the name of a batch write: what is written under it a second time changes nothing",
+    "txnVersion": "a whole number; belongs to txnAppId",
+    "batchRows": "jobs in one request; otherwise 5000",
+}
+"""What can be said of a write, and what it means."""
+
 SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
 """Options that Spark hands on to sources and sinks although they are meant for itself."""
 EARLIEST, LATEST = "earliest", "latest"

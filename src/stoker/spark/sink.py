@@ -18,17 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, StokerError, TransactionOver
 from stoker.spark.logs import connect
-from stoker.spark.options import CONNECTING, Connection, connection, named, names, number
+from stoker.spark.options import WRITING, Connection, connection, named, names, number
 from stoker.spark.rows import Jobs, Shape
-
-WRITING = CONNECTING | {
-    "queue": "where rows go that name no queue in a column `queue`",
-    "payloadColumns": "columns that belong to the payload although they are called like an option of jobs",
-    "txnAppId": "with txnVersion the name of a batch write: what is written under it a second time changes nothing",
-    "txnVersion": "a whole number; belongs to txnAppId",
-    "batchRows": "jobs in one request; otherwise 5000",
-}
-"""What can be said of a write, and what it means."""
 
 
 class WriteFailed(StokerError):

@@ -35,6 +35,10 @@ class Files:
         if self.exists(to) or not self._system.rename(self._path(name), self._path(to)):
             raise FileExistsError(f"{self.root}/{to}")
 
+    def size(self, name: str) -> int:
+        """Bytes of all files in a directory."""
+        return int(self._system.getContentSummary(self._path(name)).getLength())
+
     def remove(self, name: str) -> None:
         self._system.delete(self._path(name), True)
 
@@ -53,6 +57,7 @@ class Files:
             stream.write(bytearray(json.dumps(value, sort_keys=True).encode()))
         finally:
             stream.close()
+        self._system.mkdirs(self._path(name).getParent())
         if self.exists(name):
             self.remove(name)
         if not self._system.rename(self._path(beside), self._path(name)):

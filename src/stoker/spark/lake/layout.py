@@ -3,8 +3,14 @@
 Each layer has a directory, in it one for each batch of the stream that fills it. A batch is written beside, hidden, and
 renamed when it is whole: every reader of the files sees it entirely or not at all. Its name holds the epoch of the
 lake, so that a lake whose checkpoint was lost does not take a new batch for an old one.
+
+What a compaction made of several batches is a directory like theirs, named by the first and the last of them. It counts
+as soon as a manifest of the layer (`_compacted/0000000001.json`, the highest number is valid) names it, and then they
+do not count any more, whether they are still there or not.
 """
 
+import re
+from typing import NamedTuple
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +21,19 @@ from stoker.spark.lake.files import Files
 VERSION = 1
 """Of the tables. Raised when a reader of before would misread them."""
 HEAD = "lake.json"
+MANIFESTS = "_compacted"
 LAYERS = ("bronze", "attempts", "jobs", "minutes", "failures", "workers", "schedules", "quarantine")
+
+
+class Stretch(NamedTuple):
+    """Batches from one number to another that are one directory: a batch, or what a compaction made of several."""
+
+    first: int
+    last: int
+
+    @property
+    def is_single(self) -> bool:
+        return self.first == self.last
 
 
 class Lake:
@@ -33,6 +51,7 @@ class Lake:
                 f" {VERSION}): use that release"
             )
         self.epoch: str = head["epoch"]
+        self._ours = re.compile(rf"batch={self.epoch}-(\d{{10}})(?:-(\d{{10}}))?")
 
     @property
     def checkpoint(self) -> str:
@@ -43,8 +62,18 @@ class Lake:
         """The name of a batch."""
         return f"batch={self.epoch}-{number:010d}"
 
+    def name(self, stretch: Stretch) -> str:
+        """The name of a directory."""
+        first = self.batch(stretch.first)
+        return first if stretch.is_single else f"{first}-{stretch.last:010d}"
+
     def has(self, layer: str, batch: str) -> bool:
-        return self.files.exists(f"{layer}/{batch}")
+        """Whether a batch is in a layer, by itself or compacted."""
+        if self.files.exists(f"{layer}/{batch}"):
+            return True
+        found = self._ours.fullmatch(batch)
+        number = int(found[1]) if found else -1
+        return any(stretch.first <= number <= stretch.last for stretch in self._manifest(layer)[1])
 
     def write(self, layer: str, batch: str, rows: DataFrame, files: int = 1) -> None:
         """Make a batch of a layer visible, whole. One that is there already stays as it is."""
@@ -56,9 +85,52 @@ class Lake:
 
     def read(self, layer: str) -> DataFrame | None:
         """All batches of a layer, or None if there are none; with the compacted ones in place of theirs."""
-        names = self.files.names(layer)
+        names = self.names(layer)
         if not names:
             return None
         return self.spark.read.option("basePath", self.files / layer).parquet(
             *[self.files / f"{layer}/{name}" for name in names]
         )
+
+    # --- what was compacted ------------------------------------------------------------------------
+
+    def names(self, layer: str) -> list[str]:
+        """The directories of a layer that count: each batch is in one of them."""
+        while True:
+            version, compacted = self._manifest(layer)
+            found = [name for name in self.files.names(layer) if self._counts(name, compacted)]
+            if self._manifest(layer)[0] == version:  # else a compaction has come between the two looks
+                return found
+
+    def stretches(self, layer: str) -> list[Stretch]:
+        """The same as numbers, in order; without those of another epoch."""
+        found = [self._stretch(name) for name in self.names(layer)]
+        return sorted(stretch for stretch in found if stretch is not None)
+
+    def replace(self, layer: str, whole: Stretch) -> None:
+        """From now on this directory counts, and none of those that it was made of."""
+        version, compacted = self._manifest(layer)
+        kept = [stretch for stretch in compacted if stretch.last < whole.first or stretch.first > whole.last]
+        name = f"{layer}/{MANIFESTS}/{version + 1:010d}.json"
+        if self.files.exists(name):
+            raise FileExistsError(f"{name}: another compaction is under way; run one at a time")
+        self.files.write_json(name, {"epoch": self.epoch, "stretches": sorted([*kept, whole])})
+
+    def _manifest(self, layer: str) -> tuple[int, list[Stretch]]:
+        """The valid one: its number, and what it names."""
+        versions = self.files.names(f"{layer}/{MANIFESTS}")
+        if not versions:
+            return 0, []
+        found = self.files.read_json(f"{layer}/{MANIFESTS}/{versions[-1]}")
+        stretches = [Stretch(first, last) for first, last in found["stretches"] if found["epoch"] == self.epoch]
+        return int(versions[-1].removesuffix(".json")), stretches
+
+    def _stretch(self, name: str) -> Stretch | None:
+        found = self._ours.fullmatch(name)
+        return Stretch(int(found[1]), int(found[2] or found[1])) if found else None
+
+    def _counts(self, name: str, compacted: list[Stretch]) -> bool:
+        stretch = self._stretch(name)
+        if stretch is None or stretch in compacted:
+            return True
+        return stretch.is_single and not any(known.first <= stretch.first <= known.last for known in compacted)

@@ -6,12 +6,14 @@ number; what of it is there already stays as it is, so every event is in each la
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stoker.model.errors import StokerError
 from stoker.spark.lake import gold, silver
 from stoker.spark.lake.layout import Lake
 
@@ -24,6 +26,12 @@ STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "schedules": gold.schedules,
 }
 """What is made of the events of a batch."""
+
+
+class LakeBegun(StokerError):
+    """A lake has a beginning already."""
+
+    code = "lake_begun"
 
 
 @dataclass
@@ -54,7 +62,9 @@ def start(
     starting: str = "earliest",
 ) -> StreamingQuery:
     """Begin to fill a lake from a queue. `trigger` is Spark's: availableNow, or processingTime."""
-    wanted = {"startingOffsets": starting, "maxRecordsPerTrigger": "200000", **options}
+    wanted = {"maxRecordsPerTrigger": "200000", **options}
+    if "startingTimestamp" not in options:
+        wanted.setdefault("startingOffsets", starting)
     reader = spark.readStream.format("stoker")
     for name, value in wanted.items():
         reader = reader.option(name, value)
@@ -76,3 +86,13 @@ def run(spark: SparkSession, path: str, options: dict[str, str]) -> Filled:
     query = start(spark, Lake(spark, path), options, {"availableNow": True}, done)
     query.awaitTermination()
     return done
+
+
+def backfill(spark: SparkSession, path: str, options: dict[str, str], since: datetime) -> Filled:
+    """Begin a lake with what happened from a moment on; `run` and `start` go on from there."""
+    lake = Lake(spark, path)
+    if lake.files.exists("_checkpoint"):
+        raise LakeBegun(
+            f"the lake at {path} is begun already: `stoker pipeline run` goes on with it; another path begins anew"
+        )
+    return run(spark, path, options | {"startingTimestamp": str(round(since.timestamp() * 1000))})

@@ -1,0 +1,115 @@
+"""Few directories of many, and the same numbers before, meanwhile and afterwards."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from stoker.client.sync import Client
+from stoker.spark.lake import reading, running
+from stoker.spark.lake.compaction import chosen, compact, compact_layer
+from stoker.spark.lake.layout import Lake, Stretch
+from tests.spark.story import live
+
+
+def told(lake: Lake) -> dict[str, Any]:
+    """What a lake says: events by their places, ended jobs, and gold."""
+    events, jobs, gold = lake.read("bronze"), reading.jobs(lake), reading.summary(lake, "hour")
+    assert events is not None
+    assert jobs is not None
+    assert gold is not None
+    sums = gold.selectExpr("sum(pushed)", "sum(started)", "sum(completed)", "sum(total_ms_sum)", "max(total_ms_p99)")
+    return {
+        "events": sorted(map(tuple, events.select("shard", "sequence", "index").collect())),
+        "jobs": jobs.count(),
+        "gold": [tuple(row) for row in sums.collect()],
+    }
+
+
+def test_a_compaction_changes_no_number_and_its_second_run_nothing(
+    spark: SparkSession, url: str, queue: Client, tmp_path: Path
+):
+    live(queue, rounds=10)
+    path = str(tmp_path / "lake")
+    running.run(spark, path, {"url": url, "maxRecordsPerTrigger": "18"})
+    lake = Lake(spark, path)
+    before, batches = told(lake), lake.stretches("bronze")
+    assert len(batches) > 2
+    done = compact(lake)
+    assert {one.layer for one in done} >= {"bronze", "attempts", "jobs", "minutes"}
+    assert told(lake) == before
+    assert lake.stretches("bronze") == [Stretch(0, batches[-2].last), batches[-1]]
+    plain = ds.dataset(tmp_path / "lake" / "bronze", format="parquet", partitioning="hive")
+    assert plain.count_rows() == len(before["events"])
+    assert compact(lake) == []
+
+    live(queue, seed=5, rounds=4)  # the stream goes on, and so do compactions
+    running.run(spark, path, {"url": url, "maxRecordsPerTrigger": "18"})
+    before = told(lake)
+    assert len(before["events"]) == len(set(before["events"])) > plain.count_rows()
+    compact(lake)
+    assert told(lake) == before
+    assert len(lake.stretches("minutes")) == 2
+
+
+@pytest.mark.parametrize("point", ["before the move", "before the manifest", "before the removal"])
+def test_an_interrupted_compaction_leaves_the_lake_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+):
+    lake = Lake(spark, str(tmp_path / "lake"))
+    for number in range(4):
+        lake.write("bronze", lake.batch(number), spark.range(number * 10, number * 10 + 10))
+
+    def die(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        where, what = {
+            "before the move": (lake.files, "move"),
+            "before the manifest": (lake, "replace"),
+            "before the removal": (lake.files, "remove"),
+        }[point]
+        patch.setattr(where, what, die)
+        with pytest.raises(KeyboardInterrupt):
+            compact_layer(lake, "bronze", 3)
+
+    def ids() -> list[int]:
+        rows = lake.read("bronze")
+        assert rows is not None
+        return sorted(row["id"] for row in rows.collect())
+
+    assert ids() == list(range(40))
+    compact(lake)
+    assert ids() == list(range(40))
+    assert sorted(lake.files.names("bronze")) == [lake.name(Stretch(0, 2)), lake.batch(3)]
+    lake.write("bronze", lake.batch(1), spark.range(5))  # a batch that is in there already
+    assert ids() == list(range(40))
+
+
+def test_what_is_large_already_is_left_alone():
+    large, small = Stretch(0, 9), Stretch(10, 14)
+    singles = [Stretch(number, number) for number in (15, 16, 17)]
+    sizes = {large: 100 * 2**20, small: 2**20} | dict.fromkeys(singles, 2**20)
+    assert chosen([large, small, *singles], sizes) == [small, *singles]
+    assert chosen([large, small], sizes) == []
+    assert chosen([large, singles[0]], sizes) == []
+    assert chosen([singles[0], singles[2]], sizes) == []
+
+
+def test_a_backfill_begins_where_it_is_told_and_only_a_new_lake(
+    spark: SparkSession, url: str, queue: Client, tmp_path: Path
+):
+    from datetime import UTC, datetime
+
+    queue.push_batch("mail", [b"x"] * 3)
+    path = str(tmp_path / "lake")
+    done = running.backfill(spark, path, {"url": url}, datetime(2020, 1, 1, tzinfo=UTC))
+    assert done.events == 3
+    with pytest.raises(running.LakeBegun, match="goes on with it"):
+        running.backfill(spark, path, {"url": url}, datetime(2020, 1, 1, tzinfo=UTC))
+    queue.push_batch("mail", [b"x"] * 2)
+    assert running.run(spark, path, {"url": url}).events == 2
+    later = running.backfill(spark, str(tmp_path / "other"), {"url": url}, datetime(2100, 1, 1, tzinfo=UTC))
+    assert later.events == 0
