@@ -1,4 +1,4 @@
-"""Make the reference pages of `docs/` from the code: model, app, configuration, command line and metrics.
+"""Make the reference pages of `docs/` from the code: model, app, configuration, command line, metrics, Spark.
 
 Run it after editing `src/stoker/model`, `app`, `worker`, `server/config`, `server/http/metrics.py` or `cli`:
 `python tools/make_docs.py`. A test fails when a page is not up to date. What the pages say stands in the docstrings
@@ -401,6 +401,14 @@ def app_page() -> str:
     return app_page.app_page()
 
 
+def spark_page() -> str:
+    if str(ROOT) not in sys.path:  # run as a script
+        sys.path.insert(0, str(ROOT))
+    from tools import spark_page
+
+    return spark_page.spark_page()
+
+
 def pages() -> dict[Path, str]:
     reference = DOCS / "reference"
     return {
@@ -415,6 +423,7 @@ def pages() -> dict[Path, str]:
         reference / "metrics.md": metrics_page(),
         reference / "wire.md": wire_page(),
         reference / "app.md": app_page(),
+        reference / "spark.md": spark_page(),
     }
 
 

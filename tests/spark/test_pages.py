@@ -1,0 +1,54 @@
+"""What the pages about Spark say is so: the tutorial runs as it stands, and no column of a lake is missing."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from stoker.cli.main import stoker
+from stoker.spark.lake.running import STEPS
+from stoker.spark.tables import EVENTS, spark_schema
+
+PAGES = Path(__file__).parent.parent.parent / "docs" / "pipeline"
+FENCED = re.compile(r"^```(?P<language>python|sh)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#)(?P<target>[^)#\s]+)")
+
+
+def typed(command: str) -> None:
+    program, *words = shlex.split(command)
+    assert program == "stoker"
+    done = CliRunner().invoke(stoker, words)
+    assert done.exit_code == 0, f"{command}: {done.output} {done.exception!r}"
+
+
+def test_the_tutorial_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In the session that all tests share, whose processes have another directory: so paths are absolute here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STOKER_URL", f"sqlite:///{tmp_path}/stoker.db")
+    text = (PAGES / "tutorial.md").read_text()
+    text = text.replace("sqlite:///stoker.db", f"sqlite:///{tmp_path}/stoker.db")
+    text = text.replace("--lake lake", f"--lake {tmp_path}/lake")
+    session: dict[str, object] = {"__name__": "__main__"}
+    for found in FENCED.finditer(text):
+        if found["language"] == "python":
+            exec(compile(found["code"], "tutorial.md", "exec"), session)
+        else:
+            for command in found["code"].splitlines():
+                typed(command)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_every_column_of_a_lake_is_told(spark: SparkSession):
+    told = set(re.findall(r"`(\w+)`", (PAGES / "tables.md").read_text()))
+    events = spark.createDataFrame([], spark_schema(EVENTS))
+    missing = {layer: set(make(events).columns) - told for layer, make in STEPS.items()}
+    assert missing == {layer: set() for layer in STEPS}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.name)
+def test_the_links_of_a_page_lead_somewhere(page: Path):
+    targets = [found["target"] for found in LINK.finditer(page.read_text())]
+    assert [target for target in targets if not (page.parent / target).exists()] == []

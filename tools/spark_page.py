@@ -1,0 +1,51 @@
+"""The reference page of the data source: its tables, options and columns, from `src/stoker/spark`."""
+
+from stoker.spark.options import CONNECTING, LISTED, READING, WRITING
+from stoker.spark.rows import OPTION_COLUMNS
+from stoker.spark.tables import ABOUT, PAYLOAD, PAYLOAD_ERROR, SPARK_TYPES, TABLES, WITH_PAYLOAD, Column
+from tools.make_docs import code, page, table
+
+KINDS = {"int": "a whole number", "string": "string", "timestamp": "timestamp", "list": "array<string>"}
+
+
+def spark_page() -> str:
+    return page(
+        "Spark: the data source",
+        "spark/{options,tables,rows}.py",
+        '`spark.read.format("stoker")`, `spark.readStream.format("stoker")` and `df.write.format("stoker")`. Options'
+        " have no case in their names; one that is unknown, or has no meaning for the table, is refused before any data"
+        " moves. How to begin: [the tutorial](../pipeline/tutorial.md).",
+        "## Options of every read and write",
+        option_table(CONNECTING),
+        "## Options of every read",
+        option_table(LISTED),
+        *[block for name in TABLES for block in table_blocks(name)],
+        "## Writing",
+        "Each row of a DataFrame becomes a job, exactly once, whatever Spark runs again. Save mode is `append`.",
+        option_table({name: says for name, says in WRITING.items() if name not in CONNECTING}),
+        "These columns are options of the jobs. A column `payload` (binary or string) is the payload as it is, and then"
+        " there may be no others; without one, all other columns together are: a MessagePack map, which is what an"
+        " app's handlers take as their arguments. A null leaves the option at its default.",
+        table("Column, Type", [[code(name), " or ".join(KINDS[k] for k in kinds)] for name, kinds in columns()]),
+    )
+
+
+def columns() -> list[tuple[str, tuple[str, ...]]]:
+    return list(OPTION_COLUMNS.items())
+
+
+def table_blocks(name: str) -> list[str]:
+    own = {option: says for option, says in READING[name].items() if option not in LISTED}
+    shown = TABLES[name]
+    if name in WITH_PAYLOAD:
+        shown = (*shown, *(extra for extra in (PAYLOAD, PAYLOAD_ERROR) if extra.name not in [c.name for c in shown]))
+    return [f"## Table {code(name)}", ABOUT[name], option_table(own) if own else "", column_table(shown)]
+
+
+def option_table(options: dict[str, str]) -> str:
+    return table("Option, Meaning", [[code(name), says] for name, says in options.items()])
+
+
+def column_table(shown: tuple[Column, ...]) -> str:
+    rows = [[code(column.name), code(SPARK_TYPES[column.type]), column.says] for column in shown]
+    return table("Column, Type, Meaning", rows)
