@@ -33,7 +33,7 @@ def test_a_compaction_changes_no_number_and_its_second_run_nothing(
 ):
     live(queue, rounds=10)
     path = str(tmp_path / "lake")
-    running.run(spark, path, {"url": url, "maxRecordsPerTrigger": "18"})
+    running.run(spark, path, {"url": url, "maxRecordsPerTrigger": "26"})
     lake = Lake(spark, path)
     before, batches = told(lake), lake.stretches("bronze")
     assert len(batches) > 2
@@ -46,7 +46,7 @@ def test_a_compaction_changes_no_number_and_its_second_run_nothing(
     assert compact(lake) == []
 
     live(queue, seed=5, rounds=4)  # the stream goes on, and so do compactions
-    running.run(spark, path, {"url": url, "maxRecordsPerTrigger": "18"})
+    running.run(spark, path, {"url": url, "maxRecordsPerTrigger": "26"})
     before = told(lake)
     assert len(before["events"]) == len(set(before["events"])) > plain.count_rows()
     compact(lake)
