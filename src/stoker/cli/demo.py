@@ -99,7 +99,7 @@ def through_spark(directory: "Path", lake: "Path", report: str) -> "Check":
     from stoker.spark.lake.layout import Lake
     from stoker.spark.report.numbers import numbers
     from stoker.spark.report.page import page
-    from stoker.spark.session import session
+    from stoker.spark.starting import session
 
     began = time.monotonic()
     click.echo(click.style("Spark takes the history into a lake ...", bold=True))

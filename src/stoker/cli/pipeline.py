@@ -270,7 +270,7 @@ def headline(head: dict[str, Any]) -> str:
 
 def quietly_started(master: str | None) -> "SparkSession":
     """A session; who waits is told what for."""
-    from stoker.spark.session import session
+    from stoker.spark.starting import session
 
     told("starting Spark ...")
     return session(master, name="stoker pipeline")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stoker.spark.fleet import process as process
-    from stoker.spark.session import session as session
     from stoker.spark.source import register as register
+    from stoker.spark.starting import session as session
 
 __all__ = ["process", "register", "session"]
 
-_HOMES = {"process": "stoker.spark.fleet", "session": "stoker.spark.session", "register": "stoker.spark.source"}
+_HOMES = {"process": "stoker.spark.fleet", "session": "stoker.spark.starting", "register": "stoker.spark.source"}
 
 
 def __getattr__(name: str) -> Any:
