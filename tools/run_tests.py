@@ -47,7 +47,7 @@ class Share:
     def start(self) -> None:
         self.started = time.monotonic()
         self.output = tempfile.TemporaryFile()  # noqa: SIM115  closed when the share has ended
-        environment = {**os.environ, "STOKER_CASES": str(self.cases)}
+        environment = {**os.environ, "CONFORMANCE_CASES": str(self.cases)}
         if self.brokers:
             environment["STOKER_BROKERS"] = self.brokers
         hanging = ["-o", f"faulthandler_timeout={TEST_S}", "-o", "faulthandler_exit_on_timeout=true"]

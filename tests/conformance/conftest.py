@@ -31,7 +31,7 @@ coverages = pytest.StashKey[dict[str, Coverage]]()
 
 CHOSEN = os.environ.get("STOKER_BROKERS", " ".join(BROKERS)).split()
 """`make test` runs some of them in one process, and others in others."""
-CASES_MAX = int(os.environ.get("STOKER_CASES", "0"))
+CASES_MAX = int(os.environ.get("CONFORMANCE_CASES", "0"))
 """So many cases of a test are run, other ones for each broker; 0 = all. `make test` runs all of them over the brokers
 whose code decides, and some over those that only carry what was decided; `make soak` runs all over all."""
 

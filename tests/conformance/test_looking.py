@@ -189,11 +189,8 @@ def test_a_delivery_names_the_kind_of_each_run(client: Client):
     push_many(client, 2, name="report")
     push(client, name="welcome")
     push(client)
-    assert [(run.name, len(run.ids)) for run in client.pull("q", 10).runs] == [
-        ("report", 2),
-        ("welcome", 1),
-        (None, 1),
-    ]
+    runs = client.pull("q", 10).runs
+    assert [run.name for run in runs for _ in run.ids] == ["report", "report", "welcome", None]
 
 
 def test_browsing_by_the_time_of_the_push(world: ContractWorld):
