@@ -279,9 +279,9 @@ def test_each_log_file_belongs_to_one_process(tmp_path: Path):
     with serving(tmp_path) as server, stoker.connect(server.url) as client:
         for number in range(100):
             client.push(f"queue-{number}", b"a")
-        rows: Counter[str] = Counter()
-        for file in tmp_path.glob("data/deal-*/process-*/log-*.db"):
-            with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as log:
-                rows[file.parent.name] += log.execute("SELECT count(*) FROM log").fetchone()[0]
+    rows: Counter[str] = Counter()
+    for file in tmp_path.glob("data/deal-*/process-*/log-*.db"):
+        with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as log:  # which is locked while it is written to
+            rows[file.parent.name] += log.execute("SELECT count(*) FROM log").fetchone()[0]
     assert set(rows) == {"process-0", "process-1"}
     assert min(rows.values()) > 10
