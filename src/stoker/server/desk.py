@@ -7,8 +7,9 @@ on the same event loop; replies of one turn come in the order in which the comma
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -80,6 +81,12 @@ class Desk:
         self._gathered: Gathered | None = None
         """Pushes of this turn that are carried out together."""
         self._is_open = False
+        self._thread = threading.get_ident()
+        self._is_ending = False
+        self._awake: list[Held] = []
+        """Commands that the end of this turn has answered."""
+        self._is_busy = False
+        """Whether the last turn had more than one command."""
         self._is_letting_out = False
         """What is asked for after the turn is done with this one, and needs none of its own."""
         self._held: set[Held] = set()
@@ -297,14 +304,16 @@ class Desk:
         if not self._is_open:
             self._is_open = True
             self._opened_at = time.perf_counter()
-            self._loop.call_soon(self._end_turn)
+            self._loop.call_soon(self._look_once_more if self._is_busy else self._end_turn)
+
+    def _look_once_more(self) -> None:
+        """Where several came at once, more have come while they were read: they cost no commit of their own."""
+        self._loop.call_soon(self._end_turn)
 
     def _answer(self, done: Done, reply: Any) -> None:
         self._turn.append((done, reply))
         if not self._is_open:
-            self._is_open = True
-            self._opened_at = time.perf_counter()
-            self._loop.call_soon(self._end_turn)
+            self._open()
 
     def _end_turn(self) -> None:
         """Journal what was executed, then let the replies out."""
@@ -313,17 +322,24 @@ class Desk:
         self._is_open = False
         opened_at = self._opened_at
         turn, self._turn = self._turn, []
+        self._is_ending = True
         try:
             level, ticket = self.broker.end()
         except StokerError as error:
             turn = [(done, error) for done, _ in turn]
             ticket, level = 0, "memory"
+        finally:
+            self._is_ending = False
+        if self._awake:
+            woken, self._awake = self._awake, []
+            turn += self._replies_of(woken)
         if ticket and not self.broker.runtime.journal.reached(ticket):
             task = self._loop.create_task(self._let_out_flushed(turn, level, ticket))
             self._flushing.add(task)
             task.add_done_callback(self._flushing.discard)
         else:
             self._let_out(turn, level)
+        self._is_busy = len(turn) > 1
         if turn:
             self.meter.turn(len(turn), time.perf_counter() - opened_at)
 
@@ -354,23 +370,35 @@ class Desk:
     def _hold(self, tenant: str, parked: Parked, done: Done) -> Held:
         held = Held(tenant, parked.command, done)
         self._held.add(held)
-        held.slot = self.broker.hold(parked, partial(self._loop.call_soon_threadsafe, self._woken, held))
+        held.slot = self.broker.hold(parked, partial(self._wake, held))
         return held
 
-    def _woken(self, held: Held) -> None:
-        """A waiting command has its reply. Its records are journaled; perhaps the disk has not got them yet."""
-        if held not in self._held or held.slot is None:
-            return
-        if held.slot.reply is NO_REPLY:
-            return  # asked to help with keeping time, which the desk's own keeper does
-        self._held.discard(held)
-        reply, ticket = self.broker.take(held.slot), held.slot.ticket
-        if ticket and not self.broker.runtime.journal.reached(ticket):
-            task = self._loop.create_task(self._let_out_flushed([(held.done, reply)], "fsync", ticket))
-            self._flushing.add(task)
-            task.add_done_callback(self._flushing.discard)
+    def _wake(self, held: Held) -> None:
+        """Called by the broker, from any thread. What the end of a turn brings about goes out with that turn."""
+        if self._is_ending and threading.get_ident() == self._thread:
+            self._awake.append(held)
         else:
-            self._answer(held.done, reply)
+            self._loop.call_soon_threadsafe(self._woken, held)
+
+    def _woken(self, held: Held) -> None:
+        for done, reply in self._replies_of([held]):
+            self._answer(done, reply)
+
+    def _replies_of(self, woken: list[Held]) -> Iterator[tuple[Done, Any]]:
+        """Replies of waiting commands. Their records are journaled; a task waits for what the disk has not got yet."""
+        for held in woken:
+            if held not in self._held or held.slot is None:
+                continue
+            if held.slot.reply is NO_REPLY:
+                continue  # asked to help with keeping time, which the desk's own keeper does
+            self._held.discard(held)
+            reply, ticket = self.broker.take(held.slot), held.slot.ticket
+            if ticket and not self.broker.runtime.journal.reached(ticket):
+                task = self._loop.create_task(self._let_out_flushed([(held.done, reply)], "fsync", ticket))
+                self._flushing.add(task)
+                task.add_done_callback(self._flushing.discard)
+            else:
+                yield held.done, reply
 
     # --- commands that other processes have a part in ---------------------------------------------
 

@@ -144,7 +144,9 @@ class Session:
     def submit(self, call: "Call") -> None:
         """Hand a command in, and remember it while it waits."""
         self.in_flight += 1
-        held = self.service.submit(call.tenant, call.command, call)
+        service = self.service
+        hand_in = service.submit if type(call.command) is c.Pull else service.desk.submit
+        held = hand_in(call.tenant, call.command, call)
         if held is not None:
             call.held = held
             self._held[held] = call.request_id
@@ -338,7 +340,12 @@ class NativeCall(Call):
         codec: Codec,
         answer: Answer,
     ) -> None:
-        super().__init__(session, tenant, command, request_id)
+        self.session = session  # as `Call` does it, without a second call: one of these is made for every request
+        self.identity = session.who()
+        self.tenant = tenant
+        self.command = command
+        self.request_id = request_id
+        self.held = None
         self.codec: Codec = codec
         self.answer = answer
 
