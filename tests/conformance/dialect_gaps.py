@@ -47,7 +47,7 @@ NOT_SAID_BY_REST: dict[str, tuple[str, ...]] = {
 Entry = str | tuple[str, str]
 
 TESTS: dict[str, tuple[Entry, ...]] = {
-    "the log as it is stored is nobody's dialect": ("test_records.py",),
+    "the log as it is stored is nobody's dialect": ("test_records.py", "test_every_shard_has_records_of_its_own"),
     "a flow is a tree of jobs, and how it stands is asked of its jobs": ("test_workflows.py",),
     "flashQ has no transactions": (
         "test_transactions.py",
