@@ -99,6 +99,7 @@ def carried(brokers: str) -> Share:
 def all_shares() -> list[Share]:
     """The longest first, as far as that is known; those that nobody names stand in the middle."""
     longest = [
+        Share("spark", ["tests/spark"]),
         Share("crash", ["tests/crash"]),
         Share("mutants", ["tests/mutants"]),
         conformance("memory memory-unbatched sqlite"),
