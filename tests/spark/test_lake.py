@@ -1,5 +1,6 @@
 """Every layer of the lake adds up to what the queue itself has counted."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -7,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import stoker
 from stoker.client.sync import Client
 from stoker.model.errors import NewerFormat
 from stoker.spark.lake import reading, running
@@ -19,9 +21,18 @@ def filled(spark: SparkSession, url: str, path: Path, **options: str) -> Lake:
     return Lake(spark, str(path))
 
 
-def test_all_layers_add_up_to_the_queues_own_counters(spark: SparkSession, url: str, queue: Client, tmp_path: Path):
-    live(queue, rounds=60)
-    lake = filled(spark, url, tmp_path / "lake", maxRecordsPerTrigger="150")
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Lake, Path]]:
+    """A queue with a past, and a lake that has taken it in: made once, and only looked at."""
+    place = tmp_path_factory.mktemp("history")
+    url = f"sqlite:///{place}/queue?shards=4"
+    with stoker.connect(url) as queue:
+        live(queue, rounds=60)
+        yield queue, filled(spark, url, place / "lake", maxRecordsPerTrigger="200"), place / "lake"
+
+
+def test_all_layers_add_up_to_the_queues_own_counters(history: tuple[Client, Lake, Path]):
+    queue, lake, _ = history
     totals = queue.get_stats().totals
     gold = reading.summary(lake, "day")
     assert gold is not None
@@ -49,11 +60,10 @@ def test_all_layers_add_up_to_the_queues_own_counters(spark: SparkSession, url: 
     assert backlog[0] == counts.waiting + counts.delayed + counts.active
 
 
-def test_a_run_with_nothing_new_changes_nothing(spark: SparkSession, url: str, queue: Client, tmp_path: Path):
-    live(queue, rounds=10)
-    lake = filled(spark, url, tmp_path / "lake")
+def test_a_run_with_nothing_new_changes_nothing(spark: SparkSession, history: tuple[Client, Lake, Path]):
+    _, lake, path = history
     before = {layer: lake.files.names(layer) for layer in ("bronze", "attempts", "jobs", "minutes")}
-    filled(spark, url, tmp_path / "lake")
+    filled(spark, f"sqlite:///{path.parent}/queue?shards=4", path)
     assert {layer: lake.files.names(layer) for layer in before} == before
 
 
@@ -79,19 +89,15 @@ def test_a_batch_that_was_interrupted_is_made_whole_and_not_doubled(
     assert pushed[0] == queue.get_stats().totals.pushed
 
 
-def test_other_readers_of_the_files_see_the_same_rows(spark: SparkSession, url: str, queue: Client, tmp_path: Path):
-    live(queue, rounds=10)
-    lake = filled(spark, url, tmp_path / "lake", maxRecordsPerTrigger="30")
+def test_other_readers_of_the_files_see_the_same_rows(history: tuple[Client, Lake, Path]):
+    _, lake, path = history
     bronze = lake.read("bronze")
     assert bronze is not None
-    assert (
-        ds.dataset(tmp_path / "lake" / "bronze", format="parquet", partitioning="hive").count_rows() == bronze.count()
-    )
+    assert ds.dataset(path / "bronze", format="parquet", partitioning="hive").count_rows() == bronze.count()
 
 
-def test_sketches_are_as_good_as_they_say(spark: SparkSession, url: str, queue: Client, tmp_path: Path):
-    live(queue, rounds=60)
-    lake = filled(spark, url, tmp_path / "lake", maxRecordsPerTrigger="100")
+def test_sketches_are_as_good_as_they_say(history: tuple[Client, Lake, Path]):
+    _, lake, _ = history
     attempts = lake.read("attempts")
     gold = reading.summary(lake, "day")
     assert attempts is not None
