@@ -11,6 +11,7 @@ from stoker.client.sync import Client
 from stoker.spark.lake import reading, running
 from stoker.spark.lake.compaction import chosen, compact, compact_layer
 from stoker.spark.lake.layout import Lake, Stretch
+from stoker.spark.logs import reaches
 from tests.spark.story import live
 
 
@@ -31,9 +32,10 @@ def told(lake: Lake) -> dict[str, Any]:
 def test_a_compaction_changes_no_number_and_its_second_run_nothing(
     spark: SparkSession, url: str, queue: Client, tmp_path: Path
 ):
-    live(queue, rounds=10)
+    live(queue, rounds=4)
     path = str(tmp_path / "lake")
-    running.run(spark, path, {"url": url, "maxRecordsPerTrigger": "26"})
+    records = sum(reach.last for reach in reaches(queue).values())
+    running.run(spark, path, {"url": url, "maxRecordsPerTrigger": str(-(-records // 3))})
     lake = Lake(spark, path)
     before, batches = told(lake), lake.stretches("bronze")
     assert len(batches) > 2
@@ -46,7 +48,7 @@ def test_a_compaction_changes_no_number_and_its_second_run_nothing(
     assert compact(lake) == []
 
     live(queue, seed=5, rounds=4)  # the stream goes on, and so do compactions
-    running.run(spark, path, {"url": url, "maxRecordsPerTrigger": "26"})
+    running.run(spark, path, {"url": url})
     before = told(lake)
     assert len(before["events"]) == len(set(before["events"])) > plain.count_rows()
     compact(lake)

@@ -18,7 +18,11 @@ texts = st.sampled_from(["", "q", "p", "k", "a b", "\0", "*", "é", "x" * 300, "
 anything = st.recursive(numbers | texts | st.none(), lambda inner: st.lists(inner, max_size=2), max_leaves=3)
 
 
-def value_for(hint: Any) -> st.SearchStrategy[Any]:
+DEPTH = 2
+"""Of children that have children."""
+
+
+def value_for(hint: Any, depth: int = 0) -> st.SearchStrategy[Any]:
     """Values of the right type, mostly; what they may be is for the queue to judge."""
     origin, inside = get_origin(hint), get_args(hint)
     if hint is int:
@@ -30,20 +34,27 @@ def value_for(hint: Any) -> st.SearchStrategy[Any]:
     if hint is float:
         return st.floats()
     if origin in (list, tuple):
-        return st.lists(value_for(inside[0]), max_size=3)
+        return st.lists(value_for(inside[0], depth), max_size=3) if depth <= DEPTH else st.just([])
     if origin is dict:
         return st.just({})
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return request_for(hint)
+        return request_for(hint, depth + 1)
     if inside and all(isinstance(choice, str) for choice in inside):
         return st.sampled_from(inside)
-    return st.one_of(*map(value_for, inside)) if inside else st.none() if hint is type(None) else anything
+    return (
+        st.one_of(*[value_for(one, depth) for one in inside])
+        if inside
+        else st.none()
+        if hint is type(None)
+        else anything
+    )
 
 
-def request_for(kind: type) -> st.SearchStrategy[dict[str, Any]]:
+def request_for(kind: type, depth: int = 0) -> st.SearchStrategy[dict[str, Any]]:
     fields = [field for field in msgspec.structs.fields(kind) if field.name not in ("cmd", "reqId", "tenant")]
     values = {
-        field.name: st.sampled_from([0, -1]) if field.name == "timeout" else value_for(field.type) for field in fields
+        field.name: st.sampled_from([0, -1]) if field.name == "timeout" else value_for(field.type, depth)
+        for field in fields
     }
     waits = {"timeout": values.pop("timeout")} if "timeout" in values else {}  # nobody waits here
     needed = {field.name: values.pop(field.name) for field in fields if field.required}

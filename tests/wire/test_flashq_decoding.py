@@ -89,7 +89,7 @@ def example(field: Any) -> Any:
     """A value that the field takes."""
     if field.name in GIVEN:
         return GIVEN[field.name]
-    candidates: list[Any] = [7, "text", True, ["text"], [7], "commit", "keep", "hold", "json", {}]
+    candidates: list[Any] = [7, "text", True, ["text"], [7], "commit", "keep", "hold", "json", "allow", "once", {}]
     for value in candidates:
         try:
             msgspec.convert(value, field.type)
