@@ -101,6 +101,7 @@ def all_shares() -> list[Share]:
     longest = [
         Share("spark", ["tests/spark"]),
         Share("crash", ["tests/crash"]),
+        Share("model", ["tests/model"]),
         Share("mutants", ["tests/mutants"]),
         conformance("memory memory-unbatched sqlite"),
         carried("sqlite-restarted"),
@@ -113,7 +114,6 @@ def all_shares() -> list[Share]:
         carried("sqlite-shared"),  # tcp-2-processes is in `make soak`: its clock of the tests is not free of luck yet
         conformance("strangers-lines"),
         carried("strangers-frames strangers-rest strangers-command"),
-        Share("model", ["tests/model"]),
     ]
     taken = {path for share in longest + shortest for path in share.paths}
     rest = [f"tests/{entry.name}" for entry in sorted(TESTS.iterdir()) if is_tests(entry)]
