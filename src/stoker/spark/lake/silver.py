@@ -23,71 +23,28 @@ PATTERNS = (
 FINGERPRINT_CHARS = 200
 
 
+POSITION = ("time", "shard", "sequence", "index", "tenant", "queue", "name", "job")
+TIMES = ("pushed_at", "started_at", "finished_at", "wait_ms", "run_ms", "total_ms")
+SIZES_AND_LINKS = ("payload_bytes", "result_bytes", "tags", "parent_id", "workflow", "schedule")
+
+
 def attempts(events: DataFrame) -> DataFrame:
     """One row for each delivery that ended."""
-    return events.where(F.col("event").isin(*ENDS_OF_ATTEMPT) & F.col("started_at").isNotNull()).select(
-        "time",
-        "shard",
-        "sequence",
-        "index",
-        "tenant",
-        "queue",
-        "name",
-        "job",
-        "attempt",
-        F.col("event").alias("outcome"),
-        "worker",
-        "reason",
-        "error",
-        "error_class",
-        fingerprint().alias("fingerprint"),
-        "priority",
-        "pushed_at",
-        "started_at",
-        "finished_at",
-        "wait_ms",
-        "run_ms",
-        "total_ms",
-        "payload_bytes",
-        "result_bytes",
-        "tags",
-        "parent_id",
-        "workflow",
-        "schedule",
-    )
+    ended = events.where(F.col("event").isin(*ENDS_OF_ATTEMPT) & F.col("started_at").isNotNull())
+    return ended.select(*POSITION, "attempt", F.col("event").alias("outcome"), "worker", *what_it_tells())
 
 
 def jobs(events: DataFrame) -> DataFrame:
     """One row each time a job ends: one that was revived ends again, and its last row counts (`reading.jobs`)."""
-    return events.where(F.col("event").isin(*ENDS_OF_JOB)).select(
-        "time",
-        "shard",
-        "sequence",
-        "index",
-        "tenant",
-        "queue",
-        "name",
-        "job",
-        F.col("event").alias("state"),
-        F.col("attempt").alias("attempts"),
-        "reason",
-        "error",
-        "error_class",
-        fingerprint().alias("fingerprint"),
-        "priority",
-        "pushed_at",
-        "started_at",
-        "finished_at",
-        "wait_ms",
-        "run_ms",
-        "total_ms",
-        "payload_bytes",
-        "result_bytes",
-        "tags",
-        "parent_id",
-        "workflow",
-        "schedule",
-    )
+    ended = events.where(F.col("event").isin(*ENDS_OF_JOB))
+    how = (F.col("event").alias("state"), F.col("attempt").alias("attempts"))
+    return ended.select(*POSITION, *how, *what_it_tells())
+
+
+def what_it_tells() -> list[str | Column]:
+    """The columns that both have from here on: an event that ends something tells all that is known of it."""
+    why: list[str | Column] = ["reason", "error", "error_class", fingerprint().alias("fingerprint"), "priority"]
+    return [*why, *TIMES, *SIZES_AND_LINKS]
 
 
 def fingerprint() -> Column:
