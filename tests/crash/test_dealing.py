@@ -27,7 +27,6 @@ from stoker.model.options import Retention, Settings
 from stoker.testing import FakeClock
 from tests.crash.dealt import WATCHED, deal_watched, holdings, opened
 from tests.crash.restarted import fresh_directory
-from tests.crash.roles import work_upkeep
 from tests.crash.test_kill_points import until_the_end
 from tests.crash.watching import KillPoint
 from tests.crash.workload import SHARDS, TENANT, Memory, Work
@@ -62,26 +61,25 @@ def prepared(steps: int = 300, clean: bool = True) -> tuple[Path, int]:
     broker = open_sqlite(str(path), {}, SETTINGS, clock)
     work = Work("7", Memory(NOW))
     every, upkeep.KEYS_EVERY_MS = upkeep.KEYS_EVERY_MS, 1
+    assert broker.store is not None
+    assert broker.store.upkeep is not None
     try:
-        for number in range(steps):
-            command = work.next()
-            clock.advance(work.now - clock.now_ms())
-            try:
-                work.learn(command, broker.execute(TENANT, command))
-            except Refused:
-                pass
-            if number % (steps // 8) == steps // 8 - 1 and number < steps * 2 // 3:
-                work_upkeep(broker)
-        for stage in ("left", "alone"):
-            for queue in [f"q{number}" for number in range(8)]:
-                broker.execute(TENANT, c.Stage("t", stage, queue, [b"staged" * 100], part=0))
-        if not clean:
-            assert broker.store is not None
-            assert broker.store.upkeep is not None
-            with broker.store.upkeep.work_lock, broker.guard:  # nobody writes: this is what a crash would leave
-                copy = copied(path)
-            broker.close()
-            return copy, clock.now_ms()
+        with broker.store.upkeep.work_lock:  # its thread does nothing by itself: every directory is the same
+            for number in range(steps):
+                command = work.next()
+                clock.advance(work.now - clock.now_ms())
+                try:
+                    work.learn(command, broker.execute(TENANT, command))
+                except Refused:
+                    pass
+                if number % (steps // 30) == steps // 30 - 1 and number < steps * 2 // 3:
+                    broker.store.upkeep.work()
+            for stage in ("left", "alone"):
+                for queue in [f"q{number}" for number in range(8)]:
+                    broker.execute(TENANT, c.Stage("t", stage, queue, [b"staged" * 100], part=0))
+            if not clean:
+                with broker.guard:  # nobody writes: this is what a crash would leave
+                    path = copied(path)
         broker.close()
     finally:
         upkeep.KEYS_EVERY_MS = every

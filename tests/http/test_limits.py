@@ -30,6 +30,14 @@ def test_a_head_that_is_too_large_is_refused(serve: Serve):
     assert server.get("/health", x="y" * 1_000).status == 200
 
 
+def test_a_body_that_comes_with_its_head_is_not_taken_for_a_part_of_it(serve: Serve):
+    server = serve(server=ServerLimits(http_header_bytes_max=2_000))
+    body = b'{"data":"' + b"x" * 20_000 + b'"}'
+    head = b"POST /queues/a/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: %b\r\nContent-Length: %d\r\n\r\n"
+    got = server.raw(head % (b"keep-alive", len(body)) + body + head % (b"close", len(body)) + body)
+    assert got.count(b"HTTP/1.1 200 OK") == 2
+
+
 def test_a_head_without_end_is_cut_off(serve: Serve):
     server = serve(server=ServerLimits(http_header_bytes_max=2_000))
     with server.socket() as connected:

@@ -102,6 +102,8 @@ class Connection(HttpToolsProtocol):
         self._is_first = True
         self._head_open = True
         self._head_bytes = 0
+        self._heads = 0
+        """How many have come whole."""
         self._paused_since: float | None = None
         self._idle_since: float | None = None
         """Since when the last request is answered and no other one has begun."""
@@ -123,12 +125,12 @@ class Connection(HttpToolsProtocol):
     # --- the head of a request -----------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        was_open = self._head_open
+        was_open, heads = self._head_open, self._heads
         if was_open and self._head_since is None:
             self._head_since = time.monotonic()
         self._idle_since = None
         super().data_received(data)
-        if self._head_open and was_open and self.parser is not None:
+        if self._head_open and was_open and heads == self._heads:  # else a whole request has come, with its body
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.http_header_bytes_max:
                 self.transport.write(HEAD_TOO_LARGE)
@@ -141,6 +143,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         self._head_open, self._head_bytes, self._head_since, self._is_first = False, 0, None, False
+        self._heads += 1
         self.app = self.config.loaded_app if size <= self._limits.http_header_bytes_max else too_many_headers
         self.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
