@@ -93,23 +93,22 @@ def noop(name: str, jobs: str) -> dict[str, float]:
     return {"rate": wanted / seconds, "cpu_us": cpu_s / wanted * 1e6}
 
 
-def processes(count: str, jobs: str) -> dict[str, float]:
-    """CPU work in child processes. The share is of the cores' time while it lasted."""
-    wanted = int(jobs)
-    stats = app.client.get_stats
-    worker_ready = time.perf_counter()
+def processes(count: str, before: str, jobs: str) -> dict[str, float]:
+    """CPU work in child processes. The rate is of the time in which it was done, without starting and stopping."""
+    wanted = int(before) + int(jobs)
+    samples: list[tuple[float, int]] = []
 
     def is_done() -> bool:
-        nonlocal worker_ready
-        if stats("cpu").totals.completed == 0:
-            worker_ready = time.perf_counter()
-        time.sleep(0.05)
-        return stats("cpu").totals.completed >= wanted
+        completed = app.client.get_stats("cpu").totals.completed
+        if completed > int(before):
+            samples.append((time.perf_counter(), completed))
+        time.sleep(0.1)
+        return completed >= wanted
 
     work(["cpu"], is_done, processes=int(count))
-    seconds, used = time.perf_counter() - worker_ready, os.times()
+    (began, first), (ended, last), used = samples[0], samples[-1], os.times()
     return {
-        "seconds": seconds,
+        "rate": (last - first) / (ended - began),
         "own_cpu": used.user + used.system,
         "children_cpu": used.children_user + used.children_system,
     }

@@ -190,9 +190,9 @@ def processes() -> list[Row]:
                 before, cpu_before = client.get_stats("cpu").totals.completed, cpu_seconds(server)
                 payload = msgspec.msgpack.encode({"ms": CPU_MS})
                 client.push_many("cpu", [payload] * CPU_JOBS, name="cpu", codec="msgpack")
-                said = role(url, "processes", str(CPU_PROCESSES), str(before + CPU_JOBS))
+                said = role(url, "processes", str(CPU_PROCESSES), str(before), str(CPU_JOBS))
                 check(client, "cpu", before, CPU_JOBS)
-                rates.append(CPU_JOBS / said["seconds"])
+                rates.append(said["rate"])
                 used = said["own_cpu"] + said["children_cpu"] + cpu_seconds(server) - cpu_before
                 shares.append(CPU_JOBS * CPU_MS / 1_000 / used)
     floor = CPU_PROCESSES * 1_000 / CPU_MS

@@ -19,21 +19,6 @@ for job in queue.pull("mail"):
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stoker.brokers.connect import open_broker
-from stoker.client.sync import Client
-from stoker.model.errors import StokerError
-from stoker.model.options import (
-    Backoff,
-    DeadLetterPolicy,
-    Dependency,
-    Options,
-    RateLimit,
-    Retention,
-    Settings,
-)
-from stoker.model.states import State
-from stoker.model.version import __version__
-
 if TYPE_CHECKING:
     from stoker.app.app import App
     from stoker.app.depends import Depends
@@ -44,6 +29,11 @@ if TYPE_CHECKING:
     from stoker.app.nodes import chain, group
     from stoker.app.workflow import Workflow, WorkflowRun, workflow
     from stoker.brokers.connect import BrokerSettings
+    from stoker.client.sync import Client
+    from stoker.model.errors import StokerError
+    from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Retention, Settings
+    from stoker.model.states import State
+    from stoker.model.version import __version__
     from stoker.worker.context import Context, JobLogHandler, current_job
     from stoker.worker.errors import (
         BadArguments,
@@ -110,7 +100,8 @@ __all__ = [
     "workflow",
 ]
 
-# What an app or a worker needs is loaded when it is first asked for: who only pushes bytes does not wait for it.
+# Each name is loaded when it is first asked for: who only pushes bytes does not wait for workers, and whoever imports
+# something that imports this waits for nothing.
 _HOMES = {
     "stoker.app.app": "App",
     "stoker.app.depends": "Depends",
@@ -120,6 +111,11 @@ _HOMES = {
     "stoker.app.nodes": "chain group",
     "stoker.app.workflow": "Workflow WorkflowRun workflow",
     "stoker.app.jobtype": "JobType Step",
+    "stoker.client.sync": "Client",
+    "stoker.model.errors": "StokerError",
+    "stoker.model.options": "Backoff DeadLetterPolicy Dependency Options RateLimit Retention Settings",
+    "stoker.model.states": "State",
+    "stoker.model.version": "__version__",
     "stoker.worker.context": "Context JobLogHandler current_job",
     "stoker.worker.errors": "BadArguments BadHandler BadResult Interrupted JobCancelled LeaseLost SoftTimeout",
     "stoker.worker.handler": "Batch Middleware",
@@ -149,10 +145,13 @@ def connect(
     tenant: str = "default",
     settings: "BrokerSettings | None" = None,
     tracing: bool = True,
-) -> Client:
+) -> "Client":
     """A synchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`.
 
     Pushes inside a span of OpenTelemetry carry its context along, unless `tracing` is false. `stoker.aio.connect`
     gives the asynchronous client.
     """
+    from stoker.brokers.connect import open_broker
+    from stoker.client.sync import Client
+
     return Client(open_broker(url, settings), tenant, tracing=tracing)

@@ -332,7 +332,7 @@ class Desk:
             self._is_ending = False
         if self._awake:
             woken, self._awake = self._awake, []
-            turn += self._replies_of(woken)
+            turn = [*self._replies_of(woken), *turn]  # they came first, and a worker may begin
         if ticket and not self.broker.runtime.journal.reached(ticket):
             task = self._loop.create_task(self._let_out_flushed(turn, level, ticket))
             self._flushing.add(task)
