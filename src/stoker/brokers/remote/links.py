@@ -5,6 +5,7 @@ the request can have arrived. Here are those over TCP and Unix sockets; each oth
 """
 
 import asyncio
+import os
 import socket
 import ssl
 import time
@@ -24,9 +25,6 @@ READ_BYTES = 256 * 1024
 REPLY_BYTES_MAX = 1 << 31
 WELCOME_BYTES_MAX = 64 * 1024
 """Of the answer to the greeting: whatever says more is no server of ours, and what looks like a length is none."""
-FRESH_S = 0.05
-"""So long after a reply a connection is used again without asking whether it is still there: that takes as long as a
-small request."""
 NOT_OURS = "what answers there is no Stoker server, or none for this scheme"
 
 
@@ -189,7 +187,6 @@ class SocketLink:
         self._left = b""
         self._bytes_max = WELCOME_BYTES_MAX
         self._deadline = 0.0
-        self._fresh_until = 0.0
         try:
             self._socket = connected_to(address, settings)
         except (OSError, ValueError) as error:  # a name that cannot be one is a ValueError
@@ -213,9 +210,7 @@ class SocketLink:
             frame = framed(body, framing_of(self._codec))
             sent = True  # a part of it may arrive even if sending fails
             self._socket.sendall(frame)
-            reply = self._read_line() if self._codec == "json" else self._read_frame()
-            self._fresh_until = time.monotonic() + FRESH_S
-            return reply
+            return self._read_line() if self._codec == "json" else self._read_frame()
         except OSError as error:
             raise LinkLost(str(error) or type(error).__name__, sent=sent) from None
 
@@ -271,11 +266,12 @@ class SocketLink:
     @property
     def is_alive(self) -> bool:
         """Whether the server has not closed it meanwhile. Nothing is due to be read on an idle connection."""
-        if time.monotonic() < self._fresh_until:
-            return True
         try:
-            self._socket.setblocking(False)
-            self._socket.recv(1)
+            if isinstance(self._socket, ssl.SSLSocket):
+                self._socket.setblocking(False)
+                self._socket.recv(1)
+            else:
+                os.read(self._socket.fileno(), 1)  # a socket with a timeout does not block by itself
             return False
         except (BlockingIOError, ssl.SSLWantReadError):
             return True
