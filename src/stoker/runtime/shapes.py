@@ -5,8 +5,9 @@ their annotations here. Should something malformed get past the deciders' checks
 the field that was wrong, so that a caller never sees an exception from the inside.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -38,14 +39,31 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is Literal:
         return type(value) is str and value in inner
     if origin is not None and issubclass(origin, Mapping):
-        return isinstance(value, Mapping) and all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
+        return isinstance(value, Mapping) and all_fit(value.keys(), inner[0]) and all_fit(value.values(), inner[1])
     if origin is not None and issubclass(origin, Sequence):
         if type(value) is range:
             return inner[0] is int and abs(value.stop - value.start) < 1 << 62
-        return is_list(value) and all(fits(one, inner[0]) for one in value)
+        return is_list(value) and all_fit(value, inner[0])
     if isinstance(hint, type) and issubclass(hint, Enum):
         return isinstance(value, str) and value in [member.value for member in hint]
     return type(value) is hint or (hint is None and value is None)
+
+
+def all_fit(values: Collection[Any], hint: Any) -> bool:
+    """Ten thousand payloads are one look at their types, not ten thousand at the annotation."""
+    kinds = plain(hint)
+    return set(map(type, values)) <= kinds if kinds is not None else all(fits(one, hint) for one in values)
+
+
+@cache
+def plain(hint: Any) -> frozenset[type] | None:
+    """The types that a value may have, if nothing but its type counts."""
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [plain(one) for one in get_args(hint)]
+        return frozenset().union(*(kind for kind in kinds if kind is not None)) if None not in kinds else None
+    if get_origin(hint) is None and isinstance(hint, type) and not issubclass(hint, Enum):
+        return frozenset((hint,))
+    return None
 
 
 def told(hint: Any) -> str:
