@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from stoker.model.errors import StokerError
 from stoker.spark.java import find_java, version_of
+from stoker.spark.noise import kept_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +69,8 @@ def session(
         builder = SparkSession.builder.master(master).appName(name)
         for key, value in wanted.items():
             builder = builder.config(key, value)
-        running = builder.getOrCreate()
+        with kept_out():
+            running = builder.getOrCreate()
         running.sparkContext.setLogLevel(wanted.get("spark.log.level", "WARN"))
     register(running)
     return running
