@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from stoker.client.sync import Client
@@ -258,11 +259,124 @@ def test_a_failed_input_says_so(client: Client):
     assert (found.state, found.result, found.error) == (State.FAILED, None, "broken")
 
 
-def test_a_forgotten_result_is_no_error(client: Client):
-    steps = [Step("a", [b"1"], Options(remove_on_complete=True)), Step("b", [b"2"], after=[Edge(0)])]
+FORGOTTEN = Options(max_attempts=1, remove_on_complete=True, remove_on_fail=True)
+"""Jobs that are gone with their end."""
+
+
+def test_a_result_is_kept_for_the_steps_that_read_it(client: Client):
+    steps = [
+        Step("a", [b"1", b"2", b"3"], FORGOTTEN, key="many"),
+        Step("b", [b"4"], FORGOTTEN, [Edge(0)]),
+        Step("c", [b"5"], after=[Edge(0), Edge(1)]),
+    ]
     reply = client.push_workflow(steps)
+    many = client.pull("a", 10)
+    client.ack_batch(many.ids, many.token, [b"one", None, b"three"])
+    assert client.browse("a").jobs == []
+    work(client, "b")
+    first, second = [r.Input(job, "many", State.COMPLETED) for job in reply.ids(0)][:2]
+    found = client.get_inputs(reply.ids(2)[0]).inputs
+    assert found[1] == second
+    assert [one.result for one in found] == [b"one", None, b"three", b"result of %d" % reply.ids(1)[0]]
+    assert found[0] == msgspec.structs.replace(first, result=b"one")
+
+
+def test_how_a_forgotten_job_failed_is_kept_for_the_steps_that_read_it(client: Client):
+    reply = client.push_workflow([Step("a", [b"1"], FORGOTTEN), Step("b", [b"2"], after=[Edge(0, "continue")])])
+    work(client, "a", well=False)
+    (found,) = client.get_inputs(reply.ids(1)[0]).inputs
+    assert (found.state, found.result, found.error) == (State.FAILED, None, "broken")
+
+
+def test_a_result_that_retention_pushed_out_is_kept(make_world: MakeWorld):
+    client = make_world(Settings(retention=Retention(completed_count=2))).client
+    reply = client.push_workflow([Step("a", [b"x"] * 5), Step("b", [b"y"], after=[Edge(0)])])
     work(client, "a")
-    assert client.get_inputs(reply.ids(1)[0]).inputs == [r.Input(reply.ids(0)[0], "0")]
+    for _ in range(3):  # others of the queue push the rest out
+        client.push("a", b"z")
+        work(client, "a")
+    found = client.get_inputs(reply.ids(1)[0]).inputs
+    assert [one.result for one in found] == [b"result of %d" % job for job in reply.ids(0)]
+
+
+def test_a_result_that_grew_old_is_kept_until_a_workflow_has_ended_well(world: ContractWorld):
+    client = world.client
+    reply = client.push_workflow([Step("a", [b"1"]), Step("b", [b"2"], after=[Edge(0)])])
+    work(client, "a")
+    world.advance(DAY_MS)
+    (job,) = client.pull("b")
+    (found,) = client.get_inputs(job.id).inputs
+    assert (found.state, found.result) == (State.COMPLETED, b"result of %d" % reply.ids(0)[0])
+    client.ack(job.id, job.token)
+    assert client.get_inputs(job.id).inputs == [r.Input(reply.ids(0)[0], "0")]
+
+
+def test_a_workflow_that_is_retried_finds_the_results_of_forgotten_jobs(world: ContractWorld):
+    client = world.client
+    reply = client.push_workflow([Step("a", [b"1"], FORGOTTEN), Step("b", [b"2"], ONCE, [Edge(0)])])
+    work(client, "a")
+    work(client, "b", well=False)
+    world.advance(HOUR_MS)
+    client.retry_workflow(reply.id)
+    (job,) = client.pull("b")
+    assert [one.result for one in client.get_inputs(job.id).inputs] == [b"result of %d" % reply.ids(0)[0]]
+
+
+def test_a_running_job_of_a_cancelled_workflow_still_reads_its_inputs(client: Client):
+    reply = client.push_workflow([Step("a", [b"1"], FORGOTTEN), Step("b", [b"2"], ONCE, [Edge(0)])])
+    work(client, "a")
+    job = start(client, "b")
+    client.cancel_workflow(reply.id)
+    assert [one.result for one in client.get_inputs(job.id).inputs] == [b"result of %d" % reply.ids(0)[0]]
+    client.fail(job.id, job.token)
+    assert client.get_workflow(reply.id).finished_at
+
+
+def test_results_that_are_too_much_to_keep_are_gone_with_their_jobs(make_world: MakeWorld):
+    """The oldest workflow that has ended makes room; of those that run, the oldest."""
+    client = make_world(limits=Limits(workflow_results_bytes_max=1_000)).client
+    steps = [Step("a", [b"1"], FORGOTTEN), Step("b", [b"2"], ONCE, [Edge(0)])]
+    first, second, third = [client.push_workflow(steps) for _ in range(3)]
+
+    def returned(reply: r.PushedWorkflow) -> bytes | None:
+        (found,) = client.get_inputs(reply.ids(1)[0]).inputs
+        assert (found.state is None) == (found.result is None)
+        return found.result
+
+    for reply in (first, second):
+        (job,) = client.pull("a")
+        client.ack(job.id, job.token, result=b"x" * 250)
+        assert returned(reply) == b"x" * 250
+    client.cancel(second.ids(1)[0])
+    (job,) = client.pull("a")
+    client.ack(job.id, job.token, result=b"y" * 250)
+    assert [returned(one) for one in (first, second, third)] == [b"x" * 250, None, b"y" * 250]
+    fourth = client.push_workflow(steps)
+    (job,) = client.pull("a")
+    client.ack(job.id, job.token, result=b"z" * 250)
+    assert [returned(one) for one in (first, third, fourth)] == [None, b"y" * 250, b"z" * 250]
+
+
+def test_an_obliterated_queue_leaves_no_results_behind(client: Client):
+    reply = client.push_workflow([Step("a", [b"1", b"2"], FORGOTTEN), Step("b", [b"3"], after=[Edge(0)])])
+    work(client, "a")
+    client.obliterate("a")
+    assert client.get_inputs(reply.ids(1)[0]).inputs == [r.Input(job, "0") for job in reply.ids(0)]
+
+
+def test_a_page_of_results_is_no_larger_than_a_reply_may_be(make_world: MakeWorld):
+    client = make_world(limits=Limits(reply_bytes_max=100)).client
+    reply = client.push_workflow([Step("a", [b"x"] * 4), Step("b", [b"y"], after=[Edge(0)])])
+    delivery = client.pull("a", 4)
+    client.ack_batch(delivery.ids, delivery.token, [b"1" * 60, b"2" * 40, b"3", b"4" * 500])
+    found: list[tuple[int, int | None]] = []
+    after: int | None = 0
+    while after is not None:
+        page = client.get_inputs(reply.ids(1)[0], after=after)
+        after = page.next_after
+        found.append((len(page.inputs), after))
+        assert page.total == 4
+    assert found == [(2, 2), (1, 3), (1, None)]
 
 
 def test_a_job_with_edges_of_its_own_reads_results_too(client: Client):
@@ -653,6 +767,25 @@ def test_a_workflow_over_several_shards(make_world: MakeWorld):
     view = ended(client, reply.id)
     assert (view.state, view.total, view.remaining) == (WorkflowState.COMPLETED, 8, 0)
     assert [one.id for one in client.list_workflows().workflows] == [reply.id]
+
+
+def test_results_are_kept_over_several_shards(make_world: MakeWorld):
+    client = make_world(shards=8).client
+    steps = [msgspec.structs.replace(step, options=FORGOTTEN) for step in diamond()[:3]]
+    reply = client.push_workflow([*steps, diamond()[3]])
+    for queue in ("a", "b", "c"):
+        assert work(client, queue, wait_ms=SOON)
+    (last,) = client.pull("a", wait_ms=SOON)
+    ids = [*reply.ids(1), *reply.ids(2)]
+    assert [one.result for one in client.get_inputs(last.id).inputs] == [b"result of %d" % job for job in ids]
+    client.ack(last.id, last.token)
+    ended(client, reply.id)
+    for _ in range(500):  # the shards of the steps before it hear of it, too
+        if client.get_inputs(last.id).inputs == [
+            r.Input(job, step) for job, step in zip(ids, ["left"] * 3 + ["right"] * 2, strict=True)
+        ]:
+            return
+    raise AssertionError("kept for nobody")
 
 
 def test_failing_retrying_and_cancelling_over_several_shards(make_world: MakeWorld):

@@ -11,6 +11,7 @@ from stoker.engine.saving import load, save
 from stoker.engine.shard import replay
 from stoker.engine.snapshot import dump
 from stoker.model import commands as c
+from stoker.model.errors import NotFound
 from stoker.model.options import DependencyPolicy, Options, Retention, Settings
 from stoker.model.states import ENDED, State
 from stoker.model.workflows import Edge, Step
@@ -34,6 +35,7 @@ class Driver:
         self.flows: dict[int, ReferenceWorkflow] = {}
         self.active: dict[int, tuple[int, int]] = {}
         """Jobs that run: their workflow and token."""
+        self.results: dict[int, bytes] = {}
         self.marked: set[int] = set()
 
     def graph(self) -> list[Step]:
@@ -47,7 +49,10 @@ class Driver:
             after = [Edge(other, "continue" if rng.random() < 0.3 else harsh) for other in before]
             is_open = bool(after) and rng.random() < 0.15
             payloads = () if is_open else [b"x"] * rng.choice((1, 1, 2, 5))
-            options = Options(max_attempts=1, priority=rng.randrange(2), lifo=rng.random() < 0.1)
+            kept = rng.choice((None, None, None, 0, 1))
+            options = Options(
+                max_attempts=1, priority=rng.randrange(2), lifo=rng.random() < 0.1, keep_completed_count=kept
+            )
             steps[number] = Step(rng.choice(QUEUES), payloads, options, after, open=is_open)
         return steps
 
@@ -75,7 +80,8 @@ class Driver:
         flow = self.flows[workflow]
         self.fill(flow, job, token)
         if self.random.random() < 0.75:
-            self.client.ack(job, token, result=b"%d" % job)
+            self.results[job] = b"%d" % job
+            self.client.ack(job, token, result=self.results[job])
             flow.move(job, State.COMPLETED)
         else:
             self.client.fail(job, token)
@@ -88,7 +94,9 @@ class Driver:
             return
         workflow = self.random.choice(list(self.active.values()))[0]
         jobs = {job: token for job, (own, token) in self.active.items() if own == workflow}
-        self.client.ack_batch(list(jobs), list(jobs.values()))
+        results = [b"%d" % job if self.random.random() < 0.5 else None for job in jobs]
+        self.results |= {job: result for job, result in zip(jobs, results, strict=True) if result is not None}
+        self.client.ack_batch(list(jobs), list(jobs.values()), results)
         for job in jobs:
             self.flows[workflow].move(job, State.COMPLETED)
             del self.active[job]
@@ -145,7 +153,7 @@ class Driver:
     def change(self) -> None:
         """What takes a job out of its batch must not take it out of its step."""
         job = self.any_job()
-        if job is not None and self.client.get_job(job).state in (State.BLOCKED, State.WAITING):
+        if job is not None and self.state_of(job) in (State.BLOCKED, State.WAITING):
             self.client.change_priority(job, self.random.randrange(3))
 
     def step(self) -> None:
@@ -160,15 +168,34 @@ class Driver:
         for workflow, flow in self.flows.items():
             view = self.client.get_workflow(workflow)
             expected = [step.jobs for step in flow.steps]
-            found = [
-                {job: self.client.get_job(job).state for job in jobs}  # retention is longer than the test
-                for jobs in expected
-            ]
+            found = [{job: self.state_of(job) or state for job, state in jobs.items()} for jobs in expected]
             assert found == expected, f"workflow {workflow}"
             assert view.state == flow.state
             states = [state for jobs in expected for state in jobs.values()]
             assert [getattr(view.counts, state.value) for state in State] == [states.count(state) for state in State]
             assert bool(view.finished_at) == all(step.ended for step in flow.steps)
+
+    def state_of(self, job: int) -> State | None:
+        """None: it has ended and is forgotten."""
+        try:
+            return self.client.get_job(job).state
+        except NotFound:
+            return None
+
+    def check_inputs(self) -> None:
+        """Whatever may run, now or after a retry, finds what all before it returned, however long ago."""
+        for flow in self.flows.values():
+            for step in flow.steps:
+                before = [one for number, _ in step.after for one in flow.steps[number].jobs.items()]
+                expected = [(job, state, self.results.get(job)) for job, state in before if state in ENDED]
+                readers = [job for job, state in step.jobs.items() if self.reads(flow, state)]
+                for job in readers[:1]:
+                    inputs = self.client.get_inputs(job).inputs
+                    assert [(one.id, one.state, one.result) for one in inputs if one.state in ENDED] == expected
+
+    @staticmethod
+    def reads(flow: ReferenceWorkflow, state: State) -> bool:
+        return state not in ENDED or (state is State.FAILED and not flow.cancelled)
 
     def check_shards(self) -> None:
         runtime = self.world.broker.runtime
@@ -190,6 +217,7 @@ def test_workflows_do_what_the_reference_says(shards: int, batching: bool):
         for _ in range(STEPS_EACH):
             driver.step()
             driver.check()
+            driver.check_inputs()
         driver.check_shards()
 
 

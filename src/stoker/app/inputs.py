@@ -98,8 +98,8 @@ def readable(one: r.Input, label: str) -> r.Input:
     """A result that is not there any more must not pass for None."""
     if one.state is None:
         raise BadArguments(
-            f"{label}: what job {one.id} of the step {one.step!r} returned is no longer kept: let it be kept for"
-            " longer, with keep_completed_age and keep_completed_count"
+            f"{label}: what job {one.id} of the step {one.step!r} returned is no longer kept: its queue was"
+            " obliterated, or there was more than workflow_results_bytes_max to keep; return references to large things"
         )
     return one
 

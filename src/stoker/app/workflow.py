@@ -11,8 +11,6 @@ handler gets what the steps before it returned stands in `inputs.py`.
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from stoker.app.errors import JobFailed, ResultTimeout
 from stoker.app.handles import Job
 from stoker.app.inputs import SPREAD, spread_payload
@@ -24,8 +22,7 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, NotFound
 from stoker.model.ids import STEP
-from stoker.model.limits import INT_MAX
-from stoker.model.options import DAY_MS, DependencyPolicy, Options
+from stoker.model.options import DependencyPolicy, Options
 from stoker.model.states import State
 from stoker.model.units import Duration, duration_ms
 from stoker.model.workflows import Edge, Step, WorkflowState
@@ -34,8 +31,6 @@ from stoker.tracing import inject
 if TYPE_CHECKING:
     from stoker.app.app import App
 
-KEPT_AGE_MS = DAY_MS
-"""Of results that another step reads: longer than workflows run, short enough not to fill a queue's memory."""
 WAIT_MS = 30_000
 NAPS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Between two looks at a workflow with several ends; the last one from then on."""
@@ -73,8 +68,7 @@ class Workflow:
         """As the queue takes them."""
         if not self._drafts.steps:
             raise InvalidRequest("a workflow of nothing: expected at least one step")
-        read = {edge.step for draft in self._drafts.steps for edge in draft.after}
-        return [draft.step(is_read=number in read) for number, draft in enumerate(self._drafts.steps)]
+        return [draft.step() for draft in self._drafts.steps]
 
     async def push(self, *, request_key: str | None = None) -> "WorkflowRun":
         """Push all of it, or nothing. With a `request_key` pushing it again is harmless."""
@@ -108,19 +102,8 @@ class _Draft:
         self.payloads: list[bytes] = []
         self.is_open = False
 
-    def step(self, *, is_read: bool) -> Step:
-        options = kept(self.options) if is_read else self.options
-        return Step(self.queue, self.payloads, options, self.after, self.key, None, self.is_open)
-
-
-def kept(options: Options) -> Options:
-    """Other jobs of the queue must not push out results that a step still has to read; where somebody said how long
-    they are kept, that holds."""
-    return msgspec.structs.replace(
-        options,
-        keep_completed_age_ms=KEPT_AGE_MS if options.keep_completed_age_ms is None else options.keep_completed_age_ms,
-        keep_completed_count=INT_MAX if options.keep_completed_count is None else options.keep_completed_count,
-    )
+    def step(self) -> Step:
+        return Step(self.queue, self.payloads, self.options, self.after, self.key, None, self.is_open)
 
 
 class _Drafts:

@@ -4,6 +4,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
+from stoker.engine.flows import keep_job
 from stoker.engine.moves import (
     arm_ttl,
     end_job,
@@ -242,6 +243,8 @@ def failed(shard: "Shard", record: rec.Failed) -> None:
     queue.total(T_FAILED)
     settle_end(shard, job, FAILED, record.at)
     if job.options.remove_on_fail:
+        if job.options.workflow is not None:
+            keep_job(shard, job, FAILED)
         shard.index.remove(job.id)
         job.state = GONE
         return

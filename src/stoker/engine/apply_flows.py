@@ -109,6 +109,7 @@ def workflow_cancelled(shard: "Shard", record: rec.WorkflowCancelled) -> None:
     flow = _flow(shard, record.tenant, record.workflow)
     if flow is not None:
         flow.cancelled = True
+        flows.stop_reading(shard, flow)
 
 
 def workflow_retried(shard: "Shard", record: rec.WorkflowRetried) -> None:
@@ -127,7 +128,9 @@ def workflow_retried(shard: "Shard", record: rec.WorkflowRetried) -> None:
 
 def workflow_forgotten(shard: "Shard", record: rec.WorkflowForgotten) -> None:
     tenant = shard.tenant(record.tenant)
-    tenant.flows.pop(record.workflow, None)
+    flow = tenant.flows.pop(record.workflow, None)
+    if flow is not None:
+        flows.let_go_all(shard, flow)
     tenant.ended_flows.pop(record.workflow, None)
 
 

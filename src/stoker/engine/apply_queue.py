@@ -6,7 +6,7 @@ from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import hold_unique_key
 from stoker.engine.apply_schedules import let_go_all
 from stoker.engine.bucket import Bucket
-from stoker.engine.flows import note_revived
+from stoker.engine.flows import keep_job, let_go_of_queue, note_revived
 from stoker.engine.moves import arm_age, forget, make_waiting
 from stoker.engine.state import BLOCKED, FAILED, GONE, LIVE_BYTES, T_EVICTED, WAITING, Appliers, EndedRun, Key
 from stoker.model.ids import SHARD_BITS
@@ -40,6 +40,7 @@ def queue_configured(shard: "Shard", record: rec.QueueConfigured) -> None:
 def queue_obliterated(shard: "Shard", record: rec.QueueObliterated) -> None:
     """Forget what is left of a queue; live jobs were cancelled by a record before."""
     queue = shard.queue(record.tenant, record.queue)
+    let_go_of_queue(shard, queue.tenant, queue.name)
     for ended in list(queue.retained.entries()):
         forget(shard, ended, ended.stop - ended.start if type(ended) is EndedRun else 1)
     for job in queue.dead.values():
@@ -96,6 +97,8 @@ def dead_removed(shard: "Shard", record: rec.DeadRemoved) -> None:
     queue = shard.queue(record.tenant, record.queue)
     for job_id in record.jobs:
         job = queue.dead.pop(job_id)
+        if job.options.workflow is not None:
+            keep_job(shard, job, FAILED)
         job.state = GONE
         shard.index.remove(job_id)
     queue.count(FAILED, -len(record.jobs))

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
-from stoker.engine.flows import OPEN, blocking_step, failed_before, lets_start
+from stoker.engine.flows import OPEN, Flow, blocking_step, failed_before, lets_start
 from stoker.engine.moves import is_due_entry
 from stoker.engine.retained import serial_of, size_of
 from stoker.engine.snapshot import ready_ids
@@ -210,6 +210,8 @@ def _flows(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
         if part.queue.tenant is tenant and part.options.workflow is not None and shard.state_of(part) <= ACTIVE:
             live.setdefault(part.options.workflow, Counter())[part.lowest] = shard.state_of(part) + 1
     armed = {holder for _, kind, _, holder in shard.deadlines.heap if kind == kinds.FLOW}
+    assert list(tenant.keeping) == [one for one in tenant.keeping if tenant.flows[one].kept.size]
+    assert tenant.kept_bytes == sum(_kept_bytes(flow) for flow in tenant.flows.values())
     for flow in tenant.flows.values():
         jobs = live.get(flow.id, Counter())
         assert flow.open == sum(1 for step in flow.steps if step.standing == OPEN), f"workflow {flow.id} has lost count"
@@ -262,3 +264,11 @@ def audit_counts(shard: "Shard") -> None:
             found = counted.get(id(queue), [0] * 9)
             found[LIVE_BYTES] = live.get(queue, 0)
             assert queue.counts == found, f"queue {queue.name} counts {queue.counts}, and there are {found}"
+
+
+def _kept_bytes(flow: Flow) -> int:
+    """Counted one by one. Only what has readers is kept."""
+    assert set(flow.kept.results) <= set(flow.kept.readers), f"workflow {flow.id} keeps what nobody reads"
+    found = sum(kept.size for results in flow.kept.results.values() for kept in results.values())
+    assert flow.kept.size == found, f"workflow {flow.id} has lost count of what it keeps"
+    return found

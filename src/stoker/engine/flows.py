@@ -6,12 +6,14 @@ again; what follows from it is decided in `workflows.py`, from what `note` leave
 """
 
 from bisect import bisect_right
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from stoker.engine import deadlines as kinds
-from stoker.engine.state import COMPLETED, Tenant
+from stoker.engine.kept import Kept, KeptResults
+from stoker.engine.state import COMPLETED, EndedRun, Job, Tenant
 from stoker.model.ids import SHARD_BITS, STEP, shard_of
 from stoker.model.options import DependencyPolicy, Options
 from stoker.model.workflows import WorkflowState
@@ -26,6 +28,9 @@ CONTINUE = POLICIES.index("continue")
 
 OPEN, GOOD, BAD = range(3)
 """How a step stands: some of its jobs have not ended, all ended well, all ended and not all of them well."""
+
+OLDEST = 100
+"""Workflows among which one is looked for that has ended, when there is too much to keep: a few microseconds."""
 
 
 class Step(msgspec.Struct, gc=False, eq=False):
@@ -82,6 +87,7 @@ class Flow:
         "finished_at",
         "forget_at",
         "id",
+        "kept",
         "name",
         "open",
         "round",
@@ -102,6 +108,8 @@ class Flow:
                 self.steps[other].before.append((step.number, policy))
         self.open = len(self.steps)
         """Steps that have not ended."""
+        read = (step for step in self.steps if step.made.shard == here and step.before)
+        self.kept = KeptResults({step.number: len(step.before) for step in read})
         self.index(here)
 
     def index(self, here: int) -> None:
@@ -215,6 +223,9 @@ def note(shard: "Shard", flow: Flow, step: Step, standing: int, failing: bool, a
         if other.made.shard == shard.number:
             other.waits += lets_start(before, policy) - lets_start(standing, policy)
     flow.open += (standing == OPEN) - (before == OPEN)
+    over = _reads_no_more(flow, standing) - _reads_no_more(flow, before)
+    if over:
+        _read(shard, flow, step, over)
     if flow.home == shard.number:
         if not flow.open and not flow.finished_at:
             finish(shard, flow, at)
@@ -245,3 +256,109 @@ def failed_before(flow: Flow, step: Step) -> str | None:
         if policy != CONTINUE and flow.steps[number].failing:
             return POLICIES[policy]
     return None
+
+
+# --- what forgotten jobs returned --------------------------------------------------------------------
+
+
+def _reads_no_more(flow: Flow, standing: int) -> bool:
+    """Whether a step that stands so will never ask what the steps before it returned: it is not even retried."""
+    return standing == GOOD or (standing == BAD and flow.cancelled)
+
+
+def _read(shard: "Shard", flow: Flow, step: Step, over: int) -> None:
+    """A step is over, or (less than none) is no longer: the steps before it have so many readers less."""
+    before = flow.kept.size
+    for number, _ in step.made.after:
+        flow.kept.read(number, over)
+    _kept_less(shard, flow, before)
+
+
+def stop_reading(shard: "Shard", flow: Flow) -> None:
+    """The workflow is cancelled: steps that have failed will not be retried."""
+    for step in flow.steps:
+        if step.standing == BAD:
+            _read(shard, flow, step, 1)
+
+
+def keep_job(shard: "Shard", job: Job, state: int) -> None:
+    """A job of a workflow is being forgotten."""
+    found = owner_of(job.queue.tenant, job.options, job.id)
+    detail = job.detail
+    if found is None or found[1].number not in found[0].kept.readers or detail is None:
+        return
+    if state != COMPLETED or detail.result is not None:
+        kept = Kept(state, detail.result, detail.result_codec, detail.error or detail.reason)
+        _keep(shard, *found, {job.id: kept})
+
+
+def keep_run(shard: "Shard", ended: EndedRun, jobs: int) -> None:
+    """The first jobs of an ended run are being forgotten."""
+    batch, start = ended.batch, ended.start
+    ids = batch.ids(start, start + jobs)
+    found = owner_of(batch.queue.tenant, batch.options, min(ids))
+    if found is None or found[1].number not in found[0].kept.readers:
+        return
+    results = ended.results[start - ended.origin :] if ended.results is not None else [None] * jobs
+    if ended.state != COMPLETED:
+        kept = {job_id: Kept(ended.state, error=ended.reason) for job_id in ids}
+    else:
+        pairs = zip(ids, results, strict=False)
+        kept = {job_id: Kept(COMPLETED, result, ended.codec) for job_id, result in pairs if result is not None}
+    _keep(shard, *found, kept)
+
+
+def _keep(shard: "Shard", flow: Flow, step: Step, kept: dict[int, Kept]) -> None:
+    tenant, before = flow.tenant, flow.kept.size
+    for job_id, one in kept.items():
+        flow.kept.add(step.number, job_id, one)
+    grown = flow.kept.size - before
+    shard.index.bytes += grown
+    tenant.kept_bytes += grown
+    if grown:
+        tenant.keeping[flow.id] = None
+    while tenant.kept_bytes > shard.limits.workflow_results_bytes_max:
+        _give_up_one(shard, tenant)
+
+
+def _give_up_one(shard: "Shard", tenant: Tenant) -> None:
+    """There is too much to keep: of the oldest workflows one that has ended makes room, else the oldest."""
+    oldest = [tenant.flows[workflow] for workflow in islice(tenant.keeping, OLDEST)]
+    flow = next((one for one in oldest if not one.open), oldest[0])
+    let_go_all(shard, flow)
+
+
+def let_go_all(shard: "Shard", flow: Flow) -> None:
+    before = flow.kept.size
+    flow.kept.let_go_all()
+    _kept_less(shard, flow, before)
+
+
+def let_go_of_queue(shard: "Shard", tenant: Tenant, queue: str) -> None:
+    """A queue is obliterated: nothing of its jobs is kept, whoever may want to read it."""
+    for flow in tenant.flows.values():
+        before = flow.kept.size
+        for number in [one for one in flow.kept.readers if flow.steps[one].made.queue == queue]:
+            flow.kept.let_go(number)
+        _kept_less(shard, flow, before)
+
+
+def _kept_less(shard: "Shard", flow: Flow, before: int) -> None:
+    freed = before - flow.kept.size
+    if freed:
+        shard.index.bytes -= freed
+        flow.tenant.kept_bytes -= freed
+        if not flow.kept.size:
+            flow.tenant.keeping.pop(flow.id, None)
+
+
+def kept_of(shard: "Shard", tenant: str, workflow: int, job_id: int) -> Kept | None:
+    """How a job ended that is forgotten, as far as somebody may still read it."""
+    flow = find(shard, tenant, workflow)
+    step = flow.step_of(job_id) if flow is not None else None
+    if flow is None or step is None or step.number not in flow.kept.readers:
+        return None
+    kept = flow.kept.results.get(step.number, {}).get(job_id)
+    if kept is None and job_id >> SHARD_BITS not in flow.tenant.ended_badly:
+        kept = Kept(COMPLETED)
+    return kept

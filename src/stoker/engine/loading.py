@@ -201,8 +201,16 @@ class _Loading:
         flow.index(shard.number)
         flow.cancelled, flow.round, flow.open = saved.cancelled, saved.round, saved.open
         flow.finished_at, flow.forget_at = saved.finished_at, saved.forget_at
+        flow.kept.readers = dict(saved.readers)
         if saved.ended:
             self.ended_flows.append((saved.tenant, saved.ended, flow))
+
+    def kept(self, saved: s.SavedKept) -> None:
+        tenant = self.tenants[saved.tenant]
+        tenant.flows[saved.workflow].kept.add(saved.step, saved.job, saved.kept)
+        tenant.keeping[saved.workflow] = None
+        tenant.kept_bytes += saved.kept.size
+        self.shard.index.bytes += saved.kept.size
 
     def early(self, saved: s.SavedEarly) -> None:
         self.shard.early.setdefault(saved.workflow, []).append(saved.message)
@@ -446,6 +454,7 @@ READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedAnswer: _Loading.answer,
     s.SavedKv: _Loading.kv,
     s.SavedFlow: _Loading.flow,
+    s.SavedKept: _Loading.kept,
     s.SavedEarly: _Loading.early,
     s.SavedWatch: _Loading.watch,
     s.SavedSchedule: _Loading.schedule,

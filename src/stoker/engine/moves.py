@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from stoker.engine import deadlines as kinds
-from stoker.engine.flows import note_ended
+from stoker.engine.flows import keep_job, keep_run, note_ended
 from stoker.engine.state import (
     ACTIVE,
     BLOCKED,
@@ -324,6 +324,8 @@ def end_job(shard: "Shard", job: Job, state: int, at: int, reason: str = "") -> 
     settle_end(shard, job, state, at)
     policy = retention_of(shard, job.options)
     if policy is None or (state == COMPLETED and job.options.remove_on_complete):
+        if job.options.workflow is not None:
+            keep_job(shard, job, state)
         shard.index.remove(job.id)
         job.state = GONE
         return
@@ -397,11 +399,13 @@ def end_run(
     if shard.dependents or shard.job_waiters:
         find_awaited(shard, batch.ids(start, stop), state, reason, results, codec)
     policy = retention_of(shard, options)
-    if policy is None or (state == COMPLETED and options.remove_on_complete):
-        leave_batch(shard, batch, start, stop)
-        return
     serial = queue.retained.serial + 1
     run = EndedRun(batch, start, start, stop, state, at, serial, reason=reason, results=results, codec=codec)
+    if policy is None or (state == COMPLETED and options.remove_on_complete):
+        if options.workflow is not None:
+            keep_run(shard, run, stop - start)
+        leave_batch(shard, batch, start, stop)
+        return
     if piece is not None:
         run.started_at, run.worker = piece.started_at, piece.worker
     batch.ended.add(run)
@@ -441,6 +445,8 @@ def forget(shard: "Shard", ended: "Ended", jobs: int) -> None:
     """The first `jobs` of an ended job or run are no longer readable."""
     if type(ended) is EndedRun:
         batch = ended.batch
+        if batch.options.workflow is not None:
+            keep_run(shard, ended, jobs)
         batch.queue.count(ended.state, -jobs)
         start = ended.start
         ended.start += jobs
@@ -449,6 +455,8 @@ def forget(shard: "Shard", ended: "Ended", jobs: int) -> None:
         leave_batch(shard, batch, start, start + jobs)
         return
     assert type(ended) is Job
+    if ended.options.workflow is not None:
+        keep_job(shard, ended, ended.state)
     ended.queue.counts[ended.state] -= 1
     if not ended.queue.touched:
         ended.queue.touch()

@@ -62,7 +62,7 @@ class Retained:
         if by_serial[0][0] > serial:
             return
         oldest = lane[0]
-        if type(oldest) is not Job or oldest.state == GONE:
+        if type(oldest) is not Job or oldest.state == GONE or oldest.options.workflow is not None:
             self._push_out(heappop(by_serial)[1])
         elif oldest.detail.serial + policy[1] <= serial:  # type: ignore[union-attr]
             # the heap's entry is left as it is: it may be too early, never too late

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from stoker.engine.kept import Kept
 from stoker.model.limits import Limits
 from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit, Settings
 from stoker.model.replies import Level
@@ -18,9 +19,9 @@ from stoker.model.schedules import Schedule, ScheduleRun
 from stoker.records.records import FillStep, Message, TellStep, WorkflowMade
 from stoker.records.stored import Stored, StoredRun
 
-FORMAT = 3
+FORMAT = 4
 """2 knows codecs of results and partial results, key-value entries and bytes of payloads; 3 knows workflows and
-schedules."""
+schedules; 4 what forgotten jobs of workflows returned."""
 
 CHUNK_ENTRIES = 4_096
 CHUNK_BYTES = 1 << 20
@@ -362,6 +363,7 @@ class SavedFlow(Saved, gc=False, tag=30):
     forget_at: int
     open: int
     ended: int
+    readers: dict[int, int] = {}
 
 
 class SavedEarly(Saved, gc=False, tag=31):
@@ -377,6 +379,16 @@ class SavedWatch(Saved, gc=False, tag=32):
     tenant: str
     job: int
     waiting: list[int]
+
+
+class SavedKept(Saved, gc=False, tag=33):
+    """How a forgotten job of a workflow ended; in the order in which workflows began to keep such."""
+
+    tenant: int
+    workflow: int
+    step: int
+    job: int
+    kept: Kept
 
 
 class SavedEnd(Saved, gc=False, tag=16):
@@ -405,6 +417,7 @@ Entry = (
     | SavedFlow
     | SavedEarly
     | SavedWatch
+    | SavedKept
     | SavedEnd
 )
 

@@ -182,7 +182,18 @@ class _Saving:
                     flow.forget_at,
                     flow.open,
                     ended.get(workflow, 0),
+                    flow.kept.readers,
                 )
+            yield from self.kept(tenant, place)
+        yield from self.said()
+
+    def kept(self, tenant: Tenant, place: int) -> Entries:
+        for workflow in tenant.keeping:
+            for step, results in tenant.flows[workflow].kept.results.items():
+                yield from (s.SavedKept(place, workflow, step, job, kept) for job, kept in results.items())
+
+    def said(self) -> Entries:
+        """What shards have said to each other about workflows and edges."""
         for workflow, said in self.shard.early.items():
             yield from (s.SavedEarly(workflow, message) for message in said)
         for job_id, name in self.shard.watchers.items():

@@ -97,6 +97,7 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
         "ended_badly": tenant.ended_badly.ranges(),
         "flows": [_flow(flow) for _, flow in sorted(tenant.flows.items())],
         "ended_flows": list(tenant.ended_flows),
+        "keeping": list(tenant.keeping),
         "kv": {
             key: (entry.value, entry.codec, entry.expires_at)
             for key in tenant.kv.keys_from("")
@@ -107,7 +108,12 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
 
 def _flow(flow: Flow) -> dict[str, Any]:
     kept = {name: getattr(flow, name) for name in ("id", "name", "at", "cancelled", "round", "finished_at", "open")}
-    return kept | {"steps": [msgspec.structs.astuple(step) for step in flow.steps], "forget_at": flow.forget_at}
+    return kept | {
+        "steps": [msgspec.structs.astuple(step) for step in flow.steps],
+        "forget_at": flow.forget_at,
+        "readers": dict(flow.kept.readers),
+        "kept": {step: dict(sorted(results.items())) for step, results in sorted(flow.kept.results.items())},
+    }
 
 
 def _queue(queue: Queue) -> dict[str, Any]:

@@ -546,6 +546,8 @@ class Tenant:
         "ended_badly",
         "ended_flows",
         "flows",
+        "keeping",
+        "kept_bytes",
         "kv",
         "name",
         "queues",
@@ -570,6 +572,9 @@ class Tenant:
         """Workflows that this shard has a part in."""
         self.ended_flows: dict[int, None] = {}
         """Those of them that have ended, in that order, if this shard is their home."""
+        self.keeping: dict[int, None] = {}
+        """Those of them that keep what forgotten jobs returned, in the order in which that began."""
+        self.kept_bytes = 0
         self.schedules = 0
         """How many all of its queues have together."""
 

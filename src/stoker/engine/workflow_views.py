@@ -1,6 +1,6 @@
 """Looking at workflows: how far they are, lists of them, and what a job gets from those before it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -14,6 +14,8 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP
+from stoker.model.limits import Limits
+from stoker.model.states import STATES
 from stoker.model.workflows import Edge, WorkflowState
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
     released: bool
 
 
-Segment = tuple[str, int, int]
-"""The key of a step, the first id of its jobs and their number; a job that is named alone has no key."""
+Segment = tuple[str, int, int, int]
+"""The key of a step, the first id of its jobs, their number, and the workflow; a job that is named alone has none."""
 
 
 def parts_of(shard: "Shard", step: Step, states: tuple[int, ...]) -> list[Part]:
@@ -199,7 +201,8 @@ def all_pages(command: c.ListWorkflows, pages: Sequence[r.WorkflowPage]) -> r.Wo
 def get_inputs(shard: "Shard", tenant: str, command: c.GetInputs, now: int) -> r.Inputs:
     """All of them live here."""
     asked = page_of(command, segments(shard, tenant, command))
-    return answered(command, asked, [result_of(shard, tenant, job_id, now) for job_id in asked.ids])
+    results = results_of(lambda job_id: shard, tenant, asked.ids, asked.workflow, now)
+    return answered(command, asked, results, shard.limits)
 
 
 def segments(shard: "Shard", tenant: str, command: c.GetInputs) -> list[Segment]:
@@ -214,8 +217,8 @@ def segments(shard: "Shard", tenant: str, command: c.GetInputs) -> list[Segment]
         for number, _ in step.made.after:
             other = flow.steps[number]
             if other.first:
-                found.append((other.key, other.first, other.count))
-    return found + [("", edge.id, 1) for edge in part.options.depends_on]
+                found.append((other.key, other.first, other.count, flow.id))
+    return found + [("", edge.id, 1, 0) for edge in part.options.depends_on]
 
 
 class Asked(msgspec.Struct):
@@ -224,12 +227,13 @@ class Asked(msgspec.Struct):
     ids: list[int]
     steps: list[str]
     total: int
+    workflow: int = 0
 
 
 def page_of(command: c.GetInputs, found: Sequence[Segment]) -> Asked:
-    asked = Asked([], [], sum(count for _, _, count in found))
+    asked = Asked([], [], sum(count for _, _, count, _ in found), max((one[3] for one in found), default=0))
     skip, room = command.after, command.limit
-    for key, first, count in found:
+    for key, first, count, _ in found:
         take = min(count - skip, room) if skip < count else 0
         start = first + skip * STEP
         asked.ids += range(start, start + take * STEP, STEP)
@@ -238,16 +242,41 @@ def page_of(command: c.GetInputs, found: Sequence[Segment]) -> Asked:
     return asked
 
 
-def result_of(shard: "Shard", tenant: str, job_id: int, now: int) -> r.Input:
+def results_of(
+    by_id: Callable[[int], "Shard"], tenant: str, ids: Sequence[int], workflow: int, now: int
+) -> list[r.Input]:
+    """What the first of these jobs have given: as many as fit into a reply, and at least one."""
+    found: list[r.Input] = []
+    size = 0
+    for job_id in ids:
+        shard = by_id(job_id)
+        found.append(result_of(shard, tenant, job_id, workflow, now))
+        size += len(found[-1].result or b"")
+        if size >= shard.limits.reply_bytes_max:
+            break
+    return found
+
+
+def result_of(shard: "Shard", tenant: str, job_id: int, workflow: int, now: int) -> r.Input:
     part = shard.find(job_id)
+    if part is None:
+        kept = flows.kept_of(shard, tenant, workflow, job_id)
+        if kept is not None:
+            return r.Input(job_id, "", STATES[kept.state], kept.result, kept.codec, kept.error)
     if part is None or part.queue.tenant.name != tenant:
         return r.Input(job_id)
     job = job_view(shard, part, now)
     return r.Input(job_id, "", job.state, job.result, job.result_codec, job.error or job.reason)
 
 
-def answered(command: c.GetInputs, asked: Asked, results: Sequence[r.Input]) -> r.Inputs:
-    """Results for the jobs of a page, in its order."""
-    inputs = [msgspec.structs.replace(result, step=key) for key, result in zip(asked.steps, results, strict=True)]
+def answered(command: c.GetInputs, asked: Asked, results: Sequence[r.Input], limits: Limits) -> r.Inputs:
+    """Results for the jobs of a page, in its order, as far as they are there and fit into a reply."""
+    inputs: list[r.Input] = []
+    size = 0
+    for key, result in zip(asked.steps, results, strict=False):
+        size += len(result.result or b"")
+        if inputs and size > limits.reply_bytes_max:
+            break
+        inputs.append(msgspec.structs.replace(result, step=key))
     stop = command.after + len(inputs)
     return r.Inputs(inputs, stop if inputs and stop < asked.total else None, asked.total)

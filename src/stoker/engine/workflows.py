@@ -224,8 +224,12 @@ def settle_steps(shard: "Shard", at: int) -> None:
 
 
 def tell(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
-    """The home of the workflow and the shards of the steps behind this one hear how it stands."""
-    for to in dict.fromkeys((flow.home, *(flow.steps[number].made.shard for number, _ in step.before))):
+    """The home of the workflow and the shards of the steps behind this one hear how it stands.
+
+    Those of the steps before it do, too, when it has ended: they keep what it might read.
+    """
+    near = step.before if step.standing == flows.OPEN else (*step.before, *step.made.after)
+    for to in dict.fromkeys((flow.home, *(flow.steps[number].made.shard for number, _ in near))):
         if to != shard.number:
             message = rec.TellStep(
                 flow.id, step.number, step.standing, step.failing, flow.round, step.first, step.count

@@ -54,6 +54,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Each is looked at when the workflow is pushed, and once more when its step ends."""
     workflows_per_tenant_max: int = 100_000
     """Unfinished ones of a shard; a few hundred bytes each and as much for each step."""
+    workflow_results_bytes_max: int = 256 * 1024 * 1024
+    """What forgotten jobs of a tenant's workflows returned, kept in a shard for steps that read it: a kilobyte for each
+    job of the largest workflow. Beyond it the oldest workflow's is gone with its jobs."""
     error_chars_max: int = 16_384
     """Longer errors are cut, not refused: a failing job must always be able to say that it failed."""
     stack_chars_max: int = 65_536

@@ -211,9 +211,10 @@ class FindInputs(c.Command[list[workflow_views.Segment]], frozen=True, gc=False)
 
 
 class FindResults(c.Command[list[r.Input]], frozen=True, gc=False):
-    """What these jobs have given, all of which live here."""
+    """What the first of these jobs have given, all of which live here: as many as fit into a reply."""
 
     ids: list[int]
+    workflow: int = 0
 
 
 class FindUnknown(c.Command[list[int]], frozen=True, gc=False):
@@ -245,7 +246,7 @@ def find_inputs(shards: Shards, tenant: str, command: FindInputs, now: int) -> l
 
 
 def find_results(shards: Shards, tenant: str, command: FindResults, now: int) -> list[r.Input]:
-    return [workflow_views.result_of(shards.by_id(job_id), tenant, job_id, now) for job_id in command.ids]
+    return workflow_views.results_of(shards.by_id, tenant, command.ids, command.workflow, now)
 
 
 def find_unknown(shards: Shards, tenant: str, command: FindUnknown, now: int) -> list[int]:

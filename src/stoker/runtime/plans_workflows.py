@@ -5,6 +5,7 @@ is put together here, by the functions that put together what the shards of one 
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -96,10 +97,12 @@ async def get_inputs(spread: "Spread", tenant: str, command: c.GetInputs) -> r.I
     own: dict[int, list[int]] = {}
     for job_id in asked.ids:
         own.setdefault(spread.by_id(job_id), []).append(job_id)
-    replies: list[Any] = await spread.ask_all(tenant, {one: parts.FindResults(ids) for one, ids in own.items()})
+    questions = {one: parts.FindResults(ids, asked.workflow) for one, ids in own.items()}
+    replies: list[Any] = await spread.ask_all(tenant, questions)
     check_all(replies, changes=False)
     results = {result.id: result for reply in replies for result in reply}
-    return workflow_views.answered(command, asked, [results[job_id] for job_id in asked.ids])
+    there = [results[job_id] for job_id in takewhile(results.__contains__, asked.ids)]
+    return workflow_views.answered(command, asked, there, spread.checker.limits)
 
 
 # --- pushes that wait for others ---------------------------------------------------------------------

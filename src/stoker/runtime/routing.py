@@ -322,8 +322,8 @@ def home_view(shards: Shards, tenant: str, workflow: int) -> "tuple[flows.Flow, 
 def get_inputs(shards: Shards, tenant: str, command: c.GetInputs, now: int) -> r.Inputs:
     found = workflow_views.segments(shards.by_id(command.id), tenant, command)
     asked = workflow_views.page_of(command, found)
-    results = [workflow_views.result_of(shards.by_id(job_id), tenant, job_id, now) for job_id in asked.ids]
-    return workflow_views.answered(command, asked, results)
+    results = workflow_views.results_of(shards.by_id, tenant, asked.ids, asked.workflow, now)
+    return workflow_views.answered(command, asked, results, shards.by_id(command.id).limits)
 
 
 def find_job(shards: Shards, tenant: str, command: c.FindJob, now: int) -> Any:
