@@ -1,5 +1,6 @@
 """Brokers of the conformance suite that are reached over a network, through a server in another process."""
 
+from collections.abc import Callable
 from typing import Any
 
 from stoker.brokers.connect import open_broker
@@ -24,7 +25,9 @@ class Served:
         self._process: ServerProcess = the_process()
         verb = "open" if processes == 1 else "open2"
         self._world, where = self._process.call(verb, transport, settings, limits, shards, on_disk)
-        self.broker = open_broker(f"{transport}://{where}{parameters}")
+        self.broker: Any = open_broker(f"{transport}://{where}{parameters}")
+        if processes > 1 and shards > 1:
+            self.broker = Settling(self.broker, self._settle)
 
     @property
     def now(self) -> int:
@@ -33,12 +36,35 @@ class Served:
     def advance(self, ms: int) -> None:
         self._process.call("advance", self._world, ms)
 
+    def _settle(self) -> None:
+        self._process.call("settle", self._world)
+
     def picture(self, tenant: str) -> Any:
         return self._process.call("picture", self._world, tenant)
 
     def close(self) -> None:
         self.broker.close()
         self._process.call("close", self._world)
+
+
+class Settling:
+    """Servers write letters to each other that no client waits for: the next command comes when all have arrived."""
+
+    def __init__(self, broker: Any, settle: Callable[[], None]) -> None:
+        self._broker, self._settle = broker, settle
+        self.close = broker.close
+
+    def execute(self, tenant: str, command: Any) -> Any:
+        try:
+            return self._broker.execute(tenant, command)
+        finally:
+            self._settle()
+
+    async def execute_async(self, tenant: str, command: Any) -> Any:
+        try:
+            return await self._broker.execute_async(tenant, command)
+        finally:
+            self._settle()
 
 
 def tcp_msgpack(settings: Settings, limits: Limits, shards: int) -> Served:

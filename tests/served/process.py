@@ -24,35 +24,9 @@ from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, U
 from stoker.server.processes.links import Seat
 from stoker.server.run import new_loop
 from stoker.server.server import Server
-from stoker.testing import FakeClock
 from tests.conformance.pictures import taken, taken_async
 from tests.crash.restarted import fresh_directory
-
-PATIENCE_S = 0.015
-"""Twice so long a waiting command waits for real before it moves the clock: others may be on their way to end its wait.
-
-Only who has been seen to wait both times may: whoever keeps the time has heard of him by the second time, and knows for
-which moment he waits.
-"""
-
-
-class ServedClock(FakeClock):
-    """Stands still while nobody waits at the desk; then whoever waits moves it."""
-
-    server: Server | None = None
-
-    async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
-        has_waited = False
-        while not signal.is_set():
-            try:
-                async with asyncio.timeout(PATIENCE_S):  # wait_for may lose a cancellation in Python 3.11
-                    await signal.wait()
-            except TimeoutError:
-                is_waiting = self.server is not None and self.server.desk.is_waiting
-                if is_waiting and has_waited:
-                    self._now_ms = max(self._now_ms, until_ms)
-                    return
-                has_waited = is_waiting
+from tests.served.clock import ServedClock
 
 
 class World:
@@ -60,14 +34,13 @@ class World:
 
     def __init__(self, transport: str, settings: Settings, limits: Limits, shards: int, on_disk: bool) -> None:
         self.directory = fresh_directory()
-        self.clock = ServedClock()
+        self.clock = ServedClock(lambda: [self.server.desk])
         local = small(settings, limits, shards)
         if on_disk:
             self.broker = open_sqlite(str(self.directory / "data"), {}, local, self.clock)
         else:
             self.broker = LocalBroker(local, self.clock)
         self.server = Server(config_for(transport, self.directory, limits), self.broker)
-        self.clock.server = self.server
 
     async def picture(self, tenant: str) -> Any:
         return taken(self.broker, tenant)
@@ -105,33 +78,6 @@ def config_for(transport: str, directory: Path, limits: Limits) -> ServerConfig:
     )
 
 
-class SharedServedClock(FakeClock):
-    """The same for several servers at once: it moves to the earliest moment that any of them waits for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.servers: list[Server] = []
-        self._sleepers: dict[object, int] = {}
-
-    async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
-        me = object()
-        self._sleepers[me] = until_ms
-        await asyncio.sleep(0)
-        has_waited = False
-        try:
-            while not signal.is_set() and self._now_ms < until_ms:
-                try:
-                    async with asyncio.timeout(PATIENCE_S):
-                        await signal.wait()
-                except TimeoutError:
-                    is_waiting = any(server.desk.is_waiting for server in self.servers)
-                    if is_waiting and has_waited:
-                        self._now_ms = max(self._now_ms, min(self._sleepers.values()))
-                    has_waited = is_waiting
-        finally:
-            del self._sleepers[me]
-
-
 class World2:
     """Two servers over one dealt directory, with real sockets between them; the client talks to the second.
 
@@ -140,7 +86,8 @@ class World2:
 
     def __init__(self, transport: str, settings: Settings, limits: Limits, shards: int, on_disk: bool) -> None:
         self.directory = fresh_directory()
-        self.clock = SharedServedClock()
+        self.clock = ServedClock(lambda: [server.desk for server in self.servers])
+        self.servers: list[Server] = []
         data = self.directory / "data"
         local = small(settings, limits, shards)
         self.root: Root | None = None
@@ -152,17 +99,15 @@ class World2:
         config = config_for(transport, self.directory, limits)
         for number, broker in enumerate(self.brokers):
             seat = Seat(number=number, processes=2, directory=str(data), secret=b"known to both")
-            self.clock.servers.append(
-                Server(config if number else config_for("", self.directory, limits), broker, seat)
-            )
+            self.servers.append(Server(config if number else config_for("", self.directory, limits), broker, seat))
 
     async def picture(self, tenant: str) -> Any:
-        team = self.clock.servers[0].team
+        team = self.servers[0].team
         assert team is not None
         return await taken_async(team.spread, tenant)
 
     async def start(self) -> str:
-        _, (line,) = await asyncio.gather(*(server.start() for server in self.clock.servers))
+        _, (line,) = await asyncio.gather(*(server.start() for server in self.servers))
         return line.split()[1].rpartition("://")[2]
 
     def advance(self, ms: int) -> None:
@@ -171,7 +116,7 @@ class World2:
             broker.advance()
 
     async def close(self) -> None:
-        for server in reversed(self.clock.servers):
+        for server in reversed(self.servers):
             await server.close()
         for broker in self.brokers:
             broker.close()
@@ -201,7 +146,8 @@ async def act(world: World | World2, verb: str, arguments: tuple[Any, ...]) -> A
         return world.clock.now_ms()
     if verb == "advance":
         world.advance(*arguments)
-        return None
+    if verb in ("advance", "settle"):
+        return await world.clock.settle()
     if verb == "picture":
         return await world.picture(*arguments)
     assert verb == "close", verb

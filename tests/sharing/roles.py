@@ -20,51 +20,31 @@ from stoker.brokers.shared import EMBEDDED, SharedBroker, notice
 from stoker.client.aio import AsyncClient
 from stoker.journal.sqlite import JournalSettings
 from stoker.model.options import Backoff, Options, Retention, Settings
-from stoker.testing import FakeClock
+from stoker.server.desk import Desk
 from tests.conformance.pictures import taken
-
-PATIENCE_S = 0.015
-"""Twice so long a waiting command waits for real before it moves the clock: others may be on their way to end its wait.
-
-Only who has been seen to wait both times may: whoever keeps the time has heard of him by then.
-"""
-
-
-class OwnersClock(FakeClock):
-    """Stands still while no guest waits for anything; then whoever waits moves it."""
-
-    host: Host | None = None
-
-    async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
-        has_waited = False
-        while not signal.is_set():
-            try:
-                async with asyncio.timeout(PATIENCE_S):  # wait_for may lose a cancellation in Python 3.11
-                    await signal.wait()
-            except TimeoutError:
-                desk = self.host.sharing.desk if self.host is not None and self.host.sharing is not None else None
-                is_waiting = desk is not None and desk.is_waiting
-                if is_waiting and has_waited:
-                    self._now_ms = max(self._now_ms, until_ms)
-                    return
-                has_waited = is_waiting
+from tests.served.clock import ServedClock
 
 
 class Owned:
     """A directory under a clock that the test moves, whose owner lets others in."""
 
     def __init__(self, path: str, settings: LocalSettings) -> None:
-        self.clock = OwnersClock()
+        self.host: Host | None = None
+        self.clock = ServedClock(self._desks)
         self.broker = open_sqlite(path, {}, settings, self.clock, notice=notice(EMBEDDED, settings))
-        self.clock.host = Host(self.broker, Place(Path(path)))
+        self.host = Host(self.broker, Place(Path(path)))
+
+    def _desks(self) -> list[Desk]:
+        desk = None if self.host is None or self.host.sharing is None else self.host.sharing.desk
+        return [] if desk is None else [desk]
 
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
         self.broker.advance()
 
     def close(self) -> None:
-        assert self.clock.host is not None
-        self.clock.host.stop()
+        assert self.host is not None
+        self.host.stop()
         self.broker.close()
 
 

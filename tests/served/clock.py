@@ -1,0 +1,106 @@
+"""The clock of servers under test: time passes where there is nothing left to do but to wait for it.
+
+It knows the desks of one event loop and asks them; of transports, and of who talks to the servers, it knows nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stoker.brokers.local import NO_REPLY
+from stoker.server.desk import Desk
+from stoker.testing import FakeClock
+
+LOOK_S = 0.004
+"""Between two looks whether anybody waits. What they find does not depend on it."""
+QUIET_TURNS = 50
+"""In so many turns of the loop on end nobody may have anything to do.
+
+What is under way, from one task to the next or through a Unix socket, gets on by a step in every turn, and the longest
+way has a tenth of these. Turns and not milliseconds: of a busy machine a process gets none for as long as it likes, and
+then two moments that are far apart have nothing between them.
+"""
+
+
+class Sleeper:
+    """Somebody who keeps the time, and the moment that he waits for."""
+
+    def __init__(self, signal: asyncio.Event, until_ms: int) -> None:
+        self.signal, self.until_ms = signal, until_ms
+        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def sleeps(self) -> bool:
+        return not self.signal.is_set() and not self.woken.done()
+
+
+class ServedClock(FakeClock):
+    """Stands still until commands wait at the desks and nobody does anything else: then the next moment comes.
+
+    The client of a test says one thing at a time: whoever waits at a desk is all that there is of it.
+    """
+
+    def __init__(self, desks: Callable[[], Sequence[Desk]]) -> None:
+        super().__init__()
+        self._desks = desks
+        self._sleepers: list[Sleeper] = []
+        self._mover: asyncio.Task[None] | None = None
+
+    async def wait_async(self, signal: asyncio.Event, until_ms: int) -> None:
+        sleeper = Sleeper(signal, until_ms)
+        self._sleepers.append(sleeper)
+        if self._mover is None:
+            self._mover = asyncio.get_running_loop().create_task(self._move())
+        heard = asyncio.ensure_future(signal.wait())
+        either: tuple[asyncio.Future[Any], ...] = (heard, sleeper.woken)
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            heard.cancel()
+            self._sleepers.remove(sleeper)
+            if not self._sleepers:
+                self._mover.cancel()
+                self._mover = None
+
+    async def settle(self) -> None:
+        """Until nobody does anything, also for those who do not wait for it."""
+        while not await self._stays_idle():  # noqa: ASYNC110  a server has no events for its tests
+            await asyncio.sleep(LOOK_S)
+
+    async def _move(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._is_waited_for() and await self._stays_idle() and self._is_waited_for():
+                self._now_ms = max(self._now_ms, min(sleeper.until_ms for sleeper in self._sleepers))
+                for sleeper in self._sleepers:
+                    if sleeper.until_ms <= self._now_ms and not sleeper.woken.done():
+                        sleeper.woken.set_result(None)
+
+    def _is_waited_for(self) -> bool:
+        return any(desk.is_waiting for desk in self._desks())
+
+    async def _stays_idle(self) -> bool:
+        for _ in range(QUIET_TURNS):
+            if not self._is_idle():
+                return False
+            await asyncio.sleep(0)
+        return self._is_idle()
+
+    def _is_idle(self) -> bool:
+        desks = self._desks()
+        asleep = all(sleeper.sleeps for sleeper in self._sleepers)
+        return asleep and all(is_idle(desk) for desk in desks) and nothing_is_said(desks)
+
+
+def is_idle(desk: Desk) -> bool:
+    """Whether nobody has to be answered, by now or by the disk."""
+    answered = any(held.slot is not None and held.slot.reply is not NO_REPLY for held in desk._held)
+    return not (answered or desk._is_open or desk._flushing or desk.broker.line(desk._loop)._waiting)
+
+
+def nothing_is_said(desks: Sequence[Desk]) -> bool:
+    """Whether all that processes have asked each other waits for something to happen, and no letter is under way."""
+    spreads = [desk.team.spread for desk in desks if desk.team is not None]
+    asked = sum(len(spread._asked) for spread in spreads)
+    waiting = sum(len(spread._held) + len(spread._serving) for spread in spreads)
+    return asked == waiting and not any(spread._background for spread in spreads)
