@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model import commands as c
@@ -49,8 +50,14 @@ class Talker:
 class Secured:
     """A server that knows tokens, and the file that they are in."""
 
-    def __init__(self, place: Place, path: Path) -> None:
+    def __init__(self, place: Place, path: Path, patch: pytest.MonkeyPatch) -> None:
         self.place, self.path = place, path
+        self._patch = patch
+
+    def let_pass(self, seconds: float) -> None:
+        """Set the clock on the wall forward: what is valid until some time of day ends, and nothing else."""
+        real = time.time
+        self._patch.setattr(time, "time", lambda: real() + seconds)
 
     def token(self, tenant: str, permissions: Iterable[Permission] = PERMISSIONS, **more: Any) -> str:
         made = create_token(
@@ -73,8 +80,9 @@ async def secured(path: Path, shards: int = 1, **config: Any) -> AsyncIterator[S
     auth = config.pop("auth", AuthSettings())
     auth = msgspec.structs.replace(auth, tokens_file=str(tokens))
     config.setdefault("settings", LocalSettings(shards=shards))
-    async with serving(auth=auth, **config) as place:
-        yield Secured(place, tokens)
+    with pytest.MonkeyPatch.context() as patch:
+        async with serving(auth=auth, **config) as place:
+            yield Secured(place, tokens, patch)
 
 
 def snapshot(broker: LocalBroker, tenant: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from stoker.model.ids import shard_of
 from stoker.model.states import State
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -101,6 +101,9 @@ class Scene:
 
     def state(self, job: int) -> State:
         return self.client.get_state(job)
+
+    def lease_until(self, job: int) -> int:
+        return self.client.get_job(job).lease_until
 
     def result(self, job: int) -> str:
         view = self.client.get_job(job)
