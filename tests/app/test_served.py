@@ -33,9 +33,9 @@ def test_pushes_results_and_streams_go_over_a_connection(served: App):
         worker = served.worker(registered=False)
         serving = asyncio.create_task(worker.serve())
         heard = [value async for value in good.stream()]
-        result = await good.result(timeout=10)
+        result = await good.result(timeout=60)
         with pytest.raises(JobFailed, match=r"ValueError: boom") as caught:
-            await bad.result(timeout=10)
+            await bad.result(timeout=60)
         worker.stop()
         await serving
         return heard, result, caught.value.error_class

@@ -11,7 +11,7 @@ from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
 from stoker.server.server import Server
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 TCP_ONLY = ServerConfig(
     tcp=TcpListener(listen="127.0.0.1:0"), http=HttpListener(listen="off"), grpc=GrpcListener(listen="off")
 )

@@ -353,13 +353,13 @@ def test_grpc_metadata_becomes_the_trace_of_what_is_pushed(native: bool):
                 c.PushBatch("a", [b"", b""], each=[Options(), Options(trace="own")]), 1, None, "msgpack"
             )
             call = channel.unary_unary("/stoker.v1.Queue/Call", pb.Frame.SerializeToString, pb.Frame.FromString)
-            call(pb.Frame(body=body), metadata=metadata, timeout=20)
+            call(pb.Frame(body=body), metadata=metadata, timeout=60)
         else:
             call = channel.unary_unary(
                 "/stoker.v1.Queue/Push", pb.PushRequest.SerializeToString, pb.PushReply.FromString
             )
-            call(pb.PushRequest(queue="a"), metadata=metadata, timeout=20)
-            call(pb.PushRequest(queue="a", options=pb.Options(trace="own")), metadata=metadata, timeout=20)
+            call(pb.PushRequest(queue="a"), metadata=metadata, timeout=60)
+            call(pb.PushRequest(queue="a", options=pb.Options(trace="own")), metadata=metadata, timeout=60)
         jobs = list(Client(server.broker).pull("a", 2))
         assert [job.options.trace for job in jobs] == [f"{PARENT}\nvendor=1", "own"]
 
@@ -377,7 +377,7 @@ def test_grpc_metadata_that_is_no_trace_is_ignored():
         grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         call = channel.unary_unary("/stoker.v1.Queue/Push", pb.PushRequest.SerializeToString, pb.PushReply.FromString)
-        call(pb.PushRequest(queue="a"), metadata=(("traceparent", "garbage"),), timeout=20)
+        call(pb.PushRequest(queue="a"), metadata=(("traceparent", "garbage"),), timeout=60)
         (job,) = Client(server.broker).pull("a")
         assert job.options.trace is None
 
@@ -390,7 +390,7 @@ def test_http_headers_become_the_trace_of_what_is_pushed():
             tcp=TcpListener(listen="off"), grpc=GrpcListener(listen="off"), http=HttpListener(listen="127.0.0.1:0")
         )
     ) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         headers = {"traceparent": PARENT, "tracestate": "vendor=1", "content-type": "application/json"}
         connection.request("POST", "/queues/a/jobs", b'{"data": 1}', headers)
         assert connection.getresponse().status in (200, 201)

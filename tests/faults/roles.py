@@ -41,7 +41,7 @@ RESERVE_BYTES = 64 * 1024
 MEMORY_BYTES = 400_000
 """So little that payloads are left in the journal."""
 LONG_S = 3600
-PATIENCE_S = 20
+PATIENCE_S = 60
 """Longer than anything takes here: who waits so long waits for ever."""
 
 BUSY = JournalSettings(

@@ -20,7 +20,7 @@ from stoker.server.server import Server
 
 T = TypeVar("T")
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """No test should ever wait so long."""
 
 GRPC_ONLY = ServerConfig(

@@ -160,7 +160,7 @@ def test_a_waiting_pull_gets_the_next_job(served: Served):
     waiting = queue.Pull.future(pb.PullRequest(queues=["q"], wait_ms=20_000))
     served.until(lambda server: server.desk.is_waiting)
     job_id = pushed(served.queue())
-    assert waiting.result(20).job.id == job_id
+    assert waiting.result(60).job.id == job_id
 
 
 def test_a_cancelled_call_gives_its_pull_up(served: Served):

@@ -17,7 +17,7 @@ from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, T
 from stoker.server.run import new_loop
 from stoker.server.server import Server
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Reply(msgspec.Struct):

@@ -101,7 +101,7 @@ def test_lines_arrive_in_any_pieces(server: HttpServer):
         for at in range(0, len(text), 7):
             yield text[at : at + 7]
 
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("POST", PATH, pieces(), {"Transfer-Encoding": "chunked"}, encode_chunked=True)
     assert connection.getresponse().status == 200
     connection.close()

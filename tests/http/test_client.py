@@ -96,7 +96,7 @@ def test_closing_wakes_a_call_that_waits(server: HttpServer):
     waiting.start()
     wait_until(server, lambda: server.server.desk.is_waiting)
     broker.close()
-    waiting.join(15)
+    waiting.join(60)
     assert found
 
 

@@ -120,7 +120,7 @@ def test_a_waiting_pull_brings_what_comes(server: HttpServer):
     )
     puller.start()
     job = push(server)
-    puller.join(15)
+    puller.join(60)
     assert [one["id"] for one in found[0].json["data"]] == [job]
 
 

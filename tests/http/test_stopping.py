@@ -28,7 +28,7 @@ def test_a_waiting_pull_is_told_that_the_server_stops(server: HttpServer):
     waiting.start()
     wait_until(server, lambda: server.server.desk.is_waiting)
     server.run(server.server.stop())
-    waiting.join(15)
+    waiting.join(60)
     assert (found[0].status, found[0].json["code"]) == (503, "shutting_down")
     assert found[0].headers["retry-after"] == "5"
 

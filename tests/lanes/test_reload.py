@@ -12,7 +12,7 @@ import pytest
 from stoker.worker.recycling import Recycling, resident_bytes
 from stoker.worker.reload import Code, Reloader, syntax_error
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def until(condition: Callable[[], object], what: str) -> None:

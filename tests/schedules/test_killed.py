@@ -26,7 +26,7 @@ def served(data: Path) -> Iterator[stoker.Client]:
             child.kill()
     finally:
         child.kill()
-        child.wait(30)
+        child.wait(60)
         child.stdout.close()
 
 

@@ -43,7 +43,7 @@ class ServerProcess:
 
     def end(self, how: signal.Signals = signal.SIGKILL) -> int:
         self.process.send_signal(how)
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return code

@@ -13,6 +13,8 @@ from stoker.server.config.tree import GrpcListener, HttpListener, ServerLimits, 
 from stoker.server.server import Server
 from stoker.wire.frames import LENGTH
 
+PATIENCE_S = 60.0
+"""For what takes milliseconds: whoever waits longer waits for ever, however busy the machine is."""
 OFF = {"http": HttpListener(listen="off"), "grpc": GrpcListener(listen="off")}
 
 
@@ -30,11 +32,11 @@ class Peer:
         self.writer.write(LENGTH.pack(len(body)) + body)
 
     async def line(self) -> Any:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             return msgspec.json.decode(await self.reader.readline())
 
     async def frame(self) -> Any:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             length = LENGTH.unpack(await self.reader.readexactly(4))[0]
             return msgspec.msgpack.decode(await self.reader.readexactly(length))
 
@@ -48,7 +50,7 @@ class Peer:
 
     async def is_cut_off(self) -> bool:
         """Whether the server closes the connection; fails if it does not within some seconds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             try:
                 while await self.reader.read(65_536):
                     pass
@@ -93,7 +95,7 @@ async def serving(
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something inside the server that tells nobody; fails after some seconds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110  a server has no events for its tests
             await asyncio.sleep(0.01)
 

@@ -19,7 +19,7 @@ from stoker.server.webhooks import Wanted
 from stoker.server.webhooks.hooks import HookView, Status
 
 T = TypeVar("T")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SECRET = "canary-secret-of-a-webhook"
 LOOPBACK = ("127.0.0.0/8",)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -28,7 +28,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 def run(body: Coroutine[Any, Any, T]) -> T:
     """On the event loop that a server uses. A test that hangs is a test that fails."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(asyncio.wait_for(body, 60))
+        return runner.run(asyncio.wait_for(body, 2 * PATIENCE_S))
 
 
 class Got(msgspec.Struct):

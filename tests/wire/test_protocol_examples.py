@@ -129,7 +129,7 @@ async def serving(auth: bool) -> AsyncIterator[dict[str, int]]:
 
 async def replay(story: Story) -> list[str]:
     """What really comes back, for each step that expects something."""
-    async with serving(story.auth) as ports, asyncio.timeout(20):
+    async with serving(story.auth) as ports, asyncio.timeout(60):
         if story.kind == "http":
             return await asyncio.to_thread(visit, story, ports["http"])
         return await talk(story, ports["tcp"])
@@ -166,7 +166,7 @@ async def message_from(reader: asyncio.StreamReader, kind: str) -> bytes:
 def visit(story: Story, port: int) -> list[str]:
     """HTTP: `METHOD PATH BODY` is sent, `STATUS BODY` comes back."""
     found: list[str] = []
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for step in story.steps:
         if step.is_sent:
             method, path, body = (*step.text.split(" ", 2), "")[:3]

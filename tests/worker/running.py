@@ -16,7 +16,7 @@ from stoker.worker.errors import BadArguments
 from stoker.worker.handler import Arguments, Handler
 from stoker.worker.worker import Worker
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 """For things that happen in milliseconds: whoever waits longer waits for ever."""
 
 

@@ -25,7 +25,7 @@ def test_a_worker_is_ready_before_the_first_job_comes():
         with stoker.connect("memory://") as queue:
             worker = Worker(queue, [Handler(name="any", function=print)])
             working = asyncio.create_task(worker.serve())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not worker.report().is_ready:  # noqa: ASYNC110 - it has no way to tell
                     await asyncio.sleep(0)
             worker.stop()
@@ -54,7 +54,7 @@ def test_jobs_that_come_when_a_pull_is_given_up_are_taken(monkeypatch: pytest.Mo
         lane = ThreadLane(1, WorkerScope())
         roster = Roster([Line("q", QueueSettings(), (lane,))])
         puller = Puller(answer_at_the_last_moment, take, roster, Books(), "worker", 20_000)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await puller.run()
 
     asyncio.run(test())
