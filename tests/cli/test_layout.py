@@ -41,6 +41,32 @@ def test_columns_line_up_whatever_colours_they_have():
     assert lines == ["A        B", "failed   1", "x       22"]
 
 
+def test_a_long_last_column_is_set_in_lines_on_a_terminal_and_left_whole_for_programs(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    rows = [["1", "a number of words that is too long for what is left of the line"], ["2", "short"]]
+    heads = ("ID", "ERROR")
+    assert max(map(len, layout.columns(heads, rows).splitlines())) > 40
+    monkeypatch.setattr(layout, "terminal_width", lambda: 40)
+    assert [click.unstyle(line) for line in layout.columns(heads, rows).splitlines()] == [
+        "ID  ERROR",
+        "1   a number of words that is too long",
+        "    for what is left of the line",
+        "2   short",
+    ]
+
+
+def test_where_too_little_is_left_beside_a_row_its_text_goes_below(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(layout, "terminal_width", lambda: 40)
+    rows = [["a queue with a long name", "held back by its rate limit"], ["mail", "paused"]]
+    assert [click.unstyle(line) for line in layout.columns(("QUEUE", "HELD BACK"), rows).splitlines()] == [
+        "QUEUE                     HELD BACK",
+        "a queue with a long name",
+        "      held back by its rate limit",
+        "mail                      paused",
+    ]
+
+
 def test_nothing_that_comes_from_elsewhere_moves_the_cursor():
     """An escape code in an error or a payload is shown, not obeyed."""
     assert layout.plain("a\x1b[2Jb\nc") == "a\\x1b[2Jb\\nc"

@@ -227,6 +227,27 @@ def test_a_reader_that_has_seen_enough_is_no_traceback(tmp_path: Path):
     assert (done.returncode, done.stderr) == (exits.FAILED, "")
 
 
+def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path):
+    """`stoker config show > /dev/full`: a disk without room."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "stoker.cli.main", "config", "show"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+            cwd=tmp_path,
+        )
+    assert (done.returncode, done.stderr) == (exits.FAILED, "error: [Errno 28] No space left on device (system)\n")
+
+
+def test_a_family_says_of_each_command_what_it_does_in_a_whole_sentence(stoker: Stoker):
+    said = stoker("job", "--help").out
+    assert "...\n" not in said.partition("Commands:")[2]
+    assert "not tried again." in said
+
+
 def test_an_interrupted_command_exits_with_130(tmp_path: Path):
     with subprocess.Popen(
         [sys.executable, "-m", "stoker.cli.main", "push", "q", "--file", "-", "--url", "memory://"],

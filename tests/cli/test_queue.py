@@ -52,12 +52,23 @@ def test_a_queue_that_there_is_not_is_refused(client: Client, at: Stoker):
         assert outcome.err.endswith("(not_found)\n")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["dlq", "list", "mial"], ["dlq", "retry", "mial"], ["job", "list", "--queue", "mial"]],
+)
+def test_a_queue_that_is_mistyped_is_guessed(client: Client, at: Stoker, arguments: list[str]):
+    """Nothing is found in it, which would look like good news."""
+    client.push("mail", b"")
+    assert "there is no queue mial: did you mean mail?\n" in at(*arguments).err
+
+
 # --- holding back ------------------------------------------------------------------------------------
 
 
 def test_queues_are_paused_and_go_on(client: Client, at: Stoker):
     client.push("a", b"")
-    assert at("queue", "pause", "a", "b").out.splitlines()[0] == "a is paused, 1 job waits"
+    said = at("queue", "pause", "a", "b").out.splitlines()
+    assert said == ["a is paused, 1 job waits", "b is paused, 0 jobs wait; the queue is new"]
     assert client.get_queue("b").paused
     assert json.loads(at("queue", "resume", "a", "--json").out) == {"name": "a", "paused": False, "waiting": 1}
     assert not client.get_queue("a").paused

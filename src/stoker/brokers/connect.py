@@ -32,7 +32,8 @@ def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSetting
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise InvalidRequest(f"cannot connect to {shown(parts)!r}: the scheme must be one of {known}")
+        hint = "" if parts.scheme else f"; a directory is sqlite:///{parts.path}"
+        raise InvalidRequest(f"cannot connect to {shown(parts)!r}: the scheme must be one of {known}{hint}")
     if parts.scheme in REMOTE:
         from stoker.brokers.remote.opening import open_remote
 
@@ -46,7 +47,10 @@ def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSetting
     if parts.scheme == "memory":
         return open_memory(parts.netloc, parameters, settings)
     if parts.netloc:
-        raise InvalidRequest(f"cannot connect to {shown(parts)!r}: sqlite:// takes a path after three slashes, no host")
+        raise InvalidRequest(
+            f"cannot connect to {shown(parts)!r}: sqlite:// takes a path after three slashes, no host:"
+            f" sqlite:///{shown(parts).removeprefix('sqlite://')}"
+        )
     from stoker.brokers.shared import open_shared
 
     return open_shared(unquote(parts.path[1:]), parameters, settings)

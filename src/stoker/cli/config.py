@@ -2,10 +2,10 @@
 
 import click
 
-from stoker.cli.kinds import as_json, echo_json, examples
+from stoker.cli.kinds import Family, as_json, echo_json, examples
 
 
-@click.group()
+@click.group(cls=Family)
 def config() -> None:
     """Look at the configuration that `stoker serve` would have here."""
 

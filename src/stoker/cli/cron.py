@@ -7,6 +7,7 @@ import click
 
 from stoker.cli.kinds import (
     DURATION,
+    Family,
     as_json,
     connected,
     destroying,
@@ -47,7 +48,7 @@ QUEUE = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Family)
 def cron() -> None:
     """Push jobs by the clock: make, look at, pause, run and delete schedules."""
 

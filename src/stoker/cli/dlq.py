@@ -8,6 +8,7 @@ import click
 from stoker.cli import exits
 from stoker.cli.kinds import (
     DURATION,
+    Family,
     as_json,
     connected,
     destroying,
@@ -16,6 +17,7 @@ from stoker.cli.kinds import (
     look_at,
     queue_names,
     sure,
+    tell_if_new,
 )
 from stoker.cli.layout import away, columns, cut, many, now_ms, plain, when
 
@@ -30,7 +32,7 @@ IDS = click.argument("job_ids", type=int, nargs=-1)
 REASON = click.option("--reason", help="Only those with this reason: timeout, worker_lost, max_attempts_exceeded, ...")
 
 
-@click.group()
+@click.group(cls=Family)
 def dlq() -> None:
     """Look at dead letters: jobs that will not be tried again. Send them back to work, remove or export them."""
 
@@ -73,6 +75,8 @@ def list_(
             else:
                 rows.append(row_of(job))
         total = client.get_dead_stats(queue).total
+        if not total:
+            tell_if_new(client, queue)
     if is_json:
         return
     heads = ("ID", "DIED", "NAME", "ATTEMPTS", "REASON", "ERROR")
@@ -168,6 +172,8 @@ def retry(
             sure(f"send {many(hit, 'dead letter')} of {queue} back to work", dry_run=True, yes=False)
             return exits.OK
         done = client.retry_dead(queue, list(job_ids) or None, reason=reason, limit=limit)
+        if not done.ids:
+            tell_if_new(client, queue)
     if is_json:
         echo_json(done)
     else:

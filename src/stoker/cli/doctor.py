@@ -7,7 +7,7 @@ import click
 
 from stoker.cli import exits
 from stoker.cli.kinds import as_json, connected, directory_of, echo_json, examples, look_at
-from stoker.cli.layout import many
+from stoker.cli.layout import hanging, many
 
 if TYPE_CHECKING:
     from stoker.maintenance import Finding
@@ -76,9 +76,9 @@ def page(findings: "Sequence[Finding]") -> str:
     lines = []
     for one in findings:
         mark, colour = MARKS[one.status]
-        lines.append(f"{click.style(mark, fg=colour)}  {one.name:<{width}}  {one.found}")
+        lines.append(hanging(f"{click.style(mark, fg=colour)}  {one.name:<{width}}  ", one.found))
         if one.advice:
-            lines.append(f"{'':9}{'':<{width}}  {click.style(f'-> {one.advice}', fg=colour)}")
+            lines.append(hanging(f"{'':9}{'':<{width}}  ", click.style(f"-> {one.advice}", fg=colour)))
     problems = sum(one.status == "problem" for one in findings)
     warnings = sum(one.status == "warning" for one in findings)
     verdict = f"{many(problems, 'problem')}, {many(warnings, 'warning')}" if problems or warnings else "all is well"

@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exits
-from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, look_at, queue_names
-from stoker.cli.layout import columns, cut, lasting, now_ms, plain, state, when
+from stoker.cli.kinds import (
+    DURATION,
+    Family,
+    as_json,
+    connected,
+    echo_json,
+    examples,
+    look_at,
+    queue_names,
+    tell_if_new,
+)
+from stoker.cli.layout import columns, cut, hanging, lasting, now_ms, plain, state, when
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -20,7 +30,7 @@ FOLLOW_MS = 500
 PAGE_JOBS = 1_000
 
 
-@click.group()
+@click.group(cls=Family)
 def job() -> None:
     """Look at single jobs, cancel them, or send them back to work."""
 
@@ -87,6 +97,8 @@ def list_(
                 echo_json(job_value(one))
             return
         rows = [row_of(one) for one in found]
+        if queue is not None and not rows:
+            tell_if_new(client, queue)
     click.echo(columns(HEADS, rows, right=("ID", "ATTEMPTS")) if rows else "no such jobs")
     if len(rows) == limit:
         click.echo(f"and perhaps more: --after {rows[-1][0]}, or a higher --limit", err=True)
@@ -281,7 +293,7 @@ def why(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
         lines = reasons(client, client.get_job(job_id), found)
     click.echo(f"job {job_id} is {state(found.state)}")
     for line in lines:
-        click.echo(f"  {line}")
+        click.echo(hanging("  ", line))
 
 
 @job.command(epilog=examples("stoker job story 76"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exits
-from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, open_client, queue_names
+from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, open_client, queue_names, tell_if_new
 from stoker.cli.payloads import text_of, value_of
 
 if TYPE_CHECKING:
@@ -201,6 +201,9 @@ def pull(
                 click.echo(b"%d\t%s" % (job.id, text_of(job.payload, codec_of(job))))
         sys.stdout.flush()  # an ack must not come before whoever reads this has it
         if not len(delivery):
+            if sys.stderr.isatty():  # scripts look at the exit code
+                click.echo(f"no job of {queue} is ready", err=True)
+                tell_if_new(client, queue)
             return exits.NOTHING
         if not ack:
             say_leased(delivery)

@@ -19,6 +19,15 @@ RETRY_S = 2.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Family(click.Group):
+    """Commands about one thing. Its help says of each what it does in a whole sentence, over two lines if need be."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(sys.maxsize)) for name, one in found if one is not None])
+
+
 class Duration(click.ParamType[int]):
     """`30s`, `5m`, `1h30m`, or plain milliseconds; the value is whole milliseconds."""
 
@@ -145,6 +154,27 @@ def directory_of(url: str) -> str | None:
 
     parts = urlsplit(url)
     return unquote(parts.path[1:]) if parts.scheme == "sqlite" and not parts.netloc else None
+
+
+def is_new(client: "Client", queue: str) -> bool:
+    """Whether there is no such queue. Who may not ask is not told."""
+    from stoker.model.errors import Refused
+
+    try:
+        return queue not in client.list_queues()
+    except Refused:
+        return False
+
+
+def tell_if_new(client: "Client", queue: str) -> None:
+    """Nothing was found: perhaps because the name is mistyped."""
+    if not is_new(client, queue):
+        return
+    from difflib import get_close_matches
+
+    close = get_close_matches(queue, client.list_queues(), 1)
+    hint = f"did you mean {close[0]}?" if close else "stoker queue list names those that there are"
+    click.echo(f"there is no queue {queue}: {hint}", err=True)
 
 
 def echo_json(value: Any) -> None:

@@ -3,6 +3,9 @@
 Only click is needed, so that a short answer comes quickly; what moves or is drawn is rich's work, in other modules.
 """
 
+import shutil
+import sys
+import textwrap
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -11,6 +14,11 @@ import click
 
 NONE = "-"
 """Where there is nothing to say."""
+
+ROOM = 24
+"""Text is not set in a column that is narrower: it goes below its row."""
+BELOW = 6
+"""So far from the left."""
 
 STATE_COLOURS = {
     "waiting": "cyan",
@@ -108,19 +116,42 @@ def facts(pairs: Iterable[tuple[str, str]], indent: str = "  ") -> str:
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[str] = ()) -> str:
-    """A table. Heads in `right` have their column at the right."""
+    """A table. Heads in `right` have their column at the right; a last column that is too wide here is set in lines."""
     at_right = set(right)
     widths = [max([len(head), *(seen(row[place]) for row in rows)]) for place, head in enumerate(heads)]
-    lines = [[click.style(head, bold=True) for head in heads], *rows]
-    return "\n".join(_line(line, heads, widths, at_right) for line in lines)
+    lines = [[click.style(head, bold=True) if head else "" for head in heads], *rows]
+    width = terminal_width()
+    return "\n".join(_line(line, heads, widths, at_right, width) for line in lines)
 
 
-def _line(cells: Sequence[str], heads: Sequence[str], widths: Sequence[int], at_right: set[str]) -> str:
+def _line(
+    cells: Sequence[str], heads: Sequence[str], widths: Sequence[int], at_right: set[str], width: int | None
+) -> str:
     padded = []
-    for cell, head, width in zip(cells, heads, widths, strict=True):
-        space = " " * (width - seen(cell))
+    for cell, head, wide in zip(cells, heads, widths, strict=True):
+        space = " " * (wide - seen(cell))
         padded.append(space + cell if head in at_right else cell + space)
-    return "  ".join(padded).rstrip()
+    whole = "  ".join(padded).rstrip()
+    if width is None or seen(whole) <= width:
+        return whole
+    beside = "".join(f"{cell}  " for cell in padded[:-1])
+    if width - seen(beside) >= ROOM:
+        return hanging(beside, cells[-1], width)
+    return f"{beside.rstrip()}\n{hanging(' ' * BELOW, cells[-1], width)}"
+
+
+def hanging(beside: str, text: str, width: int | None = None) -> str:
+    """Text behind what stands before it, with its further lines below its first one: as wide as the terminal."""
+    width = terminal_width() if width is None else width
+    if width is None or seen(beside) + seen(text) <= width:
+        return beside + text
+    lines = textwrap.wrap(click.unstyle(text), max(ROOM, width - seen(beside)), break_on_hyphens=False)
+    return f"\n{' ' * seen(beside)}".join([beside + lines[0], *lines[1:]])
+
+
+def terminal_width() -> int | None:
+    """Nothing where no terminal is: who reads lines with a program wants them whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def seen(text: str) -> int:

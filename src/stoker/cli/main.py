@@ -151,9 +151,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return exits.USAGE
     except (click.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has seen enough; the interpreter must not try to flush it again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has seen enough
+        forget_output()
         return exits.FAILED
+    except OSError as error:  # a full disk, a file that may not be written: the system's own words say it best
+        exits.tell(str(error), "system")
+        forget_output()
+        return exits.FAILED
+
+
+def forget_output() -> None:
+    """What could not be written must not be tried again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:

@@ -8,11 +8,13 @@ import click
 from stoker.cli import exits
 from stoker.cli.kinds import (
     DURATION,
+    Family,
     as_json,
     connected,
     destroying,
     echo_json,
     examples,
+    is_new,
     look_at,
     open_client,
     queue_names,
@@ -34,7 +36,7 @@ NAME = click.argument("name", shell_complete=queue_names)
 NAMES = click.argument("names", nargs=-1, required=True, shell_complete=queue_names)
 
 
-@click.group()
+@click.group(cls=Family)
 def queue() -> None:
     """Look at queues, pause and limit them, empty them."""
 
@@ -54,7 +56,7 @@ def list_(url: str | None, tenant: str, is_json: bool) -> None:
     if is_json:
         echo_json([as_value(one) for one in found])
     elif found:
-        heads = ("QUEUE", "WAITING", "DELAYED", "BLOCKED", "ACTIVE", "COMPLETED", "DEAD", "LAST MINUTE", "HELD BACK")
+        heads = ("QUEUE", "WAITING", "DELAYED", "BLOCKED", "ACTIVE", "COMPLETED", "DEAD", "LAST MIN", "HELD BACK")
         click.echo(columns(heads, [row_of(one) for one in found], right=heads[1:8]))
     else:
         click.echo("no queues yet")
@@ -152,9 +154,10 @@ def pause(names: Sequence[str], url: str | None, tenant: str, is_json: bool) -> 
     """Give out no more jobs of these queues. Jobs that run go on; pushes are taken."""
     with open_client(url, tenant) as client:
         for name in names:
+            new = "; the queue is new" if is_new(client, name) else ""
             client.pause(name)
             waiting = client.get_stats(name).counts.waiting
-            answer(is_json, f"{name} is paused, {wait(waiting)}", name=name, paused=True, waiting=waiting)
+            answer(is_json, f"{name} is paused, {wait(waiting)}{new}", name=name, paused=True, waiting=waiting)
 
 
 @queue.command(epilog=examples("stoker queue resume mail"))
@@ -165,9 +168,10 @@ def resume(names: Sequence[str], url: str | None, tenant: str, is_json: bool) ->
     """Give out jobs of these queues again."""
     with open_client(url, tenant) as client:
         for name in names:
+            new = "; the queue is new" if is_new(client, name) else ""
             client.resume(name)
             waiting = client.get_stats(name).counts.waiting
-            answer(is_json, f"{name} goes on, {wait(waiting)}", name=name, paused=False, waiting=waiting)
+            answer(is_json, f"{name} goes on, {wait(waiting)}{new}", name=name, paused=False, waiting=waiting)
 
 
 @queue.command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.kinds import DURATION, as_json, echo_json, examples
+from stoker.cli.kinds import DURATION, Family, as_json, echo_json, examples
 
 if TYPE_CHECKING:
     from stoker.server.auth.tokens import TokenRecord
@@ -22,7 +22,7 @@ FILE = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Family)
 def token() -> None:
     """Make, list and revoke API tokens.
 

@@ -314,7 +314,7 @@ def held(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            owner = os.pread(lock, 32, 0).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
             raise InUse(f"{directory} is open in another process (pid {owner})") from None
         yield
     finally:

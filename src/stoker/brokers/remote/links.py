@@ -151,6 +151,8 @@ def tls_context(settings: RemoteSettings) -> ssl.SSLContext:
 
 def unreachable(address: Address, error: Exception) -> Unreachable:
     why = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+    if not why.isprintable():  # what another protocol said there
+        why = NOT_OURS
     return Unreachable(f"no server answers at {address}: {why}; is it running, and is the address right?")
 
 
