@@ -1,5 +1,9 @@
 """Schedules that are declared in code, and what the queue is told of them."""
 
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +15,7 @@ from stoker.app.errors import BadSchedule
 from stoker.app.schedules import Synced
 from stoker.model.errors import InvalidRequest
 from stoker.model.schedules import Schedule
+from tests.client.serving import ServerThread, on_port
 
 
 def rules(app: App) -> dict[str, Schedule]:
@@ -86,10 +91,80 @@ def test_an_app_with_a_name_deletes_what_is_gone_from_its_code():
 
 def test_a_worker_tells_the_queue_before_it_starts(app: App):
     declared(app, one="0 1 * * *")
-    app.worker(schedules=False)
+    app.worker(schedules=False).run_until_idle()
     assert not rules(app)
-    app.worker()
+    app.worker().run_until_idle()
     assert list(rules(app)) == ["one"]
+
+
+def test_a_worker_says_at_once_what_is_wrong_with_a_schedule(app: App):
+    @app.schedule("0 1 * * *")
+    @app.job
+    def work(needed: int) -> None: ...
+
+    with pytest.raises(BadSchedule, match=r"schedule work: .*needed"):
+        app.worker()
+
+
+def test_a_schedule_that_the_queue_refuses_ends_the_worker(app: App):
+    declared(app, one="61 1 * * *")
+    with pytest.raises(InvalidRequest, match="cron"):
+        asyncio.run(app.worker().serve())
+
+
+def test_a_worker_waits_for_a_server_that_is_not_there_yet():
+    """It says so, and tells the queue of the schedules before it takes a job."""
+    with ServerThread() as before:
+        url, port = before.url, before.port
+
+    async def main() -> list[str]:
+        with App(f"{url}?retry_s=0") as app, told("stoker.worker") as lines:
+            declared(app, one="0 1 * * *")
+            worker = app.worker(registered=False)
+            working = asyncio.create_task(worker.serve())
+            async with asyncio.timeout(20):
+                said = await lines.get()
+                assert not worker.report().is_ready
+                with ServerThread(on_port(port)), App(url) as other:
+                    await app.job_named("one").push()
+                    await app.aclient.wait_job((await app.aclient.browse()).jobs[0].id)
+                    names = list(rules(other))
+                    worker.stop()
+                    assert await working
+            assert said.startswith("telling the queue of the schedules failed and is tried again in 0.1 s: ")
+            return names
+
+    assert asyncio.run(main()) == ["one"]
+
+
+@contextmanager
+def told(logger: str) -> Iterator["asyncio.Queue[str]"]:
+    """What is logged meanwhile, line by line."""
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.put_nowait(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger(logger).addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logging.getLogger(logger).removeHandler(handler)
+
+
+def test_a_worker_that_waits_for_a_server_can_be_stopped():
+    with ServerThread() as before:
+        url = before.url
+
+    async def main() -> bool:
+        with App(url) as app:
+            declared(app, one="0 1 * * *")
+            worker = app.worker(registered=False)
+            working = asyncio.create_task(worker.serve())
+            await asyncio.sleep(0)
+            worker.stop()
+            async with asyncio.timeout(20):
+                return await working
+
+    assert asyncio.run(main())
 
 
 def test_a_template_is_filled_in_by_the_queue(app: App):

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from stoker.brokers.local import LocalBroker
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
@@ -15,6 +17,10 @@ TIMEOUT_S = 60
 TCP_ONLY = ServerConfig(
     tcp=TcpListener(listen="127.0.0.1:0"), http=HttpListener(listen="off"), grpc=GrpcListener(listen="off")
 )
+
+
+def on_port(port: int) -> ServerConfig:
+    return msgspec.structs.replace(TCP_ONLY, tcp=TcpListener(listen=f"127.0.0.1:{port}"))
 
 
 class ServerThread:

@@ -14,10 +14,8 @@ import pytest
 import stoker
 from stoker.client.sync import Client
 from stoker.model.states import State
-from stoker.server.config import ServerConfig
-from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
 from stoker.worker.worker import EXIT_OK, EXIT_RELEASED, Worker
-from tests.client.serving import ServerThread
+from tests.client.serving import ServerThread, on_port
 from tests.worker.running import WAIT_S, Beside, handler, happens, push, push_many
 
 
@@ -94,12 +92,6 @@ def cut(client: Client) -> None:
     for loop, streams in list(broker._streams.items()):  # type: ignore[attr-defined]
         if streams._link is not None:
             loop.call_soon_threadsafe(streams._link._transport.abort)
-
-
-def on_port(port: int) -> ServerConfig:
-    return ServerConfig(
-        tcp=TcpListener(listen=f"127.0.0.1:{port}"), http=HttpListener(listen="off"), grpc=GrpcListener(listen="off")
-    )
 
 
 def test_a_worker_waits_for_a_server_that_is_replaced():

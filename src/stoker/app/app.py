@@ -25,13 +25,14 @@ from stoker.app.handles import Job
 from stoker.app.inputs import spreader
 from stoker.app.jobtype import AsyncJobType, Definition, JobType, PlainJobType, Step, kind_of
 from stoker.app.options import Defaults, JobOptions, Layer
-from stoker.app.plans import carry_out
+from stoker.app.plans import carry_out, carry_out_async
 from stoker.app.schedules import OWNER, Declared, Rule, Synced, check_name, rule_of, step_of, sync
 from stoker.brokers.connect import open_broker
 from stoker.brokers.contract import Broker
 from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
+from stoker.model.schedules import Schedule
 from stoker.model.units import Duration, duration_ms
 from stoker.worker.context import Context
 from stoker.worker.errors import BadHandler
@@ -233,8 +234,14 @@ class App:
         them from those of others, and leaves them.
         """
         self.load()
-        owner = None if self.name is None else OWNER.format(self.name)
-        return carry_out(self.client, sync(self._schedules.values(), owner))
+        return carry_out(self.client, sync(self._wanted_schedules(), self._owner))
+
+    @property
+    def _owner(self) -> str | None:
+        return None if self.name is None else OWNER.format(self.name)
+
+    def _wanted_schedules(self) -> dict[tuple[str, str], Schedule]:
+        return {(one.step.queue, one.name): one.wanted(self._owner) for one in self._schedules.values()}
 
     def _enter(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
         """Names are given once, but the same function may be declared anew: its module was imported again."""
@@ -386,8 +393,9 @@ class App:
     ) -> "Worker":
         """A worker for the jobs of this app, or for those named. `Worker` says what the settings mean.
 
-        The queue is told of the app's schedules first, if it has any, unless `schedules` is false.
+        When it runs it tells the queue of the app's schedules first, if it has any, unless `schedules` is false.
         """
+        from stoker.worker.pulling import Task
         from stoker.worker.worker import Worker
 
         handlers = self.handlers(jobs)
@@ -395,9 +403,15 @@ class App:
             raise InvalidRequest(
                 "this app has no jobs: declare some with @app.job, or name their modules with include="
             )
+        worker = Worker(self.client, [*handlers, *self.own_handlers(handlers[0].queue)], **settings)
         if schedules and self._schedules:
-            self.sync_schedules()
-        return Worker(self.client, [*handlers, *self.own_handlers(handlers[0].queue)], **settings)
+            wanted = self._wanted_schedules()  # one whose arguments do not fit is told of here
+
+            async def tell() -> None:
+                await carry_out_async(self.aclient, sync(wanted, self._owner))
+
+            worker.first = Task("telling the queue of the schedules", tell)
+        return worker
 
 
 def batch_of(batch: Batch | int | None, max_wait: Duration | None) -> Batch | None:

@@ -4,7 +4,7 @@ Declaring says what should be; `app.sync_schedules()`, which a worker calls when
 are kept, and pushed whether or not any program of the app runs. Nothing here knows a calendar.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypedDict
@@ -132,9 +132,8 @@ def check_name(declared: Declared, other: Declared | None) -> None:
 # --- telling the queue -------------------------------------------------------------------------------
 
 
-def sync(declared: Iterable[Declared], owner: str | None) -> Plan[Synced]:
-    """All is worked out before anything is changed: one whose arguments do not fit leaves everything as it is."""
-    wanted = {(one.step.queue, one.name): one.wanted(owner) for one in declared}
+def sync(wanted: Mapping[tuple[str, str], Schedule], owner: str | None) -> Plan[Synced]:
+    """All was worked out before anything is changed: one whose arguments do not fit leaves everything as it is."""
     there = yield from all_schedules()
     done = Synced()
     for place, schedule in wanted.items():

@@ -9,8 +9,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple
 
 from stoker.model import commands as c
 from stoker.model.errors import Closed, LimitExceeded, Refused, StokerError
@@ -32,6 +32,14 @@ AGAIN_S = 0.005
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 
 
+class Task(NamedTuple):
+    """What a worker does before its first pull. A queue that cannot be reached is waited for, as with pulls."""
+
+    doing: str
+    """For the log, as in `pulling`."""
+    run: Callable[[], Coroutine[Any, Any, None]]
+
+
 class Puller:
     """The pulls of one worker."""
 
@@ -48,13 +56,14 @@ class Puller:
         self._roster, self._books = roster, books
         self._worker, self._poll_ms = worker, poll_ms
         self._room = asyncio.Event()
-        self._poll: asyncio.Task[Delivery] | None = None
+        self._poll: asyncio.Future[Any] | None = None
         self._plan: Plan | None = None
         self._polled_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._jobs_max = PULL_JOBS_MAX
         self._is_over = False
         self._has_pulled = False
+        self.first: Task | None = None
         self._gave_up = False
         """Whether the last pull was not answered in the short time that it had."""
         self.pulse = Pulse()
@@ -112,6 +121,9 @@ class Puller:
                 await self._wait_for_room()
                 continue
             try:
+                if self.first is not None:
+                    await self._do_first(self.first)
+                    continue
                 delivery = await self._pull(plan, 1 if self._is_hasty(plan) else self._poll_ms)
             except LimitExceeded as error:
                 self._ask_for_less(plan, error)
@@ -131,8 +143,22 @@ class Puller:
         of a slow server may take longer."""
         return not self._gave_up and not (plan.waits and self._has_pulled)
 
+    async def _do_first(self, task: Task) -> None:
+        """Once; unless it fails, or is broken off because the worker stops."""
+        doing = self._poll = asyncio.ensure_future(task.run())
+        try:
+            await doing
+            self.first = None
+        except asyncio.CancelledError:
+            if not doing.cancelled() or self._is_cancelled():
+                raise
+        finally:
+            self._poll = None
+
     async def run_until_empty(self) -> None:
         """Without waiting for jobs that are not there: until nothing is in hand and no queue has anything."""
+        if self.first is not None:
+            await self._do_first(self.first)
         while not self._is_over:
             self._room.clear()
             plan = self._next(patient=True)
@@ -154,7 +180,8 @@ class Puller:
     async def _pull(self, plan: Plan, wait_ms: int) -> Delivery:
         command = c.Pull(plan.queues, min(plan.count, self._jobs_max), wait_ms, self._worker)
         self._plan, self._polled_at = plan, time.monotonic()
-        poll = self._poll = asyncio.ensure_future(self._execute(command))
+        poll: asyncio.Future[Delivery] = asyncio.ensure_future(self._execute(command))
+        self._poll = poll
         self.pulse.began()
         try:
             async with asyncio.timeout(IMPATIENT_S if wait_ms == 1 else None):
@@ -218,4 +245,5 @@ class Puller:
         self.pulse.failed(error)
         if isinstance(error, Closed) or (isinstance(error, Refused) and not self._has_pulled):
             raise error
-        log.warning("pulling failed and is tried again in %.1f s: %s (%s)", pause_s, error, error.code)
+        doing = "pulling" if self.first is None else self.first.doing
+        log.warning("%s failed and is tried again in %.1f s: %s (%s)", doing, pause_s, error, error.code)

@@ -20,7 +20,7 @@ from stoker.worker.lane import Chunk, Failed, Lane, Released, Settlement
 from stoker.worker.leases import LeaseKeeper
 from stoker.worker.outcomes import DEAD, Failure
 from stoker.worker.pace import Bucket
-from stoker.worker.pulling import Puller
+from stoker.worker.pulling import Puller, Task
 from stoker.worker.queues import Line, QueueSettings, Roster
 from stoker.worker.sendings import Report
 from stoker.worker.settling import Settler
@@ -50,6 +50,7 @@ class Session:
         scope: WorkerScope,
         worker: str,
         poll_ms: int,
+        first: Task | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.stopping = False
@@ -64,6 +65,7 @@ class Session:
         self._settler = Settler(self.execute_async, self.books, self._freed)
         self._keeper = LeaseKeeper(self.execute, self.books.chunks, self._flagged)
         self._puller = Puller(self.execute_async, self._dispatch, self._roster, self.books, worker, poll_ms)
+        self._puller.first = first
         self._moved = asyncio.Event()
         """Something was settled or confirmed."""
         self._is_hurrying = False

@@ -32,6 +32,7 @@ from stoker.worker.health import HealthServer, Pulse, report_of
 from stoker.worker.health import Report as HealthReport
 from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import Lane
+from stoker.worker.pulling import Task
 from stoker.worker.queues import QueueSettings
 from stoker.worker.recycling import Recycling
 from stoker.worker.registry import Registration, host_name, new_worker_id
@@ -107,6 +108,8 @@ class Worker:
         self.id = id or new_worker_id()
         self.health_port = 0
         """Where `/health` is served, once it is."""
+        self.first: Task | None = None
+        """To be done before the first pull."""
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._stops = 0
@@ -266,7 +269,16 @@ class Worker:
         scope = WorkerScope()
         lanes, lane_of = self._lanes(scope)
         session = Session(
-            broker, self._tenant, self._directory, lanes, lane_of, self._queues, scope, self.id, self._poll_ms
+            broker,
+            self._tenant,
+            self._directory,
+            lanes,
+            lane_of,
+            self._queues,
+            scope,
+            self.id,
+            self._poll_ms,
+            self.first,
         )
         self._started_at = time.time_ns() // 1_000_000
         with self._lock:
