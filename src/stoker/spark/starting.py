@@ -3,6 +3,7 @@
 Two things make a start slow, and are avoided: workers that import pyspark out of a zip without compiled modules (they
 are given a SPARK_HOME of links to the installed package instead), and a JVM that loads thousands of classes one by one
 (they are kept in an archive from one start to the next). On a cluster nothing of this is done: it has its own ways.
+There the code of this package may come in a zip (`packing.py`), and then Spark's Python processes are told where it is.
 """
 
 import os
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING
 from stoker.model.errors import StokerError
 from stoker.spark.java import find_java, version_of
 from stoker.spark.noise import kept_out
+from stoker.spark.packing import archive_of
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 SETTINGS = {
@@ -51,7 +54,8 @@ def session(
     """A session that knows the source: on this machine with all cores, or wherever `master` says.
 
     `quick` is for runs of seconds to minutes; leave it out for jobs of hours, which gain from Java's better compiler.
-    `settings` are Spark's own, and win over ours. A session that is there already is taken as it is.
+    `settings` are Spark's own, and win over ours. A session that is there already is taken as it is. A program that
+    `spark-submit` has started runs where that said, unless `master` says otherwise.
     """
     try:
         from pyspark.sql import SparkSession
@@ -61,19 +65,37 @@ def session(
 
     running = SparkSession.getActiveSession()
     if running is None:
-        master = master or os.environ.get("STOKER_SPARK_MASTER") or "local[*]"
+        submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # its JVM is there, with all that spark-submit was told
+        master = master or os.environ.get("STOKER_SPARK_MASTER") or (None if submitted else "local[*]")
         wanted = dict(SETTINGS)
-        if master.startswith("local"):
+        if master is not None and master.startswith("local"):
             wanted |= LOCAL | {"spark.sql.shuffle.partitions": str(cores_of(master))} | prepare(quick)
         wanted |= dict(settings or {})
-        builder = SparkSession.builder.master(master).appName(name)
+        builder = SparkSession.builder.appName(name)
+        if master is not None:
+            builder = builder.master(master)
         for key, value in wanted.items():
             builder = builder.config(key, value)
         with kept_out():
             running = builder.getOrCreate()
-        running.sparkContext.setLogLevel(wanted.get("spark.log.level", "WARN"))
+        if not submitted or "spark.log.level" in wanted:
+            running.sparkContext.setLogLevel(wanted.get("spark.log.level", "WARN"))
+        carry(running.sparkContext)
     register(running)
     return running
+
+
+def carry(context: "SparkContext") -> None:
+    """See to it that all of Spark's Python processes find this package, if it came in a zip.
+
+    Executors are given the zip by Spark. The process in which the driver plans streams is not, so its path names it.
+    """
+    archive = archive_of(__file__)
+    if archive is None:
+        return
+    context.addPyFile(archive)
+    known = context.environment.get("PYTHONPATH")
+    context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [archive, known]))
 
 
 def cores_of(master: str) -> int:
@@ -89,20 +111,20 @@ def prepare(quick: bool) -> dict[str, str]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if "SPARK_HOME" not in os.environ:
-        os.environ["SPARK_HOME"] = str(linked_home(cache))
-    return {"spark.driver.extraJavaOptions": java_options(cache, java, quick)}
+    home = linked_home(cache)
+    os.environ.setdefault("SPARK_HOME", str(home))
+    return {"spark.driver.extraJavaOptions": java_options(home, java, quick)}
 
 
-def java_options(cache: Path, java: Path, quick: bool) -> str:
-    flags = ["-Xlog:disable"]
+def java_options(home: Path, java: Path, quick: bool) -> str:
+    flags = ["-Xlog:disable", f"-Dlog4j2.configurationFile={home / LOGGING}"]
     if quick:
         flags += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     version = version_of(java / "bin" / "java")
+    archive = home / f"classes-{version}.jsa"
     if version >= 19:  # which make the archive by themselves
-        flags += ["-XX:+AutoCreateSharedArchive", f"-XX:SharedArchiveFile={cache / f'classes-{version}.jsa'}"]
+        flags += ["-XX:+AutoCreateSharedArchive", f"-XX:SharedArchiveFile={archive}"]
     else:
-        archive = cache / f"classes-{version}.jsa"
         kind = "SharedArchiveFile" if archive.exists() else "ArchiveClassesAtExit"
         flags.append(f"-XX:{kind}={archive}")
     return " ".join(flags)
@@ -121,7 +143,11 @@ def cache_directory() -> Path:
 
 
 def linked_home(cache: Path) -> Path:
-    """A SPARK_HOME without the zip of pyspark: workers then import the installed package, which is compiled."""
+    """A SPARK_HOME without the zip of pyspark: workers then import the installed package, which is compiled.
+
+    The archive of classes is kept there, too: it holds for these jars alone. `conf` is empty, because Java uses no
+    archive when a directory of its class path holds anything.
+    """
     import pyspark
 
     installed = Path(pyspark.__file__).parent
@@ -135,8 +161,12 @@ def linked_home(cache: Path) -> Path:
             except FileExistsError:
                 pass  # another process was first
     (home / "conf").mkdir(exist_ok=True)
-    (home / "conf" / "log4j2.properties").write_text(QUIET)
+    (home / "conf" / LOGGING).unlink(missing_ok=True)
+    (home / LOGGING).write_text(QUIET)
     return home
+
+
+LOGGING = "log4j2.properties"
 
 
 QUIET = """rootLogger.level = error
