@@ -109,6 +109,8 @@ def sum_of(name: str) -> Column:
         return F.kll_merge_agg_bigint(name).alias(name)
     if name.endswith("_max") or name.startswith("example"):
         return F.max(name).alias(name)
+    if name.endswith("_min"):
+        return F.min(name).alias(name)
     return F.sum(name).alias(name)
 
 

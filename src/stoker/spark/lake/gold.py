@@ -13,8 +13,8 @@ SKETCH_K = 400
 """Of the KLL sketches: about 0.7 % of the rank at 99 % confidence, some kilobytes for each."""
 
 KEYS = ("tenant", "queue", "name", "minute")
-COUNTED = ("pushed", "started", "completed", "retrying", "failed", "cancelled", "expired", "released", "snoozed")
 ENDING = ("completed", "failed", "cancelled", "expired")
+COUNTED = ("pushed", "started", *ENDING, "retrying", "released", "snoozed", "revived")
 
 
 def minute() -> Column:
@@ -72,7 +72,12 @@ def workers(events: DataFrame) -> DataFrame:
     return (
         ended.withColumn("minute", minute())
         .groupBy("tenant", "worker", "minute")
-        .agg(F.sum("run_ms").alias("busy_ms"), F.count("*").alias("attempts"))
+        .agg(
+            F.sum("run_ms").alias("busy_ms"),
+            F.count("*").alias("attempts"),
+            F.min("started_at").alias("started_min"),
+            F.max("time").alias("ended_max"),
+        )
     )
 
 

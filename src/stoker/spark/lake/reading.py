@@ -21,9 +21,9 @@ class Settings:
     """What makes numbers of counts."""
 
     objective_ms: int = 60_000
-    """A job is in time if it completed so soon after its push."""
+    """A job is in time if it completed so soon after its push. One that failed or expired is not."""
     objective_share: float = 0.99
-    """So many should be in time; what is missing burns the budget of the rest."""
+    """So many should be in time. A burn of 1 uses up exactly what may be missed, 2 twice as much."""
     price_job: float = 0.0
     price_run_hour: float = 0.0
     price_payload_gb: float = 0.0
@@ -70,22 +70,72 @@ def added(rows: DataFrame, grain: str, settings: Settings) -> DataFrame:
 
 def with_numbers(rows: DataFrame, settings: Settings) -> DataFrame:
     ended = sum((F.col(event) for event in ENDING), F.lit(0))
-    kept = Window.partitionBy("tenant", "queue", "name").orderBy("start")
+    so_far = Window.partitionBy("tenant", "queue", "name").orderBy("start").rowsBetween(Window.unboundedPreceding, 0)
     for name in MEASURED:
         rows = rows.withColumns({f"{name}_{word}": quantile(name, share) for word, share in QUANTILES.items()})
     late = F.col("completed") - F.round(rank("total_ms", settings.objective_ms) * F.col("completed"))
+    missed = late + F.col("failed") + F.col("expired")
+    judged = F.col("completed") + F.col("failed") + F.col("expired")
     budget = 1 - settings.objective_share
     return rows.withColumns(
         {
             "ended": ended,
-            "backlog": F.sum(F.col("pushed") - ended).over(kept.rowsBetween(Window.unboundedPreceding, 0)),
+            "backlog": F.sum(F.col("pushed") + F.col("revived") - ended).over(so_far),
             "retry_amplification": ratio(F.col("started"), F.col("completed") + F.col("failed")),
             "late": late,
-            "slo_burn": ratio(late, F.col("completed") * F.lit(budget)),
+            "missed": missed,
+            "slo_burn": ratio(missed, judged * F.lit(budget)),
             "cost": F.col("pushed") * settings.price_job
             + F.col("run_ms_sum") / 3_600_000 * settings.price_run_hour
             + F.col("payload_bytes") / 1e9 * settings.price_payload_gb,
         }
+    )
+
+
+STATE_AFTER = {
+    **dict.fromkeys(("pushed", "revived", "ready", "promoted", "released", "unblocked", "retrying"), "waiting"),
+    **dict.fromkeys(("delayed", "snoozed"), "delayed"),
+    "started": "active",
+    **dict.fromkeys(ENDING, "ended"),
+}
+"""What a job is in after an event; where the event tells of a later time, it is delayed until then."""
+
+
+def stays(lake: Lake) -> DataFrame | None:
+    """Each time that a job was in a state: since when, until when, for how long; `until` is null if it still is.
+
+    Made of bronze, all of it: what a job was in before an event is told by the event before, which may be days old. A
+    job that waits for others looks like a waiting one until it is unblocked.
+    """
+    events = lake.read("bronze")
+    if events is None:
+        return None
+    life = Window.partitionBy("tenant", "shard", "job").orderBy("sequence", "index")
+    after = F.create_map(*[F.lit(word) for pair in STATE_AFTER.items() for word in pair])[F.col("event")]
+    is_later = (F.col("due") > F.col("time")) & (after == "waiting")
+    found = events.where(F.col("event").isin(*STATE_AFTER)).select(
+        *("tenant", "queue", "shard", "job", "event", F.col("time").alias("since")),
+        F.max("name").over(life.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)).alias("name"),
+        F.lead("time").over(life).alias("until"),
+        F.lead("event").over(life).alias("next"),
+        F.when(is_later, "delayed").otherwise(after).alias("after"),
+    )
+    is_blocked = (F.col("next") == "unblocked") & F.col("event").isin("pushed", "revived")
+    was_dead = F.col("after") == "ended"
+    state = F.when(is_blocked, "blocked").when(was_dead, "failed").otherwise(F.col("after"))
+    return found.where("after != 'ended' OR event = 'failed' AND next = 'revived'").select(
+        *("tenant", "queue", "name", "job", "since", "until", state.alias("state")),
+        (F.unix_millis("until") - F.unix_millis("since")).alias("ms"),
+    )
+
+
+def states(lake: Lake, grain: str = "day") -> DataFrame | None:
+    """How long jobs were in each state, by the time at which they left it; `start` is null for those still in it."""
+    rows = stays(lake)
+    if rows is None:
+        return None
+    return rows.groupBy("tenant", "queue", "name", "state", F.date_trunc(grain, "until").alias("start")).agg(
+        F.count("*").alias("stays"), F.sum("ms").alias("ms_sum"), F.max("ms").alias("ms_max")
     )
 
 
