@@ -11,6 +11,7 @@ from stoker import connect
 from stoker.cli import exits
 from stoker.cli.demo import conclude
 from stoker.demo.story import EXPECTED, Check, Story
+from stoker.spark.noise import NOISE
 from tests.cli.conftest import Stoker
 
 
@@ -27,6 +28,7 @@ def test_the_demo_runs_and_every_number_adds_up(tmp_path: Path):
         timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert [line for line in done.stderr.encode().splitlines() if line.startswith(NOISE)] == []
     assert "kill -9 of worker-" in done.stdout
     assert done.stdout.count("  ok  ") == 11
     assert "the lake counts" in done.stdout

@@ -52,7 +52,7 @@ def imported(name: str, directory: str) -> ModuleType:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise CannotLoad(
                 f"there is no module {error.name!r}: looked in {directory} and where Python finds its packages; start"
-                " this in the directory that has it, or install it"
+                f" this in the directory that has it, or install it{hint_for(name)}"
             ) from None
         raise CannotLoad(
             f"the module {name!r} cannot be imported: it asks for {error.name!r}, which is not there"

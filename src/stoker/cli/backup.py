@@ -4,7 +4,7 @@ import click
 
 from stoker.cli import exits
 from stoker.cli.kinds import as_json, directory_of, echo_json, examples
-from stoker.cli.layout import columns, many, size, when
+from stoker.cli.layout import clock, columns, many, size, when
 
 URL = click.option(
     "--url",
@@ -89,7 +89,7 @@ def list_backups(place: str, is_json: bool) -> int:
         echo_json(found)
     elif found:
         rows = [
-            [one.name, when(one.info.created_at), size(one.info.size), size(one.info.stored_size), ""]
+            [one.name, clock(one.info.created_at), size(one.info.size), size(one.info.stored_size), ""]
             if one.info is not None
             else [one.name, "-", "-", "-", one.problem]
             for one in found

@@ -1,4 +1,4 @@
-"""`stoker demo`: a queue at work in one command, with nothing to set up before and nothing left behind."""
+"""`stoker demo`: a queue at work in one command, with nothing to set up before and a report left behind."""
 
 import subprocess
 import sys
@@ -102,17 +102,23 @@ def through_spark(directory: "Path", lake: "Path", report: str) -> "Check":
     from stoker.spark.starting import session
 
     began = time.monotonic()
-    click.echo(click.style("Spark takes the history into a lake ...", bold=True))
+
+    def say(text: str) -> None:
+        click.echo(f"{time.monotonic() - began:5.1f} s  {text}")
+
+    click.echo(click.style("Spark takes the history into a lake, in about twenty seconds", bold=True))
     url = f"sqlite:///{directory.resolve()}"
     spark = session(name="stoker demo")
     try:
-        running.run(spark, str(lake), {"url": url})
+        say("started Spark, on this machine alone")
+        done = running.run(spark, str(lake), {"url": url})
+        say(f"took in {done.events:,} events: bronze, silver and gold")
         found = numbers(Lake(spark, str(lake)))
     finally:
         spark.stop()
+    say(headline(found["headline"]))
     Path(report).write_text(page(found, "Stoker demo"), encoding="utf-8")
-    click.echo(f"  {headline(found['headline'])}")
-    click.echo(f"  in {time.monotonic() - began:.1f} seconds; open {Path(report).resolve()}\n")
+    say(f"drew a report: open {Path(report).resolve()}\n")
     with connect(url) as client:
         totals = client.get_stats().totals
     counted = tuple(found["headline"][name] for name in ("pushed", "completed", "failed"))
@@ -138,8 +144,14 @@ def conclude(checks: "list[Check]", keep: str | None, said: str = "") -> int:
 
 
 def suggestions(keep: str | None) -> list[str]:
+    import shutil
+    from pathlib import Path
+
+    found = shutil.which("stoker") is not None
+    first = [] if found else [f". {Path(sys.prefix) / 'bin' / 'activate'}    first, and the command is found"]
     if keep is None:
         return [
+            *first,
             "stoker demo --keep demo.db           the same, and its data stay for you to look around",
             'stoker push mail \'{"to": "ada"}\'     a job of your own, in stoker.db',
             "stoker pull mail --ack               and out again",
@@ -148,6 +160,7 @@ def suggestions(keep: str | None) -> list[str]:
         ]
     at = f"--url sqlite:///{keep}"
     return [
+        *first,
         f"stoker queue list {at}",
         f"stoker dlq list payments {at}        then: stoker dlq show, stoker job story",
         f"stoker dlq retry payments {at}",

@@ -135,6 +135,8 @@ def _line(
     if width is None or seen(whole) <= width:
         return whole
     beside = "".join(f"{cell}  " for cell in padded[:-1])
+    if not cells[-1]:
+        return beside.rstrip()
     if width - seen(beside) >= ROOM:
         return hanging(beside, cells[-1], width)
     return f"{beside.rstrip()}\n{hanging(' ' * BELOW, cells[-1], width)}"
