@@ -12,6 +12,7 @@ import stoker
 from benchmarks.durable import place
 from benchmarks.measure import Row, resident_bytes
 from benchmarks.served import stoker_server
+from stoker.engine.crowds import PAUSE_MS
 from stoker.journal.directory import holder_of
 from stoker.model import commands as c
 from stoker.model.schedules import Schedule
@@ -65,7 +66,7 @@ def idle(seconds: float = IDLE_SECONDS) -> list[Row]:
 
 
 def at_once() -> list[Row]:
-    """All of them are due in the same moment: how much CPU that one turn takes."""
+    """All of them are due in the same moment: how much CPU that takes, and how much of it the longest turn."""
     rows = []
     for what, crons in (
         ("intervals", [""] * SCHEDULES),
@@ -78,14 +79,23 @@ def at_once() -> list[Row]:
                 rule = Schedule(cron=cron) if cron else Schedule(every_ms=DAY, start_at=midnight)
                 world.client.execute(c.PutSchedule("q", f"s{number}", rule))
             world.clock.advance(midnight - world.now)
-            started = time.process_time()
-            world.broker.advance()
-            taken = time.process_time() - started
+            turns = [turn(world)]
+            while world.broker.runtime.shards[0].crowd:
+                world.clock.advance(PAUSE_MS)
+                turns.append(turn(world))
             pushed = world.client.get_stats("q").totals.pushed
-        rows.append(
-            Row(f"{pushed:,} jobs in one turn, {what}", pushed / taken, unit="jobs/s", note=f"{taken * 1e3:.0f} ms")
-        )
+        taken = sum(turns)
+        note = f"{taken * 1e3:.0f} ms of CPU in {len(turns)} turns"
+        rows.append(Row(f"{pushed:,} jobs of one moment, {what}", pushed / taken, unit="jobs/s", note=note))
+        rows.append(Row(f"  the longest turn, {what}", max(turns) * 1e3, unit="ms", note="at most 50"))
     return rows
+
+
+def turn(world: World) -> float:
+    """Seconds of CPU."""
+    started = time.process_time()
+    world.broker.advance()
+    return time.process_time() - started
 
 
 def memory() -> Row:

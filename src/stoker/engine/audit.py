@@ -238,7 +238,10 @@ def _schedules(shard: "Shard", tenant: Tenant) -> None:
     planned = [one for queue in tenant.queues.values() for one in queue.schedules.values()]
     assert shard.schedules == sum(one.schedules for one in shard.tenants.values()), "schedules are counted wrongly"
     assert tenant.schedules == len(planned), f"{tenant.name} counts {tenant.schedules} schedules, not {len(planned)}"
-    armed = {(at, id(holder)) for at, kind, _, holder in shard.deadlines.heap if kind == kinds.SCHEDULE}
+    heap = shard.deadlines.heap
+    armed = {(at, id(holder)) for at, kind, _, holder in heap if kind == kinds.SCHEDULE}
+    armed |= {(at, id(one)) for at, one in shard.crowd}
+    assert not shard.crowd or any(kind == kinds.SLOTS and at == shard.crowd.armed for at, kind, _, _ in heap)
     for one in planned:
         assert one.queue.schedules[one.name] is one and one.queue.known, f"schedule {one.name} is in a wrong place"
         assert bool(one.due) == bool(one.next_slot and not one.paused), f"schedule {one.name} is due {one.due}"

@@ -23,8 +23,9 @@ from typing import Any
     EDGES,
     FLOW,
     SCHEDULE,
+    SLOTS,
     REFILL,
-) = range(15)
+) = range(16)
 """What fires first at equal times stands first."""
 
 NEVER = 1 << 62

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from stoker.engine import checks, schedule_checks, templates
+from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import is_plain
 from stoker.engine.apply_schedules import arm, jitter
 from stoker.engine.apply_schedules import due_of as next_due
 from stoker.engine.calendars import first_after, last_until
 from stoker.engine.classify import Classifier, Item
+from stoker.engine.crowds import Crowd
 from stoker.engine.ends import cancel_jobs
 from stoker.engine.pushing import due_of, extend_key
 from stoker.engine.state import CANCELLED, Planned
@@ -202,15 +204,43 @@ def _with_state(shard: "Shard", planned: Planned, run: ScheduleRun) -> ScheduleR
 
 
 def on_slot(shard: "Shard", at: int, schedules: list[Planned]) -> None:
+    """Many at once are dealt with a hundred at a time, in their order."""
+    crowd = shard.crowd
     for planned in sorted(schedules, key=in_order):
-        slot = planned.next_slot
-        due = slot + jitter(shard, planned.name, planned.schedule, slot) + shard.ahead_ms
-        if due > at:
-            arm(shard, planned, due)  # the clock on the wall was set back: its slots come later than they seemed to
-        elif slot > planned.made_up_to and shard.now - due > planned.schedule.grace_ms:
-            miss(shard, planned, at)
+        if crowd or not shard.pace.admits(shard.now):
+            crowd.join(at, shard.now, planned)
         else:
-            take(shard, planned, slot, at, planned.made_up_to)
+            deal_with(shard, planned, at, shard.now)
+    arm_crowd(shard)
+
+
+def on_crowd(shard: "Shard", at: int, crowds: list[Crowd]) -> None:
+    """Others were dealt with before these; now it is their turn, as of the times at which they were due."""
+    shard.crowd.armed = 0
+    while shard.crowd and shard.pace.admits(shard.now):
+        found = shard.crowd.first()
+        if found is not None:
+            due, noticed_at, planned = found
+            deal_with(shard, planned, due, noticed_at)
+    arm_crowd(shard)
+
+
+def arm_crowd(shard: "Shard") -> None:
+    crowd = shard.crowd
+    if crowd and not crowd.armed:
+        crowd.armed = max(shard.pace.next_at, shard.now + 1)
+        shard.deadlines.arm(crowd.armed, kinds.SLOTS, crowd)
+
+
+def deal_with(shard: "Shard", planned: Planned, at: int, noticed_at: int) -> None:
+    slot = planned.next_slot
+    due = slot + jitter(shard, planned.name, planned.schedule, slot) + shard.ahead_ms
+    if due > at:
+        arm(shard, planned, due)  # the clock on the wall was set back: its slots come later than they seemed to
+    elif slot > planned.made_up_to and noticed_at - due > planned.schedule.grace_ms:
+        miss(shard, planned, at)
+    else:
+        take(shard, planned, slot, at, planned.made_up_to)
 
 
 def follow_calendar(shard: "Shard", ahead_ms: int) -> None:

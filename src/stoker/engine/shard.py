@@ -37,6 +37,7 @@ from stoker.engine import (
     workflows,
 )
 from stoker.engine.calendars import Calendar, NoCalendar
+from stoker.engine.crowds import Crowd, Pace
 from stoker.engine.deadlines import NEVER, SWEEP_MIN, Deadlines
 from stoker.engine.edges import settle
 from stoker.engine.ends import in_id_order, lowest
@@ -96,6 +97,8 @@ class Shard:
         self.calendar: Calendar = NoCalendar()
         self.schedules = 0
         """How many there are, of all tenants."""
+        self.crowd = Crowd()
+        self.pace = Pace()
         self.no_room: Callable[[], str] | None = None
         """Says why nothing new can be taken, if that is so: for jobs that nobody pushes."""
         self.tenants: dict[str, Tenant] = {}

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from stoker.engine import workflows
+from stoker.engine.crowds import Crowd
 from stoker.engine.dead import key_is_taken
 from stoker.engine.edges import settle_one
 from stoker.engine.ends import cancel_jobs, lowest
@@ -19,7 +20,7 @@ from stoker.engine.flows import Flow
 from stoker.engine.moves import PENDING, arm_age, arm_due, is_due_entry
 from stoker.engine.retained import ended_at
 from stoker.engine.schedules import holds as schedule_holds
-from stoker.engine.schedules import on_slot
+from stoker.engine.schedules import on_crowd, on_slot
 from stoker.engine.state import ACTIVE, EXPIRED, FAILED, Batch, Job, Members, Part, Queue, Slice, Tenant
 from stoker.model.states import Reason
 from stoker.records import records as rec
@@ -206,6 +207,7 @@ HANDLERS: tuple[Callable[["Shard", int, list[Any]], None], ...] = (
     on_edges,
     on_flow,
     on_slot,
+    on_crowd,
     on_refill,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""
@@ -290,6 +292,10 @@ def kv_holds(at: int, place: tuple[Tenant, str]) -> bool:
     return entry is not None and entry.expires_at == at
 
 
+def slots_hold(at: int, crowd: Crowd) -> bool:
+    return crowd.holds(at)
+
+
 def edges_hold(at: int, ended: tuple[int, int]) -> bool:
     return True
 
@@ -313,6 +319,7 @@ HOLDS: tuple[Callable[[int, Any], bool], ...] = (
     edges_hold,
     flow_holds,
     schedule_holds,
+    slots_hold,
     refill_holds,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from stoker.engine import checks, edges, looking, schedules, workflows
+from stoker.engine.crowds import Pace
 from stoker.engine.edges import is_known
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
@@ -72,8 +73,9 @@ class Runtime:
         """What the replies of the last turn have to wait for; 0 = for nothing."""
         self.limits = shards[0].limits
         self.shards = Shards(shards, total)
-        calendar = IanaCalendar()
+        calendar, pace = IanaCalendar(), Pace()
         for shard in shards:
+            shard.pace = pace
             shard.level = self.level
             shard.calendar = calendar
             shard.no_room = self._no_room
