@@ -159,6 +159,22 @@ def backfill(since: str, lake: str, master: str | None, url: str | None, tenant:
         click.echo(f"{done.events:,} events since {moment:%Y-%m-%d %H:%M:%S} UTC in {done.batches} batches: {lake}")
 
 
+@pipeline.command(epilog=examples("stoker pipeline pack", "stoker pipeline pack --to /data/submit"))
+@click.option("--to", default="stoker-submit", show_default=True, help="The directory to write to.")
+@as_json
+def pack(to: str, is_json: bool) -> None:
+    """Write what spark-submit is given: a program, and Stoker as a zip for a cluster where it is not installed."""
+    from stoker.spark.packing import pack as packed
+
+    made = packed(to)
+    if is_json:
+        echo_json({"program": str(made.program), "archive": str(made.archive)})
+        return
+    files = f"--py-files {made.archive} {made.program}"
+    click.echo(f"spark-submit --master spark://HOST:7077 {files} run --lake PATH --url URL")
+    click.echo("Leave --py-files out where Stoker is installed.", err=True)
+
+
 def moment_of(text: str) -> "datetime":
     """A time, or how long ago it was."""
     from datetime import UTC, datetime, timedelta

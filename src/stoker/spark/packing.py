@@ -37,6 +37,10 @@ def pack(directory: str | Path) -> Packed:
     packed = Packed(place / "stoker_pipeline.py", place / "stoker.zip")
     replace(packed.program, PROGRAM.encode())
     home = Path(stoker.__file__).parent
+    carried = archive_of(stoker.__file__)
+    if carried is not None:  # this runs out of such a zip
+        replace(packed.archive, Path(carried).read_bytes())
+        return packed
     beside = packed.archive.with_suffix(".zip.new")
     with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in (home, home.parent / "pyspark_stoker"):
