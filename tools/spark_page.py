@@ -1,8 +1,10 @@
 """The reference page of the data source: its tables, options and columns, from `src/stoker/spark`."""
 
+from stoker.spark.fleet.streaming import TAKING
+from stoker.spark.fleet.work import ENDS, JOBS
 from stoker.spark.options import CONNECTING, LISTED, READING, WRITING
 from stoker.spark.rows import OPTION_COLUMNS
-from stoker.spark.tables import ABOUT, PAYLOAD, PAYLOAD_ERROR, SPARK_TYPES, TABLES, WITH_PAYLOAD, Column
+from stoker.spark.tables import ABOUT, PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW, SPARK_TYPES, TABLES, WITH_PAYLOAD, Column
 from tools.make_docs import code, page, table
 
 KINDS = {"int": "a whole number", "string": "string", "timestamp": "timestamp", "list": "array<string>"}
@@ -11,7 +13,7 @@ KINDS = {"int": "a whole number", "string": "string", "timestamp": "timestamp", 
 def spark_page() -> str:
     return page(
         "Spark: the data source",
-        "spark/{options,tables,rows}.py",
+        "spark/{options,tables,rows}.py and spark/fleet",
         '`spark.read.format("stoker")`, `spark.readStream.format("stoker")` and `df.write.format("stoker")`. Options'
         " have no case in their names; one that is unknown, or has no meaning for the table, is refused before any data"
         " moves. How to begin: [the tutorial](../pipeline/tutorial.md).",
@@ -27,6 +29,12 @@ def spark_page() -> str:
         " there may be no others; without one, all other columns together are: a MessagePack map, which is what an"
         " app's handlers take as their arguments. A null leaves the option at its default.",
         table("Column, Type", [[code(name), " or ".join(KINDS[k] for k in kinds)] for name, kinds in columns()]),
+        "## Jobs as a stream",
+        '`spark.readStream.format("stoker_jobs")` takes jobs out of queues, and the sink of that name settles them:'
+        " see [Spark as a worker](../pipeline/workers.md). Sessions know them after `stoker.spark.register(spark)`.",
+        option_table({name: says for name, says in TAKING.items() if name not in CONNECTING}),
+        "The stream has these columns: " + JOBS + ". The sink takes these, of which `id` and `token` are needed: "
+        f"{ENDS}. A row with an `error` fails its job, any other completes it.",
     )
 
 
@@ -38,7 +46,8 @@ def table_blocks(name: str) -> list[str]:
     own = {option: says for option, says in READING[name].items() if option not in LISTED}
     shown = TABLES[name]
     if name in WITH_PAYLOAD:
-        shown = (*shown, *(extra for extra in (PAYLOAD, PAYLOAD_ERROR) if extra.name not in [c.name for c in shown]))
+        extras = (PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW)
+        shown = (*shown, *(extra for extra in extras if extra.name not in [c.name for c in shown]))
     return [f"## Table {code(name)}", ABOUT[name], option_table(own) if own else "", column_table(shown)]
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -12,7 +11,6 @@ from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.spark.listing import listed, shared, shares
 from stoker.spark.options import read_options
-from stoker.spark.payloads import closed, opened, structs_of
 from stoker.spark.tables import arrow_schema
 from tests.spark.story import live
 from tests.spark.test_source import table
@@ -106,55 +104,7 @@ def test_what_a_table_does_not_have_is_refused(options: dict[str, str], said: st
         read_options(options)
 
 
-# --- payloads ---------------------------------------------------------------------------------------
-
-
-def test_payloads_become_structs_and_those_that_do_not_fit_say_why():
-    kind = pa.struct([("user_id", pa.int64()), ("mail", pa.string())])
-    payloads = [
-        msgspec.msgpack.encode({"user_id": 7, "mail": "a@b"}),
-        b'{"user_id": 8, "more": true}',
-        b'{"user_id": "eight"}',
-        b"[1, 2]",
-        b"\xc1",
-        b"",
-        None,
-    ]
-    structs, errors = structs_of(payloads, kind)
-    assert structs.to_pylist() == [{"user_id": 7, "mail": "a@b"}, {"user_id": 8, "mail": None}, *[None] * 5]
-    assert errors.to_pylist()[:2] == [None, None]
-    assert "user_id int64" in errors[2].as_py()
-    assert "list" in errors[3].as_py()
-    assert "neither JSON nor MessagePack" in errors[4].as_py()
-    assert errors[5].as_py()
-    assert errors[6].as_py() is None
-
-
-def test_a_payload_is_written_as_it_was():
-    for payload in (b'{"a":1}', msgspec.msgpack.encode({"a": 1})):
-        assert closed(opened(payload), payload) == payload
-
-
-def test_spark_reads_dead_letters_with_decoded_payloads(spark: SparkSession, url: str, queue: Client):
-    good = [msgspec.msgpack.encode({"user_id": number}) for number in range(5)]
-    queue.push_batch("mail", [*good, b"no map"], max_attempts=1)
-    for job in queue.pull("mail", 10):
-        queue.fail(job.id, job.token, "boom")
-    rows = table(spark, url, table="dead_letters", queues="mail", payloadSchema="user_id bigint, to array<string>")
-    assert rows.where("reason = 'max_attempts_exceeded' and payload.user_id >= 3").count() == 2
-    (bad,) = rows.where("payload is null").select("payload_error").collect()
-    assert "neither JSON nor MessagePack" in bad[0]
-
-
-def test_spark_reads_events_with_decoded_payloads(spark: SparkSession, url: str, queue: Client):
-    queue.push_batch("mail", [b'{"user_id": 1}', b'{"user_id": 2}'])
-    queue.pull("mail", 2)
-    rows = table(spark, url, payloadSchema="user_id int", columns="event,payload")
-    assert sorted((row["event"], row["payload"] and row["payload"]["user_id"]) for row in rows.collect() if row[1]) == [
-        ("pushed", 1),
-        ("pushed", 2),
-    ]
-    assert rows.where("event = 'started' and payload is null").count() == 2
+# --- by Spark ------------------------------------------------------------------------------------------
 
 
 def test_spark_reads_every_table(spark: SparkSession, url: str, queue: Client):

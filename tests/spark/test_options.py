@@ -3,10 +3,11 @@
 from datetime import UTC, datetime
 
 import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from stoker.model.errors import InvalidRequest
 from stoker.spark.options import read_options
-from stoker.spark.source import advanced, read_back, stretches, written
+from stoker.spark.source import advanced, check_schema, read_back, stretches, written
 from stoker.spark.tables import EVENTS
 
 
@@ -25,6 +26,17 @@ from stoker.spark.tables import EVENTS
         ({"minPartitions": "many"}, "whole number"),
         ({"failOnDataLoss": "maybe"}, "expected true or false"),
         ({"queues": " , "}, "is empty"),
+        ({"tenants": "a,b", "tenant": "a"}, "say only one"),
+        ({"batchRows": "0"}, "at least 1"),
+        ({"endingOffsets": '{"0": "5"}'}, "option endingOffsets .* by shard, the last record read"),
+        ({"endingOffsets": "[5]"}, "expected earliest"),
+        ({"payloadSchema": "a int", "mode": "strict"}, "expected PERMISSIVE or FAILFAST"),
+        ({"payloadSchema": "a int", "mode": "DROPMALFORMED"}, "payload_error is null"),
+        ({"mode": "FAILFAST"}, "there is none"),
+        ({"payloadSchema": " "}, "expected fields and types"),
+        ({"payloadSchema": "a int", "columns": "job,payload"}, "would hide payloads that cannot be decoded"),
+        ({"payloadSchema": "a int", "columns": "job,payload_error"}, "add payload"),
+        ({"columns": "payload_error"}, "there is no column 'payload_error'"),
     ],
 )
 def test_what_means_nothing_is_refused_by_its_name(options: dict[str, str], said: str):
@@ -51,6 +63,37 @@ def test_columns_come_in_the_order_asked_for():
     assert [column.name for column in read_options({"columns": "job,time,job"}).columns] == ["job", "time"]
     assert read_options({}).columns == EVENTS
     assert read_options({"includePayload": "true"}).columns[-1].name == "payload"
+
+
+def test_decoded_payloads_come_with_what_could_not_be_decoded():
+    decoded = {"payloadSchema": "a int"}
+    assert [column.name for column in read_options(decoded).columns[-3:]] == ["payload", "payload_error", "payload_raw"]
+    assert read_options(decoded | {"mode": "FailFast"}).columns[-1].name == "payload"
+    assert read_options(decoded | {"mode": "FAILFAST", "columns": "payload"}).fail_fast
+    assert not read_options(decoded).fail_fast
+
+
+@pytest.mark.parametrize(
+    ("ours", "schema", "said"),
+    [
+        ({}, "job string, event string", "has `job string`, which it does not have"),
+        ({"columns": "job,event"}, "event string, job bigint", "in another order"),
+        ({"columns": "job,event"}, "job bigint", "other columns"),
+        ({"table": "jobs"}, "jobb bigint", "table jobs has `jobb bigint`"),
+        (
+            {"columns": "job,payload", "payloadSchema": "a int", "mode": "FAILFAST"},
+            "job bigint, payload string",
+            "string",
+        ),
+    ],
+)
+def test_another_schema_than_the_tables_own_is_refused(ours: dict[str, str], schema: str, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        check_schema(read_options(ours), StructType([field(*word.split()) for word in schema.split(", ")]))
+
+
+def field(name: str, kind: str) -> StructField:
+    return StructField(name, {"string": StringType(), "bigint": LongType()}[kind])
 
 
 def test_only_events_are_a_stream():

@@ -1,5 +1,7 @@
 """The log of a queue as a table, read by Spark itself."""
 
+import json
+import socket
 import time
 from collections import Counter
 from pathlib import Path
@@ -8,9 +10,12 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import SourceProgress
 
 from stoker.client.sync import Client
 from stoker.spark.logs import position_before, reaches
+from stoker.spark.options import read_options
+from stoker.spark.source import BatchReader
 from tests.spark.story import live
 
 
@@ -57,15 +62,24 @@ def test_queues_events_and_columns_are_chosen_before_bytes_leave(spark: SparkSes
 def test_a_stream_brings_every_event_once_over_restarts(spark: SparkSession, url: str, queue: Client, tmp_path: Path):
     live(queue, seed=2)
 
-    def take_in() -> None:
+    def take_in() -> list[int]:
+        """The numbers of records in the batches."""
         source = spark.readStream.format("stoker").option("url", url).option("startingOffsets", "earliest")
         rows = source.option("maxRecordsPerTrigger", 60).load()
         writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "out"))
-        writer.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start().awaitTermination()
+        query = writer.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return [records_in(progress.sources[0]) for progress in query.recentProgress if progress.numInputRows]
 
-    take_in()
+    def records_in(source: SourceProgress) -> int:
+        start, end = json.loads(source.startOffset or "{}"), json.loads(source.endOffset)
+        return sum(end[shard] - start.get(shard, 0) for shard in end)
+
+    first = take_in()
+    assert len(first) > 1
+    assert max(first) == 60
     live(queue, seed=3, rounds=10)
-    take_in()
+    assert sum(first) + sum(take_in()) == sum(reach.last for reach in reaches(queue).values())
     rows = spark.read.parquet(str(tmp_path / "out"))
     assert counted(rows) == events_of(queue)
     assert rows.select("shard", "sequence", "index").distinct().count() == rows.count()
@@ -95,6 +109,50 @@ def test_a_moment_is_found_in_any_log(queue: Client):
             assert all(event.at >= moment for event in records if event.sequence > position)
 
 
+def test_positions_by_shard_bound_what_is_read(url: str, queue: Client):
+    """Without Spark. A shard that is not named is read as a whole."""
+    live(queue)
+
+    def sequences(**options: str) -> dict[int, set[int]]:
+        reader = BatchReader(read_options({"url": url} | options), None)
+        found: dict[int, set[int]] = {shard: set() for shard in range(4)}
+        for partition in reader.partitions():
+            for batch in reader.read(partition):
+                for shard, sequence in zip(batch["shard"].to_pylist(), batch["sequence"].to_pylist(), strict=True):
+                    found[shard].add(sequence)
+        return found
+
+    everything = sequences()
+    nothing: dict[int, set[int]] = {shard: set() for shard in everything}
+    shard = max(everything, key=lambda each: len(everything[each]))
+    bounds = {"startingOffsets": f'{{"{shard}": 5}}', "endingOffsets": f'{{"{shard}": 9}}'}
+    assert sequences(**bounds) == everything | {shard: {at for at in everything[shard] if 5 < at <= 9}}
+    assert sequences(startingOffsets="latest") == nothing
+    assert sequences(endingOffsets="earliest") == nothing
+
+
+def test_batches_are_as_long_as_was_asked_for(url: str, queue: Client):
+    """A record is never torn, so they may be longer by what one tells."""
+    for _ in range(20):
+        queue.push("mail", b"x")
+    reader = BatchReader(read_options({"url": url, "batchRows": "7"}), None)
+    assert [batch.num_rows for each in reader.partitions() for batch in reader.read(each)] == [7, 7, 6]
+
+
+def test_a_server_that_is_away_is_named_before_any_data_moves(spark: SparkSession):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(PySparkException, match=rf"127\.0\.0\.1:{port}"):
+        table(spark, f"tcp://127.0.0.1:{port}?retry_s=0").count()
+
+
+def test_a_schema_of_somebody_elses_is_refused(spark: SparkSession, url: str, queue: Client):
+    with pytest.raises(PySparkException, match="has `job string`, which it does not have"):
+        spark.read.format("stoker").schema("job string").option("url", url).load().count()
+    with pytest.raises(PySparkException, match="expected true or false"):
+        table(spark, url, failOnDataLoss="perhaps")
+
+
 def test_an_unknown_option_is_refused_with_the_right_one(spark: SparkSession, url: str, queue: Client):
     with pytest.raises(PySparkException, match="did you mean maxRecordsPerTrigger"):
         table(spark, url, maxRecordPerTrigger=5)
@@ -102,7 +160,7 @@ def test_an_unknown_option_is_refused_with_the_right_one(spark: SparkSession, ur
 
 def test_offsets_outside_of_the_log_are_refused(spark: SparkSession, url: str, queue: Client):
     queue.push("mail", b"x")
-    with pytest.raises(PySparkException, match="offset 99999 of shard 0"):
+    with pytest.raises(PySparkException, match="says 99999 of shard 0: its log ends at"):
         table(spark, url, startingOffsets='{"0": 99999}').count()
     with pytest.raises(PySparkException, match="the shards are 0 to 3"):
         table(spark, url, startingOffsets='{"9": 0}').count()

@@ -18,7 +18,7 @@ from stoker.model.states import State
 from stoker.model.workers import WorkerView
 from stoker.spark.options import ReadOptions
 from stoker.spark.payloads import needed
-from stoker.spark.tables import MOMENT, Column, arrow_schema
+from stoker.spark.tables import JOB, MOMENT, Column, arrow_schema
 
 PAGE_JOBS = 1_000
 TASK_JOBS = 20_000
@@ -63,12 +63,14 @@ def size_of(client: Client, queue: str, options: ReadOptions) -> int:
     return sum(getattr(counts, state) for state in states)
 
 
-def listed(client: Client, options: ReadOptions, queues: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def listed(
+    client: Client, options: ReadOptions, queues: tuple[str, ...], tenant: str = "default"
+) -> Iterator[pa.RecordBatch]:
     """The rows of a table, in batches."""
-    columns = options.columns if options.payload_schema is None else needed(options.columns)
+    columns = options.columns if options.payload_schema is None else needed(options.columns, JOB)
     views = _VIEWS[options.table](client, options, queues)
     while views_now := list(islice(views, options.batch_rows)):
-        yield batch_of(views_now, columns, options.connection.tenant, _CELLS[options.table])
+        yield batch_of(views_now, columns, tenant, _CELLS[options.table])
 
 
 def batch_of(views: list[Any], columns: tuple[Column, ...], tenant: str, cells: "dict[str, Cell]") -> pa.RecordBatch:

@@ -3,7 +3,9 @@
 Positions are sequence numbers; `after` is the last record that was read. This part knows the client, and no Spark.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,10 +17,13 @@ from stoker.client.sync import Client
 from stoker.model.errors import StokerError
 from stoker.records.codec import glance, open_record
 from stoker.spark.columns import Gathered
-from stoker.spark.options import EARLIEST, LATEST, Connection, Offsets, ReadOptions
+from stoker.spark.options import EARLIEST, LATEST, STARTING, Connection, Offsets, ReadOptions
 from stoker.spark.payloads import needed
+from stoker.spark.tables import JOB
 
 PROBE_BYTES = 4096
+
+log = logging.getLogger(__name__)
 
 
 class OffsetsOutOfRange(StokerError):
@@ -36,13 +41,21 @@ class Reach:
     last: int
 
 
-def connect(connection: Connection) -> Client:
+def connect(connection: Connection, tenant: str | None = None) -> Client:
     settings = RemoteSettings(token=connection.token) if connection.token is not None else None
-    return stoker.connect(connection.url, tenant=connection.tenant, settings=settings, tracing=False)
+    tenant = connection.tenant if tenant is None else tenant
+    return stoker.connect(connection.url, tenant=tenant, settings=settings, tracing=False)
+
+
+@contextmanager
+def connected(options: ReadOptions) -> Iterator[list[Client]]:
+    """A client for each tenant: a server that does not let us be one of them says so at the first question."""
+    with ExitStack() as opened:
+        yield [opened.enter_context(connect(options.connection, tenant)) for tenant in options.tenants]
 
 
 def reaches(client: Client) -> dict[int, Reach]:
-    """How far the log of each shard reaches now."""
+    """How far the log of each shard reaches now. The logs are those of all tenants."""
     first = client.read_records(0, after=2**52, bytes_max=1)
     found = {0: Reach(first.lowest, first.last)}
     for shard in range(1, first.shards):
@@ -51,27 +64,52 @@ def reaches(client: Client) -> dict[int, Reach]:
     return found
 
 
-def resolved(client: Client, wanted: Offsets | str | datetime, known: dict[int, Reach]) -> Offsets:
+def reaches_for(clients: Sequence[Client]) -> dict[int, Reach]:
+    """The same, if we may read as each of them."""
+    for client in clients[1:]:
+        client.read_records(0, after=2**52, bytes_max=1)
+    return reaches(clients[0])
+
+
+def resolved(
+    clients: Sequence[Client], wanted: Offsets | str | datetime, known: dict[int, Reach], option: str
+) -> Offsets:
     """Where reading begins, or ends, in each shard."""
     if wanted == EARLIEST:
         return {shard: reach.lowest - 1 for shard, reach in known.items()}
     if wanted == LATEST:
         return {shard: reach.last for shard, reach in known.items()}
     if isinstance(wanted, datetime):
-        millis = round(wanted.timestamp() * 1000)
-        return {shard: position_before(client, shard, millis, reach) for shard, reach in known.items()}
+        return {shard: moment_in(clients, shard, wanted, reach) for shard, reach in known.items()}
     assert isinstance(wanted, dict)
     strange = sorted(wanted.keys() - known.keys())
     if strange:
-        raise OffsetsOutOfRange(f"offsets name shard {strange[0]}: the shards are 0 to {len(known) - 1}")
+        raise OffsetsOutOfRange(f"option {option} names shard {strange[0]}: the shards are 0 to {len(known) - 1}")
     for shard, position in wanted.items():
         if position > known[shard].last:
-            raise OffsetsOutOfRange(f"offset {position} of shard {shard}: its log ends at {known[shard].last}")
-    return {shard: wanted.get(shard, reach.lowest - 1) for shard, reach in known.items()}
+            raise OffsetsOutOfRange(
+                f"option {option} says {position} of shard {shard}: its log ends at {known[shard].last}"
+            )
+    default = {shard: reach.lowest - 1 if option == STARTING else reach.last for shard, reach in known.items()}
+    return default | wanted
+
+
+# --- moments ----------------------------------------------------------------------------------------
+
+
+def moment_in(clients: Sequence[Client], shard: int, moment: datetime, reach: Reach) -> int:
+    """The position such that whatever is behind it happened then or later, and nothing before it did."""
+    millis = -(-round(moment.timestamp() * 1_000_000) // 1000)
+    if len(clients) == 1:
+        return position_before(clients[0], shard, millis, reach)
+    return min(first_from(client, shard, millis, reach) - 1 for client in clients)
 
 
 def position_before(client: Client, shard: int, millis: int, reach: Reach) -> int:
-    """The last record before a moment: every one behind it happened then or later. Times in a log only grow."""
+    """The last record before a moment: every one behind it happened then or later. Times in a log only grow.
+
+    If it lies among records of others, it is any position there.
+    """
     low, high = reach.lowest - 1, reach.last
     while low < high:
         middle = (low + high) // 2
@@ -88,30 +126,88 @@ def position_before(client: Client, shard: int, millis: int, reach: Reach) -> in
     return low
 
 
+def first_from(client: Client, shard: int, millis: int, reach: Reach) -> int:
+    """The first record of a tenant that happened then or later; the one that comes next if there is none."""
+    after = position_before(client, shard, millis, reach)
+    while after < reach.last:
+        page = client.read_records(shard, after=after, until=reach.last, bytes_max=PROBE_BYTES)
+        if page.records:
+            return page.records[0].sequence
+        after = page.next_after
+    return reach.last + 1
+
+
+# --- rows -------------------------------------------------------------------------------------------
+
+
 def rows(client: Client, options: ReadOptions, shard: int, after: int, until: int) -> Iterator[pa.RecordBatch]:
     """The rows of a stretch of a log, in batches."""
     gathered = Gathered(shard)
-    columns = options.columns if options.payload_schema is None else needed(options.columns)
+    columns = options.columns if options.payload_schema is None else needed(options.columns, JOB)
     payloads = any(column.name == "payload" for column in columns)
     while after < until:
         page = client.read_records(shard, after, until, queues=options.queues, kinds=options.events, payloads=payloads)
-        check_kept(options, shard, after, page.lowest)
+        if page.lowest > after + 1:
+            lost(options, shard, after, min(page.lowest - 1, until), page.lowest)
         for record in page.records:
             gathered.add(record.sequence, open_record(record.sequence, record.head, record.body))
             if gathered.rows >= options.batch_rows:
                 yield gathered.batch(columns, options.events)
                 gathered = Gathered(shard)
-        if page.next_after <= after:
+        reached = max(page.next_after, min(page.lowest - 1, until))
+        if reached <= after:
             raise OffsetsOutOfRange(f"the log of shard {shard} ends at {page.last}, and {until} was asked for")
-        after = page.next_after
+        after = reached
     if gathered.rows:
         yield gathered.batch(columns, options.events)
 
 
-def check_kept(options: ReadOptions, shard: int, after: int, lowest: int) -> None:
-    """Retention may have overtaken a slow reader."""
-    if options.fail_on_data_loss and lowest > after + 1:
+# --- what is not there any more ---------------------------------------------------------------------
+
+
+def kept(options: ReadOptions, start: Offsets, known: dict[int, Reach], *, tell: bool = True) -> Offsets:
+    """Where reading can begin: as asked for, or from the oldest record on if those before it are lost.
+
+    Retention may have overtaken a slow reader, or the log is not the one that was read: both are errors unless
+    `failOnDataLoss` is false.
+    """
+    found: Offsets = {}
+    for shard, reach in known.items():
+        after = start.get(shard, 0)
+        if after > reach.last:
+            ended(options, shard, after, reach.last, tell=tell)
+            after = reach.last
+        elif after < reach.lowest - 1:
+            lost(options, shard, after, reach.lowest - 1, reach.lowest, tell=tell)
+            after = reach.lowest - 1
+        found[shard] = after
+    return found
+
+
+def lost(options: ReadOptions, shard: int, after: int, until: int, lowest: int, *, tell: bool = True) -> None:
+    """Records are not kept any more that somebody wanted. Their numbers count those of all tenants."""
+    what = (
+        f"shard {shard}: records from {after + 1} on were asked for, and the oldest one that is kept is {lowest}:"
+        f" {until - after} are lost"
+    )
+    if options.fail_on_data_loss:
         raise OffsetsOutOfRange(
-            f"records {after + 1} to {lowest - 1} of shard {shard} are not kept any more: raise the retention of"
-            " events, read more often, or set failOnDataLoss = false to go on without them"
+            f"{what}. Set failOnDataLoss = false to go on from {lowest} without them, or begin anew with"
+            " startingOffsets = earliest (a stream: and a new checkpoint). So that it does not happen again, read more"
+            " often, or keep events longer: journal.events_age_ms_max and journal.events_bytes_max of the server"
         )
+    if tell:
+        log.warning("%s, and reading goes on from there (failOnDataLoss = false)", what)
+
+
+def ended(options: ReadOptions, shard: int, after: int, last: int, *, tell: bool = True) -> None:
+    """The log is shorter than what was read of it."""
+    what = f"shard {shard}: records up to {after} were read already, and the log ends at {last}"
+    if options.fail_on_data_loss:
+        raise OffsetsOutOfRange(
+            f"{what}: this is another queue than the one that the checkpoint is about, or it was restored from a"
+            " backup. Read it with a new checkpoint, or set failOnDataLoss = false to go on with what comes after"
+            f" {last}"
+        )
+    if tell:
+        log.warning("%s; reading goes on with what comes after it (failOnDataLoss = false)", what)

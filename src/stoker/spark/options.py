@@ -14,7 +14,7 @@ from typing import Any
 from stoker.model.errors import InvalidRequest
 from stoker.model.events import EventKind
 from stoker.model.states import STATES, State
-from stoker.spark.tables import EVENTS, PAYLOAD, PAYLOAD_ERROR, TABLES, WITH_PAYLOAD, Column
+from stoker.spark.tables import EVENTS, PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW, TABLES, WITH_PAYLOAD, Column
 
 Offsets = dict[int, int]
 """By shard: the sequence number of the last record that was read."""
@@ -27,14 +27,17 @@ CONNECTING = {
 }
 LISTED = {
     "table": "events, jobs, dead_letters, results, schedules, workers; also as the path of `load()`; else events",
+    "tenants": "of these, with commas between them, instead of `tenant`; the token has to be good for each",
     "columns": "only these, in this order, with commas between them",
     "batchRows": "rows in one Arrow batch; otherwise 16384",
 }
 _QUEUES = {"queues": "only these, with commas between them; others never leave the server"}
 _PAYLOAD = {
     "payloadSchema": "fields of the payload, as in `user_id bigint, mail string`: it is decoded from JSON or"
-    " MessagePack into a column `payload` of them. Fields that it does not have are null; a payload that does not fit"
-    " is null as a whole, and `payload_error` says why",
+    " MessagePack into a column `payload` of them. Fields that it does not have are null, others are passed over",
+    "mode": "with payloadSchema, what becomes of payloads that cannot be decoded. PERMISSIVE: `payload` is null,"
+    " `payload_error` says why, and `payload_raw` has the bytes. FAILFAST: the read fails. Otherwise PERMISSIVE; no"
+    " mode drops rows",
 }
 _WITH_PAYLOAD = {"includePayload": "true adds a column `payload` with its bytes; otherwise false"}
 
@@ -71,13 +74,18 @@ WRITING = CONNECTING | {
     "payloadColumns": "columns that belong to the payload although they are called like an option of jobs",
     "txnAppId": "with txnVersion the name of a batch write: what is written under it a second time changes nothing",
     "txnVersion": "a whole number; belongs to txnAppId",
-    "batchRows": "jobs in one request; otherwise 5000",
+    "rejectedPath": "a folder for rows that cannot be jobs (no payload, no queue, too large, options that the queue"
+    " refuses): they are written there as Parquet, with the reason in a column `rejection`, and the others become jobs."
+    " Without it, one such row fails the write, and nothing is pushed",
+    "batchRows": "jobs in one request at most; otherwise 5000",
 }
 """What can be said of a write, and what it means."""
 
 SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
 """Options that Spark hands on to sources and sinks although they are meant for itself."""
 EARLIEST, LATEST = "earliest", "latest"
+STARTING, ENDING = "startingOffsets", "endingOffsets"
+PERMISSIVE, FAILFAST = "PERMISSIVE", "FAILFAST"
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,7 @@ class ReadOptions:
     """The options of `spark.read` and `spark.readStream`."""
 
     connection: Connection = Connection()
+    tenants: tuple[str, ...] = ("default",)
     table: str = "events"
     queues: tuple[str, ...] | None = None
     events: tuple[str, ...] | None = None
@@ -108,6 +117,8 @@ class ReadOptions:
     reasons: tuple[str, ...] | None = None
     payload_schema: str | None = None
     """The fields of decoded payloads, as Spark writes them."""
+    fail_fast: bool = False
+    """Whether a payload that cannot be decoded ends the read."""
     said: frozenset[str] = field(default_factory=frozenset)
     """Which options were given at all."""
 
@@ -121,6 +132,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOp
     starting = offsets(options, "starting", LATEST if streaming else EARLIEST)
     return ReadOptions(
         connection=connection(options),
+        tenants=tenants(options),
         table=table,
         queues=names(options, "queues"),
         events=kinds(options),
@@ -134,6 +146,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOp
         states=states(options),
         reasons=names(options, "reasons"),
         payload_schema=fields(options),
+        fail_fast=fails_fast(options),
         said=frozenset(options),
     )
 
@@ -174,6 +187,13 @@ def names(options: Mapping[str, str], option: str) -> tuple[str, ...] | None:
     return found
 
 
+def tenants(options: Mapping[str, str]) -> tuple[str, ...]:
+    if "tenant" in options and "tenants" in options:
+        raise InvalidRequest("options tenant and tenants: say only one of them")
+    found = names(options, "tenants") or (connection(options).tenant,)
+    return tuple(dict.fromkeys(found))
+
+
 def kinds(options: Mapping[str, str]) -> tuple[str, ...] | None:
     found = names(options, "events")
     for kind in found or ():
@@ -196,8 +216,8 @@ def columns(options: Mapping[str, str], table: str) -> tuple[Column, ...]:
     own = TABLES[table]
     extra = () if table not in WITH_PAYLOAD or PAYLOAD.name in [column.name for column in own] else (PAYLOAD,)
     is_decoded = "payloadSchema" in options
-    if is_decoded:
-        extra = (*extra, PAYLOAD_ERROR)
+    if is_decoded and not fails_fast(options):
+        extra = (*extra, PAYLOAD_ERROR, PAYLOAD_RAW)
     wanted = names(options, "columns")
     if wanted is None:
         with_payload = flag(options, "includePayload", False) or is_decoded
@@ -208,7 +228,31 @@ def columns(options: Mapping[str, str], table: str) -> tuple[Column, ...]:
         raise InvalidRequest(
             f"option columns: there is no column {unknown[0]!r}; expected some of {', '.join(by_name)}"
         )
+    if is_decoded and not fails_fast(options):
+        check_told(wanted)
     return tuple(by_name[name] for name in dict.fromkeys(wanted))
+
+
+def check_told(wanted: Collection[str]) -> None:
+    """A corrupt payload must not become a null that nobody can tell from a missing one."""
+    told = PAYLOAD_ERROR.name in wanted
+    if PAYLOAD.name in wanted and not told:
+        raise InvalidRequest(
+            "option columns: payload without payload_error would hide payloads that cannot be decoded; add"
+            " payload_error, or set mode = FAILFAST"
+        )
+    if PAYLOAD.name not in wanted and (told or PAYLOAD_RAW.name in wanted):
+        raise InvalidRequest("option columns: payload_error and payload_raw come with payload; add payload")
+
+
+def fails_fast(options: Mapping[str, str]) -> bool:
+    text = options.get("mode", PERMISSIVE)
+    if text.upper() not in (PERMISSIVE, FAILFAST):
+        hint = '; where("payload_error is null") leaves such rows out' if text.upper() == "DROPMALFORMED" else ""
+        raise InvalidRequest(f"option mode = {text!r}: expected {PERMISSIVE} or {FAILFAST}{hint}")
+    if "mode" in options and "payloadSchema" not in options:
+        raise InvalidRequest("option mode: it is about payloads that payloadSchema decodes, and there is none")
+    return text.upper() == FAILFAST
 
 
 def fields(options: Mapping[str, str]) -> str | None:

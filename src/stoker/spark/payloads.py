@@ -1,23 +1,37 @@
 """Payloads as structs: JSON or MessagePack bytes into the fields that a reader has named.
 
 How a payload is written shows in its first byte, because only maps count: a map of MessagePack never begins like one of
-JSON. This part knows Arrow, and neither Spark nor the queue.
+JSON. One that cannot be decoded is never dropped: its row stays, with the reason and its bytes. This part knows Arrow,
+and neither Spark nor the queue.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
 import pyarrow as pa
 
-from stoker.spark.tables import PAYLOAD, PAYLOAD_ERROR, Column
+from stoker.model.errors import StokerError
+from stoker.spark.tables import PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW, Column
 
 _JSON = frozenset(b"{[ \t\r\n")
+_MSGPACK_MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
 _EVERYTHING = (msgspec.MsgspecError, RecursionError, ValueError)
+_MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+DECODED = (PAYLOAD.name, PAYLOAD_ERROR.name, PAYLOAD_RAW.name)
 
 
 class Unfit(ValueError):
     """A payload is not what somebody takes it for."""
+
+
+class CorruptPayload(StokerError):
+    """A payload could not be decoded, and the reader has asked to fail then."""
+
+    code = "corrupt_payload"
 
 
 def is_json(payload: bytes) -> bool:
@@ -41,52 +55,60 @@ def closed(values: dict[str, Any], like: bytes) -> bytes:
     return msgspec.json.encode(values) if is_json(like) else msgspec.msgpack.encode(values)
 
 
-def needed(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns that have to be read so that payloads can be decoded."""
-    plain = tuple(column for column in columns if column.name not in (PAYLOAD.name, PAYLOAD_ERROR.name))
-    return plain if len(plain) == len(columns) else (*plain, PAYLOAD)
+def needed(columns: Sequence[Column], job: Column) -> tuple[Column, ...]:
+    """The columns that have to be read so that payloads can be decoded, and a corrupt one be named."""
+    plain = tuple(column for column in columns if column.name not in DECODED)
+    if len(plain) == len(columns):
+        return plain
+    return (*plain, PAYLOAD) if job.name in [column.name for column in plain] else (*plain, job, PAYLOAD)
 
 
-def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows with payloads decoded, as `schema` says."""
+def decoded(batch: pa.RecordBatch, schema: pa.Schema, *, fail_fast: bool = False) -> pa.RecordBatch:
+    """The same rows with payloads decoded, as `schema` says. With `fail_fast` a corrupt one is an error."""
     if PAYLOAD.name not in batch.schema.names:
         return batch
-    kind = pa.struct([])
-    if PAYLOAD.name in schema.names:
-        kind = schema.field(PAYLOAD.name).type
-    structs, errors = structs_of(batch.column(PAYLOAD.name).to_pylist(), kind)
-    made = {PAYLOAD.name: structs, PAYLOAD_ERROR.name: errors}
+    payloads = batch.column(PAYLOAD.name).to_pylist()
+    structs, errors = structs_of(payloads, schema.field(PAYLOAD.name).type)
+    if fail_fast and errors.null_count < len(errors):
+        place = next(place for place, error in enumerate(errors) if error.is_valid)
+        raise CorruptPayload(
+            f"the payload of job {batch.column('job')[place]} cannot be decoded: {errors[place]}. Mend payloadSchema,"
+            " or set mode = PERMISSIVE: then its row comes with payload_error and payload_raw"
+        )
+    raw = [payload if error.is_valid else None for payload, error in zip(payloads, errors, strict=True)]
+    made = {PAYLOAD.name: structs, PAYLOAD_ERROR.name: errors, PAYLOAD_RAW.name: pa.array(raw, pa.binary())}
     arrays = [made[name] if name in made else batch.column(name) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def structs_of(payloads: list[bytes | None], kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
     """Structs, and for those that are null although there is a payload the reason."""
+    shape = shape_of(kind)
     values: list[dict[str, Any] | None] = []
     errors: list[str | None] = []
     for payload in payloads:
         value, error = None, None
         if payload is not None:
             try:
-                value = opened(payload)
+                value = shape.decode(payload)
             except Unfit as unfit:
                 error = str(unfit)
         values.append(value)
         errors.append(error)
     try:
         return pa.array(values, kind), pa.array(errors, pa.string())
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+    except _MISFITS:
         return _one_by_one(values, errors, kind)
 
 
 def _one_by_one(
     values: list[dict[str, Any] | None], errors: list[str | None], kind: pa.DataType
 ) -> tuple[pa.Array, pa.Array]:
-    """At least one of them does not fit: find those, so that the others are not lost."""
+    """At least one of them is beyond Arrow, as a decimal with too many digits is: find those, and keep the others."""
     for place, value in enumerate(values):
         try:
             pa.array([value], kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except _MISFITS as error:
             values[place] = None
             errors[place] = f"does not fit {misfit(value, kind)}: {error}"
     return pa.array(values, kind), pa.array(errors, pa.string())
@@ -97,6 +119,68 @@ def misfit(value: Any, kind: pa.DataType) -> str:
     for field in kind:
         try:
             pa.array([value[field.name]] if field.name in value else [], field.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        except _MISFITS:
             return f"{field.name} {field.type}"
     return str(kind)
+
+
+# --- from Arrow's types to what a payload may hold ---------------------------------------------------
+
+
+class Shape:
+    """What payloads have to look like: other fields are passed over, values of another type are refused."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        wanted = value_type(kind)
+        self._json = msgspec.json.Decoder(wanted)
+        self._msgpack = msgspec.msgpack.Decoder(wanted)
+
+    def decode(self, payload: bytes) -> dict[str, Any]:
+        """Raises `Unfit` which says what is wrong, and where."""
+        if not is_json(payload) and payload[:1] and payload[0] not in _MSGPACK_MAPS:
+            raise Unfit(f"no map, neither JSON nor MessagePack: it begins with {payload[:12]!r}")
+        try:
+            found: dict[str, Any] = self._json.decode(payload) if is_json(payload) else self._msgpack.decode(payload)
+        except msgspec.ValidationError as error:
+            raise Unfit(f"does not fit payloadSchema: {error}") from None
+        except _EVERYTHING as error:
+            raise Unfit(f"neither JSON nor MessagePack: {error}") from None
+        return found
+
+
+@lru_cache(maxsize=64)
+def shape_of(kind: pa.DataType) -> Shape:
+    return Shape(kind)
+
+
+def value_type(kind: pa.DataType) -> Any:
+    """The Python type whose values Arrow takes for one of its own without changing them."""
+    if pa.types.is_struct(kind):
+        return TypedDict("Fields", {field.name: field_type(field) for field in kind}, total=False)  # type: ignore[operator]
+    if pa.types.is_list(kind):
+        return list[value_type(kind.value_type) | None]  # type: ignore[misc]
+    if pa.types.is_map(kind):
+        return dict[value_type(kind.key_type), value_type(kind.item_type) | None]  # type: ignore[misc]
+    if pa.types.is_signed_integer(kind):
+        most = 2 ** (kind.bit_width - 1)
+        return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
+    for matches, python in _PLAIN:
+        if matches(kind):
+            return python
+    return Any
+
+
+def field_type(field: pa.Field) -> Any:
+    kind = value_type(field.type)
+    return kind | None if field.nullable else Required[kind]
+
+
+_PLAIN: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_string, str),
+    (pa.types.is_boolean, bool),
+    (pa.types.is_floating, float),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_timestamp, datetime),
+    (pa.types.is_date, date),
+    (pa.types.is_decimal, Decimal),
+)

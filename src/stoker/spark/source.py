@@ -6,7 +6,8 @@ into Arrow themselves; the driver only asks how far the logs reach. Reading chan
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -17,25 +18,48 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from stoker.model.errors import InvalidRequest
+from stoker.spark.filters import EVERYTHING, Narrowing, narrowed
+from stoker.spark.fleet.streaming import JobsSource
 from stoker.spark.listing import listed, shares
-from stoker.spark.logs import check_kept, connect, reaches, resolved, rows
-from stoker.spark.options import Offsets, ReadOptions, read_options
+from stoker.spark.logs import (
+    OffsetsOutOfRange,
+    Reach,
+    connect,
+    connected,
+    kept,
+    lost,
+    moment_in,
+    reaches_for,
+    resolved,
+    rows,
+)
+from stoker.spark.options import ENDING, STARTING, Offsets, ReadOptions, read_options
 from stoker.spark.payloads import decoded
 from stoker.spark.sink import BatchWriter, StreamWriter, write_options
-from stoker.spark.tables import spark_schema
+from stoker.spark.tables import PAYLOAD, SPARK_TYPES, spark_schema
 
 PIECE_RECORDS = 20_000
 """A partition of fewer records is not worth a task of its own: Spark needs some 30 ms for each."""
 
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session. Sessions of `stoker.spark.session()` know it already."""
-    spark.dataSource.register(StokerSource)
+    """Make the source known to a session, also one of Spark Connect. Those of `stoker.spark.session()` know it already.
+
+    Where the session lets Python sources see the filters of a query, this one makes use of them. Spark refuses sources
+    that want them while its setting is off, so that has to be known here.
+    """
+    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(PushdownSource if pushes else StokerSource)
+    spark.dataSource.register(JobsSource)
 
 
 class Stretch(InputPartition):
@@ -47,11 +71,11 @@ class Stretch(InputPartition):
 
 
 class Share(InputPartition):
-    """Queues whose jobs one task lists."""
+    """Queues of a tenant whose jobs one task lists."""
 
-    def __init__(self, queues: tuple[str, ...]) -> None:
+    def __init__(self, tenant: str, queues: tuple[str, ...]) -> None:
         super().__init__(None)
-        self.queues = queues
+        self.tenant, self.queues = tenant, queues
 
 
 class StokerSource(DataSource):
@@ -67,12 +91,13 @@ class StokerSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         options = read_options(self.options)
-        if options.table == "events":
-            return BatchReader(options, schema)
-        return ListReader(options, schema)
+        check_schema(options, schema)
+        return BatchReader(options, schema) if options.table == "events" else ListReader(options, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return StreamReader(read_options(self.options, streaming=True), schema)
+        options = read_options(self.options, streaming=True)
+        check_schema(options, schema)
+        return StreamReader(options, schema)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -81,6 +106,31 @@ class StokerSource(DataSource):
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
         return StreamWriter(write_options(self.options), schema)
+
+
+class PushdownSource(StokerSource):
+    """The same for sessions that let sources see the filters of a query."""
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        options = read_options(self.options)
+        check_schema(options, schema)
+        return PushdownReader(options, schema) if options.table == "events" else PushdownListReader(options, schema)
+
+
+def check_schema(options: ReadOptions, schema: Any) -> None:
+    """Spark hands over the schema that somebody gave with `.schema()` without asking ours."""
+    given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    wanted = [(column.name, SPARK_TYPES[column.type]) for column in options.columns]
+    if options.payload_schema is not None:  # which only Spark can read
+        decoded_types = {name: kind for name, kind in given if kind.startswith("struct<")}
+        wanted = [(name, decoded_types.get(name, kind) if name == PAYLOAD.name else kind) for name, kind in wanted]
+    if given != wanted:
+        shown = [f"`{name} {kind}`" for name, kind in given if (name, kind) not in wanted]
+        wrong = f"has {shown[0]}, which it does not have" if shown else "has other columns, or in another order"
+        raise InvalidRequest(
+            f"the schema given for table {options.table} {wrong}: leave .schema() out, and choose with the option"
+            f" columns (it has {', '.join(f'{name} {kind}' for name, kind in wanted)})"
+        )
 
 
 def exact_schema(schema: Any) -> pa.Schema:
@@ -99,40 +149,68 @@ class Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for batch in self._read(partition):
-            yield batch if self._decoded is None else decoded(batch, self._decoded)
+            yield batch if self._decoded is None else decoded(batch, self._decoded, fail_fast=self.options.fail_fast)
 
     def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         pieces = partition.pieces if isinstance(partition, Stretch) else ()
-        with connect(self.options.connection) as client:
-            for shard, after, until in pieces:
-                yield from rows(client, self.options, shard, after, until)
+        if not pieces:  # Spark's stand-in for no partition at all
+            return
+        with connected(self.options) as clients:
+            for client in clients:
+                for shard, after, until in pieces:
+                    yield from rows(client, self.options, shard, after, until)
 
 
 class BatchReader(Reader, DataSourceReader):
     """One look at the log as it is when the first action begins."""
 
+    places: Narrowing = EVERYTHING
+
     def partitions(self) -> Sequence[InputPartition]:
-        with connect(self.options.connection) as client:
-            known = reaches(client)
-            start = resolved(client, self.options.starting, known)
-            end = resolved(client, self.options.ending, known)
-        for shard, after in start.items():
-            if end[shard] > after:
-                check_kept(self.options, shard, after, known[shard].lowest)
-        return stretches(start, end, self.options.min_partitions)
+        options = self.options
+        if not options.tenants or options.queues == () or options.events == ():
+            return []
+        with connected(options) as clients:
+            known = reaches_for(clients)
+            start = resolved(clients, options.starting, known, STARTING)
+            end = resolved(clients, options.ending, known, ENDING)
+            check_ending(options, start, known)
+            start, end = within(clients, self.places, known, start, end)
+        wanted = {shard: known[shard] for shard in end if end[shard] > start[shard]}
+        return stretches(kept(options, start, wanted), {shard: end[shard] for shard in wanted}, options.min_partitions)
 
 
 class ListReader(Reader, DataSourceReader):
     """A table of what there is now."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        with connect(self.options.connection) as client:
-            return [Share(queues) for queues in shares(client, self.options)]
+        found: list[InputPartition] = []
+        for tenant in self.options.tenants:
+            with connect(self.options.connection, tenant) as client:
+                found += [Share(tenant, queues) for queues in shares(client, self.options)]
+        return found
 
     def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Share):
-            with connect(self.options.connection) as client:
-                yield from listed(client, self.options, partition.queues)
+            with connect(self.options.connection, partition.tenant) as client:
+                yield from listed(client, self.options, partition.queues, partition.tenant)
+
+
+class PushdownReader(BatchReader):
+    """Reads less if the query wants less."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """All filters go back to Spark, which applies them to what comes: no narrowing here can bring wrong rows."""
+        self.options, self.places = narrowed(self.options, filters)
+        return filters
+
+
+class PushdownListReader(ListReader):
+    """The same for the tables of what there is now."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.options, _ = narrowed(self.options, filters)
+        return filters
 
 
 class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -142,13 +220,16 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         super().__init__(options, schema)
         self._target: Offsets | None = None
         """Where to stop, once `availableNow` has said that there is an end."""
+        self._known: dict[int, Reach] | None = None
+        """How far the logs reached when the batch was planned that comes next."""
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends()
 
     def initialOffset(self) -> dict[str, int]:
-        with connect(self.options.connection) as client:
-            return written(resolved(client, self.options.starting, reaches(client)))
+        with connected(self.options) as clients:
+            known = reaches_for(clients)
+            return written(kept(self.options, resolved(clients, self.options.starting, known, STARTING), known))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self.options.max_records_per_trigger
@@ -158,20 +239,63 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return written(self._ends())
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        begun = read_back(start)
-        ends = self._target if self._target is not None else self._ends()
+        self._known = self._reaches()
+        begun = kept(self.options, read_back(start), self._known, tell=False)
+        ends = self._target if self._target is not None else lasts(self._known)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         return written(advanced(begun, ends, most))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return stretches(read_back(start), read_back(end), self.options.min_partitions)
+        known, self._known = self._known or self._reaches(), None
+        begun = kept(self.options, read_back(start), known)
+        return stretches(begun, read_back(end), self.options.min_partitions)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to tell: the log is kept by its retention, not for its readers."""
 
     def _ends(self) -> Offsets:
-        with connect(self.options.connection) as client:
-            return {shard: reach.last for shard, reach in reaches(client).items()}
+        return lasts(self._reaches())
+
+    def _reaches(self) -> dict[int, Reach]:
+        with connected(self.options) as clients:
+            return reaches_for(clients)
+
+
+def lasts(known: dict[int, Reach]) -> Offsets:
+    return {shard: reach.last for shard, reach in known.items()}
+
+
+def check_ending(options: ReadOptions, start: Offsets, known: dict[int, Reach]) -> None:
+    """An end before the beginning means something else, and one that is not kept any more is lost."""
+    if not isinstance(options.ending, dict):
+        return
+    for shard, position in options.ending.items():
+        if isinstance(options.starting, dict) and position < start[shard]:
+            raise OffsetsOutOfRange(
+                f"shard {shard}: {ENDING} says {position}, and {STARTING} {start[shard]}: swap them"
+            )
+        if 0 < position < known[shard].lowest - 1:
+            lost(options, shard, position - 1, known[shard].lowest - 1, known[shard].lowest)
+
+
+def within(
+    clients: Sequence[Any], places: Narrowing, known: dict[int, Reach], start: Offsets, end: Offsets
+) -> tuple[Offsets, Offsets]:
+    """The part of a log that a query wants. Times there are whole milliseconds."""
+    shards = [shard for shard in known if places.shards is None or shard in places.shards]
+    begins, ends = {shard: start[shard] for shard in shards}, {shard: end[shard] for shard in shards}
+    for shard in shards:
+        if places.after is not None:
+            begins[shard] = max(begins[shard], places.after)
+        if places.until is not None:
+            ends[shard] = min(ends[shard], places.until)
+        if places.since is not None:
+            floor = places.since.replace(microsecond=places.since.microsecond // 1000 * 1000)
+            begins[shard] = max(begins[shard], moment_in(clients, shard, floor, known[shard]))
+        if places.before is not None:
+            behind = places.before + timedelta(milliseconds=1)
+            ends[shard] = min(ends[shard], moment_in(clients, shard, behind, known[shard]))
+    return begins, ends
 
 
 def advanced(start: Offsets, ends: Offsets, most: int) -> Offsets:

@@ -65,13 +65,15 @@ EVENTS = (
     Column("schedule", pa.string(), "the schedule that pushed it"),
 )
 
+JOB = Column("job", pa.int64(), "its id")
 PAYLOAD = Column("payload", pa.binary(), "with `includePayload`, or decoded by `payloadSchema`; of a pushed job")
-PAYLOAD_ERROR = Column("payload_error", pa.string(), "why `payload` is null, with `payloadSchema`")
+PAYLOAD_ERROR = Column("payload_error", pa.string(), "with `payloadSchema`: why a payload could not be decoded")
+PAYLOAD_RAW = Column("payload_raw", pa.binary(), "with `payloadSchema`: a payload that could not be decoded, as it is")
 
 _JOB = (
     Column("tenant", pa.string(), "whose it is"),
     Column("queue", pa.string(), "where it was pushed to"),
-    Column("job", pa.int64(), "its id"),
+    JOB,
     Column("name", pa.string(), "the kind of job"),
 )
 _OPTIONS = (

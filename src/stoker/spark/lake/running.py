@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stoker.model.errors import StokerError
-from stoker.spark.lake import gold, silver
+from stoker.spark.lake import gold, quarantine, silver
 from stoker.spark.lake.layout import Lake
 
 STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
@@ -44,6 +44,8 @@ class Filled:
 
     batches: int = 0
     events: int = 0
+    quarantined: int = 0
+    """Payloads that could not be decoded, as far as anybody asked for it."""
 
 
 def fill(lake: Lake, events: DataFrame, batch: str, files: int) -> None:
@@ -55,12 +57,14 @@ def fill(lake: Lake, events: DataFrame, batch: str, files: int) -> None:
     lake.write("bronze", batch, events, files)
     written = lake.spark.read.schema(events.schema).parquet(lake.files / f"bronze/{batch}")
     wide = min(files, 1 + lake.files.size(f"bronze/{batch}") // FILE_BYTES)
+    steps = STEPS | {quarantine.LAYER: quarantine.corrupt} if quarantine.is_told(events) else STEPS
 
     def step(layer: str) -> None:
-        lake.write(layer, batch, STEPS[layer](written), wide)
+        lake.write(layer, batch, steps[layer](written), wide)
 
-    with ThreadPoolExecutor(len(STEPS), "stoker-lake") as pool:
-        for made in [pool.submit(inheritable_thread_target(step), layer) for layer in STEPS]:
+    inherited = inheritable_thread_target(lake.spark)(step)
+    with ThreadPoolExecutor(len(steps), "stoker-lake") as pool:
+        for made in [pool.submit(inherited, layer) for layer in steps]:
             made.result()
 
 
@@ -86,6 +90,10 @@ def start(
         if done is not None:
             done.batches += 1
             done.events += lake.spark.read.parquet(lake.files / f"bronze/{lake.batch(number)}").count()
+            if quarantine.is_told(events):
+                done.quarantined += lake.spark.read.parquet(
+                    lake.files / f"{quarantine.LAYER}/{lake.batch(number)}"
+                ).count()
 
     writer = reader.load().writeStream.foreachBatch(step).option("checkpointLocation", lake.checkpoint)
     return writer.trigger(**trigger).start()

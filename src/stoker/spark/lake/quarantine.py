@@ -1,0 +1,41 @@
+"""Payloads that could not be decoded, apart from those that could: no row is lost, and each says what is wrong with it.
+
+It looks only at the columns that the source makes with the option `payloadSchema`.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from stoker.model.errors import InvalidRequest
+from stoker.spark.tables import PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW
+
+LAYER = "quarantine"
+KEPT = ("time", "shard", "sequence", "index", "tenant", "queue", "job", "name", "event", "tags")
+"""Whose payload it is, and where the log tells of it."""
+
+
+def is_told(rows: DataFrame) -> bool:
+    """Whether rows say which payloads could not be decoded."""
+    return PAYLOAD_ERROR.name in rows.columns
+
+
+def corrupt(rows: DataFrame) -> DataFrame:
+    """The rows whose payload could not be decoded: the table `quarantine` of a lake."""
+    kept = [name for name in (*KEPT, PAYLOAD_ERROR.name, PAYLOAD_RAW.name) if name in rows.columns]
+    return rows.where(F.col(PAYLOAD_ERROR.name).isNotNull()).select(*kept)
+
+
+def quarantine(rows: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Sound rows and corrupt ones, of a batch or of a stream that was read with the option `payloadSchema`.
+
+    The sound ones have `payload` and not the columns that are about errors; the corrupt ones have all columns but it.
+    Together they are all rows.
+    """
+    if not is_told(rows):
+        raise InvalidRequest(
+            "these rows have no column payload_error: read them with the option payloadSchema, and name payload_error"
+            " if you name columns"
+        )
+    error = F.col(PAYLOAD_ERROR.name)
+    sound = rows.where(error.isNull()).drop(PAYLOAD_ERROR.name, PAYLOAD_RAW.name)
+    return sound, rows.where(error.isNotNull()).drop(PAYLOAD.name)
