@@ -20,12 +20,11 @@ from stoker.cli.kinds import (
     tell_if_new,
 )
 from stoker.cli.layout import away, columns, cut, many, now_ms, plain, when
+from stoker.cli.listing import by_pages, show_job
 
 if TYPE_CHECKING:
     from stoker import Client
     from stoker.model.replies import JobView
-
-PAGE_JOBS = 500
 
 QUEUE = click.argument("queue", shell_complete=queue_names)
 IDS = click.argument("job_ids", type=int, nargs=-1)
@@ -116,15 +115,7 @@ def row_of(job: "JobView") -> list[str]:
 
 
 def letters(client: "Client", queue: str, limit: int | None = None, **filters: Any) -> "Iterator[JobView]":
-    left, after = limit, None
-    while left is None or left > 0:
-        at_once = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
-        page = client.list_dead(queue, after=after, limit=at_once, **filters)
-        yield from page.jobs
-        left = None if left is None else left - len(page.jobs)
-        after = page.next_after
-        if after is None:
-            return
+    return by_pages(lambda last, count: client.list_dead(queue, after=last, limit=count, **filters), limit)
 
 
 @dlq.command(epilog=examples("stoker dlq show 76"))
@@ -133,18 +124,13 @@ def letters(client: "Client", queue: str, limit: int | None = None, **filters: A
 @as_json
 def show(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
     """Print all about one dead letter: payload, reason, error, stack, every attempt."""
-    from stoker.cli.payloads import job_value
-    from stoker.cli.portrait import portrait
     from stoker.model.errors import WrongState
 
     with look_at(url, tenant) as client:
         found = client.get_job(job_id)
     if found.dead is None:
         raise WrongState(f"job {job_id} is {found.state}, and no dead letter: stoker job show {job_id}")
-    if is_json:
-        echo_json(job_value(found))
-    else:
-        click.echo(portrait(found))
+    show_job(found, is_json)
 
 
 @dlq.command(epilog=examples("stoker dlq retry mail 76 77", "stoker dlq retry mail --reason timeout --dry-run"))

@@ -18,16 +18,15 @@ from stoker.cli.kinds import (
     tell_if_new,
 )
 from stoker.cli.layout import columns, cut, hanging, lasting, now_ms, plain, state, when
+from stoker.cli.listing import STATES, by_pages, show_job
 
 if TYPE_CHECKING:
     from stoker import Client
     from stoker.model.replies import JobView, LogLine
 
-STATES = ("waiting", "delayed", "blocked", "active", "completed", "failed", "cancelled", "expired")
 WAIT_MS = 30_000
 """One question to the server; a longer wait is several of them."""
 FOLLOW_MS = 500
-PAGE_JOBS = 1_000
 
 
 @click.group(cls=Family)
@@ -41,15 +40,9 @@ def job() -> None:
 @as_json
 def show(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
     """Print all that is known about a job: options, times, payload, result, errors, attempts."""
-    from stoker.cli.payloads import job_value
-    from stoker.cli.portrait import portrait
-
     with look_at(url, tenant) as client:
         found = client.get_job(job_id)
-    if is_json:
-        echo_json(job_value(found))
-    else:
-        click.echo(portrait(found))
+    show_job(found, is_json)
 
 
 @job.command(
@@ -90,8 +83,10 @@ def list_(
     named = {} if name is None else {"name": name}
     since = None if since_ms is None else now_ms() - since_ms
     with look_at(url, tenant) as client:
-        filters = {"tag": tag, "group_id": group, "pushed_from": since, "ascending": oldest, **named}
-        found = jobs_of(client, limit, after, queue=queue, state=wanted, **filters)
+        filters: dict[str, Any] = {"tag": tag, "group_id": group, "pushed_from": since, "ascending": oldest, **named}
+        found = by_pages(
+            lambda last, count: client.browse(queue, wanted, after=last, limit=count, **filters), limit, after
+        )
         if is_json:
             for one in found:
                 echo_json(job_value(one))
@@ -102,18 +97,6 @@ def list_(
     click.echo(columns(HEADS, rows, right=("ID", "ATTEMPTS")) if rows else "no such jobs")
     if len(rows) == limit:
         click.echo(f"and perhaps more: --after {rows[-1][0]}, or a higher --limit", err=True)
-
-
-def jobs_of(client: "Client", limit: int, after: int | None, **filters: Any) -> "Iterator[JobView]":
-    """Page after page; a page may be short although more follow."""
-    left = limit
-    while left > 0:
-        page = client.browse(after=after, limit=min(left, PAGE_JOBS), **filters)
-        yield from page.jobs
-        left -= len(page.jobs)
-        if page.next_after is None:
-            return
-        after = page.next_after
 
 
 HEADS = ("ID", "STATE", "QUEUE", "NAME", "ATTEMPTS", "PUSHED", "")

@@ -1,6 +1,7 @@
 """`stoker queue`: look at queues, hold them back, empty them."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +22,7 @@ from stoker.cli.kinds import (
     sure,
 )
 from stoker.cli.layout import columns, facts, lasting, many, now_ms, rate, size, wait, when
+from stoker.cli.listing import STATES, by_pages
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -28,9 +30,7 @@ if TYPE_CHECKING:
     from stoker.model.replies import QueueView
     from stoker.model.states import State
 
-STATES = ("waiting", "delayed", "blocked", "active", "completed", "failed", "cancelled", "expired")
 CLEAN_AT_ONCE = 1_000
-PAGE_JOBS = 1_000
 
 NAME = click.argument("name", shell_complete=queue_names)
 NAMES = click.argument("names", nargs=-1, required=True, shell_complete=queue_names)
@@ -311,16 +311,9 @@ def clean(
 
 def jobs_to_clean(client: "Client", name: str, wanted: "State", age_ms: int, limit: int | None) -> Iterator[int]:
     """What a clean would remove, at most `limit`: it has no rehearsal of its own."""
-    before, after, found = now_ms() - age_ms, None, 0
-    while True:
-        page = client.browse(name, wanted, after=after, limit=PAGE_JOBS, ascending=True)
-        for job in page.jobs:
-            if (job.finished_at or job.pushed_at) <= before and (limit is None or found < limit):
-                found += 1
-                yield job.id
-        after = page.next_after
-        if after is None or (limit is not None and found >= limit):
-            return
+    before = now_ms() - age_ms
+    jobs = by_pages(lambda last, count: client.browse(name, wanted, after=last, limit=count, ascending=True))
+    return islice((job.id for job in jobs if (job.finished_at or job.pushed_at) <= before), limit)
 
 
 @queue.command(epilog=examples("stoker queue obliterate old --dry-run", "stoker queue obliterate old --yes"))

@@ -8,31 +8,28 @@ that it had are handed back, and the worker goes on. A job that must stop is sto
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stoker.model.errors import StokerError
 from stoker.wire import native
-from stoker.worker.ending import unwanted
 from stoker.worker.errors import BadHandler
 from stoker.worker.handler import Handler
 from stoker.worker.lane import (
     STILL_S,
     STUCK_LOOKS,
     Chunk,
-    Done,
-    Dropped,
-    Failed,
     Host,
     Released,
+    Settlement,
     ahead,
     room_for,
 )
-from stoker.worker.outcomes import RETRY, Failure, Verdict
 from stoker.worker.pace import Pace
 from stoker.worker.processes_children import Child, how_it_died
 from stoker.worker.processes_finding import setup_of
 from stoker.worker.processes_frames import Answer, Ended, Ending, FromChild, Ready, Said, Taken, command_in
+from stoker.worker.processes_settling import completed, orphaned, raised, unfinished
 from stoker.worker.processes_work import Backlog, InHand, Piece, Task, tasks_of
 from stoker.worker.recycling import Recycling
 
@@ -51,7 +48,6 @@ KILL_GRACE_S = 2.0
 """Between the exception in a handler that should stop, and the end of its process."""
 RESTART_S = (0.1, 10.0)
 """The first pause after a child that could not start, and the longest."""
-CRASHED = "WorkerCrashed"
 
 
 class ProcessLane:
@@ -126,7 +122,7 @@ class ProcessLane:
 
     def interrupt(self, chunk: Chunk, job: int) -> None:
         if self._backlog.remove(chunk, job):
-            self._settle_unwanted(chunk, (job,))
+            self._settle(unfinished(chunk, (job,)))
             return
         for child in self._children:
             if number := child.number_of(chunk, job):
@@ -139,7 +135,7 @@ class ProcessLane:
     def hand_back(self) -> None:
         self._is_handing_back = True
         for task in self._backlog.empty():
-            self._settle_unwanted(task.chunk, task.ids)
+            self._settle(unfinished(task.chunk, task.ids))
         for child in self._children:
             if child.board is not None:
                 child.board.is_stopping = True
@@ -150,7 +146,7 @@ class ProcessLane:
         for child in self._children:
             held = child.empty()
             for one in held.values():
-                self._settle_unwanted(one.chunk, (one.job,))
+                self._settle(unfinished(one.chunk, (one.job,)))
             if held:
                 child.kill()
 
@@ -234,7 +230,7 @@ class ProcessLane:
             child.giving_back.update(numbers)
             child.take(numbers)
         for task in self._backlog.empty():
-            self._settle_unwanted(task.chunk, task.ids)
+            self._settle(unfinished(task.chunk, task.ids))
 
     # --- what children say -----------------------------------------------------------------------
 
@@ -272,34 +268,19 @@ class ProcessLane:
                 continue  # settled before: the worker had broken off
             counted = held
             if run and (isinstance(outcome, Ending) or held.chunk is not run[0][0].chunk):
-                self._completed(run)
+                self._settle([completed(run)])
                 run = []
             if isinstance(outcome, Ending):
-                self._raised(held, outcome)
+                self._settle([raised(held, outcome)])
             else:
                 run.append((held, outcome))
         if run:
-            self._completed(run)
+            self._settle([completed(run)])
         if counted is not None:
             self._measured(counted.chunk, len(outcomes), ended.spent_s)
         child.jobs += len(outcomes)
         self._look_at(child)
         self._feed()
-
-    def _completed(self, run: list[tuple[InHand, bytes | None]]) -> None:
-        assert self._host is not None
-        results = [result for _, result in run]
-        has_results = any(result is not None for result in results)
-        self._host.settle(Done(run[0][0].chunk, [held.job for held, _ in run], results if has_results else None))
-
-    def _raised(self, held: InHand, ending: Ending) -> None:
-        assert self._host is not None
-        if held.chunk.flags.get(held.job) in ("lost", "timeout"):
-            self._host.settle(Dropped(held.chunk, (held.job,)))
-            return
-        failure = Failure(ending.error, ending.error_class, ending.stack)
-        verdict = Verdict(ending.kind, ending.after_ms, ending.reason)  # type: ignore[arg-type]
-        self._host.settle(Failed(held.chunk, held.job, failure, verdict))
 
     def _measured(self, chunk: Chunk, jobs: int, spent_s: float) -> None:
         assert self._host is not None
@@ -313,7 +294,7 @@ class ProcessLane:
             if held is None:
                 continue
             if self._is_handing_back or number in child.giving_back or held.job in held.chunk.flags:
-                self._settle_unwanted(held.chunk, (held.job,))
+                self._settle(unfinished(held.chunk, (held.job,)))
             else:
                 again.setdefault(held.piece, []).append(held)
         for piece, some in reversed(again.items()):
@@ -377,18 +358,11 @@ class ProcessLane:
                 log.error("a process worker died: %s; it is replaced", how_it_died(code))
             self._replace()
         for one in unsaid:
-            self._completed([(one, None)])
+            self._settle([completed([(one, None)])])
         for one in held.values():
-            self._settle_orphan(one, culprit is not None and (one is culprit or one.is_called_with(culprit)), code)
+            was_running = culprit is not None and (one is culprit or one.is_called_with(culprit))
+            self._settle(orphaned(one, was_running, code))
         self._feed()
-
-    def _settle_orphan(self, held: InHand, was_running: bool, code: int) -> None:
-        assert self._host is not None
-        if not was_running or held.job in held.chunk.flags:
-            self._settle_unwanted(held.chunk, (held.job,))
-            return
-        text = f"the process that ran job {held.job} died: {how_it_died(code)}"
-        self._host.settle(Failed(held.chunk, held.job, Failure(text, CRASHED), RETRY))
 
     def _cannot_start(self, why: str) -> None:
         """At the worker's start that is its end; later it may be a deploy that is under way."""
@@ -401,7 +375,7 @@ class ProcessLane:
         log.error("%s; the next try is in %g s", why, pause)
         if not any(one.is_ready for one in self._children):
             for task in self._backlog.empty():
-                self._release(task.chunk, task.ids, delay_ms=1_000)
+                self._settle([Released(task.chunk, task.ids, 1_000)])
         self._replace(pause)
 
     def _replace(self, pause_s: float = 0.0) -> None:
@@ -433,19 +407,10 @@ class ProcessLane:
         if not child.is_gone and number in child.in_hand and child.running == number:
             child.kill(number)
 
-    def _settle_unwanted(self, chunk: Chunk, ids: Sequence[int]) -> None:
-        """Jobs that did not end by themselves: by their flag, or handed back."""
+    def _settle(self, settlements: Iterable[Settlement]) -> None:
         assert self._host is not None
-        flagged = [job for job in ids if job in chunk.flags] if chunk.flags else []
-        for job in flagged:
-            self._host.settle(unwanted(chunk, job))
-        rest = [job for job in ids if job not in chunk.flags] if flagged else ids
-        if rest:
-            self._release(chunk, rest)
-
-    def _release(self, chunk: Chunk, ids: Sequence[int], delay_ms: int = 0) -> None:
-        assert self._host is not None
-        self._host.settle(Released(chunk, ids, delay_ms))
+        for one in settlements:
+            self._host.settle(one)
 
     def _background(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

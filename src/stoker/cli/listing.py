@@ -1,0 +1,40 @@
+"""What the commands about jobs share: their states, lists that come in pages, and one job as it is printed."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from stoker.cli.kinds import echo_json
+from stoker.model.states import STATES as ALL_STATES
+
+if TYPE_CHECKING:
+    from stoker.model.replies import JobView, Page
+
+STATES = tuple(state.value for state in ALL_STATES)
+PAGE_JOBS = 1_000
+
+
+def by_pages(
+    ask: "Callable[[int | None, int], Page]", limit: int | None = None, after: int | None = None
+) -> "Iterator[JobView]":
+    """All jobs that `ask(after, count)` tells of, or so many; a page may be short although more follow."""
+    left = limit
+    while left is None or left > 0:
+        page = ask(after, PAGE_JOBS if left is None else min(left, PAGE_JOBS))
+        yield from page.jobs
+        left = None if left is None else left - len(page.jobs)
+        after = page.next_after
+        if after is None:
+            return
+
+
+def show_job(job: "JobView", is_json: bool) -> None:
+    """All that is known about it."""
+    from stoker.cli.payloads import job_value
+    from stoker.cli.portrait import portrait
+
+    if is_json:
+        echo_json(job_value(job))
+    else:
+        click.echo(portrait(job))

@@ -1,0 +1,49 @@
+"""What becomes of jobs that a child process had: from what it said, or from its end, to their settlements.
+
+Only values: who tells them to the queue is the lane's business.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from stoker.worker.ending import unwanted
+from stoker.worker.lane import Chunk, Done, Dropped, Failed, Released, Settlement
+from stoker.worker.outcomes import RETRY, Failure, Verdict
+from stoker.worker.processes_children import how_it_died
+from stoker.worker.processes_frames import Ending
+from stoker.worker.processes_work import InHand
+
+CRASHED = "WorkerCrashed"
+
+
+def completed(run: list[tuple[InHand, bytes | None]]) -> Settlement:
+    """Jobs of one chunk with their results."""
+    results = [result for _, result in run]
+    has_results = any(result is not None for result in results)
+    return Done(run[0][0].chunk, [held.job for held, _ in run], results if has_results else None)
+
+
+def raised(held: InHand, ending: Ending) -> Settlement:
+    if held.chunk.flags.get(held.job) in ("lost", "timeout"):
+        return Dropped(held.chunk, (held.job,))
+    failure = Failure(ending.error, ending.error_class, ending.stack)
+    verdict = Verdict(ending.kind, ending.after_ms, ending.reason)  # type: ignore[arg-type]
+    return Failed(held.chunk, held.job, failure, verdict)
+
+
+def orphaned(held: InHand, was_running: bool, code: int) -> Iterator[Settlement]:
+    """A job whose process has died: an attempt, if it was the one that ran."""
+    if not was_running or held.job in held.chunk.flags:
+        yield from unfinished(held.chunk, (held.job,))
+        return
+    text = f"the process that ran job {held.job} died: {how_it_died(code)}"
+    yield Failed(held.chunk, held.job, Failure(text, CRASHED), RETRY)
+
+
+def unfinished(chunk: Chunk, ids: Sequence[int]) -> Iterator[Settlement]:
+    """Jobs that did not end by themselves: by their flag, or handed back."""
+    flagged = [job for job in ids if job in chunk.flags] if chunk.flags else []
+    for job in flagged:
+        yield unwanted(chunk, job)
+    rest = [job for job in ids if job not in chunk.flags] if flagged else ids
+    if rest:
+        yield Released(chunk, rest, 0)
