@@ -9,17 +9,25 @@ import pytest
 
 from stoker.model.errors import InvalidRequest
 from stoker.model.options import Options
-from stoker.spark.rows import Jobs, Shape
+from stoker.spark.rows import Jobs, Rejected, Shape
 
 
 def jobs_of(columns: dict[str, Any], queue: str | None = "q", as_payload: tuple[str, ...] = ()) -> list[Jobs]:
+    found, rejected = sorted_out(columns, queue, as_payload)
+    assert not rejected
+    return found
+
+
+def sorted_out(
+    columns: dict[str, Any], queue: str | None = "q", as_payload: tuple[str, ...] = ()
+) -> tuple[list[Jobs], Rejected]:
     batch = pa.RecordBatch.from_pydict(columns)
-    return list(Shape(batch.schema, queue, as_payload).jobs(batch))
+    return Shape(batch.schema, queue, as_payload).jobs(batch)
 
 
 def test_a_payload_column_is_the_payload():
     (jobs,) = jobs_of({"payload": [b"one", b"two"]})
-    assert jobs == Jobs("q", [b"one", b"two"], Options(), None)
+    assert jobs == Jobs("q", [b"one", b"two"], Options(), None, range(2))
     (jobs,) = jobs_of({"payload": ["text"]})
     assert jobs.payloads == [b"text"]
 
@@ -65,10 +73,31 @@ def test_a_column_can_be_kept_for_the_payload():
         ({"payload": [b"x"], "priority": ["high"]}, "q", "column priority is string"),
         ({"payload": [b"x"], "tags": ["a"]}, "q", "expected list"),
         ({"payload": [None]}, "q", "column payload is null"),
-        ({"payload": [b"x", None]}, "q", "has no payload"),
-        ({"payload": [b"x"], "queue": pa.array([None], pa.string())}, None, "has no queue"),
     ],
 )
 def test_what_cannot_be_a_job_is_refused(columns: dict[str, Any], queue: str | None, said: str):
     with pytest.raises(InvalidRequest, match=said):
         jobs_of(columns, queue)
+
+
+def test_rows_that_cannot_be_jobs_are_told_of_with_their_places():
+    columns = {
+        "payload": [b"a", None, b"c", b"d", None],
+        "queue": ["x", "x", None, "y", None],
+        "priority": [1, 2, 3, 4, 5],
+    }
+    found, rejected = sorted_out(columns, queue=None)
+    assert [(jobs.queue, jobs.payloads, jobs.places) for jobs in found] == [("x", [b"a"], [0]), ("y", [b"d"], [3])]
+    assert [jobs.each for jobs in found] == [[Options(priority=1)], [Options(priority=4)]]
+    assert sorted(rejected) == [1, 2, 4]
+    assert "has no payload" in rejected[1]
+    assert "has no queue" in rejected[2]
+
+
+def test_requests_hold_no_more_jobs_and_bytes_than_they_should():
+    (jobs,) = jobs_of({"payload": [b"x" * size for size in (4, 4, 9, 30, 1, 1, 1)], "priority": list(range(7))})
+    pieces = list(jobs.pieces(2, 10))
+    assert [[len(payload) for payload in piece.payloads] for piece in pieces] == [[4, 4], [9], [30], [1, 1], [1]]
+    assert [place for piece in pieces for place in piece.places] == list(range(7))
+    assert [one.priority for piece in pieces for one in piece.each or []] == list(range(7))
+    assert list(jobs.pieces(7, 50)) == [jobs]

@@ -1,15 +1,19 @@
 """A DataFrame becomes jobs, each row exactly once, whatever Spark runs again."""
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import stoker.spark
 from stoker.client.sync import Client
+from stoker.model.errors import InvalidRequest
 
 
 def pulled(queue: Client, name: str) -> Counter[bytes]:
@@ -56,20 +60,90 @@ def test_a_write_under_the_same_name_changes_nothing(spark: SparkSession, url: s
     assert pulled(queue, "mail") == numbers(100)
 
 
-def test_a_task_that_dies_half_way_leaves_nothing_behind(spark: SparkSession, url: str, queue: Client):
-    def once(batches):
+def failing(frame: DataFrame, attempts: int) -> DataFrame:
+    """The same rows, but one task fails this often after it has handed on everything."""
+
+    def handed_on(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
         assert task is not None
         yield from batches
-        if task.attemptNumber() == 0 and task.partitionId() == 1:
+        if task.partitionId() == 1 and task.attemptNumber() < attempts:
             raise RuntimeError("this attempt was never meant to end well")
 
-    frame = rows(spark).mapInArrow(once, "payload string")
-    with pytest.raises(PySparkException, match="never meant to end well"):
-        write(frame, url, queue="mail")  # local Spark does not try again
-    assert queue.get_counts("mail").waiting == 0
-    write(rows(spark), url, queue="mail")
+    return frame.mapInArrow(handed_on, frame.schema)
+
+
+def test_a_task_that_is_tried_again_pushes_its_rows_once(spark: SparkSession, url: str, queue: Client):
+    write(failing(rows(spark), attempts=2), url, queue="mail")
     assert pulled(queue, "mail") == numbers()
+    done = stoker.spark.push(failing(rows(spark), attempts=1), "again", url=url)
+    assert (done.created, done.rejected.count()) == (1_000, 0)
+    assert pulled(queue, "again") == numbers()
+
+
+def test_a_task_that_fails_for_good_leaves_nothing_behind(spark: SparkSession, url: str, queue: Client):
+    with pytest.raises(PySparkException, match="never meant to end well"):
+        write(failing(rows(spark), attempts=100), url, queue="mail")
+    with pytest.raises(PySparkException, match="never meant to end well"):
+        stoker.spark.push(failing(rows(spark), attempts=100), "mail", url=url, transaction="import")
+    assert queue.list_queues() == []
+    stoker.spark.push(rows(spark), "mail", url=url, transaction="import")
+    assert pulled(queue, "mail") == numbers()
+
+
+MIXED = [
+    ("good", "mail", 1, "1"),
+    (None, "mail", 1, "2"),
+    ("nowhere", None, 1, "3"),
+    ("urgent", "mail", 10**12, "4"),
+    ("odd", "no such name!", 1, "5"),
+    ("fine", "mail", 2, "6"),
+]
+"""Rows of which two can be jobs."""
+REASONS = {"2": "no payload", "3": "no queue", "4": "invalid priority", "5": "invalid queue name"}
+
+
+def mixed(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(MIXED, "payload string, queue string, priority long, custom_id string").coalesce(1)
+
+
+def test_a_row_that_cannot_be_a_job_fails_the_write_and_nothing_is_pushed(spark: SparkSession, url: str, queue: Client):
+    with pytest.raises(PySparkException, match="has no payload"):
+        write(mixed(spark), url)
+    with pytest.raises(PySparkException, match="invalid priority"):
+        stoker.spark.push(mixed(spark).where("custom_id in (1, 4)"), url=url)
+    assert queue.list_queues() == []
+
+
+def test_rows_that_cannot_be_jobs_come_back_with_reasons(spark: SparkSession, url: str, queue: Client):
+    done = stoker.spark.push(mixed(spark), url=url, on_rejected="return")
+    assert done.created == 2
+    assert pulled(queue, "mail") == Counter([b"good", b"fine"])
+    rejected = {row["custom_id"]: row for row in done.rejected.collect()}
+    assert rejected.keys() == REASONS.keys()
+    assert all(REASONS[name] in row["rejection"] for name, row in rejected.items())
+    assert rejected["4"].asDict() | {"rejection": ""} == {
+        "payload": "urgent",
+        "queue": "mail",
+        "priority": 10**12,
+        "custom_id": "4",
+        "rejection": "",
+    }
+
+
+def test_rows_that_cannot_be_jobs_go_into_a_folder_once(spark: SparkSession, url: str, queue: Client, tmp_path: Path):
+    for _ in range(2):
+        write(mixed(spark), url, txnAppId="import", txnVersion="1", rejectedPath=f"{tmp_path}/rejected")
+    assert pulled(queue, "mail") == Counter([b"good", b"fine"])
+    rejected = spark.read.parquet(f"{tmp_path}/rejected")
+    assert {row["custom_id"] for row in rejected.collect()} == REASONS.keys()
+    assert rejected.count() == 4
+
+
+def test_a_reason_has_a_column_of_its_own(spark: SparkSession, url: str):
+    frame = rows(spark, 1).selectExpr("payload as text", "'x' as rejection")
+    with pytest.raises(InvalidRequest, match="has a column rejection"):
+        stoker.spark.push(frame, "mail", url=url, on_rejected="return")
 
 
 def test_a_stream_pushes_each_batch_once_even_if_it_is_run_again(
@@ -99,6 +173,7 @@ def test_a_stream_pushes_each_batch_once_even_if_it_is_run_again(
         ({}, "no queue"),
         ({"queue": "mail", "txnAppId": "a"}, "belong together"),
         ({"queue": "mail", "que": "x"}, "did you mean queue"),
+        ({"queue": "mail", "rejectedPath": " "}, "rejectedPath is empty"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_any_row_moves(

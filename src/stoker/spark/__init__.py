@@ -13,12 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stoker.spark.fleet import process as process
+    from stoker.spark.fleet import process_stream as process_stream
+    from stoker.spark.lake.quarantine import quarantine as quarantine
+    from stoker.spark.pushing import push as push
     from stoker.spark.source import register as register
     from stoker.spark.starting import session as session
 
-__all__ = ["process", "register", "session"]
+__all__ = ["process", "process_stream", "push", "quarantine", "register", "session"]
 
-_HOMES = {"process": "stoker.spark.fleet", "session": "stoker.spark.starting", "register": "stoker.spark.source"}
+_HOMES = {
+    "process": "stoker.spark.fleet",
+    "process_stream": "stoker.spark.fleet",
+    "push": "stoker.spark.pushing",
+    "quarantine": "stoker.spark.lake.quarantine",
+    "register": "stoker.spark.source",
+    "session": "stoker.spark.starting",
+}
 
 
 def __getattr__(name: str) -> Any:

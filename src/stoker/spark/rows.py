@@ -42,6 +42,32 @@ class Jobs(NamedTuple):
     payloads: list[bytes]
     options: Options
     each: list[Options] | None
+    places: Sequence[int]
+    """Which rows of their batch they were."""
+
+    def part(self, start: int, stop: int) -> "Jobs":
+        each = None if self.each is None else self.each[start:stop]
+        return Jobs(self.queue, self.payloads[start:stop], self.options, each, self.places[start:stop])
+
+    def pieces(self, jobs_max: int, bytes_max: int) -> Iterator["Jobs"]:
+        """As much at a time as a request should carry; a job is never cut."""
+        if len(self.payloads) <= jobs_max and sum(map(len, self.payloads)) <= bytes_max:
+            yield self
+            return
+        start, size = 0, 0
+        for place, payload in enumerate(self.payloads):
+            if place > start and (place - start >= jobs_max or size + len(payload) > bytes_max):
+                yield self.part(start, place)
+                start, size = place, 0
+            size += len(payload)
+        if start < len(self.payloads):
+            yield self.part(start, len(self.payloads))
+
+
+Rejected = dict[int, str]
+"""By place in a batch: why the row cannot be a job."""
+NO_PAYLOAD = "the row has no payload: fill the column, or leave such rows out"
+NO_QUEUE = "the row has no queue: fill the column, or set option queue for such rows"
 
 
 class Shape:
@@ -66,36 +92,43 @@ class Shape:
                     f" or drop them (options are {', '.join(OPTION_COLUMNS)})"
                 )
 
-    def jobs(self, batch: pa.RecordBatch) -> Iterator[Jobs]:
-        """The rows of a batch, by queue."""
-        payloads, codec = self._payloads(batch)
-        shared, differing = self._options(batch, codec)
-        queues = self._queues(batch)
-        if queues is None:
-            assert self._queue is not None
-            yield Jobs(self._queue, payloads, shared, differing)
-            return
-        for queue in dict.fromkeys(queues):
-            places = [place for place, name in enumerate(queues) if name == queue]
-            each = None if differing is None else [differing[place] for place in places]
-            yield Jobs(queue, [payloads[place] for place in places], shared, each)
-
-    def _queues(self, batch: pa.RecordBatch) -> list[str] | None:
-        if "queue" not in self.options:
-            return None
-        names = [name if name is not None else self._queue for name in batch.column("queue").to_pylist()]
-        if None in names:
-            raise InvalidRequest("a row has no queue: fill the column, or set option queue for such rows")
-        return names  # type: ignore[return-value]
-
-    def _payloads(self, batch: pa.RecordBatch) -> tuple[list[bytes], str]:
+    def jobs(self, batch: pa.RecordBatch) -> tuple[list[Jobs], Rejected]:
+        """The rows of a batch by queue, and those that cannot be jobs."""
+        rejected = without(batch, "payload", NO_PAYLOAD) if self.has_payload else {}
+        if self._queue is None:
+            rejected |= without(batch, "queue", NO_QUEUE)
+        payloads: list[Any]
         if self.has_payload:
-            column = batch.column("payload")
-            if column.null_count:
-                raise InvalidRequest("a row has no payload: fill the column, or leave such rows out")
-            return column.cast(pa.binary()).to_pylist(), "bytes"
-        encode = msgspec.msgpack.Encoder(enc_hook=plain).encode
-        return [encode(row) for row in batch.select(self.values).to_pylist()], "msgpack"
+            payloads, codec = in_bytes(batch.column("payload")), "bytes"
+        else:
+            payloads, codec = encoded(batch.select(self.values), rejected), "msgpack"
+        places: Sequence[int] = range(batch.num_rows)
+        if rejected:
+            places = [place for place in places if place not in rejected]
+            batch = batch.take(pa.array(places, pa.int64()))
+            payloads = [payloads[place] for place in places]
+        if not payloads:
+            return [], rejected
+        return self._by_queue(batch, payloads, places, codec), rejected
+
+    def _by_queue(self, batch: pa.RecordBatch, payloads: list[bytes], places: Sequence[int], codec: str) -> list[Jobs]:
+        shared, differing = self._options(batch, codec)
+        if "queue" not in self.options:
+            assert self._queue is not None
+            return [Jobs(self._queue, payloads, shared, differing, places)]
+        by_queue: dict[Any, list[int]] = {}
+        for row, queue in enumerate(batch.column("queue").to_pylist()):
+            by_queue.setdefault(queue if queue is not None else self._queue, []).append(row)
+        return [
+            Jobs(
+                queue,
+                [payloads[row] for row in rows],
+                shared,
+                None if differing is None else [differing[row] for row in rows],
+                [places[row] for row in rows],
+            )
+            for queue, rows in by_queue.items()
+        ]
 
     def _options(self, batch: pa.RecordBatch, codec: Any) -> tuple[Options, list[Options] | None]:
         """Options that all rows share, and those of each row where they differ."""
@@ -126,6 +159,31 @@ def converted(name: str, value: Any) -> Any:
         moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         return round(moment.timestamp() * 1000)
     return value
+
+
+def in_bytes(column: pa.Array) -> list[Any]:
+    return (column if pa.types.is_binary(column.type) else column.cast(pa.binary())).to_pylist()  # type: ignore[no-any-return]
+
+
+def without(batch: pa.RecordBatch, name: str, reason: str) -> Rejected:
+    """The rows that have nothing in a column."""
+    column = batch.column(name)
+    if not column.null_count:
+        return {}
+    return {place: reason for place, is_null in enumerate(column.is_null().to_pylist()) if is_null}
+
+
+def encoded(batch: pa.RecordBatch, rejected: Rejected) -> list[Any]:
+    """Each row as a payload. Those that cannot be one are noted, with None in their place."""
+    encode = msgspec.msgpack.Encoder(enc_hook=plain).encode
+    payloads: list[Any] = []
+    for place, row in enumerate(batch.to_pylist()):
+        try:
+            payloads.append(encode(row))
+        except (InvalidRequest, TypeError, OverflowError, ValueError) as error:
+            payloads.append(None)
+            rejected[place] = str(error)
+    return payloads
 
 
 def plain(value: Any) -> Any:

@@ -6,37 +6,32 @@ is dropped by the queue. The transaction of a stream is named by its query and b
 `txnAppId` and `txnVersion` if given: what is written a second time under the same name changes nothing.
 """
 
+import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from stoker.client.sync import Client
-from stoker.model.errors import InvalidRequest, StokerError, TransactionOver
+from stoker.model.errors import InvalidRequest
 from stoker.spark.logs import connect
-from stoker.spark.options import WRITING, Connection, connection, named, names, number
-from stoker.spark.rows import Jobs, Shape
-
-
-class WriteFailed(StokerError):
-    """The jobs of a write were not published."""
-
-    code = "write_failed"
+from stoker.spark.options import WRITING, connection, named, names, number
+from stoker.spark.staging import Staged, Terms, WriteFailed, publish, rejected_table, stage
 
 
 @dataclass(frozen=True)
 class WriteOptions:
     """The options of `df.write` and `df.writeStream`."""
 
-    connection: Connection
-    queue: str | None
-    payload_columns: tuple[str, ...]
+    terms: Terms
     transaction: str | None
-    batch_rows: int
+    rejected_path: str | None
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -47,23 +42,17 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     transaction = None
     if "txnAppId" in options:
         transaction = f"spark:{options['txnAppId']}:{number(options, 'txnVersion', 0)}"
-    return WriteOptions(
+    rejected_path = options.get("rejectedPath")
+    if rejected_path is not None and not rejected_path.strip():
+        raise InvalidRequest("option rejectedPath is empty: expected a folder for rows that cannot be jobs")
+    terms = Terms(
         connection=connection(options),
         queue=options.get("queue"),
         payload_columns=names(options, "payloadColumns") or (),
-        transaction=transaction,
         batch_rows=number(options, "batchRows", 5_000, 1),
+        keeps_rejected=rejected_path is not None,
     )
-
-
-@dataclass
-class Staged(WriterCommitMessage):
-    """What a task attempt has done."""
-
-    transaction: str
-    stage: str | None
-    """None if the transaction was over already: somebody has written all this before."""
-    jobs: int
+    return WriteOptions(terms, transaction, rejected_path)
 
 
 class Writer:
@@ -73,50 +62,46 @@ class Writer:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self.options = options
-        Shape(to_arrow_schema(schema), options.queue, options.payload_columns)  # refuses what cannot be written
-
-    def stage(self, transaction: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """In an executor: write the rows of a task where nobody sees them."""
-        task = TaskContext.get()
-        assert task is not None
-        key = f"{task.partitionId()}/{task.taskAttemptId()}/{uuid4().hex[:8]}"
-        jobs = 0
-        with connect(self.options.connection) as client:
-            try:
-                for part, new in enumerate(self._requests(batches)):
-                    client.stage(transaction, key, new.queue, new.payloads, new.options, each=new.each, part=part)
-                    jobs += len(new.payloads)
-            except TransactionOver:
-                for _ in batches:
-                    pass
-                return Staged(transaction, None, 0)
-        return Staged(transaction, key if jobs else None, jobs)
-
-    def _requests(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Jobs]:
-        shape: Shape | None = None
-        for batch in batches:
-            if shape is None:
-                shape = Shape(batch.schema, self.options.queue, self.options.payload_columns)
-            for start in range(0, batch.num_rows, self.options.batch_rows):
-                yield from shape.jobs(batch.slice(start, self.options.batch_rows))
+        options.terms.shape(to_arrow_schema(schema))  # refuses what cannot be written
 
     def publish(self, messages: list[WriterCommitMessage | None]) -> int:
-        """In the driver: make the jobs of the attempts that count visible, all at once. How many they are."""
+        """In the driver. Rejected rows are safe in their file before anything is pushed: none can be forgotten."""
         staged = [message for message in messages if isinstance(message, Staged)]
         if not staged:
             return 0
-        stages = [message.stage for message in staged if message.stage is not None]
-        with connect(self.options.connection) as client:
-            return published(client, staged[0].transaction, stages)
+        transaction = staged[0].transaction
+        rejected = rejected_table(staged)
+        if rejected is not None:
+            assert self.options.rejected_path is not None
+            Folder(self.options.rejected_path).write(transaction, rejected)
+        with connect(self.options.terms.connection) as client:
+            return publish(client, transaction, staged)
 
 
-def published(client: Client, transaction: str, stages: list[str]) -> int:
-    try:
-        return client.publish(transaction, stages).created
-    except TransactionOver:
-        raise WriteFailed(
-            f"transaction {transaction} was aborted before: write again under another txnVersion"
-        ) from None
+class Folder:
+    """Where rejected rows go: a file for each transaction, which is written anew if the transaction is."""
+
+    def __init__(self, path: str) -> None:
+        if "://" in path:
+            self._files, self._path = pafs.FileSystem.from_uri(path)
+        else:
+            self._files, self._path = pafs.LocalFileSystem(), os.path.abspath(path.removeprefix("file:"))
+
+    def _name(self, transaction: str) -> str:
+        return f"rejected-{hashlib.sha256(transaction.encode()).hexdigest()[:20]}.parquet"
+
+    def write(self, transaction: str, rows: pa.Table) -> None:
+        """Readers see all of it or nothing: Spark passes over names that begin with a dot."""
+        name = self._name(transaction)
+        self._files.create_dir(self._path, recursive=True)
+        pq.write_table(rows, f"{self._path}/.{name}", filesystem=self._files)
+        self._files.move(f"{self._path}/.{name}", f"{self._path}/{name}")
+
+    def drop(self, transaction: str) -> None:
+        try:
+            self._files.delete_file(f"{self._path}/{self._name(transaction)}")
+        except FileNotFoundError:
+            pass
 
 
 class BatchWriter(Writer, DataSourceArrowWriter):
@@ -127,16 +112,19 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         self._transaction = options.transaction or f"spark:{uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self.stage(self._transaction, iterator)
+        return stage(self.options.terms, self._transaction, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self.publish(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged. Under a name that may be used again the queue drops it by itself, after a while."""
-        if self.options.transaction is None:
-            with connect(self.options.connection) as client:
-                client.abort(self._transaction)
+        if self.options.transaction is not None:
+            return
+        with connect(self.options.terms.connection) as client:
+            outcome = client.abort(self._transaction)
+        if outcome.outcome == "aborted" and self.options.rejected_path is not None:
+            Folder(self.options.rejected_path).drop(self._transaction)
 
 
 class StreamWriter(Writer, DataSourceStreamArrowWriter):
@@ -149,7 +137,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         batch = task.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
             raise WriteFailed("Spark does not say which batch this is: it cannot be written exactly once")
-        return self.stage(f"spark:{query}:{batch}", iterator)
+        return stage(self.options.terms, f"spark:{query}:{batch}", iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.publish(messages)

@@ -1,0 +1,10 @@
+"""Spark executors as workers: jobs out of a queue, through any DataFrame code, and back as results.
+
+Jobs are claimed by name. A claim that is asked for again brings the same jobs, so Spark may run a task as often as it
+likes. What the jobs became comes back to the driver, and only there they are settled: no task ever settles anything.
+"""
+
+from stoker.spark.fleet.rounds import Round, RoundFailed, process
+from stoker.spark.fleet.streaming import JobsSource, process_stream
+
+__all__ = ["JobsSource", "Round", "RoundFailed", "process", "process_stream"]

@@ -1,0 +1,287 @@
+"""`stoker.spark.process`: a queue worked off in rounds, a Spark job each.
+
+The driver makes the claims of a round, one a task, and thereby knows its jobs; tasks ask for them again by name. When
+Spark has the whole round, the driver settles it. Some rounds are under way at once, so that neither the queue nor the
+executors wait while the others are busy with the start of a job.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from stoker.client.sync import Client
+from stoker.model.errors import InvalidRequest, StokerError
+from stoker.model.units import Duration, duration_ms
+from stoker.spark.fleet.leases import Leases
+from stoker.spark.fleet.settling import Ends, Outcome, check_columns, read_ends, settle
+from stoker.spark.fleet.work import ENDS, JOBS, Applied, Claiming, Handler, Pulled, Worked
+from stoker.spark.logs import connect
+from stoker.spark.options import Connection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ERRORS = 10
+"""Kept to look at."""
+
+Transformation = Callable[["DataFrame"], "DataFrame"]
+
+
+class RoundFailed(StokerError):
+    """Spark could not finish a round. Its jobs wait again, as if they had never been taken."""
+
+    code = "round_failed"
+
+
+@dataclass
+class Round:
+    """What became of the jobs of a fleet so far."""
+
+    rounds: int = 0
+    taken: int = 0
+    completed: int = 0
+    failed: int = 0
+    released: int = 0
+    """Left out by the transformation: they wait again."""
+    lost: int = 0
+    """Settled too late: their leases had ended, and somebody else has them."""
+    errors: list[str] = field(default_factory=list)
+    """Some of them."""
+
+
+def process(
+    spark: "SparkSession",
+    queue: str | Sequence[str],
+    function: Handler | None = None,
+    *,
+    transform: Transformation | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    tenant: str = "default",
+    batch: int = 1_000,
+    slots: int | None = None,
+    ahead: int = 2,
+    lease: Duration = "60s",
+    rounds: int | None = None,
+    wait: Duration = 0,
+) -> Round:
+    """Work a queue off with Spark: until it is empty, or for so many rounds.
+
+    `function` takes a list of decoded payloads and gives a result, or an exception, for each. `transform` takes a
+    DataFrame of jobs (`id`, `payload`, ...) and gives one with `id` and perhaps `result` (bytes or text), `codec` and
+    `error`; jobs that it leaves out go back to their queue, and a round of which it leaves out everything is the last.
+    `batch` jobs go to each of `slots` tasks of a round, and `ahead` rounds are under way at once: more jobs than that
+    are never in hand. `wait` is how long an empty queue is waited for.
+
+    If Spark fails (a task for good, a transformation that means nothing), the jobs are released at once and
+    `RoundFailed` is raised: no attempt is lost.
+    """
+    if (function is None) == (transform is None):
+        raise InvalidRequest("give either a function or a transformation of DataFrames")
+    if batch < 1 or ahead < 1 or (slots is not None and slots < 1):
+        raise InvalidRequest(f"batch {batch}, slots {slots}, ahead {ahead}: each has to be at least 1")
+    queues = (queue,) if isinstance(queue, str) else tuple(queue)
+    claiming = Claiming(Connection(url, token, tenant), queues, batch, duration_ms(lease))
+    work = Transformed(spark, transform) if transform is not None else Handled(spark, function)
+    fleet = Fleet(spark, claiming, work, slots or parallelism(spark), duration_ms(wait), rounds)
+    fleet.run(ahead)
+    return fleet.done
+
+
+def parallelism(spark: "SparkSession") -> int:
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except AttributeError:  # a session of Spark Connect does not know
+        raise InvalidRequest("this session does not know how many tasks run at once: say slots") from None
+
+
+class Handled:
+    """A function as the work of a round."""
+
+    def __init__(self, spark: "SparkSession", function: Handler | None) -> None:
+        assert function is not None
+        self._spark, self._applied = spark, Applied(function)
+
+    def __call__(self, pulled: Pulled, claims: int) -> pa.Table:
+        return numbers(self._spark, claims).mapInArrow(Worked(pulled, self._applied), ENDS).toArrow()
+
+
+class Transformed:
+    """A transformation as the work of a round. It is called by one thread at a time."""
+
+    def __init__(self, spark: "SparkSession", transform: Transformation) -> None:
+        self._spark, self._transform = spark, transform
+        self._lock = threading.Lock()
+
+    def __call__(self, pulled: Pulled, claims: int) -> pa.Table:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        with self._lock:
+            ends = self._transform(numbers(self._spark, claims).mapInArrow(pulled, JOBS))
+        return ends.select(*check_columns(to_arrow_schema(ends.schema), ("id",))).toArrow()
+
+
+def numbers(spark: "SparkSession", claims: int) -> "DataFrame":
+    """A task for each claim, with its number: no data to send, and none to shuffle."""
+    return spark.range(0, claims, 1, claims)
+
+
+class Fleet:
+    """Rounds, in a thread for each that may be under way."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        claiming: Claiming,
+        work: Callable[[Pulled, int], pa.Table],
+        slots: int,
+        wait_ms: int,
+        rounds: int | None,
+    ) -> None:
+        self.done = Round()
+        self._spark, self._claiming, self._work = spark, claiming, work
+        self._slots, self._wait_ms, self._rounds = slots, wait_ms, rounds
+        self._name = f"spark:{uuid4().hex[:12]}"
+        self._changed = threading.Condition()
+        self._begun = 0
+        self._under_way = 0
+        self._nothing_there = False
+        """When somebody last looked; a round that ends may change it."""
+        self._stopped = False
+
+    def run(self, ahead: int) -> None:
+        from pyspark import inheritable_thread_target
+
+        with ThreadPoolExecutor(ahead, "stoker-fleet") as pool:
+            lanes = [pool.submit(inheritable_thread_target(self._spark)(self._lane)) for _ in range(ahead)]
+            try:
+                for lane in lanes:
+                    lane.result()
+            finally:
+                self._stop()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _lane(self) -> None:
+        try:
+            with connect(self._claiming.connection) as client:
+                while (number := self._begin()) is not None:
+                    worked = False
+                    try:
+                        worked = self._round(client, number)
+                    finally:
+                        self._end(worked)
+        except BaseException:
+            self._stop()
+            raise
+
+    def _begin(self) -> int | None:
+        """The number of the next round; None if there is none. An empty queue may get jobs from rounds under way."""
+        with self._changed:
+            while not self._stopped and self._nothing_there and self._under_way:
+                self._changed.wait()
+            if self._stopped or self._nothing_there or self._begun == self._rounds:
+                return None
+            self._begun += 1
+            self._under_way += 1
+            return self._begun
+
+    def _end(self, worked: bool) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._begun -= not worked and self._rounds is not None
+            self._nothing_there = not worked
+            self._changed.notify_all()
+
+    def _round(self, client: Client, number: int) -> bool:
+        """Whether anything was done: if not, the queue is empty, or nobody wants what is in it."""
+        claims: dict[str, Claim] = {}
+        with Leases(self._claiming.connection, self._claiming.lease_ms) as leases:
+            try:
+                self._claim(client, number, claims)
+                if not claims:
+                    return False
+                leases.hold(*claims)
+                table = self._work(Pulled(self._claiming, tuple(claims)), len(claims))
+                return self._settle(client, claims, shared_out(claims, read_ends(table)))
+            except BaseException as error:
+                release(client, claims)
+                if isinstance(error, StokerError) or not isinstance(error, Exception):
+                    raise
+                jobs = sum(len(claim.ids) for claim in claims.values())
+                raise RoundFailed(f"Spark could not finish a round; its {jobs} jobs wait again: {error}") from error
+
+    def _claim(self, client: Client, number: int, claims: "dict[str, Claim]") -> None:
+        """Make the claims of a round. Only the first waits: if it finds nothing, there is nothing."""
+        for slot in range(self._slots):
+            name = f"{self._name}:{number}:{slot}"
+            delivery = self._claiming.pull(client, name, 0 if claims else self._wait_ms)
+            if not len(delivery):
+                return
+            claims[name] = Claim(delivery.token, delivery.ids)
+
+    def _settle(self, client: Client, claims: "dict[str, Claim]", ends: "dict[str, Ends]") -> bool:
+        taken = released = 0
+        outcome = Outcome()
+        for name, claim in claims.items():
+            settled = settle(client, claim.token, ends[name], claim.ids)
+            outcome.completed += settled.completed
+            outcome.failed += settled.failed
+            outcome.errors += settled.errors
+            taken += len(claim.ids)
+            if len(ends[name].ids) < len(claim.ids):
+                released += client.release_claim(name).count  # what the transformation left out
+        with self._changed:
+            done = self.done
+            done.rounds += 1
+            done.taken += taken
+            done.completed += outcome.completed
+            done.failed += outcome.failed
+            done.released += released
+            done.lost += taken - outcome.completed - outcome.failed - released
+            done.errors = [*done.errors, *outcome.errors][:ERRORS]
+        return released == 0 or bool(outcome.completed or outcome.failed)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the driver knows of one."""
+
+    token: int
+    ids: Sequence[int]
+
+
+def shared_out(claims: dict[str, Claim], ends: Ends) -> dict[str, Ends]:
+    """Whose ends they are. Raises `InvalidRequest` for a job that this round has not got."""
+    own = list(chain.from_iterable(claim.ids for claim in claims.values()))
+    found: dict[str, Ends] = {}
+    if ends.ids == own:  # as it is with functions, and with most transformations
+        start = 0
+        for name, claim in claims.items():
+            found[name] = ends.between(start, start + len(claim.ids))
+            start += len(claim.ids)
+        return found
+    places = {job: place for place, job in enumerate(ends.ids)}
+    strange = places.keys() - set(own)
+    if strange:
+        raise InvalidRequest(f"the transformation gave job {min(strange)}, which this round has not got")
+    for name, claim in claims.items():
+        found[name] = ends.at([places[job] for job in claim.ids if job in places])
+    return found
+
+
+def release(client: Client, claims: dict[str, Any]) -> None:
+    """As if nobody had taken them. Where the queue cannot be reached, their leases end in time."""
+    for claim in claims:
+        with suppress(StokerError):
+            client.release_claim(claim)

@@ -1,0 +1,332 @@
+"""A queue as a stream of jobs: `spark.readStream.format("stoker_jobs")`, its sink, and `process_stream` over both.
+
+A batch of the stream is some claims, which are named by the stream and the batch: Spark may replay a batch, in another
+task or after a restart, and gets the same jobs. The stream's offset says which claims there are, so a checkpoint knows
+them. Jobs are settled when Spark has committed their batch, or by the sink's own commit, with a result or error each.
+"""
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from stoker.client.sync import Client
+from stoker.model.errors import InvalidRequest, NotFound
+from stoker.model.units import Duration, duration_ms
+from stoker.spark.fleet.leases import Leases
+from stoker.spark.fleet.settling import check_columns, read_ends, settle
+from stoker.spark.fleet.work import ENDS, JOBS, Applied, Claiming, Handler
+from stoker.spark.logs import connect
+from stoker.spark.options import CONNECTING, connection, named, names, number
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from stoker.spark.fleet.rounds import Transformation
+
+CLAIM_JOBS_MAX = 10_000
+"""What a pull brings at most, if nobody has changed the limits of the server."""
+
+TAKING: dict[str, str] = CONNECTING | {
+    "queues": "whose jobs, with commas between them: those of the first one first",
+    "settle": "needed. `rows`: the sink `stoker_jobs` settles each job by its row, and jobs that have none go back to"
+    " their queue. `batch`: every job of a batch is done when Spark has committed the batch to whatever sink",
+    "maxJobsInFlight": "jobs in hand at most: a batch takes no more, and the next one waits for its end; otherwise"
+    " 10000",
+    "slots": "tasks of a batch; otherwise 2",
+    "lease": "how long the queue waits for a sign of life before it gives the jobs to others; otherwise 60s. Longer"
+    " than a restart takes, or a batch that is replayed finds its jobs gone",
+}
+"""What can be said of a stream of jobs."""
+
+
+@dataclass(frozen=True)
+class TakeOptions:
+    """The options of `spark.readStream.format("stoker_jobs")`."""
+
+    claiming: Claiming
+    slots: int
+    acks_batches: bool
+    """Or else the sink settles."""
+
+
+def take_options(given: Mapping[str, str]) -> TakeOptions:
+    """Raises `InvalidRequest` that names the option and what it may be."""
+    options = named(given, TAKING)
+    queues = names(options, "queues")
+    if queues is None:
+        raise InvalidRequest("option queues is missing: say whose jobs are wanted")
+    if options.get("settle") not in ("rows", "batch"):
+        raise InvalidRequest(
+            f"option settle = {options.get('settle')!r}: expected rows (the sink stoker_jobs settles each job) or batch"
+            " (all jobs of a batch are done when Spark has committed it)"
+        )
+    slots = number(options, "slots", 2, 1)
+    in_flight = number(options, "maxJobsInFlight", 10_000, 1)
+    slots = min(slots, in_flight)
+    jobs = min(in_flight // slots, CLAIM_JOBS_MAX)
+    claiming = Claiming(connection(options), queues, jobs, lease_of(options))
+    return TakeOptions(claiming, slots, options["settle"] == "batch")
+
+
+def lease_of(options: Mapping[str, str]) -> int:
+    text = options.get("lease", "60s")
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise InvalidRequest(f"option lease = {text!r}: {error}") from None
+
+
+class JobsSource(DataSource):
+    """The jobs of queues as a stream, and the sink that settles them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stoker_jobs"
+
+    def schema(self) -> str:
+        return JOBS
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return JobsReader(take_options(self.options))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+        named(self.options, CONNECTING)
+        return JobsWriter(self.options, schema)
+
+
+# --- taking --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The jobs of one batch, as the stream's offset tells of them."""
+
+    stream: str
+    batch: int
+    claims: int
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"spark:{self.stream}:{self.batch}:{slot}" for slot in range(self.claims))
+
+    def written(self) -> dict[str, Any]:
+        """In a fixed order: Spark compares offsets as text."""
+        return {"batch": self.batch, "claims": self.claims, "stream": self.stream}
+
+
+def read_back(offset: dict[str, Any] | str) -> Taken:
+    found = json.loads(offset) if isinstance(offset, str) else offset
+    return Taken(found["stream"], found["batch"], found["claims"])
+
+
+class OneClaim(InputPartition):
+    """The jobs of one task."""
+
+    def __init__(self, claim: str) -> None:
+        super().__init__(None)
+        self.claim = claim
+
+
+class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Makes claims in the driver, and keeps their leases; its copies ask for them in executors."""
+
+    def __init__(self, options: TakeOptions) -> None:
+        self.options = options
+        self._stream = uuid4().hex[:12]
+        self._left: int | None = None
+        """How many jobs there still are to take, once `availableNow` has said that there is an end."""
+        self._leases: Leases | None = None
+        self._finished: Taken | None = None
+        self._taken: Taken | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_leases": None}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with connect(self.options.claiming.connection) as client:
+            self._left = sum(client.get_counts(queue).waiting for queue in self.options.claiming.queues)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return Taken(self._stream, 0, 0).written()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Spark asks when it has committed everything up to `start`: that is settled first, then more is claimed."""
+        before = read_back(start)
+        with connect(self.options.claiming.connection) as client:
+            self._finish(client, before)
+            if self._left is not None and self._left <= 0:
+                return before.written()
+            return (self._take(client, before) or before).written()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        claims = read_back(end).names()
+        self._hold(claims)
+        return [OneClaim(claim) for claim in claims]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, OneClaim):
+            yield self.options.claiming.jobs(partition.claim)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """It comes late, or never: `latestOffset` knows the same earlier."""
+
+    def stop(self) -> None:
+        """What is in hand stays claimed until its leases end: the stream may be started again before that."""
+        if self._leases is not None:
+            self._leases.end()
+
+    def _take(self, client: Client, before: Taken) -> Taken | None:
+        """The claims of the next batch; the same ones if they were made before and Spark did not come to know."""
+        batch = before.batch + 1
+        sizes, is_over = self._pull(client, Taken(before.stream, batch, self.options.slots))
+        while is_over:  # its claims were made once and their jobs are gone: they bring nothing any more
+            batch += 1
+            sizes, is_over = self._pull(client, Taken(before.stream, batch, self.options.slots))
+        if not sizes:
+            return None
+        found = Taken(before.stream, batch, len(sizes))
+        if self._left is not None and found != self._taken:
+            self._left -= sum(sizes)
+        self._taken = found
+        self._hold(found.names())
+        return found
+
+    def _pull(self, client: Client, wanted: Taken) -> tuple[list[int], bool]:
+        """How many jobs the claims of a batch have brought, and whether they had their time before."""
+        sizes: list[int] = []
+        for claim in wanted.names():
+            delivery = self.options.claiming.pull(client, claim)
+            if not len(delivery):
+                return sizes, not sizes and delivery.token != 0
+            sizes.append(len(delivery))
+        return sizes, False
+
+    def _finish(self, client: Client, before: Taken) -> None:
+        """The end of what a committed batch has not settled: done, or back to the queue."""
+        if before == self._finished:
+            return
+        for claim in before.names():
+            try:
+                if self.options.acks_batches:
+                    client.ack_claim(claim)
+                else:
+                    client.release_claim(claim)
+            except NotFound:
+                pass  # long ago
+        if self._leases is not None:
+            self._leases.drop(*before.names())
+        self._finished = before
+
+    def _hold(self, claims: Sequence[str]) -> None:
+        if self._leases is None:
+            self._leases = Leases(self.options.claiming.connection, self.options.claiming.lease_ms)
+        self._leases.hold(*claims)
+
+
+# --- settling ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Ended(WriterCommitMessage):
+    """What a task attempt has to say of its jobs, as a stream of Arrow batches."""
+
+    rows: bytes
+
+
+class JobsWriter(DataSourceStreamArrowWriter):
+    """Settles jobs when Spark commits their batch. A replayed batch finds them settled, and changes nothing."""
+
+    def __init__(self, options: Mapping[str, str], schema: Any) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._connection = connection(named(options, CONNECTING))
+        self._columns = check_columns(to_arrow_schema(schema), ("id", "token"))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        batches = [batch.select(self._columns) for batch in iterator if batch.num_rows]
+        if not batches:
+            return Ended(b"")
+        written = io.BytesIO()
+        with pa.ipc.new_stream(written, batches[0].schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        return Ended(written.getvalue())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        told = [message.rows for message in messages if isinstance(message, Ended) and message.rows]
+        if not told:
+            return
+        table = pa.concat_tables([pa.ipc.open_stream(rows).read_all() for rows in told])
+        ends = read_ends(table)
+        by_token: dict[int, list[int]] = {}
+        for place, token in enumerate(table.column("token").to_pylist()):
+            by_token.setdefault(token, []).append(place)
+        if None in by_token:
+            raise InvalidRequest("a row has no token: keep the token of each job")
+        with connect(self._connection) as client:
+            for token, places in by_token.items():
+                settle(client, token, ends.at(places))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The batch will be tried again, with the same jobs."""
+
+
+def process_stream(
+    spark: "SparkSession",
+    queue: str | Sequence[str],
+    function: Handler | None = None,
+    *,
+    checkpoint: str,
+    transform: "Transformation | None" = None,
+    url: str | None = None,
+    token: str | None = None,
+    tenant: str = "default",
+    max_in_flight: int = 10_000,
+    slots: int | None = None,
+    lease: Duration = "60s",
+    every: str = "1 second",
+    available_now: bool = False,
+) -> "StreamingQuery":
+    """Work a queue off with Spark for as long as the query runs, which is handed back: `stop()` it, or wait for it.
+
+    `function` and `transform` are those of `process`; a transformation has to keep `id` and `token`. `every` is how
+    often an idle queue is looked at; `available_now` ends the query with what was waiting when it started. At most
+    `max_in_flight` jobs are in hand, spread over `slots` tasks. A query that was stopped or killed goes on from its
+    `checkpoint`.
+    """
+    from stoker.spark.fleet.rounds import parallelism
+
+    if (function is None) == (transform is None):
+        raise InvalidRequest("give either a function or a transformation of DataFrames")
+    queues = (queue,) if isinstance(queue, str) else tuple(queue)
+    spark.dataSource.register(JobsSource)
+    reached = {name: value for name, value in (("url", url), ("token", token), ("tenant", tenant)) if value is not None}
+    asked = {
+        "queues": ",".join(queues),
+        "settle": "rows",
+        "maxJobsInFlight": str(max_in_flight),
+        "slots": str(slots or parallelism(spark)),
+        "lease": f"{duration_ms(lease)}ms",
+    }
+    take_options(reached | asked)  # refuses here what would otherwise fail inside of Spark
+    jobs = spark.readStream.format("stoker_jobs").options(**reached, **asked).load()
+    ends = transform(jobs) if transform is not None else jobs.mapInArrow(Applied(function), ENDS)  # type: ignore[arg-type]
+    writer = ends.writeStream.format("stoker_jobs").options(**reached).option("checkpointLocation", checkpoint)
+    when: Any = {"availableNow": True} if available_now else {"processingTime": every}
+    return writer.trigger(**when).start()

@@ -1,0 +1,194 @@
+"""In executors: the jobs of a claim as rows, and a function over them.
+
+Nothing here settles a job: Spark may run all of it again, or twice at once. A payload that cannot be read and a result
+that cannot be written cost their own job an attempt, and no other.
+"""
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from stoker.client.sync import Client
+from stoker.model.replies import Delivery
+from stoker.spark.logs import connect
+from stoker.spark.options import Connection
+
+JOBS_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("token", pa.int64()),
+        ("claim", pa.string()),
+        ("queue", pa.string()),
+        ("name", pa.string()),
+        ("payload", pa.binary()),
+        ("codec", pa.string()),
+        ("attempt", pa.int32()),
+        ("pushed_at", pa.int64()),
+    ]
+)
+JOBS = (
+    "id bigint, token bigint, claim string, queue string, name string, payload binary, codec string, attempt int,"
+    " pushed_at bigint"
+)
+"""The rows that a transformation gets."""
+ENDS_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("token", pa.int64()),
+        ("result", pa.binary()),
+        ("codec", pa.string()),
+        ("error", pa.string()),
+        ("error_class", pa.string()),
+        ("stack", pa.string()),
+    ]
+)
+ENDS = "id bigint, token bigint, result binary, codec string, error string, error_class string, stack string"
+"""The rows that a function makes of them, and that a transformation may give."""
+
+Handler = Callable[[list[Any]], Sequence[Any]]
+"""Payloads in, a result or an exception for each of them out."""
+
+
+@dataclass(frozen=True)
+class Claiming:
+    """What a claim asks for."""
+
+    connection: Connection
+    queues: tuple[str, ...]
+    batch: int
+    lease_ms: int
+
+    def pull(self, client: Client, claim: str, wait_ms: int = 0) -> Delivery:
+        return client.pull(
+            self.queues, self.batch, wait_ms=wait_ms, worker="spark", lease_ms=self.lease_ms, claim=claim
+        )
+
+    def jobs(self, claim: str) -> pa.RecordBatch:
+        """The jobs of a claim, asked for by its name."""
+        with connect(self.connection) as client:
+            return as_rows(claim, self.pull(client, claim))
+
+
+def as_rows(claim: str, delivery: Delivery) -> pa.RecordBatch:
+    """One batch, also if each job has options of its own: a thousand batches of one job would take seconds."""
+    columns: dict[str, list[Any]] = {name: [] for name in JOBS_SCHEMA.names}
+    for run in delivery.runs:
+        count = len(run.ids)
+        columns["id"] += run.ids
+        columns["queue"] += [run.queue] * count
+        columns["name"] += [run.options.name] * count
+        columns["payload"] += run.payloads
+        columns["codec"] += [run.options.codec] * count
+        columns["attempt"] += [run.attempt] * count
+        columns["pushed_at"] += [run.pushed_at] * count
+    count = len(columns["id"])
+    columns["token"], columns["claim"] = [delivery.token] * count, [claim] * count
+    return pa.RecordBatch.from_pydict(columns, schema=JOBS_SCHEMA)
+
+
+class Pulled:
+    """The jobs of claims: a row that says 0 stands for the first of them, and so on."""
+
+    def __init__(self, claiming: Claiming, claims: tuple[str, ...]) -> None:
+        self._claiming, self._claims = claiming, claims
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield self._claiming.jobs(self._claims[number])
+
+
+class Worked:
+    """The jobs of claims and a function over them, in one go."""
+
+    def __init__(self, pulled: Pulled, applied: "Applied") -> None:
+        self._pulled, self._applied = pulled, applied
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self._applied(self._pulled(batches))
+
+
+class Applied:
+    """A function over the payloads of each batch of jobs."""
+
+    def __init__(self, function: Handler) -> None:
+        self._function = function
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                yield self._ends(batch)
+
+    def _ends(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        payloads = decoded(batch.column("payload").to_pylist(), batch.column("codec").to_pylist())
+        readable = [payload for payload in payloads if type(payload) is not Unreadable]
+        results = iter(self._results(readable))
+        ends = [payload.error if type(payload) is Unreadable else next(results) for payload in payloads]
+        told = [ended(end) if end is not None else NOTHING for end in ends]
+        columns = {"id": batch.column("id"), "token": batch.column("token")}
+        names = ENDS_SCHEMA.names[2:]
+        columns |= {name: [end[number] for end in told] for number, name in enumerate(names)}
+        return pa.RecordBatch.from_pydict(columns, schema=ENDS_SCHEMA)
+
+    def _results(self, payloads: list[Any]) -> list[Any]:
+        if not payloads:
+            return []
+        try:
+            results = list(self._function(payloads))
+            if len(results) != len(payloads):
+                raise ValueError(f"{len(results)} results for {len(payloads)} jobs: give one for each")
+        except Exception as error:
+            return [error] * len(payloads)
+        return results
+
+
+class Unreadable:
+    """In the place of a payload that is not what its codec says."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+DECODE: dict[str, Callable[[bytes], Any]] = {"msgpack": msgspec.msgpack.decode, "json": msgspec.json.decode}
+
+
+def decoded(payloads: list[bytes], codecs: list[str]) -> list[Any]:
+    if all(codec not in DECODE for codec in set(codecs)):
+        return payloads
+    return [opened(payload, DECODE.get(codec, bytes)) for payload, codec in zip(payloads, codecs, strict=True)]
+
+
+def opened(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
+    try:
+        return decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return Unreadable(error)
+
+
+End = tuple[bytes | None, str | None, str | None, str | None, str | None]
+"""Result, codec, error, class of the error, stack."""
+NOTHING: End = (None, None, None, None, None)
+"""Done, with nothing to tell."""
+
+
+def ended(end: Any) -> End:
+    """What a function gave for a job, as columns."""
+    if not isinstance(end, BaseException):
+        try:
+            return (end, "bytes", None, None, None) if type(end) is bytes else (pack(end), "msgpack", None, None, None)
+        except (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError) as error:
+            end = error
+    stack = text("".join(traceback.format_exception(end)))
+    return None, None, text(str(end)) or type(end).__name__, type(end).__name__, stack
+
+
+pack = msgspec.msgpack.Encoder().encode
+
+
+def text(words: str) -> str:
+    """Without what no column of text can hold."""
+    return words.encode("utf-8", "replace").decode()

@@ -1,0 +1,92 @@
+"""`stoker.spark.push`: a DataFrame as jobs, in a call that tells what became of its rows.
+
+It does what `df.write.format("stoker")` does, with the same guarantee. Spark's writers can only succeed or fail; this
+one also says how many jobs there are now, and gives back the rows that could not become one.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from uuid import uuid4
+
+import pyarrow as pa
+
+from stoker.model.errors import InvalidRequest, StokerError
+from stoker.spark.logs import connect
+from stoker.spark.options import Connection
+from stoker.spark.staging import REJECTION, Staged, Terms, publish, rejected_table, stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STAGED = pa.schema([("stage", pa.string()), ("jobs", pa.int64()), ("rejected", pa.binary())])
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What became of a DataFrame."""
+
+    created: int
+    """Jobs that there are now. Rows with a `unique_key` or `custom_id` of a job that was there make no new one."""
+    rejected: "DataFrame"
+    """The rows that could not become jobs, with the reason in a column `rejection`."""
+
+
+def push(
+    frame: "DataFrame",
+    queue: str | None = None,
+    *,
+    url: str | None = None,
+    token: str | None = None,
+    tenant: str = "default",
+    on_rejected: Literal["fail", "return"] = "fail",
+    transaction: str | None = None,
+    payload_columns: Sequence[str] = (),
+    batch_rows: int = 5_000,
+) -> Pushed:
+    """Push each row of a DataFrame as a job, exactly once, whatever Spark runs again.
+
+    Columns mean what they mean for `df.write.format("stoker")`. A row that cannot be a job fails the call, and nothing
+    is pushed; or, with `on_rejected="return"`, it comes back and the others are pushed. What is pushed a second time
+    under the same `transaction` changes nothing: then nothing is looked at either, and no row comes back.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if on_rejected not in ("fail", "return"):
+        raise InvalidRequest(f"on_rejected = {on_rejected!r}: expected fail or return")
+    terms = Terms(Connection(url, token, tenant), queue, tuple(payload_columns), batch_rows, on_rejected == "return")
+    terms.shape(to_arrow_schema(frame.schema))  # refuses what cannot be pushed
+    name = f"spark:{uuid4().hex}" if transaction is None else f"spark:{transaction}"
+    with connect(terms.connection) as client:
+        try:
+            told = frame.mapInArrow(Rows(terms, name), "stage string, jobs bigint, rejected binary").toArrow()
+            staged = [Staged(name, **row) for row in told.to_pylist()]
+            created = publish(client, name, staged)
+        except BaseException:
+            if transaction is None:
+                with suppress(StokerError):  # it is forgotten after a while in any case
+                    client.abort(name)
+            raise
+    return Pushed(created, rejected_frame(frame, rejected_table(staged)))
+
+
+class Rows:
+    """In an executor: stages the rows of a task, and tells of it in one row."""
+
+    def __init__(self, terms: Terms, transaction: str) -> None:
+        self._terms, self._transaction = terms, transaction
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = stage(self._terms, self._transaction, batches)
+        told = {"stage": [done.stage], "jobs": [done.jobs], "rejected": [done.rejected]}
+        yield pa.RecordBatch.from_pydict(told, schema=STAGED)
+
+
+def rejected_frame(frame: "DataFrame", rows: pa.Table | None) -> "DataFrame":
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = StructType([*frame.schema.fields, StructField(REJECTION, StringType())])
+    if rows is None:
+        return frame.sparkSession.createDataFrame([], schema)
+    return frame.sparkSession.createDataFrame(rows, schema)

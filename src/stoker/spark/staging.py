@@ -1,0 +1,160 @@
+"""Rows of a task, written where nobody sees them: the part of a write that Spark may run as often as it likes.
+
+An attempt stages under a key of its own. What it tells the driver (`Staged`) is all that is needed to publish it, or to
+let it be forgotten. Rows that cannot be jobs fail the attempt, or are told of, as the options say.
+"""
+
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from stoker.client.batches import BATCH_BYTES
+from stoker.client.sync import Client
+from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError, TransactionOver
+from stoker.spark.logs import connect
+from stoker.spark.options import Connection
+from stoker.spark.rows import Jobs, Rejected, Shape
+
+REJECTION = "rejection"
+"""The column that tells why a row was rejected."""
+REJECTED_MAX = 100_000
+"""Of one task: they go through the driver, and a write of which so much is wrong is wrong itself."""
+
+
+class WriteFailed(StokerError):
+    """The jobs of a write were not published."""
+
+    code = "write_failed"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How rows become jobs."""
+
+    connection: Connection
+    queue: str | None
+    payload_columns: tuple[str, ...]
+    batch_rows: int
+    keeps_rejected: bool
+    """Or else a row that cannot be a job fails the write."""
+
+    def shape(self, schema: pa.Schema) -> Shape:
+        """Refuses a DataFrame that cannot be written."""
+        if self.keeps_rejected and REJECTION in schema.names:
+            raise InvalidRequest(f"the DataFrame has a column {REJECTION}, which is where reasons go: rename it")
+        return Shape(schema, self.queue, self.payload_columns)
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task attempt has done."""
+
+    transaction: str
+    stage: str | None
+    """None if the transaction was over already: somebody has written all this before."""
+    jobs: int
+    rejected: bytes | None = None
+    """A stream of Arrow batches."""
+
+
+def stage(terms: Terms, transaction: str, batches: Iterable[pa.RecordBatch]) -> Staged:
+    """In an executor: write the rows of a task where nobody sees them."""
+    with connect(terms.connection) as client:
+        attempt = Attempt(client, terms, transaction)
+        rest = iter(batches)
+        try:
+            for batch in rest:
+                attempt.add(batch)
+        except TransactionOver:
+            for _ in rest:
+                pass
+            return Staged(transaction, None, 0)
+        return Staged(transaction, attempt.key if attempt.jobs else None, attempt.jobs, attempt.rejected_rows())
+
+
+class Attempt:
+    """The stage of one task attempt."""
+
+    def __init__(self, client: Client, terms: Terms, transaction: str) -> None:
+        task = TaskContext.get()
+        assert task is not None
+        self.key = f"{task.partitionId()}/{task.taskAttemptId()}/{uuid4().hex[:8]}"
+        self.jobs = 0
+        self._client, self._terms, self._transaction = client, terms, transaction
+        self._shape: Shape | None = None
+        self._parts = 0
+        self._rejected: list[pa.RecordBatch] = []
+        self._rejected_count = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._shape is None:
+            self._shape = self._terms.shape(batch.schema)
+        found, rejected = self._shape.jobs(batch)
+        if rejected and not self._terms.keeps_rejected:
+            raise InvalidRequest(next(iter(rejected.values())))
+        for jobs in found:
+            for piece in jobs.pieces(self._terms.batch_rows, BATCH_BYTES):
+                rejected.update(self._stage(piece))
+        if rejected:
+            self._reject(batch, rejected)
+
+    def _stage(self, jobs: Jobs) -> Iterator[tuple[int, str]]:
+        """The queue takes a request or refuses it as a whole: which row it means is found by halves."""
+        try:
+            self._client.stage(
+                self._transaction, self.key, jobs.queue, jobs.payloads, jobs.options, each=jobs.each, part=self._parts
+            )
+        except (InvalidRequest, LimitExceeded) as error:
+            if not self._terms.keeps_rejected:
+                raise
+            if len(jobs.payloads) == 1:
+                yield jobs.places[0], str(error).removeprefix("item 0: ").removesuffix("; nothing was staged")
+                return
+        else:
+            self._parts += 1
+            self.jobs += len(jobs.payloads)
+            return
+        half = len(jobs.payloads) // 2
+        yield from self._stage(jobs.part(0, half))
+        yield from self._stage(jobs.part(half, len(jobs.payloads)))
+
+    def _reject(self, batch: pa.RecordBatch, rejected: Rejected) -> None:
+        self._rejected_count += len(rejected)
+        if self._rejected_count > REJECTED_MAX:
+            raise WriteFailed(
+                f"more than {REJECTED_MAX} rows of one task cannot be jobs, the last one because: "
+                f"{list(rejected.values())[-1]}"
+            )
+        rows = batch.take(pa.array(list(rejected), pa.int64()))
+        self._rejected.append(rows.append_column(REJECTION, pa.array(list(rejected.values()), pa.string())))
+
+    def rejected_rows(self) -> bytes | None:
+        if not self._rejected:
+            return None
+        written = io.BytesIO()
+        with pa.ipc.new_stream(written, self._rejected[0].schema) as stream:
+            for rows in self._rejected:
+                stream.write_batch(rows)
+        return written.getvalue()
+
+
+def publish(client: Client, transaction: str, staged: Iterable[Staged]) -> int:
+    """In the driver: make the jobs of the attempts that count visible, all at once. How many they are."""
+    stages = [message.stage for message in staged if message.stage is not None]
+    try:
+        return client.publish(transaction, stages).created
+    except TransactionOver:
+        raise WriteFailed(
+            f"transaction {transaction} was aborted before: write again under another txnVersion"
+        ) from None
+
+
+def rejected_table(staged: Iterable[Staged]) -> pa.Table | None:
+    """The rejected rows of all attempts that count."""
+    tables = [pa.ipc.open_stream(message.rejected).read_all() for message in staged if message.rejected is not None]
+    return pa.concat_tables(tables) if tables else None
