@@ -9,8 +9,9 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from stoker.cli.main import stoker
+from stoker.spark.lake.quarantine import corrupt
 from stoker.spark.lake.running import STEPS
-from stoker.spark.tables import EVENTS, spark_schema
+from stoker.spark.tables import EVENTS, PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW, spark_schema
 
 PAGES = Path(__file__).parent.parent.parent / "docs" / "pipeline"
 FENCED = re.compile(r"^```(?P<language>python|sh)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -50,11 +51,16 @@ def test_the_page_about_workers_runs(spark: SparkSession, tmp_path: Path, monkey
     run_page("workers.md", tmp_path, monkeypatch)
 
 
+def test_the_page_about_reading_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run_page("reading.md", tmp_path, monkeypatch)
+
+
 def test_every_column_of_a_lake_is_told(spark: SparkSession):
     told = set(re.findall(r"`(\w+)`", (PAGES / "tables.md").read_text()))
-    events = spark.createDataFrame([], spark_schema(EVENTS))
-    missing = {layer: set(make(events).columns) - told for layer, make in STEPS.items()}
-    assert missing == {layer: set() for layer in STEPS}
+    events = spark.createDataFrame([], spark_schema((*EVENTS, PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW), "a int"))
+    steps = STEPS | {"quarantine": corrupt}
+    missing = {layer: set(make(events).columns) - told for layer, make in steps.items()}
+    assert missing == {layer: set() for layer in steps}
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.name)
