@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from benchmarks import client, durable, flows, processes, scale, schedules, served, spark, speed, workers
+from benchmarks import client, durable, flows, lake, processes, scale, schedules, served, spark, speed, workers
 from benchmarks.measure import print_rows
 
 PARTS = {
@@ -35,7 +35,10 @@ PARTS = {
     "worker-memory": ("Workers: memory", workers.memory),
     "worker-loading": ("Workers: what loading costs", workers.loading),
     "schedules": ("Schedules", schedules.all_of_it),
-    "spark": ("Spark, local[2]: in, through and out", spark.all_of_it),
+    "spark": ("Spark, local[2]: into a queue, and through it", spark.all_of_it),
+    "lake": ("The lake, local[2]", lake.filling),
+    "lake-lag": ("The lake, local[2]: how far a stream is behind", lake.lag),
+    "lake-cold": ("The lake: a small run from nothing", lake.cold),
     "web": ("Over HTTP and gRPC, level commit", served.web),
 }
 

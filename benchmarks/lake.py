@@ -1,0 +1,165 @@
+"""The lake on the same 2 cores as the queue: events into bronze, all layers, how far a stream lags, and a cold run.
+
+A server in a process of its own, level commit, payloads of 100 bytes; Spark in local[2]. Each part counts what arrived.
+The first run over a session compiles Spark's code and is not counted, except where a cold run is what is measured.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import stoker
+from benchmarks.durable import place
+from benchmarks.measure import PAYLOAD, Row
+from benchmarks.served import server_pid, stoker_server
+from benchmarks.workers import cpu_seconds
+
+JOBS = int(os.environ.get("STOKER_BENCH_SPARK_JOBS", "300000"))
+BATCH = 1_000
+LAG_S = 30
+SMALL = 2_000
+
+
+def timed(run: Any) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def history(url: str, jobs: int = JOBS) -> int:
+    """Jobs pushed, pulled and acknowledged in batches: three events each. How many events that are."""
+    with stoker.connect(url) as client:
+        for _ in range(jobs // BATCH):
+            client.push_batch("q", [PAYLOAD] * BATCH, name="kind")
+        while len(delivery := client.pull("q", BATCH)):
+            client.ack_batch(delivery.ids, delivery.token)
+    return 3 * jobs
+
+
+def session() -> Any:
+    import stoker.spark
+
+    return stoker.spark.session("local[2]", name="benchmarks", quick=False)
+
+
+# --- events to tables ------------------------------------------------------------------------------------------------
+
+
+def filling() -> list[Row]:
+    spark = session()
+    with place() as path, stoker_server(path) as port:
+        url, server = f"tcp://127.0.0.1:{port}", server_pid(port)
+        before = cpu_seconds(server)
+        events = history(url)
+        made_s = cpu_seconds(server) - before
+        rows, read_s = bronze(spark, path, url, events, server)
+        note = f"asked <= 0.10; CPU of the server for sending {events:,} events, beside making them"
+        rows.append(Row("reading the log", read_s / made_s, unit="of it", note=note))
+        rows += [layers(spark, path, url, events, 1)]
+        events += history(url, 2 * JOBS)
+        rows += [layers(spark, path, url, events, 2)]
+    spark.stop()
+    return rows
+
+
+def bronze(spark: Any, path: str, url: str, events: int, server: int) -> tuple[list[Row], float]:
+    """Events to Parquet, beside a copy of it; and the seconds of CPU that sending them once cost the server."""
+
+    def copied(number: int) -> float:
+        source = spark.read.format("stoker").option("url", url).load()
+        return timed(lambda: source.write.parquet(f"{path}/bronze-{number}"))
+
+    copied(0)
+    before = cpu_seconds(server)
+    taken = copied(1)
+    read_s = cpu_seconds(server) - before
+    assert spark.read.parquet(f"{path}/bronze-1").count() == events
+    source = spark.read.parquet(f"{path}/bronze-1")
+    floor = min(timed(lambda n=n: source.write.parquet(f"{path}/copy-{n}")) for n in range(2))
+    note = "asked 0.5 of Spark copying the same rows from Parquet to Parquet"
+    return [Row(f"events to bronze, {events:,} events", events / taken, events / floor, "events/s", note)], read_s
+
+
+def layers(spark: Any, path: str, url: str, events: int, number: int) -> Row:
+    from stoker.spark.lake import running
+    from stoker.spark.lake.layout import Lake
+
+    def fill(name: str) -> float:
+        return timed(lambda: running.run(spark, f"{path}/{name}", {"url": url}))
+
+    if number == 1:
+        fill("lake-first")
+    taken = fill(f"lake-{number}")
+    lake = Lake(spark, f"{path}/lake-{number}")
+    written, gold = lake.read("bronze"), lake.read("minutes")
+    assert written is not None
+    assert gold is not None
+    assert written.count() == events
+    totals = gold.selectExpr("sum(pushed) pushed", "sum(completed) completed").first()
+    assert (totals.pushed, totals.completed) == (events // 3, events // 3), totals
+    note = "asked 100,000; from the start of the stream to its end"
+    return Row(f"bronze, silver and gold, {events:,} events", events / taken, unit="events/s", note=note)
+
+
+# --- how far behind --------------------------------------------------------------------------------------------------
+
+
+def lag() -> list[Row]:
+    """From an event to the moment in which the last layer shows it, with 1,000 jobs a second going through."""
+    from stoker.spark.lake import running
+    from stoker.spark.lake.layout import Lake
+
+    spark = session()
+    with place() as path, stoker_server(path) as port:
+        url, over = f"tcp://127.0.0.1:{port}", threading.Event()
+        lake = Lake(spark, f"{path}/lake")
+        query = running.start(spark, lake, {"url": url}, {"processingTime": "1 second"})
+        pushed = 0
+        with stoker.connect(url) as client:
+            until = time.monotonic() + LAG_S
+            while time.monotonic() < until:
+                client.push_batch("q", [PAYLOAD] * 100, name="kind")
+                pushed += 100
+                delivery = client.pull("q", 100)
+                client.ack_batch(delivery.ids, delivery.token)
+                over.wait(0.1)
+        query.processAllAvailable()
+        query.stop()
+        found = lags(lake, f"{path}/lake", 3 * pushed)
+    spark.stop()
+    found.sort()
+    p50, p99 = found[len(found) // 2], found[len(found) * 99 // 100]
+    return [
+        Row("from an event to gold, p50", p50, unit="s", note="asked < 3; a batch every second"),
+        Row("from an event to gold, p99", p99, unit="s", note="the first batches compile Spark's code"),
+    ]
+
+
+def lags(lake: Any, path: str, events: int) -> list[float]:
+    """A batch was visible when the last of its directories got its name."""
+    from pyspark.sql import functions as F
+
+    found: list[float] = []
+    bronze = lake.read("bronze")
+    for row in bronze.select("batch", F.unix_millis("time").alias("at")).collect():
+        shown = max(os.stat(f"{path}/{layer}/batch={row.batch}").st_ctime for layer in ("bronze", "jobs", "minutes"))
+        found.append(shown - row.at / 1000)
+    assert len(found) == events
+    return found
+
+
+def cold() -> list[Row]:
+    """`stoker pipeline run` on a small history, from nothing to its end."""
+    with place() as path:
+        url = f"sqlite:///{path}/queue"
+        history(url, SMALL)
+        command = [sys.executable, "-m", "stoker", "pipeline", "run", "--url", url, "--lake"]
+        taken = [
+            timed(lambda n=n: subprocess.run([*command, f"{path}/lake-{n}"], check=True, capture_output=True))
+            for n in range(3)
+        ]
+    note = f"asked < 20; the first of three took {taken[0]:.1f}"
+    return [Row(f"stoker pipeline run, {3 * SMALL:,} events", min(taken), unit="s", note=note)]
