@@ -1,13 +1,15 @@
 """`stoker pipeline`: take what happens in a queue into a lake with Spark, and tell what it says."""
 
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stoker.cli import exits
-from stoker.cli.kinds import TOKEN, as_json, connected, destroying, echo_json, examples, look_at, sure
+from stoker.cli.kinds import DURATION, TOKEN, as_json, connected, destroying, echo_json, examples, look_at, sure
 from stoker.cli.layout import many
 
 if TYPE_CHECKING:
@@ -23,6 +25,43 @@ MASTER = click.option(
 )
 
 
+def taking(command: Callable[..., None]) -> Callable[..., None]:
+    """How events are taken in: options of the source, which the command gets as `reading`."""
+
+    @click.option(
+        "--payload-schema",
+        help="Fields of payloads, as in 'user_id bigint, mail string': bronze has them decoded. Payloads that cannot be"
+        " go to the table quarantine.",
+    )
+    @click.option(
+        "--allow-loss",
+        is_flag=True,
+        help="Go on with the oldest events that are left if some were dropped before they were taken in.",
+    )
+    @functools.wraps(command)
+    def taken(payload_schema: str | None, allow_loss: bool, **given: Any) -> None:
+        reading = {} if payload_schema is None else {"payloadSchema": payload_schema}
+        command(reading=reading | ({"failOnDataLoss": "false"} if allow_loss else {}), **given)
+
+    return taken
+
+
+def quarantined(count: int) -> None:
+    if count:
+        click.echo(f"{many(count, 'payload')} could not be decoded: see the table quarantine", err=True)
+
+
+PRICE = click.FloatRange(0)
+NEW_FILE = click.Path(dir_okay=False, writable=True)
+
+
+def place_for(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """Say now that a file cannot be written, and not when everything is computed."""
+    if path is not None and not Path(path).resolve().parent.is_dir():
+        raise click.BadParameter(f"there is no directory {Path(path).resolve().parent}")
+    return path
+
+
 @click.group()
 def pipeline() -> None:
     """Take what happens in a queue into a lake with Spark, and tell what it says."""
@@ -33,39 +72,43 @@ def pipeline() -> None:
 )
 @LAKE
 @MASTER
-@click.option("--most", type=int, default=200_000, show_default=True, help="Records in one batch.")
+@click.option("--most", type=click.IntRange(1), default=200_000, show_default=True, help="Records in one batch.")
+@taking
 @connected
 @as_json
-def run(lake: str, master: str | None, most: int, url: str | None, tenant: str, is_json: bool) -> None:
+def run(
+    lake: str, master: str | None, most: int, reading: dict[str, str], url: str | None, tenant: str, is_json: bool
+) -> None:
     """Take in everything that has happened until now, and end. What is there already is not taken twice."""
     from stoker.spark.lake import running
 
     spark = quietly_started(master)
     told(f"taking events into {lake}")
-    done = running.run(spark, lake, options_for(url, tenant) | {"maxRecordsPerTrigger": str(most)})
+    done = running.run(spark, lake, options_for(url, tenant) | reading | {"maxRecordsPerTrigger": str(most)})
     if is_json:
-        echo_json({"lake": lake, "batches": done.batches, "events": done.events})
+        shown = {"batches": done.batches, "events": done.events, "quarantined": done.quarantined}
+        echo_json({"lake": lake, **shown})
     else:
         click.echo(f"{done.events:,} new events in {done.batches} batches: {lake}")
+        quarantined(done.quarantined)
 
 
 @pipeline.command(epilog=examples("stoker pipeline stream --every 10s", "stoker pipeline stream --lake /data/lake"))
 @LAKE
 @MASTER
-@click.option("--every", default="5s", show_default=True, help="How often new events are taken in.")
+@click.option("--every", type=DURATION, default="5s", show_default=True, help="How often new events are taken in.")
+@taking
 @connected
-def stream(lake: str, master: str | None, every: str, url: str | None, tenant: str) -> None:
+def stream(lake: str, master: str | None, every: int, reading: dict[str, str], url: str | None, tenant: str) -> None:
     """Take in what happens, for as long as this runs. Ctrl-C ends it; the next run goes on from there."""
-    from stoker.model.units import duration_ms
     from stoker.spark.lake import running
     from stoker.spark.lake.layout import Lake
 
-    millis = duration_ms(every)
     spark = quietly_started(master)
     query = running.start(
-        spark, Lake(spark, lake), options_for(url, tenant), {"processingTime": f"{millis} milliseconds"}
+        spark, Lake(spark, lake), options_for(url, tenant) | reading, {"processingTime": f"{every} milliseconds"}
     )
-    told(f"taking events into {lake} every {every}; Ctrl-C ends it")
+    told(f"taking events into {lake} every {every / 1000:g} s; Ctrl-C ends it")
     try:
         query.awaitTermination()
     except KeyboardInterrupt:
@@ -77,20 +120,35 @@ def stream(lake: str, master: str | None, every: str, url: str | None, tenant: s
 )
 @LAKE
 @MASTER
-@click.option("--out", default="stoker-report.html", show_default=True, help="The page to write.")
-@click.option("--png", help="Also write the charts as one picture.")
-@click.option("--objective", default="60s", show_default=True, help="A job is in time if it completes so soon.")
-@click.option("--objective-share", type=float, default=0.99, show_default=True, help="So many should be in time.")
-@click.option("--price-job", type=float, default=0.0, help="Of one job.")
-@click.option("--price-hour", type=float, default=0.0, help="Of one hour that jobs run.")
-@click.option("--price-gb", type=float, default=0.0, help="Of one GB of payloads.")
+@click.option(
+    "--out",
+    type=NEW_FILE,
+    callback=place_for,
+    default="stoker-report.html",
+    show_default=True,
+    help="The page to write.",
+)
+@click.option("--png", type=NEW_FILE, callback=place_for, help="Also write the charts as one picture.")
+@click.option(
+    "--objective", type=DURATION, default="60s", show_default=True, help="A job is in time if it completes so soon."
+)
+@click.option(
+    "--objective-share",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.99,
+    show_default=True,
+    help="So many should be in time: 0.99 are 99 of 100.",
+)
+@click.option("--price-job", type=PRICE, default=0.0, help="Of one job, in whatever money you like.")
+@click.option("--price-hour", type=PRICE, default=0.0, help="Of one hour that jobs run.")
+@click.option("--price-gb", type=PRICE, default=0.0, help="Of one GB of payloads.")
 @as_json
 def report(
     lake: str,
     master: str | None,
     out: str,
     png: str | None,
-    objective: str,
+    objective: int,
     objective_share: float,
     price_job: float,
     price_hour: float,
@@ -98,14 +156,13 @@ def report(
     is_json: bool,
 ) -> None:
     """Write what the lake tells as one page: rates, latencies, failures, the slowest jobs, tenants by cost."""
-    from stoker.model.units import duration_ms
     from stoker.spark.lake.layout import Lake
     from stoker.spark.lake.reading import Settings
     from stoker.spark.report.numbers import numbers
 
-    settings = Settings(duration_ms(objective), objective_share, price_job, price_hour, price_gb)
+    settings = Settings(objective, objective_share, price_job, price_hour, price_gb)
     spark = quietly_started(master)
-    found = numbers(Lake(spark, lake), settings)
+    found = numbers(Lake(spark, lake, make=False), settings)
     if is_json:
         echo_json(found)
         return
@@ -127,7 +184,7 @@ def compact(lake: str, master: str | None, is_json: bool) -> None:
     from stoker.spark.lake.compaction import compact as compacted
     from stoker.spark.lake.layout import Lake
 
-    done = compacted(Lake(quietly_started(master), lake))
+    done = compacted(Lake(quietly_started(master), lake, make=False))
     if is_json:
         echo_json([{"layer": one.layer, "directories": one.directories, "name": one.name} for one in done])
         return
@@ -145,18 +202,23 @@ def compact(lake: str, master: str | None, is_json: bool) -> None:
 @click.option("--from", "since", required=True, help="A time such as 2026-11-16T08:00:00Z, or how long ago: 7d.")
 @LAKE
 @MASTER
+@taking
 @connected
 @as_json
-def backfill(since: str, lake: str, master: str | None, url: str | None, tenant: str, is_json: bool) -> None:
+def backfill(
+    since: str, lake: str, master: str | None, reading: dict[str, str], url: str | None, tenant: str, is_json: bool
+) -> None:
     """Begin a lake with what happened from a time on, as far as the queue keeps it. `run` goes on from there."""
     from stoker.spark.lake import running
 
     moment = moment_of(since)
-    done = running.backfill(quietly_started(master), lake, options_for(url, tenant), moment)
+    done = running.backfill(quietly_started(master), lake, options_for(url, tenant) | reading, moment)
     if is_json:
-        echo_json({"lake": lake, "from": moment.isoformat(), "batches": done.batches, "events": done.events})
+        shown = {"batches": done.batches, "events": done.events, "quarantined": done.quarantined}
+        echo_json({"lake": lake, "from": moment.isoformat(), **shown})
     else:
         click.echo(f"{done.events:,} events since {moment:%Y-%m-%d %H:%M:%S} UTC in {done.batches} batches: {lake}")
+        quarantined(done.quarantined)
 
 
 @pipeline.command(epilog=examples("stoker pipeline pack", "stoker pipeline pack --to /data/submit"))
@@ -274,8 +336,7 @@ def headline(head: dict[str, Any]) -> str:
     """The report in one line."""
     if not head["events"]:
         return "no events yet"
-    from stoker.spark.report.charts import count, duration
-    from stoker.spark.report.page import share
+    from stoker.spark.report.charts import count, duration, share
 
     p99 = "-" if head["total_ms_p99"] is None else duration(head["total_ms_p99"])
     return (

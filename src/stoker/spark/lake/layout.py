@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from stoker.model.errors import NewerFormat
+from stoker.model.errors import NewerFormat, StokerError
 from stoker.spark.lake.files import Files
 
 VERSION = 1
@@ -36,22 +36,38 @@ class Stretch(NamedTuple):
         return self.first == self.last
 
 
-class Lake:
-    """A lake at a path; made if nothing is there."""
+class NoLake(StokerError):
+    """There is no lake where one should be, or something else is."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    code = "no_lake"
+
+
+class Lake:
+    """A lake at a path. With `make` it is made if nothing is there; never in the midst of something else."""
+
+    def __init__(self, spark: SparkSession, path: str, *, make: bool = True) -> None:
         self.spark = spark
         self.files = Files(spark, path)
         if not self.files.exists(HEAD):
+            if not make:
+                raise NoLake(f"there is no lake at {path}: `stoker pipeline run --lake {path}` makes one")
+            if self.files.names(""):
+                raise NoLake(f"{path} is no lake and holds other things: give it a directory of its own")
             self.files.write_json(HEAD, {"version": VERSION, "epoch": uuid4().hex[:8]})
-        head = self.files.read_json(HEAD)
-        if head["version"] > VERSION:
+        version, self.epoch = self._head(path)
+        if version > VERSION:
             raise NewerFormat(
-                f"the lake at {path} was written by a later release (version {head['version']}, this one knows"
-                f" {VERSION}): use that release"
+                f"the lake at {path} was written by a later release (version {version}, this one knows {VERSION}):"
+                " use that release"
             )
-        self.epoch: str = head["epoch"]
         self._ours = re.compile(rf"batch={self.epoch}-(\d{{10}})(?:-(\d{{10}}))?")
+
+    def _head(self, path: str) -> tuple[int, str]:
+        try:
+            head = self.files.read_json(HEAD)
+            return int(head["version"]), str(head["epoch"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise NoLake(f"{path}/{HEAD} is damaged ({error!r}): restore it, or begin another lake") from None
 
     @property
     def checkpoint(self) -> str:

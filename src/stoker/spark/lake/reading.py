@@ -121,11 +121,12 @@ def stays(lake: Lake) -> DataFrame | None:
         F.when(is_later, "delayed").otherwise(after).alias("after"),
     )
     is_blocked = (F.col("next") == "unblocked") & F.col("event").isin("pushed", "revived")
+    took = F.unix_millis("until") - F.unix_millis("since")
     was_dead = F.col("after") == "ended"
     state = F.when(is_blocked, "blocked").when(was_dead, "failed").otherwise(F.col("after"))
     return found.where("after != 'ended' OR event = 'failed' AND next = 'revived'").select(
         *("tenant", "queue", "name", "job", "since", "until", state.alias("state")),
-        (F.unix_millis("until") - F.unix_millis("since")).alias("ms"),
+        F.when(F.col("until").isNotNull(), F.greatest(took, F.lit(0))).alias("ms"),  # clocks can be set back
     )
 
 

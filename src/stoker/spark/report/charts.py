@@ -5,7 +5,8 @@ One look for all of them: quiet axes, few colours, one thing to say each.
 
 import io
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import isnan
 from typing import Any
 
 import matplotlib as mpl
@@ -15,7 +16,7 @@ mpl.use("Agg")
 from matplotlib import dates
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 INK, QUIET, LINE = "#1d2733", "#6b7785", "#e3e7ec"
 BLUE, GREEN, RED, AMBER, VIOLET = "#2f6fde", "#2a9d62", "#d64550", "#e09f3e", "#7a5cc9"
@@ -67,30 +68,60 @@ def rates(axes: Axes, numbers: dict[str, Any]) -> None:
             times, [value / per for value in values(numbers, name)], color=colour, label=name, lw=1.6, **dot(times)
         )
     axes.set_title("Jobs a second")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: rate(value)))
     with_legend(axes, 4)
-    on_time(axes)
+    on_time(axes, times)
 
 
 def latencies(axes: Axes, numbers: dict[str, Any]) -> None:
     times = moments(numbers)
     low, middle, high = (values(numbers, f"total_ms_{word}") for word in ("p50", "p90", "p99"))
+    if all(map(isnan, low)):
+        empty(axes, "From push to completion", "no job has completed yet")
+        return
     axes.fill_between(times, low, high, color=BLUE, alpha=0.12, lw=0, label="p50 to p99")
     axes.plot(times, middle, color=BLUE, lw=1.2, alpha=0.7, label="p90", **dot(times))
     axes.plot(times, low, color=BLUE, lw=1.8, label="p50", **dot(times))
+    objective = numbers["headline"]["objective_ms"]
+    if objective < axes.get_ylim()[1]:
+        axes.axhline(objective, color=RED, lw=1.3, ls=(0, (2, 2)), label="objective")
     axes.set_title("From push to completion")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
-    with_legend(axes, 3)
-    on_time(axes)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value) if value else "0"))
+    with_legend(axes, 4)
+    on_time(axes, times)
+    axes.yaxis.set_major_locator(MultipleLocator(step_for(axes.get_ylim()[1])))
 
 
 def backlog(axes: Axes, numbers: dict[str, Any]) -> None:
-    times = moments(numbers)
-    axes.fill_between(times, values(numbers, "backlog"), color=VIOLET, alpha=0.15, lw=0)
-    axes.plot(times, values(numbers, "backlog"), color=VIOLET, lw=1.8, **dot(times))
+    times, left, seen = moments(numbers), values(numbers, "backlog"), moments(numbers)
+    axes.fill_between(times, left, color=VIOLET, alpha=0.15, lw=0)
+    axes.plot(times, left, color=VIOLET, lw=1.8, label="not done", **dot(times))
+    drained = numbers["headline"]["drained_in_s"]
+    span = (times[-1] - times[0]).total_seconds()
+    if drained and drained < span:  # further away it would leave no room for what has been
+        seen = [*times, times[-1] + timedelta(seconds=drained)]
+        axes.plot(seen[-2:], [left[-1], 0], color=VIOLET, lw=1.4, ls=":", label="if it goes on like this")
     axes.set_title("Jobs that are not done")
-    axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
-    on_time(axes)
+    with_legend(axes, 2)
+    on_time(axes, seen)
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def burn(axes: Axes, numbers: dict[str, Any]) -> None:
+    times, burnt = moments(numbers), values(numbers, "slo_burn")
+    head = numbers["headline"]
+    title = f"Budget burnt: {share(head['objective_share'])} within {duration(head['objective_ms'])}"
+    if all(map(isnan, burnt)):
+        empty(axes, title, "no job has ended yet")
+        return
+    axes.plot(times, burnt, color=AMBER, lw=1.6, label="burn", **dot(times))
+    axes.fill_between(times, 1, burnt, where=[value > 1 for value in burnt], color=RED, alpha=0.18, lw=0)
+    axes.axhline(1, color=RED, lw=1.3, ls=(0, (2, 2)), label="all that may be missed")
+    axes.set_title(title)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} x"))
+    with_legend(axes, 2)
+    on_time(axes, times)
 
 
 def failures(axes: Axes, numbers: dict[str, Any]) -> None:
@@ -103,39 +134,70 @@ def dead(axes: Axes, numbers: dict[str, Any]) -> None:
 
 
 def slowest(axes: Axes, numbers: dict[str, Any]) -> None:
-    rows = [(row["name"] or row["queue"], row["run_ms_p95"] or 0) for row in numbers["kinds"][:8]]
+    timed = [row for row in numbers["kinds"] if row["run_ms_p95"] is not None]
+    rows = [(shorten(f"{row['queue']}: {row['name'] or '-'}"), row["run_ms_p95"]) for row in timed[:8]]
     bars(axes, rows, BLUE, "Slowest kinds of jobs (p95 of a run)", duration)
+
+
+def tenants(axes: Axes, numbers: dict[str, Any]) -> None:
+    """By cost; by hours of work as long as nobody has named a price."""
+    if any(row["cost"] for row in numbers["tenants"]):
+        rows = [(shorten(row["tenant"]), row["cost"]) for row in numbers["tenants"][:8]]
+        bars(axes, rows, GREEN, "Tenants by cost", "{:,.2f}".format)
+        return
+    rows = [(shorten(row["tenant"]), row["run_ms"]) for row in numbers["tenants"][:8]]
+    bars(axes, rows, GREEN, "Tenants by time of work", duration)
 
 
 CHARTS: dict[str, Callable[[Axes, dict[str, Any]], None]] = {
     "rates": rates,
     "latencies": latencies,
     "backlog": backlog,
+    "burn": burn,
     "failures": failures,
     "dead": dead,
     "slowest": slowest,
+    "tenants": tenants,
 }
 
 
+def empty(axes: Axes, title: str, says: str) -> None:
+    axes.set_title(title)
+    axes.text(0.5, 0.5, says, color=QUIET, ha="center", va="center", transform=axes.transAxes)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines["bottom"].set_visible(False)
+
+
 def bars(axes: Axes, rows: list[tuple[str, float]], colour: str, title: str, told: Callable[[float], str]) -> None:
+    if not rows:
+        empty(axes, title, "none")
+        return
     axes.set_title(title)
     axes.grid(visible=False)
-    if not rows:
-        axes.text(0.5, 0.5, "none", color=QUIET, ha="center", va="center", transform=axes.transAxes)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        return
     rows = rows[::-1]
     most = max(value for _, value in rows) or 1
-    axes.barh(range(len(rows)), [value for _, value in rows], color=colour, alpha=0.85, height=0.62)
-    for place, (_, value) in enumerate(rows):
+    axes.barh(range(len(rows)), [value for _, value in rows], color=colour, alpha=0.85, height=0.34)
+    for place, (name, value) in enumerate(rows):  # names stand above their bars, where long ones have room
         axes.text(value + most * 0.015, place, told(value), va="center", color=INK, fontsize=8)
-    axes.set_yticks(range(len(rows)), [name for name, _ in rows], color=INK, fontsize=8)
+        axes.text(0, place + 0.24, name, va="bottom", color=QUIET, fontsize=8)
     axes.set_xlim(0, most * 1.15)
-    axes.set_ylim(len(rows) - 0.5 - max(BARS, len(rows)), len(rows) - 0.5)  # few bars stay thin, at the top
-    axes.tick_params(left=False)
+    axes.set_ylim(len(rows) - 0.2 - max(BARS, len(rows)), len(rows) - 0.2)  # few bars stay thin, at the top
+    axes.set_yticks([])
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
+
+
+STEPS_MS = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
+    *(minutes * 60_000 for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * 3_600_000 for hours in (1, 2, 3, 6, 12, 24, 48, 120, 240, 720, 2_400)),
+)
+"""Between two marks on an axis of durations: numbers that people count by."""
+
+
+def step_for(highest: float) -> int:
+    return next((step for step in STEPS_MS if highest / step <= 5), STEPS_MS[-1])
 
 
 def with_legend(axes: Axes, entries: int) -> None:
@@ -143,15 +205,14 @@ def with_legend(axes: Axes, entries: int) -> None:
     axes.legend(ncols=entries, loc="upper left", borderaxespad=0, fontsize=8)
 
 
-def on_time(axes: Axes) -> None:
-    low, high = axes.get_xlim()
-    if high - low > 1 and len(axes.lines[0].get_xdata()) < 2:  # type: ignore[arg-type]
-        middle = (low + high) / 2  # one point has no scale of its own: show it in its quarter of an hour
-        axes.set_xlim(middle - 0.005, middle + 0.005)
-    locator: Any = dates.AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
+def on_time(axes: Axes, times: Any) -> None:
+    """All charts show the same time, whether or not there is something to see in all of it."""
+    around = (times[-1] - times[0]) * 0.03 or timedelta(minutes=7)  # one point has no scale of its own
+    axes.set_xlim(times[0] - around, times[-1] + around)
+    locator: Any = dates.AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
 
 def dot(times: Any) -> dict[str, Any]:
@@ -160,7 +221,7 @@ def dot(times: Any) -> dict[str, Any]:
 
 
 def shorten(text: str) -> str:
-    return text if len(text) <= 44 else text[:43] + "…"
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def duration(millis: float) -> str:
@@ -170,7 +231,17 @@ def duration(millis: float) -> str:
         return f"{millis / 1_000:.3g} s"
     if millis < 3_600_000:
         return f"{millis / 60_000:.3g} min"
-    return f"{millis / 3_600_000:.3g} h"
+    if millis < 48 * 3_600_000:
+        return f"{millis / 3_600_000:.3g} h"
+    return f"{millis / 86_400_000:,.1f} days"
+
+
+def share(value: float | None) -> str:
+    return "-" if value is None else f"{value * 100:.4g} %"
+
+
+def rate(value: float) -> str:
+    return count(value) if value >= 10 else f"{value:.2g}"
 
 
 def count(value: float) -> str:
@@ -182,11 +253,11 @@ def count(value: float) -> str:
 
 def svg(name: str, numbers: dict[str, Any]) -> str:
     """One chart, to stand in a page."""
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE | {"svg.hashsalt": name}):
         figure, axes = plt.subplots(figsize=(6.4, 2.9), layout="constrained")
         CHARTS[name](axes, numbers)
         written = io.StringIO()
-        figure.savefig(written, format="svg")
+        figure.savefig(written, format="svg", metadata={"Date": None})  # the same numbers give the same bytes
         plt.close(figure)
     text = written.getvalue()
     return text[text.index("<svg") :]
@@ -195,7 +266,8 @@ def svg(name: str, numbers: dict[str, Any]) -> str:
 def png(numbers: dict[str, Any]) -> bytes:
     """All of them on one sheet."""
     with mpl.rc_context(STYLE):
-        figure, grid = plt.subplots(3, 2, figsize=(13, 10), layout="constrained", dpi=130)
+        rows = len(CHARTS) // 2
+        figure, grid = plt.subplots(rows, 2, figsize=(13, 3.3 * rows), layout="constrained", dpi=130)
         figure.get_layout_engine().set(h_pad=0.18, w_pad=0.18)  # type: ignore[union-attr, call-arg]
         for axes, draw in zip(grid.flat, CHARTS.values(), strict=True):
             draw(axes, numbers)

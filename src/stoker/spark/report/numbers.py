@@ -1,12 +1,13 @@
 """The numbers of a report, as plain values: what `--json` prints and what the charts and the page are drawn from."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stoker.spark.lake import reading
+from stoker.spark.lake.gold import COUNTED
 from stoker.spark.lake.layout import Lake
 
 TOP = 12
@@ -17,6 +18,9 @@ POINTS = 240
 
 SHORT_MINUTES = 5
 """Of a history that is shown by seconds."""
+GRAIN_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+LATEST_SHARE = 0.25
+"""Of the time that the lake tells of: a forecast takes it that things go on as they went there."""
 
 
 def numbers(lake: Lake, settings: reading.Settings | None = None) -> dict[str, Any]:
@@ -30,11 +34,15 @@ def numbers(lake: Lake, settings: reading.Settings | None = None) -> dict[str, A
     assert rows is not None
     rows = rows.cache()
     try:
+        drained = drains(rows, grain)
         return {
             "grain": grain,
-            "headline": headline(lake, rows, settings),
-            "series": series(rows),
+            "headline": headline(lake, rows, settings, drained),
+            "series": without_gaps(series(rows, settings), grain),
+            "drains": drained,
+            "states": states(lake),
             "kinds": kinds(rows),
+            "payloads": payloads(rows),
             "tenants": tenants(rows),
             "failures": failures(lake),
             "dead": dead(lake),
@@ -54,10 +62,9 @@ def grain_for(minutes: DataFrame) -> str:
     return "minute" if length <= POINTS else "hour" if length / 60 <= POINTS else "day"
 
 
-def headline(lake: Lake, rows: DataFrame, settings: reading.Settings) -> dict[str, Any]:
+def headline(lake: Lake, rows: DataFrame, settings: reading.Settings, drained: list[dict[str, Any]]) -> dict[str, Any]:
     merged = [F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch") for name in reading.MEASURED]
-    counted = ("pushed", "started", "completed", "failed", "retrying", "cancelled", "expired", "late")
-    sums = [F.sum(name).alias(name) for name in counted]
+    sums = [F.sum(name).alias(name) for name in (*COUNTED, "late", "missed", "payload_bytes", "run_ms_sum")]
     span = [F.min("start").alias("from"), F.max("start").alias("until"), F.sum("cost").alias("cost")]
     whole = rows.agg(*sums, *merged, *span)
     for name in reading.MEASURED:
@@ -72,32 +79,55 @@ def headline(lake: Lake, rows: DataFrame, settings: reading.Settings) -> dict[st
     ended = told["completed"] + told["failed"]
     told["success"] = told["completed"] / ended if ended else None
     told["retry_amplification"] = told["started"] / ended if ended else None
-    told["backlog"] = told["pushed"] - ended - told["cancelled"] - told["expired"]
-    told["in_time"] = 1 - told["late"] / told["completed"] if told["completed"] else None
+    told["backlog"] = sum(queue["backlog"] for queue in drained)
+    judged = ended + told["expired"]
+    told["in_time"] = 1 - told["missed"] / judged if judged else None
+    told["slo_burn"] = burn(told["missed"], judged, settings)
     told["objective_ms"], told["objective_share"] = settings.objective_ms, settings.objective_share
-    told["drained_in_s"] = forecast(rows, told["backlog"])
+    told["growth_per_s"] = sum(queue["growth_per_s"] for queue in drained)
+    told["drained_in_s"] = time_to_drain(told["backlog"], told["growth_per_s"])
     return told
 
 
-def forecast(rows: DataFrame, backlog: int) -> float | None:
-    """Seconds until the backlog is gone, if things go on as in the last quarter of the time; None if it grows."""
-    buckets = rows.groupBy("start").agg(
-        F.sum("pushed").alias("pushed"), F.sum("ended").alias("ended"), F.count("*").alias("n")
-    )
-    points = buckets.orderBy("start").collect()
-    latest = points[-max(1, len(points) // 4) :]
-    seconds = max(60.0, (latest[-1]["start"] - latest[0]["start"]).total_seconds() + 60)
-    rate = (sum(point["ended"] for point in latest) - sum(point["pushed"] for point in latest)) / seconds
-    return backlog / rate if backlog > 0 and rate > 0 else None
+def burn(missed: float, judged: float, settings: reading.Settings) -> float | None:
+    budget = judged * (1 - settings.objective_share)
+    return missed / budget if budget else None
 
 
-def series(rows: DataFrame) -> list[dict[str, Any]]:
+def drains(rows: DataFrame, grain: str) -> list[dict[str, Any]]:
+    """By queue: what is left, how fast it grows, and when it is gone if that goes on. The largest first."""
+    arrived = (F.col("pushed") + F.col("revived")).alias("arrived")
+    points = rows.select("queue", "start", arrived, "ended").groupBy("queue", "start")
+    found = points.agg(F.sum("arrived").alias("arrived"), F.sum("ended").alias("ended")).collect()
+    if not found:
+        return []
+    first, last = min(point["start"] for point in found), max(point["start"] for point in found)
+    buckets = round((last - first).total_seconds() / GRAIN_S[grain]) + 1
+    latest_s = max(1, round(buckets * LATEST_SHARE)) * GRAIN_S[grain]
+    told: dict[str, dict[str, Any]] = {}
+    for point in found:
+        queue = told.setdefault(point["queue"], {"queue": point["queue"], "backlog": 0, "growth_per_s": 0.0})
+        growth = point["arrived"] - point["ended"]
+        queue["backlog"] += growth
+        if (last - point["start"]).total_seconds() < latest_s:
+            queue["growth_per_s"] += growth / latest_s
+    for queue in told.values():
+        queue["drained_in_s"] = time_to_drain(queue["backlog"], queue["growth_per_s"])
+    return sorted(told.values(), key=lambda queue: (-queue["backlog"], queue["queue"]))
+
+
+def time_to_drain(backlog: int, growth_per_s: float) -> float | None:
+    """0 if nothing is left, None if it does not get less."""
+    if backlog <= 0:
+        return 0.0
+    return backlog / -growth_per_s if growth_per_s < 0 else None
+
+
+def series(rows: DataFrame, settings: reading.Settings) -> list[dict[str, Any]]:
     """By time, over everything."""
-    names = ("pushed", "started", "completed", "failed", "retrying", "cancelled", "expired")
     merged = [F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch") for name in reading.MEASURED]
-    found = rows.groupBy("start").agg(
-        *[F.sum(name).alias(name) for name in names], F.sum("ended").alias("ended"), *merged
-    )
+    sums = [F.sum(name).alias(name) for name in (*COUNTED, "ended", "missed")]
+    found = rows.groupBy("start").agg(*sums, *merged)
     for name in ("wait_ms", "total_ms"):
         found = found.withColumns(
             {f"{name}_{word}": reading.quantile(name, reading.QUANTILES[word]) for word in ("p50", "p90", "p99")}
@@ -106,9 +136,39 @@ def series(rows: DataFrame) -> list[dict[str, Any]]:
     backlog = 0
     told = []
     for point in points:
-        backlog += point["pushed"] - point["ended"]
-        told.append({**{name: plain(value) for name, value in point.asDict().items()}, "backlog": backlog})
+        backlog += point["pushed"] + point["revived"] - point["ended"]
+        judged = point["completed"] + point["failed"] + point["expired"]
+        more = {"backlog": backlog, "slo_burn": burn(point["missed"], judged, settings)}
+        told.append({name: plain(value) for name, value in point.asDict().items()} | more)
     return told
+
+
+def without_gaps(points: list[dict[str, Any]], grain: str) -> list[dict[str, Any]]:
+    """Times at which nothing happened are points, too: a line from one busy hour to the next would be wrong."""
+    told: list[dict[str, Any]] = []
+    step = timedelta(seconds=GRAIN_S[grain])
+    for point in points:
+        start = datetime.fromisoformat(point["start"])
+        while told and (before := datetime.fromisoformat(told[-1]["start"]) + step) < start and len(told) < POINTS * 4:
+            quiet = {name: None if "_ms_" in name else 0 for name in point if name != "start"}
+            told.append(quiet | {"start": plain(before), "backlog": told[-1]["backlog"], "slo_burn": None})
+        told.append(point)
+    return told
+
+
+def states(lake: Lake) -> list[dict[str, Any]]:
+    """How long jobs were in each state, and how many are in it now."""
+    rows = reading.states(lake, "year")
+    if rows is None:
+        return []
+    is_now = F.col("start").isNull()
+    found = rows.groupBy("state").agg(
+        F.coalesce(F.sum(F.when(~is_now, F.col("stays"))), F.lit(0)).alias("stays"),
+        F.coalesce(F.sum("ms_sum"), F.lit(0)).alias("ms_sum"),
+        F.max("ms_max").alias("ms_max"),
+        F.coalesce(F.sum(F.when(is_now, F.col("stays"))), F.lit(0)).alias("now"),
+    )
+    return listed(found.orderBy(F.desc("ms_sum"), "state"))
 
 
 def kinds(rows: DataFrame) -> list[dict[str, Any]]:
@@ -124,6 +184,18 @@ def kinds(rows: DataFrame) -> list[dict[str, Any]]:
     shares = {f"run_ms_{word}": reading.quantile("run_ms", reading.QUANTILES[word]) for word in ("p50", "p95", "p99")}
     found = found.withColumns(shares).drop("run_ms_sketch")
     return listed(found.orderBy(F.desc_nulls_last("run_ms_p95"), "queue", "name").limit(TOP))
+
+
+def payloads(rows: DataFrame) -> list[dict[str, Any]]:
+    """Kinds of jobs by their largest payload."""
+    found = rows.groupBy("queue", "name").agg(
+        F.sum("pushed").alias("pushed"),
+        F.sum("payload_bytes").alias("payload_bytes"),
+        F.max("payload_bytes_max").alias("payload_bytes_max"),
+        F.sum("result_bytes").alias("result_bytes"),
+    )
+    largest = found.where("payload_bytes_max > 0").orderBy(F.desc("payload_bytes_max"), "queue", "name")
+    return listed(largest.limit(TOP))
 
 
 def tenants(rows: DataFrame) -> list[dict[str, Any]]:
@@ -164,14 +236,14 @@ def dead(lake: Lake) -> list[dict[str, Any]]:
 
 
 def workers(lake: Lake) -> list[dict[str, Any]]:
-    """How busy workers were, between the first and the last minute in which one was heard of."""
+    """How busy workers were, from the start of their first delivery to the end of their last."""
     rows = lake.read("workers")
     if rows is None:
         return []
     found = rows.groupBy("worker").agg(
         F.sum("busy_ms").alias("busy_ms"),
         F.sum("attempts").alias("attempts"),
-        ((F.max("minute").cast("long") - F.min("minute").cast("long") + 60) * 1000).alias("span_ms"),
+        (F.unix_millis(F.max("ended_max")) - F.unix_millis(F.min("started_min"))).alias("span_ms"),
     )
     return listed(found.orderBy(F.desc("busy_ms"), "worker").limit(TOP))
 
@@ -192,5 +264,5 @@ def listed(rows: DataFrame) -> list[dict[str, Any]]:
 
 def plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.isoformat() + "Z"
+        return value.replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")
     return value

@@ -5,7 +5,7 @@ from typing import Any
 
 from stoker.model.version import __version__
 from stoker.spark.report import charts
-from stoker.spark.report.charts import count, duration
+from stoker.spark.report.charts import count, duration, share
 
 STYLE = """
 :root { color-scheme: light; --ink: #1d2733; --quiet: #6b7785; --line: #e3e7ec; --paper: #f6f7f9; }
@@ -46,30 +46,48 @@ def page(numbers: dict[str, Any], title: str = "Stoker report") -> str:
 
 
 def tiles(head: dict[str, Any]) -> str:
-    success, in_time = head["success"], head["in_time"]
-    drained = "growing" if head["backlog"] > 0 else "none"
-    if head["drained_in_s"] is not None:
-        drained = duration(head["drained_in_s"] * 1000)
+    success, in_time, burnt = head["success"], head["in_time"], head["slo_burn"]
     told = [
         ("pushed", count(head["pushed"]), ""),
         ("completed", count(head["completed"]), ""),
         ("dead letters", count(head["failed"]), "bad" if head["failed"] else "good"),
-        ("succeeded", share(success), "good" if success is None or success > 0.99 else "bad"),
+        ("succeeded", share(success), judged(success, success is not None and success > 0.99)),
         ("p50 push to done", span(head["total_ms_p50"]), ""),
         ("p99 push to done", span(head["total_ms_p99"]), ""),
         (
-            f"within {duration(head['objective_ms'])}",
+            f"done within {duration(head['objective_ms'])}",
             share(in_time),
-            "good" if in_time is None or in_time >= head["objective_share"] else "bad",
+            judged(in_time, in_time is not None and in_time >= head["objective_share"]),
+        ),
+        (
+            "of the budget burnt",
+            "-" if burnt is None else f"{burnt:.2g} x",
+            judged(burnt, burnt is not None and burnt <= 1),
         ),
         ("deliveries a job", f"{head['retry_amplification']:.2f}" if head["retry_amplification"] else "-", ""),
         ("not done yet", count(head["backlog"]), ""),
-        ("backlog gone in", drained, ""),
+        ("until that is done", drained(head["drained_in_s"]), "bad" if head["drained_in_s"] is None else ""),
+        ("cost", f"{head['cost']:,.2f}", ""),
     ]
     return "".join(
         f'<div class="number {kind}"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
         for name, value, kind in told
     )
+
+
+def growth(per_s: float) -> str:
+    return f"{per_s * 60:+,.3g}" if per_s else "0"
+
+
+def judged(value: float | None, is_good: bool) -> str:
+    return "" if value is None else "good" if is_good else "bad"
+
+
+def drained(seconds: float | None) -> str:
+    """When a backlog is gone: never, if it does not get less."""
+    if seconds is None:
+        return "never"
+    return duration(seconds * 1000) if seconds else "-"
 
 
 def tables(numbers: dict[str, Any]) -> str:
@@ -99,9 +117,53 @@ def tables(numbers: dict[str, Any]) -> str:
                     row["completed"],
                     row["retrying"],
                     row["failed"],
-                    *[cell(row[f"run_ms_{word}"]) for word in ("p50", "p95", "p99")],
+                    *[span(row[f"run_ms_{word}"]) for word in ("p50", "p95", "p99")],
                 ]
                 for row in numbers["kinds"]
+            ],
+        )
+        + table(
+            "Queues, and when they are empty",
+            ["queue", "not done", "growth a minute", "done in"],
+            [
+                [
+                    escape(row["queue"]),
+                    row["backlog"],
+                    f"{row['growth_per_s'] * 60:+,.1f}",
+                    drained(row["drained_in_s"]),
+                ]
+                for row in numbers["drains"]
+            ],
+        )
+        + table(
+            "Where jobs spend their time",
+            ["state", "times", "together", "on average", "at most", "in it now"],
+            [
+                [
+                    escape(row["state"]),
+                    row["stays"],
+                    span(row["ms_sum"]),
+                    span(row["ms_sum"] / row["stays"] if row["stays"] else None),
+                    span(row["ms_max"]),
+                    row["now"],
+                ]
+                for row in numbers["states"]
+            ],
+        )
+        + table(
+            "Largest payloads",
+            ["queue", "kind", "jobs", "largest", "on average", "together", "results"],
+            [
+                [
+                    escape(row["queue"]),
+                    escape(row["name"] or "-"),
+                    row["pushed"],
+                    size(row["payload_bytes_max"]),
+                    size(row["payload_bytes"] / row["pushed"] if row["pushed"] else 0),
+                    size(row["payload_bytes"]),
+                    size(row["result_bytes"]),
+                ]
+                for row in numbers["payloads"]
             ],
         )
         + table(
@@ -113,8 +175,8 @@ def tables(numbers: dict[str, Any]) -> str:
                     row["pushed"],
                     row["completed"],
                     row["failed"],
-                    f"{row['run_ms'] / 3_600_000:.2f}",
-                    f"{row['payload_bytes'] / 1e6:,.1f} MB",
+                    f"{row['run_ms'] / 3_600_000:,.2f}",
+                    size(row["payload_bytes"]),
                     f"{row['cost']:,.2f}",
                 ]
                 for row in numbers["tenants"]
@@ -122,9 +184,15 @@ def tables(numbers: dict[str, Any]) -> str:
         )
         + table(
             "Workers",
-            ["worker", "deliveries", "busy", "of their time"],
+            ["worker", "deliveries", "at work", "from first to last", "jobs at a time"],
             [
-                [escape(row["worker"]), row["attempts"], span(row["busy_ms"]), share(row["busy_ms"] / row["span_ms"])]
+                [
+                    escape(row["worker"]),
+                    row["attempts"],
+                    span(row["busy_ms"]),
+                    span(row["span_ms"]),
+                    f"{row['busy_ms'] / row['span_ms']:.2f}" if row["span_ms"] else "-",
+                ]
                 for row in numbers["workers"]
             ],
         )
@@ -142,10 +210,7 @@ def tables(numbers: dict[str, Any]) -> str:
 def table(title: str, heads: list[str], rows: list[list[Any]]) -> str:
     if not rows:
         return ""
-    numeric = [
-        all(not isinstance(row[place], str) or row[place][:1].isdigit() for row in rows) for place in range(len(heads))
-    ]
-    kinds = ["n" if is_number else "" for is_number in numeric]
+    kinds = ["n" if all(is_number(row[place]) for row in rows) else "" for place in range(len(heads))]
     top = "".join(f'<th class="{kind}">{escape(head)}</th>' for head, kind in zip(heads, kinds, strict=True))
     body = "".join(
         "<tr>"
@@ -160,16 +225,16 @@ def table(title: str, heads: list[str], rows: list[list[Any]]) -> str:
 
 
 def is_number(value: Any) -> bool:
-    return not isinstance(value, str) or value[:1].isdigit() or value == "-"
-
-
-def share(value: float | None) -> str:
-    return "-" if value is None else f"{value * 100:.4g} %"
+    """Such stand at the right: numbers with their units, and what stands for none."""
+    return not isinstance(value, str) or value.lstrip("+-")[:1].isdigit() or value in ("-", drained(None))
 
 
 def span(millis: float | None) -> str:
     return "-" if millis is None else duration(millis)
 
 
-def cell(millis: float | None) -> str:
-    return span(millis)
+def size(number: float) -> str:
+    for unit, worth in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= worth:
+            return f"{number / worth:,.3g} {unit}"
+    return f"{number:,.0f} B"
