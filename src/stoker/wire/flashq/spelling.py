@@ -1,6 +1,6 @@
 """How a field of a request may be spelt: one mechanism for all requests instead of a list of aliases for each.
 
-A request that is not spelt exactly as `requests.py` says is taken apart one level deep, its fields are renamed
+A request that is not spelt exactly as `requests` says is taken apart one level deep, its fields are renamed
 (camelCase, the second names of `ALSO`), `null`s are left out, and it is put together again.
 """
 
