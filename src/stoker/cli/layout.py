@@ -69,6 +69,11 @@ def away(ms: int, now: int | None = None) -> str:
     return f"in {lasting(-distance)}" if distance < 0 else f"{lasting(distance)} ago"
 
 
+def averages(completed: int, wait_ms: int, run_ms: int) -> str:
+    """How long completed jobs waited and ran; nothing where there are none."""
+    return f"waited {lasting(wait_ms / completed)}, ran {lasting(run_ms / completed)}" if completed else ""
+
+
 def size(count: float) -> str:
     units = ["B", "KiB", "MiB", "GiB", "TiB"]
     while count >= 1024 and len(units) > 1:

@@ -21,7 +21,7 @@ from stoker.cli.kinds import (
     queue_names,
     sure,
 )
-from stoker.cli.layout import columns, facts, lasting, many, now_ms, rate, size, wait, when
+from stoker.cli.layout import averages, columns, facts, lasting, many, now_ms, rate, size, wait, when
 from stoker.cli.listing import STATES, by_pages
 
 if TYPE_CHECKING:
@@ -115,10 +115,6 @@ def show(name: str, url: str | None, tenant: str, is_json: bool) -> None:
             ]
         )
     )
-
-
-def averages(completed: int, wait_ms: int, run_ms: int) -> str:
-    return f"waited {lasting(wait_ms / completed)}, ran {lasting(run_ms / completed)}" if completed else ""
 
 
 def policy_facts(policy: "QueueView") -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stoker.cli.kinds import as_json, connected, echo_json, examples, look_at, queue_names
-from stoker.cli.layout import away, columns, facts, lasting, now_ms, plain, rate, size, state
+from stoker.cli.layout import averages, away, columns, facts, lasting, now_ms, plain, rate, size, state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +37,7 @@ def pages(found: "Stats", workers: "Sequence[WorkerView]") -> list[str]:
     import msgspec
 
     totals = msgspec.structs.asdict(found.totals)
-    waited, ran = totals.pop("wait_ms_sum"), totals.pop("run_ms_sum")
-    done = found.totals.completed
-    average = f"waited {lasting(waited / done)}, ran {lasting(ran / done)}" if done else ""
+    average = averages(found.totals.completed, totals.pop("wait_ms_sum"), totals.pop("run_ms_sum"))
     counts = msgspec.structs.asdict(found.counts).items()
     lines = ["jobs", *(f"  {state(f'{name:<12}')} {number:>14,}" for name, number in counts)]
     lines += [

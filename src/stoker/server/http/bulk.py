@@ -25,6 +25,7 @@ from stoker.server.http import answers
 from stoker.server.http.answers import TooLarge, TooSlow
 from stoker.server.http.rest import refuse
 from stoker.server.http.visit import Gone, Visit, convert
+from stoker.wire.flashq.answers import runs_of
 from stoker.wire.flashq.decoding import MISFITS
 from stoker.wire.flashq.options import options_of, options_of_all
 from stoker.wire.flashq.payloads import stored_as
@@ -304,21 +305,6 @@ def job_of(line: bytes) -> JobItem:
         fields = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
         spelt = {(meant(name, JobItem) or (name,))[0]: value for name, value in fields.items()}
         return _item(msgspec.json.encode(spelt))
-
-
-def runs_of(ids: Any) -> list[list[int]]:
-    """Ids as `[first, count, step]`."""
-    if type(ids) is range:
-        return [[ids.start, len(ids), ids.step]] if ids else []
-    found: list[list[int]] = []
-    for job_id in ids:
-        if found:
-            start, count, step = last = found[-1]
-            if count == 1 or job_id == start + count * step:
-                last[1], last[2] = count + 1, job_id - start if count == 1 else step
-                continue
-        found.append([job_id, 1, 0])
-    return found
 
 
 def wishes_of(visit: Visit) -> Wishes:

@@ -109,12 +109,13 @@ def ids_of(ids: Sequence[int], context: Context) -> list[int] | list[list[int]]:
     """Ids as a list, or as `[[first, count, step], ...]` for those who asked for it."""
     if not context.ranges:
         return ids if type(ids) is list else list(ids)
+    return runs_of(ids)
+
+
+def runs_of(ids: Sequence[int]) -> list[list[int]]:
+    """Ids as `[first, count, step]`."""
     if type(ids) is range:
         return [[ids.start, len(ids), ids.step]] if ids else []
-    return _runs(ids)
-
-
-def _runs(ids: Sequence[int]) -> list[list[int]]:
     found: list[list[int]] = []
     for job_id in ids:
         if found:
