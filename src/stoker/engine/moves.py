@@ -16,8 +16,6 @@ from stoker.engine.state import (
     CANCELLED,
     COMPLETED,
     DELAYED,
-    EXPIRED,
-    FAILED,
     GONE,
     T_CANCELLED,
     T_EXPIRED,
@@ -469,4 +467,3 @@ def total_of(state: int) -> int:
 
 
 PENDING = (WAITING, DELAYED, BLOCKED)
-ENDED_STATES = (COMPLETED, FAILED, CANCELLED, EXPIRED)

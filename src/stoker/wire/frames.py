@@ -16,7 +16,6 @@ LENGTH = struct.Struct(">I")
 SHARED_BYTES = 256 * 1024
 """One read at most, where nothing is left over from the last one."""
 LINE_STARTS = b"{\r\n"
-OPENING = ord("{")
 SLACK = 4096
 """How much more than a frame needs is read with it: the beginning of the next one."""
 

@@ -10,9 +10,6 @@ import sys
 
 import msgspec
 
-CHECK_JOBS = 64
-"""Between two looks at the memory: reading it costs a system call or two."""
-
 
 class Recycling(msgspec.Struct, frozen=True):
     """Limits for one process; 0 = none."""
