@@ -82,15 +82,14 @@ def test_what_means_nothing_is_refused(options: dict[str, str], said: str):
         take_options(options)
 
 
-def lengths(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    for jobs in frames:
-        sizes = jobs["payload"].map(len)
-        errors = ["too short" if size < 3 else None for size in sizes]
-        results = [str(size).encode() if size >= 3 else None for size in sizes]
-        yield pd.DataFrame({"id": jobs["id"], "token": jobs["token"], "result": results, "error": errors})
-
-
 def with_pandas(jobs: DataFrame) -> DataFrame:
+    def lengths(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            sizes = frame["payload"].map(len)
+            errors = ["too short" if size < 3 else None for size in sizes]
+            results = [str(size).encode() if size >= 3 else None for size in sizes]
+            yield pd.DataFrame({"id": frame["id"], "token": frame["token"], "result": results, "error": errors})
+
     return jobs.mapInPandas(lengths, "id bigint, token bigint, result binary, error string")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -148,8 +148,9 @@ class Fleet:
         self.done = Round()
         self._spark, self._claiming, self._work = spark, claiming, work
         self._slots, self._wait_ms, self._rounds = slots, wait_ms, rounds
-        self._name = f"spark:{uuid4().hex[:12]}"
         self._changed = threading.Condition()
+        self._names = (f"spark:{run}:{number}" for run in [uuid4().hex[:12]] for number in count())
+        """Of rounds: none is ever used again, for its claims would bring the jobs of the other."""
         self._begun = 0
         self._under_way = 0
         self._nothing_there = False
@@ -175,18 +176,18 @@ class Fleet:
     def _lane(self) -> None:
         try:
             with connect(self._claiming.connection) as client:
-                while (number := self._begin()) is not None:
+                while (name := self._begin()) is not None:
                     worked = False
                     try:
-                        worked = self._round(client, number)
+                        worked = self._round(client, name)
                     finally:
                         self._end(worked)
         except BaseException:
             self._stop()
             raise
 
-    def _begin(self) -> int | None:
-        """The number of the next round; None if there is none. An empty queue may get jobs from rounds under way."""
+    def _begin(self) -> str | None:
+        """The name of the next round; None if there is none. An empty queue may get jobs from rounds under way."""
         with self._changed:
             while not self._stopped and self._nothing_there and self._under_way:
                 self._changed.wait()
@@ -194,7 +195,7 @@ class Fleet:
                 return None
             self._begun += 1
             self._under_way += 1
-            return self._begun
+            return next(self._names)
 
     def _end(self, worked: bool) -> None:
         with self._changed:
@@ -203,12 +204,12 @@ class Fleet:
             self._nothing_there = not worked
             self._changed.notify_all()
 
-    def _round(self, client: Client, number: int) -> bool:
+    def _round(self, client: Client, name: str) -> bool:
         """Whether anything was done: if not, the queue is empty, or nobody wants what is in it."""
         claims: dict[str, Claim] = {}
         with Leases(self._claiming.connection, self._claiming.lease_ms) as leases:
             try:
-                self._claim(client, number, claims)
+                self._claim(client, name, claims)
                 if not claims:
                     return False
                 leases.hold(*claims)
@@ -221,14 +222,14 @@ class Fleet:
                 jobs = sum(len(claim.ids) for claim in claims.values())
                 raise RoundFailed(f"Spark could not finish a round; its {jobs} jobs wait again: {error}") from error
 
-    def _claim(self, client: Client, number: int, claims: "dict[str, Claim]") -> None:
+    def _claim(self, client: Client, name: str, claims: "dict[str, Claim]") -> None:
         """Make the claims of a round. Only the first waits: if it finds nothing, there is nothing."""
         for slot in range(self._slots):
-            name = f"{self._name}:{number}:{slot}"
-            delivery = self._claiming.pull(client, name, 0 if claims else self._wait_ms)
+            claim = f"{name}:{slot}"
+            delivery = self._claiming.pull(client, claim, 0 if claims else self._wait_ms)
             if not len(delivery):
                 return
-            claims[name] = Claim(delivery.token, delivery.ids)
+            claims[claim] = Claim(delivery.token, delivery.ids)
 
     def _settle(self, client: Client, claims: "dict[str, Claim]", ends: "dict[str, Ends]") -> bool:
         taken = released = 0
