@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -51,18 +52,36 @@ class Class(NamedTuple):
 
 
 def classes_of(module: Any) -> dict[str, Class]:
-    source = Path(module.__file__).read_text()
-    sections = [
-        (number, line.strip("#- ")) for number, line in enumerate(source.splitlines(), 1) if line.startswith("# --- ")
-    ]
+    """In the order of the source; a package is the files whose names it takes in, each a section of its own."""
+    sources = sources_of(module)
+    aliases = aliases_of("\n".join(sources))
     found: dict[str, Class] = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef):
-            section = next((title for number, title in reversed(sections) if number < node.lineno), "")
-            fields = list(fields_of(node.body, getattr(module, node.name), aliases_of(source)))
-            bases = ", ".join(map(ast.unparse, node.bases))
-            found[node.name] = Class(node.name, section, joined(ast.get_docstring(node)), fields, bases)
+    for source in sources:
+        tree = ast.parse(source)
+        opening = (ast.get_docstring(tree) or "").partition(":")[0].lower() if len(sources) > 1 else ""
+        sections = [
+            (number, line.strip("#- "))
+            for number, line in enumerate(source.splitlines(), 1)
+            if line.startswith("# --- ")
+        ]
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                section = next((title for number, title in reversed(sections) if number < node.lineno), opening)
+                fields = list(fields_of(node.body, getattr(module, node.name), aliases))
+                bases = ", ".join(map(ast.unparse, node.bases))
+                found[node.name] = Class(node.name, section, joined(ast.get_docstring(node)), fields, bases)
     return found
+
+
+def sources_of(module: Any) -> list[str]:
+    """Of a module, and before that of those whose every name it takes in."""
+    source = Path(module.__file__).read_text()
+    taken = [
+        node.module
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ImportFrom) and node.module and node.names[0].name == "*"
+    ]
+    return [*(Path(str(import_module(name).__file__)).read_text() for name in taken), source]
 
 
 def fields_of(body: list[ast.stmt], kind: type[Any], aliases: dict[str, str]) -> Iterator[Field]:
@@ -378,8 +397,8 @@ def metrics_page() -> str:
         "`GET /metrics` answers with these in Prometheus' text format, or in OpenMetrics if that is asked for. They are"
         " about all tenants, so they need a token with `read` of the tenant `default`, or of any.",
         table("name, kind, labels, what it tells", rows),
-        "A server in several processes tells of all of them, whichever is asked. All but `stoker_info` and those about jobs"
-        " then have a label `process` besides.",
+        "A server in several processes tells of all of them, whichever is asked. All but `stoker_info` and those about"
+        " jobs then have a label `process` besides.",
         "`GET /metrics/history` has the most important ones as JSON, a point every five seconds, for the last 1,000"
         " points.",
     )
