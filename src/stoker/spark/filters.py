@@ -135,6 +135,8 @@ _CHOSEN: dict[str, Callable[[ReadOptions, frozenset[Any]], ReadOptions]] = {
 
 def placed(places: Narrowing, name: str, values: frozenset[Any] | None, each: Filter) -> Narrowing:
     if name in ("shard", "job") and values is not None:
+        if name == "job" and 0 in values:  # what happens to queues, in any shard
+            return places
         shards = values if name == "shard" else frozenset(map(shard_of, values))
         return replace(places, shards=shards if places.shards is None else places.shards & shards)
     if name not in ("sequence", "time"):
