@@ -1,21 +1,65 @@
-"""Arrow batches as bytes: what tasks have to tell the driver goes through Spark as one value, not row by row."""
+"""The pipeline as files for `spark-submit`: a program, and the package as a zip for clusters where it is not installed.
 
-import io
-from collections.abc import Sequence
+A zip holds what is written in Python. What that needs and is compiled (msgspec, pyarrow, pandas for fleets) has to be
+installed where executors run, as for every program with Arrow.
+"""
 
-import pyarrow as pa
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import stoker
+
+PROGRAM = '''"""The pipeline of Stoker for spark-submit: what follows its name is what follows `stoker pipeline`."""
+
+import runpy
+import sys
+
+sys.argv[1:1] = ["pipeline"]
+runpy.run_module("stoker", run_name="__main__", alter_sys=True)
+'''
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The same package makes the same zip, whenever."""
 
 
-def packed(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """At least one batch, all of one schema."""
-    written = io.BytesIO()
-    with pa.ipc.new_stream(written, batches[0].schema) as stream:
-        for batch in batches:
-            stream.write_batch(batch)
-    return written.getvalue()
+@dataclass(frozen=True)
+class Packed:
+    """What `spark-submit` is given."""
+
+    program: Path
+    archive: Path
 
 
-def unpacked(told: Sequence[bytes]) -> pa.Table | None:
-    """All that was packed, in order; None if nothing was."""
-    tables = [pa.ipc.open_stream(rows).read_all() for rows in told]
-    return pa.concat_tables(tables) if tables else None
+def pack(directory: str | Path) -> Packed:
+    """Write `stoker_pipeline.py` and `stoker.zip` there. What was there under these names is replaced."""
+    place = Path(directory)
+    place.mkdir(parents=True, exist_ok=True)
+    packed = Packed(place / "stoker_pipeline.py", place / "stoker.zip")
+    replace(packed.program, PROGRAM.encode())
+    home = Path(stoker.__file__).parent
+    carried = archive_of(stoker.__file__)
+    if carried is not None:  # this runs out of such a zip
+        replace(packed.archive, Path(carried).read_bytes())
+        return packed
+    beside = packed.archive.with_suffix(".zip.new")
+    with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in (home, *home.parent.glob("pyspark_stoker*")):
+            for file in sorted(package.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    member = zipfile.ZipInfo(str(file.relative_to(home.parent)), EPOCH)
+                    archive.writestr(member, file.read_bytes(), zipfile.ZIP_DEFLATED)
+    beside.replace(packed.archive)
+    return packed
+
+
+def replace(file: Path, content: bytes) -> None:
+    """Nobody ever reads half of it."""
+    beside = file.with_suffix(f"{file.suffix}.new")
+    beside.write_bytes(content)
+    beside.replace(file)
+
+
+def archive_of(module_file: str) -> str | None:
+    """The zip that a module was loaded from, if it was."""
+    inside = Path(module_file)
+    return next((str(parent) for parent in inside.parents if zipfile.is_zipfile(parent)), None)
