@@ -8,7 +8,7 @@ VENV := .venv
 PEERS := .venv-peers
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
-SOURCES := $(wildcard src tests benchmarks examples)
+SOURCES := $(wildcard src tests tools benchmarks examples)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test soak lint bench bench-peers clean

@@ -1,7 +1,25 @@
 """What all tests need of their process."""
 
+import gc
+import os
 import signal
+
+from hypothesis import settings
 
 # A process that was started in the background ignores Ctrl-C, and hands that on to its children: tests that send it to
 # themselves or to a command would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What a test has written and writes again within a second is not compiled again if there is a file that says what it
+# was: the children of tests leave none.
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+# What is drawn is the same in every run: a suite that fails now and then says nothing. The soak draws anew.
+settings.register_profile("suite", derandomize=os.environ.get("STOKER_SOAK") != "1", database=None, deadline=None)
+settings.load_profile("suite")
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves are no garbage, and there are thousands of them: nobody has to look at them again."""
+    gc.collect()
+    gc.freeze()

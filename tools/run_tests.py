@@ -7,7 +7,9 @@ it took and the work that it was. Nothing is left out: folders of tests that no 
 
 A test that hangs says where, in every thread, and then its share ends.
 """
+# ruff: noqa: T201  it talks to whoever runs it
 
+import compileall
 import os
 import re
 import subprocess
@@ -25,6 +27,47 @@ COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 TEST_S = 240
 """No test takes a tenth of this, whatever else the machine has to do."""
 
+SECONDS: dict[str, int] = {
+    # conformance, by brokers
+    "memory memory-unbatched sqlite": 63,
+    "sqlite-restarted": 99,
+    "tcp-2-processes sqlite-shared": 64,
+    "tcp-msgpack tcp-json unix": 65,
+    "http grpc": 71,
+    "strangers-lines": 36,
+    "strangers-frames strangers-rest strangers-command": 75,
+    # everything else, by folders
+    "tests/spark": 290,
+    "tests/spark_cluster": 120,
+    "tests/crash": 117,
+    "tests/processes": 72,
+    "tests/security": 68,
+    "tests/model": 50,
+    "tests/faults": 50,
+    "tests/mutants": 45,
+    "tests/lanes": 30,
+    "tests/schedules": 25,
+    "tests/worker_kill": 25,
+    "tests/examples": 20,
+    "tests/sharing": 20,
+    "tests/app": 20,
+    "tests/client": 20,
+    "tests/cli": 24,
+    "tests/http": 20,
+    "tests/typed": 20,
+    "tests/unit": 20,
+    "tests/webhooks": 15,
+    "tests/wire": 15,
+    "tests/worker": 15,
+    "tests/test_docs.py": 15,
+    "tests/test_invariants.py": 15,
+}
+"""What they were measured to take, roughly, work and waiting: only the order and the parts follow from it."""
+UNKNOWN_S = 8
+"""Of a folder that nobody has measured, or that was hardly worth it."""
+PART_S = 110
+"""Folders are put together to about as much."""
+
 
 @dataclass
 class Share:
@@ -32,6 +75,8 @@ class Share:
 
     name: str
     paths: Sequence[str]
+    seconds: int
+    """How long it takes, as far as that is known."""
     brokers: str = ""
     """Of the conformance suite: which ones."""
     cases: int = 0
@@ -48,10 +93,12 @@ class Share:
         self.started = time.monotonic()
         self.output = tempfile.TemporaryFile()  # noqa: SIM115  closed when the share has ended
         environment = {**os.environ, "CONFORMANCE_CASES": str(self.cases)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every share would rewrite all modules for itself
         if self.brokers:
             environment["STOKER_BROKERS"] = self.brokers
         hanging = ["-o", f"faulthandler_timeout={TEST_S}", "-o", "faulthandler_exit_on_timeout=true"]
-        options = ["-p", "no:cacheprovider", *hanging, "-rfE", "-vv", "-q", "-q"]
+        unused = ["-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:anyio"]
+        options = [*unused, *hanging, "-rfE", "-vv", "-q", "-q"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *self.paths],
             cwd=ROOT,
@@ -86,60 +133,58 @@ class Share:
         return well
 
 
-def conformance(brokers: str) -> Share:
-    """All cases of all tests over a broker that decides something."""
-    return Share(f"conformance: {brokers}", ["tests/conformance"], brokers)
-
-
-def carried(brokers: str) -> Share:
-    """All tests over brokers that only carry what was decided, of each some cases: all of them are in `make soak`."""
-    return Share(f"conformance: {brokers}", ["tests/conformance"], brokers, cases=1)
+def conformance(brokers: str, cases: int = 0) -> Share:
+    """All tests over some brokers: all cases over those that decide something, one of each over those that only carry
+    what was decided. `make soak` runs all over all."""
+    return Share(f"conformance: {brokers}", ["tests/conformance"], SECONDS[brokers], brokers, cases)
 
 
 def all_shares() -> list[Share]:
-    """The longest first, as far as that is known; those that nobody names stand in the middle."""
-    longest = [
-        Share("spark", ["tests/spark"]),
-        Share("crash", ["tests/crash"]),
-        Share("model", ["tests/model"]),
-        Share("mutants", ["tests/mutants"]),
+    """The longest first."""
+    shares = [
         conformance("memory memory-unbatched sqlite"),
-        carried("sqlite-restarted"),
-        Share("security", ["tests/security"]),
-        Share("faults, sharing", ["tests/faults", "tests/sharing"]),
-    ]
-    shortest = [
-        carried("tcp-msgpack tcp-json unix"),
-        carried("http grpc"),
-        carried("sqlite-shared"),  # tcp-2-processes is in `make soak`: its clock of the tests is not free of luck yet
+        conformance("sqlite-restarted", cases=1),
+        conformance("tcp-2-processes sqlite-shared", cases=1),
+        conformance("tcp-msgpack tcp-json unix", cases=1),
+        conformance("http grpc", cases=1),
         conformance("strangers-lines"),
-        carried("strangers-frames strangers-rest strangers-command"),
+        conformance("strangers-frames strangers-rest strangers-command", cases=1),
     ]
-    taken = {path for share in longest + shortest for path in share.paths}
+    taken = {path for share in shares for path in share.paths}
     rest = [f"tests/{entry.name}" for entry in sorted(TESTS.iterdir()) if is_tests(entry)]
-    return [*longest, *in_parts([path for path in rest if path not in taken]), *shortest]
+    shares += in_parts([path for path in rest if path not in taken])
+    return sorted(shares, key=lambda share: -share.seconds)
 
 
-def in_parts(paths: Sequence[str], parts: int = 4) -> list[Share]:
-    """All other tests, in parts of about the same length as text: nobody knows more about them."""
+def in_parts(paths: Sequence[str]) -> list[Share]:
+    """All other tests: each folder goes, the longest first, to where there is the least so far."""
+    taking = {path: SECONDS.get(path, UNKNOWN_S) for path in paths}
+    parts = max(1, round(sum(min(seconds, PART_S) for seconds in taking.values()) / PART_S))
     groups: list[list[str]] = [[] for _ in range(parts)]
-    sizes = [0] * parts
-    for size, path in sorted(((size_of(ROOT / path), path) for path in paths), reverse=True):
-        smallest = sizes.index(min(sizes))
-        groups[smallest].append(path)
-        sizes[smallest] += size
-    return [Share(", ".join(path.removeprefix("tests/") for path in group), group) for group in groups if group]
+    sums = [0] * parts
+    for path in sorted(taking, key=lambda path: -taking[path]):
+        least = sums.index(min(sums))
+        groups[least].append(path)
+        sums[least] += taking[path]
+    return [Share(named(group), group, total) for group, total in zip(groups, sums, strict=True) if group]
 
 
-def size_of(path: Path) -> int:
-    return sum(file.stat().st_size for file in (path.rglob("test_*.py") if path.is_dir() else [path]))
+def named(paths: Sequence[str]) -> str:
+    return ", ".join(path.removeprefix("tests/") for path in paths)
 
 
 def is_tests(entry: Path) -> bool:
     return (entry.is_dir() and any(entry.rglob("test_*.py"))) or entry.match("test_*.py")
 
 
+def compile_all() -> None:
+    """Hundreds of processes are started by the tests: none of them has to compile what it imports."""
+    for folder in ("src", "tests"):
+        compileall.compile_dir(ROOT / folder, quiet=2, workers=0)
+
+
 def main() -> int:
+    compile_all()
     waiting = all_shares()
     running: list[Share] = []
     ended: list[Share] = []

@@ -40,7 +40,7 @@ from tests.crash.zygote import ChildFailed, the_zygote
 
 SOAKS = os.environ.get("STOKER_SOAK") == "1"
 STORIES = 24 if SOAKS else 4
-CUTS = 1_000 if SOAKS else 40
+CUTS = 1_000 if SOAKS else 25
 """Power cuts in each story."""
 
 SETTINGS = LocalSettings(
