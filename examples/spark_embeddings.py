@@ -9,7 +9,6 @@ hardly more than one with few, which is why a fleet hands them over in batches. 
 
 import tempfile
 import zlib
-from functools import cache
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -21,9 +20,8 @@ BUCKETS, DIMENSIONS = 4096, 64
 TEXTS = ["a cat sat on the mat", "the cat is on the mat", "stock prices fell on monday", "prices of stocks fell", ""]
 
 
-@cache
 def projection() -> np.ndarray:
-    """The weights: once in each of Spark's Python processes, as a model would be loaded."""
+    """The weights. They take a millisecond; a true model is better loaded once a process, by a module of your own."""
     return np.random.default_rng(7).standard_normal((BUCKETS, DIMENSIONS)).astype("<f4")
 
 

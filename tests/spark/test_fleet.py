@@ -11,10 +11,13 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import stoker
 import stoker.spark
 from stoker.client.sync import Client
 from stoker.model.errors import StokerError
+from stoker.spark.fleet.leases import Leases
 from stoker.spark.fleet.settling import read_ends, settle
+from stoker.spark.options import Connection
 
 
 def test_a_function_gives_each_job_a_result_or_an_error(spark: SparkSession, url: str, queue: Client):
@@ -131,3 +134,14 @@ def test_a_result_that_is_too_large_fails_its_job_alone(queue: Client):
     outcome = settle(queue, delivery.token, read_ends(pa.table({"id": ids, "result": results})), delivery.ids)
     assert (outcome.completed, outcome.failed) == (4, 1)
     assert [queue.get_job(job).state for job in ids] == ["completed"] * 2 + ["failed"] + ["completed"] * 2
+
+
+def test_leases_are_renewed_while_somebody_works(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/queue?shards=1"
+    with stoker.connect(url) as queue:
+        job = queue.push("texts", b"x").id
+        queue.pull("texts", claim="ours", lease_ms=600_000)
+        with Leases(Connection(url), 900) as leases:
+            leases.hold("of nobody", "ours")  # the queue does not know the one: the other is renewed all the same
+            (renewed, *_) = queue.read_events(kinds=["extended"], wait_ms=60_000).events
+    assert renewed.job == job

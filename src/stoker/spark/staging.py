@@ -4,7 +4,6 @@ An attempt stages under a key of its own. What it tells the driver (`Staged`) is
 let it be forgotten. Rows that cannot be jobs fail the attempt, or are told of, as the options say.
 """
 
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from uuid import uuid4
@@ -16,6 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from stoker.client.batches import BATCH_BYTES
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError, TransactionOver
+from stoker.spark.arrow_bytes import packed, unpacked
 from stoker.spark.logs import connect
 from stoker.spark.options import Connection
 from stoker.spark.rows import Jobs, Rejected, Shape
@@ -134,13 +134,7 @@ class Attempt:
         self._rejected.append(rows.append_column(REJECTION, pa.array(list(rejected.values()), pa.string())))
 
     def rejected_rows(self) -> bytes | None:
-        if not self._rejected:
-            return None
-        written = io.BytesIO()
-        with pa.ipc.new_stream(written, self._rejected[0].schema) as stream:
-            for rows in self._rejected:
-                stream.write_batch(rows)
-        return written.getvalue()
+        return packed(self._rejected) if self._rejected else None
 
 
 def publish(client: Client, transaction: str, staged: Iterable[Staged]) -> int:
@@ -156,5 +150,4 @@ def publish(client: Client, transaction: str, staged: Iterable[Staged]) -> int:
 
 def rejected_table(staged: Iterable[Staged]) -> pa.Table | None:
     """The rejected rows of all attempts that count."""
-    tables = [pa.ipc.open_stream(message.rejected).read_all() for message in staged if message.rejected is not None]
-    return pa.concat_tables(tables) if tables else None
+    return unpacked([message.rejected for message in staged if message.rejected is not None])

@@ -19,9 +19,10 @@ import pyarrow as pa
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.model.units import Duration, duration_ms
+from stoker.spark.arrow_bytes import unpacked
 from stoker.spark.fleet.leases import Leases
 from stoker.spark.fleet.settling import Ends, Outcome, check_columns, read_ends, settle
-from stoker.spark.fleet.work import ENDS, JOBS, Applied, Claiming, Handler, Pulled, Worked
+from stoker.spark.fleet.work import ENDS_SCHEMA, JOBS, Applied, Claiming, Handler, Pulled, Worked
 from stoker.spark.logs import connect
 from stoker.spark.options import Connection
 
@@ -110,7 +111,9 @@ class Handled:
         self._spark, self._applied = spark, Applied(function)
 
     def __call__(self, pulled: Pulled, claims: int) -> pa.Table:
-        return numbers(self._spark, claims).mapInArrow(Worked(pulled, self._applied), ENDS).toArrow()
+        told = numbers(self._spark, claims).mapInArrow(Worked(pulled, self._applied), "ends binary").toArrow()
+        ends = unpacked(told.column("ends").to_pylist())
+        return ends if ends is not None else ENDS_SCHEMA.empty_table()
 
 
 class Transformed:

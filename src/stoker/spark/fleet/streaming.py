@@ -5,7 +5,6 @@ task or after a restart, and gets the same jobs. The stream's offset says which 
 them. Jobs are settled when Spark has committed their batch, or by the sink's own commit, with a result or error each.
 """
 
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +24,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, NotFound
 from stoker.model.units import Duration, duration_ms
+from stoker.spark.arrow_bytes import packed, unpacked
 from stoker.spark.fleet.leases import Leases
 from stoker.spark.fleet.settling import check_columns, read_ends, settle
-from stoker.spark.fleet.work import ENDS, JOBS, Applied, Claiming, Handler
+from stoker.spark.fleet.work import ENDS, JOBS, Applied, Claiming, Handler, as_rows
 from stoker.spark.logs import connect
 from stoker.spark.options import CONNECTING, connection, named, names, number
 
@@ -181,7 +181,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, OneClaim):
-            yield self.options.claiming.jobs(partition.claim)
+            yield as_rows(partition.claim, self.options.claiming.jobs(partition.claim))
 
     def commit(self, end: dict[str, Any]) -> None:
         """It comes late, or never: `latestOffset` knows the same earlier."""
@@ -260,19 +260,12 @@ class JobsWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batches = [batch.select(self._columns) for batch in iterator if batch.num_rows]
-        if not batches:
-            return Ended(b"")
-        written = io.BytesIO()
-        with pa.ipc.new_stream(written, batches[0].schema) as stream:
-            for batch in batches:
-                stream.write_batch(batch)
-        return Ended(written.getvalue())
+        return Ended(packed(batches) if batches else b"")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        told = [message.rows for message in messages if isinstance(message, Ended) and message.rows]
-        if not told:
+        table = unpacked([message.rows for message in messages if isinstance(message, Ended) and message.rows])
+        if table is None:
             return
-        table = pa.concat_tables([pa.ipc.open_stream(rows).read_all() for rows in told])
         ends = read_ends(table)
         by_token: dict[int, list[int]] = {}
         for place, token in enumerate(table.column("token").to_pylist()):

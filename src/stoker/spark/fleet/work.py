@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from stoker.client.sync import Client
 from stoker.model.replies import Delivery
+from stoker.spark.arrow_bytes import packed
 from stoker.spark.logs import connect
 from stoker.spark.options import Connection
 
@@ -67,10 +68,10 @@ class Claiming:
             self.queues, self.batch, wait_ms=wait_ms, worker="spark", lease_ms=self.lease_ms, claim=claim
         )
 
-    def jobs(self, claim: str) -> pa.RecordBatch:
+    def jobs(self, claim: str) -> Delivery:
         """The jobs of a claim, asked for by its name."""
         with connect(self.connection) as client:
-            return as_rows(claim, self.pull(client, claim))
+            return self.pull(client, claim)
 
 
 def as_rows(claim: str, delivery: Delivery) -> pa.RecordBatch:
@@ -97,19 +98,25 @@ class Pulled:
         self._claiming, self._claims = claiming, claims
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for claim, delivery in self.deliveries(batches):
+            yield as_rows(claim, delivery)
+
+    def deliveries(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Delivery]]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield self._claiming.jobs(self._claims[number])
+                yield self._claims[number], self._claiming.jobs(self._claims[number])
 
 
 class Worked:
-    """The jobs of claims and a function over them, in one go."""
+    """The jobs of claims and a function over them, in one go; what became of a claim's jobs is one value."""
 
     def __init__(self, pulled: Pulled, applied: "Applied") -> None:
         self._pulled, self._applied = pulled, applied
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self._applied(self._pulled(batches))
+        for _, delivery in self._pulled.deliveries(batches):
+            if len(delivery):
+                yield pa.RecordBatch.from_pydict({"ends": [packed([self._applied.delivered(delivery)])]})
 
 
 class Applied:
@@ -121,17 +128,21 @@ class Applied:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows:
-                yield self._ends(batch)
+                codecs = batch.column("codec").to_pylist()
+                pairs = zip(batch.column("payload").to_pylist(), codecs, strict=True)
+                payloads = [payload for one, codec in pairs for payload in decoded([one], codec)]
+                yield self._ends(batch.column("id"), batch.column("token"), payloads)
 
-    def _ends(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        payloads = decoded(batch.column("payload").to_pylist(), batch.column("codec").to_pylist())
-        readable = [payload for payload in payloads if type(payload) is not Unreadable]
-        results = iter(self._results(readable))
+    def delivered(self, delivery: Delivery) -> pa.RecordBatch:
+        ids = pa.array(list(delivery.ids), pa.int64())
+        payloads = [payload for run in delivery.runs for payload in decoded(run.payloads, run.options.codec)]
+        return self._ends(ids, pa.array([delivery.token] * len(ids), pa.int64()), payloads)
+
+    def _ends(self, ids: pa.Array, tokens: pa.Array, payloads: list[Any]) -> pa.RecordBatch:
+        results = iter(self._results([payload for payload in payloads if type(payload) is not Unreadable]))
         ends = [payload.error if type(payload) is Unreadable else next(results) for payload in payloads]
         told = [ended(end) if end is not None else NOTHING for end in ends]
-        columns = {"id": batch.column("id"), "token": batch.column("token")}
-        names = ENDS_SCHEMA.names[2:]
-        columns |= {name: [end[number] for end in told] for number, name in enumerate(names)}
+        columns = dict(zip(ENDS_SCHEMA.names, (ids, tokens, *map(list, zip(*told, strict=True))), strict=True))
         return pa.RecordBatch.from_pydict(columns, schema=ENDS_SCHEMA)
 
     def _results(self, payloads: list[Any]) -> list[Any]:
@@ -156,10 +167,9 @@ class Unreadable:
 DECODE: dict[str, Callable[[bytes], Any]] = {"msgpack": msgspec.msgpack.decode, "json": msgspec.json.decode}
 
 
-def decoded(payloads: list[bytes], codecs: list[str]) -> list[Any]:
-    if all(codec not in DECODE for codec in set(codecs)):
-        return payloads
-    return [opened(payload, DECODE.get(codec, bytes)) for payload, codec in zip(payloads, codecs, strict=True)]
+def decoded(payloads: Sequence[bytes], codec: str) -> Sequence[Any]:
+    decode = DECODE.get(codec)
+    return payloads if decode is None else [opened(payload, decode) for payload in payloads]
 
 
 def opened(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
