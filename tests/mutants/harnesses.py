@@ -65,7 +65,7 @@ def slots() -> None:
 
 def flows() -> None:
     """Random workflows beside the naive reference: tests/model/test_workflows.py."""
-    for seed in (1, 17, 19, 32):  # in the first one steps fail, in the others some fail together and are retried
+    for seed in (1, 19):  # in the first one steps fail, in the other some fail together and are retried
         driver = test_workflows.Driver(seed, 4, True)
         for _ in range(40):
             driver.step()
