@@ -49,6 +49,10 @@ def test_names_of_options_have_no_case():
     assert (options.max_records_per_trigger, options.fail_on_data_loss, options.queues) == (7, False, ("a", "b"))
 
 
+def test_no_repr_tells_a_token():
+    assert "secret" not in repr(read_options({"token": "secret", "url": "tcp://queue:6789"}))
+
+
 def test_batches_begin_at_the_beginning_and_streams_now():
     assert read_options({}).starting == "earliest"
     assert read_options({}, streaming=True).starting == "latest"

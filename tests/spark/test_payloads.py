@@ -1,5 +1,6 @@
 """Payloads become structs; those that cannot stay in their rows, with the reason and their bytes, and are counted."""
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -8,12 +9,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import stoker.spark
+from stoker.cli.main import stoker as program
 from stoker.client.sync import Client
-from stoker.spark.lake import running
+from stoker.model.errors import InvalidRequest
+from stoker.spark.lake import running, silver
+from stoker.spark.lake.compaction import compact_layer
 from stoker.spark.lake.layout import Lake
 from stoker.spark.payloads import closed, opened, structs_of
 from tests.spark.test_source import table
@@ -135,24 +140,37 @@ def test_a_schema_that_spark_cannot_read_is_refused_before_any_data_moves(spark:
 
 
 def test_a_lake_keeps_corrupt_payloads_once_and_counts_them(
-    spark: SparkSession, url: str, queue: Client, tmp_path: Path
+    spark: SparkSession, url: str, queue: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    """Also one that was begun without looking at payloads, and after batches of both kinds were made one."""
+    monkeypatch.setattr(
+        running, "STEPS", {"jobs": silver.jobs}
+    )  # others have claims of their own, and cost seconds
     path = str(tmp_path / "lake")
     options = {"url": url, "payloadSchema": "user_id bigint"}
+    queue.push("mail", b"never looked at")
+    assert running.run(spark, path, {"url": url}).quarantined == 0
     ids = list(queue.push_batch("mail", [b'{"user_id": 1}', b'{"user_id": 2.5}', b"no map"]).ids)
     assert running.run(spark, path, options).quarantined == 2
     ids += queue.push_batch("sms", [b"broken", b'{"user_id": 4}']).ids
-    assert running.run(spark, path, options).quarantined == 1
-    assert running.run(spark, path, options).quarantined == 0
+    words = ["pipeline", "run", "--lake", path, "--url", url, "--payload-schema", "user_id bigint", "--json"]
+    done = CliRunner().invoke(program, words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["quarantined"] == 1
     lake = Lake(spark, path)
-    bronze, quarantine = lake.read("bronze"), lake.read("quarantine")
-    assert bronze is not None
-    assert quarantine is not None
-    assert bronze.count() == 5
-    assert bronze.where("payload.user_id is not null").count() == 2
-    assert {(row["job"], row["queue"], row["payload_raw"]) for row in quarantine.collect()} == {
-        (ids[1], "mail", b'{"user_id": 2.5}'),
-        (ids[2], "mail", b"no map"),
-        (ids[3], "sms", b"broken"),
-    }
-    assert quarantine.where("payload_error is null or sequence is null or time is null").count() == 0
+    for _ in ("as it is", "compacted"):
+        bronze, quarantine = lake.read("bronze"), lake.read("quarantine")
+        assert bronze is not None
+        assert quarantine is not None
+        assert bronze.count() == 6
+        assert bronze.where("payload.user_id is not null").count() == 2
+        assert {(row["job"], row["queue"], row["payload_raw"]) for row in quarantine.collect()} == {
+            (ids[1], "mail", b'{"user_id": 2.5}'),
+            (ids[2], "mail", b"no map"),
+            (ids[3], "sms", b"broken"),
+        }
+        assert quarantine.where("payload_error is null or sequence is null or time is null").count() == 0
+        compact_layer(lake, "bronze", lake.stretches("bronze")[-1].last)
+    assert len(lake.names("bronze")) == 2
+    with pytest.raises(InvalidRequest, match="user_id is string, and in this lake it has been bigint"):
+        running.run(spark, path, options | {"payloadSchema": "user_id string"})

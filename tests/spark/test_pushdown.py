@@ -79,6 +79,15 @@ def test_a_job_is_looked_for_in_its_own_shard(url: str, queue: Client):
     found = events(url, EqualTo(("job",), job))
     assert found == [row for row in everything if row["shard"] == shard_of(job)]
     assert len(found) < len(everything)
+    assert all(row["shard"] == shard_of(row["job"]) for row in everything if row["job"])
+
+
+def test_what_happens_to_queues_is_in_any_shard(url: str, queue: Client):
+    for name in ("mail", "embed", "report", "sms"):
+        queue.pause(name)
+    found = events(url, EqualTo(("job",), 0))
+    assert len({row["shard"] for row in found}) > 1
+    assert len([row for row in found if row["job"] == 0]) == 4
 
 
 def test_times_narrow_the_log_and_leave_nothing_out(url: str, queue: Client):

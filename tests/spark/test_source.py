@@ -72,7 +72,7 @@ def test_a_stream_brings_every_event_once_over_restarts(spark: SparkSession, url
         return [records_in(progress.sources[0]) for progress in query.recentProgress if progress.numInputRows]
 
     def records_in(source: SourceProgress) -> int:
-        start, end = json.loads(source.startOffset or "{}"), json.loads(source.endOffset)
+        start, end = json.loads(source.startOffset or "null") or {}, json.loads(source.endOffset)
         return sum(end[shard] - start.get(shard, 0) for shard in end)
 
     first = take_in()

@@ -93,7 +93,7 @@ class Connection:
     """How executors and driver reach the queue."""
 
     url: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     tenant: str = "default"
 
 

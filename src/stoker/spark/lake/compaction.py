@@ -72,7 +72,8 @@ def compact_layer(lake: Lake, layer: str, newest: int) -> Compacted | None:
         return None
     whole = Stretch(taken[0].first, taken[-1].last)
     name, hidden = lake.name(whole), f"_new/{layer}-{lake.name(whole)}"
-    rows = lake.spark.read.parquet(*[lake.files / f"{layer}/{lake.name(stretch)}" for stretch in taken])
+    parts = [lake.files / f"{layer}/{lake.name(stretch)}" for stretch in taken]
+    rows = lake.spark.read.option("mergeSchema", "true").parquet(*parts)  # later ones may have columns more
     files = max(1, round(sum(sizes[stretch] for stretch in taken) / FILE_BYTES))
     merged(layer, rows).coalesce(files).write.mode("overwrite").parquet(lake.files / hidden)
     check(lake, layer, rows, hidden)

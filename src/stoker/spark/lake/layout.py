@@ -104,9 +104,10 @@ class Lake:
         names = self.names(layer)
         if not names:
             return None
-        return self.spark.read.option("basePath", self.files / layer).parquet(
-            *[self.files / f"{layer}/{name}" for name in names]
-        )
+        reader = self.spark.read.option("basePath", self.files / layer)
+        if layer == "bronze":  # whose batches have columns more since payloads are decoded
+            reader = reader.option("mergeSchema", "true")
+        return reader.parquet(*[self.files / f"{layer}/{name}" for name in names])
 
     # --- what was compacted ------------------------------------------------------------------------
 

@@ -5,8 +5,10 @@ It looks only at the columns that the source makes with the option `payloadSchem
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from stoker.model.errors import InvalidRequest
+from stoker.spark.lake.layout import Lake
 from stoker.spark.tables import PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW
 
 LAYER = "quarantine"
@@ -17,6 +19,30 @@ KEPT = ("time", "shard", "sequence", "index", "tenant", "queue", "job", "name", 
 def is_told(rows: DataFrame) -> bool:
     """Whether rows say which payloads could not be decoded."""
     return PAYLOAD_ERROR.name in rows.columns
+
+
+def check_fields(lake: Lake, rows: DataFrame) -> None:
+    """Fields of payloads may be added to a lake, and never change their type: nobody could read bronze any more."""
+    batches = lake.stretches("bronze")
+    if not is_told(rows) or not batches:
+        return
+    kept = lake.spark.read.parquet(lake.files / f"bronze/{lake.name(batches[-1])}").schema
+    if PAYLOAD.name not in kept.names:
+        return
+    before, now = types_of(kept), types_of(rows.schema)
+    for name in before.keys() & now.keys():
+        if before[name] != now[name]:
+            raise InvalidRequest(
+                f"option payloadSchema: {name} is {now[name]}, and in this lake it has been {before[name]}: keep the"
+                " type, name it otherwise, or begin another lake"
+            )
+
+
+def types_of(schema: StructType) -> dict[str, str]:
+    """The fields of decoded payloads."""
+    payload = schema[PAYLOAD.name].dataType
+    assert isinstance(payload, StructType)
+    return {field.name: field.dataType.simpleString() for field in payload.fields}
 
 
 def corrupt(rows: DataFrame) -> DataFrame:
