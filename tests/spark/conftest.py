@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    running = stoker.spark.session("local[2]", name="tests")
+    running = stoker.spark.session("local[2,2]", name="tests")  # a task that fails is tried once more, as on a cluster
     yield running
     running.stop()
 
