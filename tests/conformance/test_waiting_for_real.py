@@ -21,7 +21,7 @@ from stoker.model.states import State
 
 T = TypeVar("T")
 
-LONG_MS = 20_000
+LONG_MS = 50_000
 """Longer than any of these tests takes; only a lost wake-up ever waits for it."""
 
 

@@ -54,7 +54,7 @@ class Served:
 
     def child(self, number: int) -> int:
         """The process that has this number now: the one that listens on its socket in the data directory."""
-        for _ in range(1_000):
+        for _ in range(6_000):
             for pid in self.children:
                 if is_listening(pid, f"peer-{number}"):
                     return pid
@@ -112,7 +112,7 @@ def serving(directory: Path, *options: str, processes: int = 2, listen: tuple[st
 def until(condition: object, what: str) -> None:
     """Look again and again, for something that happens in another process."""
     assert callable(condition)
-    for _ in range(3_000):
+    for _ in range(12_000):
         if condition():
             return
         time.sleep(0.01)

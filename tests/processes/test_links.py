@@ -56,7 +56,7 @@ async def linked(path: Path, number: int, secret: bytes = SECRET) -> tuple[Links
 
 def run(claim: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await claim
 
     asyncio.run(bounded())

@@ -29,7 +29,7 @@ ALL_LISTENERS = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return bytes(answer.read())
 
 
@@ -68,7 +68,7 @@ def test_connections_come_to_both_processes_and_one_scrape_tells_of_both(tmp_pat
 def test_events_of_all_shards_come_over_any_connection(tmp_path: Path):
     with serving(tmp_path, listen=("--http", "127.0.0.1:0", "--grpc", "off")) as server:
         for _ in range(4):
-            stream = urllib.request.urlopen(f"{server.where['http']}/events?events=pushed", timeout=30)
+            stream = urllib.request.urlopen(f"{server.where['http']}/events?events=pushed", timeout=60)
             with stream, stoker.connect(server.url) as client:
                 until_line(stream, b": here")
                 ids = {client.push(name, b"a").id for name in QUEUES.values()}
@@ -80,7 +80,7 @@ def test_a_subscription_brings_events_of_all_shards(tmp_path: Path):
     with serving(tmp_path) as server, stoker.connect(server.url) as client:
         host, _, port = server.where["tcp"].rpartition(":")
         for _ in range(8):
-            with socket.create_connection((host, int(port)), timeout=30) as peer, peer.makefile("rb") as lines:
+            with socket.create_connection((host, int(port)), timeout=60) as peer, peer.makefile("rb") as lines:
                 peer.sendall(b'{"cmd": "subscribe", "reqId": 1, "body": {"kinds": ["pushed"]}}\n')
                 assert json.loads(lines.readline())["ok"]
                 ids = {client.push(name, b"a").id for name in QUEUES.values()}
@@ -106,10 +106,10 @@ def test_events_of_all_shards_are_posted_once(tmp_path: Path):
             hook = {"url": f"http://127.0.0.1:{receiver.server_port}/", "events": ["pushed"]}
             request = urllib.request.Request(f"{server.where['http']}/webhooks", json.dumps(hook).encode())
             request.add_header("content-type", "application/json")
-            urllib.request.urlopen(request, timeout=30).close()
+            urllib.request.urlopen(request, timeout=60).close()
             with stoker.connect(server.url) as client:
                 ids = {client.push(name, b"a").id for name in QUEUES.values()}
-            bodies = [posted.get(timeout=30) for _ in ids]
+            bodies = [posted.get(timeout=60) for _ in ids]
         receiver.shutdown()
     assert {int(body["job_id"]) for body in bodies} == ids
     assert posted.empty()
@@ -126,7 +126,7 @@ def test_a_webhook_registered_anywhere_is_known_everywhere(tmp_path: Path):
             body = json.dumps({"url": f"http://example.com/{number}", "events": ["completed"]}).encode()
             request = urllib.request.Request(f"{server.where['http']}/webhooks", body, method="POST")
             request.add_header("content-type", "application/json")
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 made.add(json.loads(answer.read())["data"]["id"])
         for _ in range(4):
             listed = json.loads(get(f"{server.where['http']}/webhooks"))["data"]
