@@ -204,6 +204,7 @@ REFUSING: dict[str, list[tuple[c.Command[Any], c.Command[Any]]]] = {
 }
 
 CUTTING = {
+    "workflow_results_bytes_max",
     "error_chars_max",
     "stack_chars_max",
     "log_lines_max",

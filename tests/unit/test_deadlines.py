@@ -85,6 +85,7 @@ def test_the_kinds_stand_in_the_documented_order():
         kinds.EDGES,
         kinds.FLOW,
         kinds.SCHEDULE,
+        kinds.SLOTS,
         kinds.REFILL,
     ]
     assert in_order == list(range(len(timers.HANDLERS)))
