@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 import stoker
 import stoker.spark
 from stoker.client.sync import Client
+from stoker.spark.lake import running
+from stoker.spark.lake.layout import Lake
+from stoker.spark.logs import reaches
+from tests.spark.life import TENANTS, lived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,3 +34,25 @@ def url(tmp_path: Path) -> str:
 def queue(url: str) -> Iterator[Client]:
     with stoker.connect(url) as client:
         yield client
+
+
+class Past(NamedTuple):
+    """A queue that has lived for days, and a lake that took it in. Made once: look at it, and change nothing."""
+
+    queue: Client
+    lake: Lake
+    path: Path
+    """Of the lake."""
+    url: str
+
+
+@pytest.fixture(scope="session")
+def past(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
+    place = tmp_path_factory.mktemp("past")
+    lived(place / "queue")
+    url = f"sqlite:///{place}/queue"
+    with stoker.connect(url) as queue:
+        records = sum(reach.last for reach in reaches(queue).values())
+        options = {"url": url, "tenants": ",".join(TENANTS), "maxRecordsPerTrigger": str(-(-records // 3))}
+        running.run(spark, str(place / "lake"), options)
+        yield Past(queue, Lake(spark, str(place / "lake")), place / "lake", url)

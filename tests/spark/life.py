@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-import stoker
 from stoker.brokers.local.opening import open_sqlite
 from stoker.client.sync import Client
 from stoker.model.errors import StokerError
@@ -25,6 +24,7 @@ START_MS = 4_000_000_000_000
 """In the year 2096: whoever opens the queue later goes on from where it ended, whatever his own clock says."""
 NEVER_MS = 300_000_000_000
 """Nine years: longer than any test."""
+TENANTS = ("default", "other")
 QUEUES = ("mail", "embed", "report")
 SOON = Backoff("fixed", MINUTE, jitter="none")
 ERRORS = (
@@ -145,12 +145,12 @@ class Life:
             client.ack(job, token, bytes(chance.randrange(9)) if fate < 0.6 else None)
 
 
-def lived(path: Path, tenants: tuple[str, ...] = ("default",), rounds: int = 120, seed: int = 1) -> None:
+def lived(path: Path, rounds: int = 120, seed: int = 1) -> None:
     """A data directory with such a past, closed."""
     clock = FakeClock(START_MS)
     broker = open_sqlite(str(path), {"shards": "4", "durability": "memory"}, clock=clock)
     with Client(broker) as client:
-        lives = [Life(client.as_tenant(tenant), clock, seed + place) for place, tenant in enumerate(tenants)]
+        lives = [Life(client.as_tenant(tenant), clock, seed + place) for place, tenant in enumerate(TENANTS)]
         for life in lives:
             life.begin()
         for _ in range(rounds):
@@ -160,29 +160,27 @@ def lived(path: Path, tenants: tuple[str, ...] = ("default",), rounds: int = 120
             life.end()
 
 
-def counters(client: Client) -> dict[str, dict[str, int]]:
-    """What the queue itself has counted, by queue: what has happened, and how many jobs are in which state now."""
+def counters(client: Client) -> dict[tuple[str, str], dict[str, int]]:
+    """What the queue itself has counted, by tenant and queue: what has happened, and how many jobs are where now."""
     found = {}
-    for queue in client.list_queues():
-        stats = client.get_stats(queue)
-        found[queue] = {f"now_{name}": value for name, value in msgspec.structs.asdict(stats.counts).items()}
-        found[queue] |= msgspec.structs.asdict(stats.totals)
+    for tenant in TENANTS:
+        own = client.as_tenant(tenant)
+        for queue in own.list_queues():
+            stats = own.get_stats(queue)
+            counts = {f"now_{name}": value for name, value in msgspec.structs.asdict(stats.counts).items()}
+            found[tenant, queue] = counts | msgspec.structs.asdict(stats.totals)
     return found
 
 
-def told(client: Client) -> Counter[tuple[str, str]]:
-    """Events by queue and kind, as `read_events` tells them: another way through the same log than Spark's."""
-    found: Counter[tuple[str, str]] = Counter()
-    for shard in range(client.read_records(0, after=2**52, bytes_max=1).shards):
-        after = 0
-        while True:
-            page = client.read_events(shard, after)
-            found.update((event.queue, str(event.kind)) for event in page.events)
-            if page.next_after <= after:
-                break
-            after = page.next_after
+def told(client: Client) -> Counter[tuple[str, str, str]]:
+    """Events by tenant, queue and kind, as `read_events` tells them: another way through the same log than Spark's."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for tenant in TENANTS:
+        own = client.as_tenant(tenant)
+        for shard in range(client.read_records(0, after=2**52, bytes_max=1).shards):
+            after, page = 0, own.read_events(shard)
+            while page.next_after > after:
+                found.update((tenant, event.queue, str(event.kind)) for event in page.events)
+                after = page.next_after
+                page = own.read_events(shard, after)
     return found
-
-
-def opened(path: Path) -> Client:
-    return stoker.connect(f"sqlite:///{path}")

@@ -1,11 +1,14 @@
 """Dead letters go back to work: chosen, mended, and each of them once."""
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from stoker.cli.main import stoker
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.spark import replay
@@ -147,5 +150,17 @@ def test_sql_chooses_and_computes(spark: SparkSession, url: str, queue: Client):
     again = replay.pick(spark, queue, wanted, {"url": url})
     assert [each.job for each in again] == ids[4:]
     assert push_back(queue, wanted, again).pushed == {}
-    with pytest.raises(InvalidRequest, match="nonsense"):
+    with pytest.raises(InvalidRequest, match=r"^Spark cannot do this: A column.*`nonsense` cannot be resolved[^\[]*"):
         replay.pick(spark, queue, Plan("nonsense = 1", ticket="t"), {"url": url})
+
+    where = f"{wanted.where} and payload.user_id < 100"  # not those that died again
+    words = ["pipeline", "replay", "--where", where, "--to", "again", "--ticket", "typed", "--url", url, "--json"]
+    shown = json.loads(CliRunner().invoke(stoker, [*words, "--dry-run"]).stdout)
+    assert (shown["ticket"], shown["count"], shown["rows"][0]["job"]) == ("typed", 2, ids[4])
+    assert shown["rows"][0]["entered_at"].endswith("Z")
+    assert waiting(queue, "again") == []
+    done = json.loads(CliRunner().invoke(stoker, [*words, "--yes"]).stdout)
+    assert sorted(map(int, done["pushed"])) == ids[4:]
+    done = json.loads(CliRunner().invoke(stoker, [*words, "--yes", "--purge"]).stdout)
+    assert (done["pushed"], sorted(map(int, done["known"])), done["purged"]) == ({}, ids[4:], 2)
+    assert [parent for parent, _ in waiting(queue, "again")] == ids[4:]

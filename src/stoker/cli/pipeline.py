@@ -26,7 +26,7 @@ MASTER = click.option(
 
 
 def taking(command: Callable[..., None]) -> Callable[..., None]:
-    """How events are taken in: options of the source, which the command gets as `reading`."""
+    """How and whence events are taken in: options of the source, which the command gets as `reading`."""
 
     @click.option(
         "--payload-schema",
@@ -38,10 +38,21 @@ def taking(command: Callable[..., None]) -> Callable[..., None]:
         is_flag=True,
         help="Go on with the oldest events that are left if some were dropped before they were taken in.",
     )
+    @click.option("--tenants", help="Of these, with commas between them, instead of one --tenant.")
     @functools.wraps(command)
-    def taken(payload_schema: str | None, allow_loss: bool, **given: Any) -> None:
-        reading = {} if payload_schema is None else {"payloadSchema": payload_schema}
-        command(reading=reading | ({"failOnDataLoss": "false"} if allow_loss else {}), **given)
+    def taken(
+        payload_schema: str | None, allow_loss: bool, tenants: str | None, url: str | None, tenant: str, **given: Any
+    ) -> None:
+        options = options_for(url, tenant)
+        if tenants is not None:
+            del options["tenant"]
+            options["tenants"] = tenants
+        options |= {} if payload_schema is None else {"payloadSchema": payload_schema}
+        options |= {"failOnDataLoss": "false"} if allow_loss else {}
+        first = tenant if tenants is None else tenants.partition(",")[0].strip()
+        with look_at(options["url"], first) as client:  # open meanwhile: not every worker of Spark's has to open it
+            client.read_records(0, after=2**52, bytes_max=1)  # whoever is not there, or does not let us in, says so now
+            command(reading=options, **given)
 
     return taken
 
@@ -76,15 +87,13 @@ def pipeline() -> None:
 @taking
 @connected
 @as_json
-def run(
-    lake: str, master: str | None, most: int, reading: dict[str, str], url: str | None, tenant: str, is_json: bool
-) -> None:
+def run(lake: str, master: str | None, most: int, reading: dict[str, str], is_json: bool) -> None:
     """Take in everything that has happened until now, and end. What is there already is not taken twice."""
     from stoker.spark.lake import running
 
     spark = quietly_started(master)
     told(f"taking events into {lake}")
-    done = running.run(spark, lake, options_for(url, tenant) | reading | {"maxRecordsPerTrigger": str(most)})
+    done = running.run(spark, lake, reading | {"maxRecordsPerTrigger": str(most)})
     if is_json:
         shown = {"batches": done.batches, "events": done.events, "quarantined": done.quarantined}
         echo_json({"lake": lake, **shown})
@@ -99,15 +108,13 @@ def run(
 @click.option("--every", type=DURATION, default="5s", show_default=True, help="How often new events are taken in.")
 @taking
 @connected
-def stream(lake: str, master: str | None, every: int, reading: dict[str, str], url: str | None, tenant: str) -> None:
+def stream(lake: str, master: str | None, every: int, reading: dict[str, str]) -> None:
     """Take in what happens, for as long as this runs. Ctrl-C ends it; the next run goes on from there."""
     from stoker.spark.lake import running
     from stoker.spark.lake.layout import Lake
 
     spark = quietly_started(master)
-    query = running.start(
-        spark, Lake(spark, lake), options_for(url, tenant) | reading, {"processingTime": f"{every} milliseconds"}
-    )
+    query = running.start(spark, Lake(spark, lake), reading, {"processingTime": f"{every} milliseconds"})
     told(f"taking events into {lake} every {every / 1000:g} s; Ctrl-C ends it")
     try:
         query.awaitTermination()
@@ -205,14 +212,12 @@ def compact(lake: str, master: str | None, is_json: bool) -> None:
 @taking
 @connected
 @as_json
-def backfill(
-    since: str, lake: str, master: str | None, reading: dict[str, str], url: str | None, tenant: str, is_json: bool
-) -> None:
+def backfill(since: str, lake: str, master: str | None, reading: dict[str, str], is_json: bool) -> None:
     """Begin a lake with what happened from a time on, as far as the queue keeps it. `run` goes on from there."""
     from stoker.spark.lake import running
 
     moment = moment_of(since)
-    done = running.backfill(quietly_started(master), lake, options_for(url, tenant) | reading, moment)
+    done = running.backfill(quietly_started(master), lake, reading, moment)
     if is_json:
         shown = {"batches": done.batches, "events": done.events, "quarantined": done.quarantined}
         echo_json({"lake": lake, "from": moment.isoformat(), **shown})
@@ -350,7 +355,11 @@ def quietly_started(master: str | None) -> "SparkSession":
     from stoker.spark.starting import session
 
     told("starting Spark ...")
-    return session(master, name="stoker pipeline")
+    started = session(master, name="stoker pipeline")
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")  # what it logs is also raised, and told once
+    return started
 
 
 def told(text: str) -> None:

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -135,14 +135,24 @@ def pick(
         frame = chosen(table(spark, client, wanted, connection, schema), wanted)
         rows = frame.collect()
     except PySparkException as error:
-        raise InvalidRequest(f"Spark cannot do this: {str(error).strip().splitlines()[0]}") from None
+        raise InvalidRequest(f"Spark cannot do this: {said(error)}") from None
     found = []
     for row in rows:
         values = tuple(plain(row[f"set_{number}"]) for number in range(len(wanted.assignments)))
-        shown = {name: row[name] for name in SHOWN}
+        shown = {name: row[name] for name in SHOWN} | {"entered_at": moment_text(row["entered_ms"])}
         shown |= {".".join(each.target): value for each, value in zip(wanted.assignments, values, strict=True)}
         found.append(Picked(row["job"], row["queue"], row["entered_ms"], values, shown))
     return sorted(found, key=lambda each: (each.queue, each.entered_at, each.job))
+
+
+def said(error: Exception) -> str:
+    """What Spark says, without its codes and its plan."""
+    first = str(error).strip().splitlines()[0]
+    return re.sub(r"^\[[\w.]+\] | SQLSTATE: .*$", "", first)
+
+
+def moment_text(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def table(

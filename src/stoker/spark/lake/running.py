@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stoker.model.errors import StokerError
 from stoker.spark.lake import gold, quarantine, silver
 from stoker.spark.lake.layout import Lake
+from stoker.spark.options import read_options
 
 STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "attempts": silver.attempts,
@@ -32,10 +33,20 @@ FILE_BYTES = 16 * 1024 * 1024
 """Of bronze, which other layers make one file of."""
 
 
+SOURCE = "_source.json"
+"""What a lake was begun with: tenants, queues and kinds of events, if not all."""
+
+
 class LakeBegun(StokerError):
     """A lake has a beginning already."""
 
     code = "lake_begun"
+
+
+class LakeOfOthers(StokerError):
+    """A lake goes on with what it was begun with."""
+
+    code = "lake_of_others"
 
 
 @dataclass
@@ -77,12 +88,15 @@ def start(
     starting: str = "earliest",
 ) -> StreamingQuery:
     """Begin to fill a lake from a queue. `trigger` is Spark's: availableNow, or processingTime."""
+    keep_to_its_own(lake, options)
     wanted = {"maxRecordsPerTrigger": "200000", **options}
     if "startingTimestamp" not in options:
         wanted.setdefault("startingOffsets", starting)
     reader = spark.readStream.format("stoker")
     for name, value in wanted.items():
         reader = reader.option(name, value)
+    rows = reader.load()
+    quarantine.check_fields(lake, rows)
     cores = spark.sparkContext.defaultParallelism
 
     def step(events: DataFrame, number: int) -> None:
@@ -95,8 +109,27 @@ def start(
                     lake.files / f"{quarantine.LAYER}/{lake.batch(number)}"
                 ).count()
 
-    writer = reader.load().writeStream.foreachBatch(step).option("checkpointLocation", lake.checkpoint)
+    writer = rows.writeStream.foreachBatch(step).option("checkpointLocation", lake.checkpoint)
     return writer.trigger(**trigger).start()
+
+
+def keep_to_its_own(lake: Lake, options: dict[str, str]) -> None:
+    """Refuse other tenants, queues or events than those of before: what of them is older than the checkpoint would be
+    missing, and nobody would notice."""
+    asked = read_options(options, streaming=True)
+    found = {"tenants": asked.tenants, "queues": asked.queues or (), "events": asked.events or ()}
+    about = {name: sorted(values) for name, values in found.items()}
+    if not lake.files.exists(SOURCE):
+        lake.files.write_json(SOURCE, about)
+        return
+    known = lake.files.read_json(SOURCE)
+    for name, values in about.items():
+        if values != known[name]:
+            before, now = (", ".join(listed) or "all" for listed in (known[name], values))
+            raise LakeOfOthers(
+                f"the lake at {lake.files.root} was begun with {name} {before} and not {now}: go on with those, or"
+                " begin another lake"
+            )
 
 
 def run(spark: SparkSession, path: str, options: dict[str, str]) -> Filled:

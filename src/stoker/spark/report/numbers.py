@@ -1,8 +1,11 @@
 """The numbers of a report, as plain values: what `--json` prints and what the charts and the page are drawn from."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -26,43 +29,48 @@ LATEST_SHARE = 0.25
 def numbers(lake: Lake, settings: reading.Settings | None = None) -> dict[str, Any]:
     """Everything in a report. An empty lake gives a report that says so."""
     settings = settings or reading.Settings()
-    minutes = reading.summary(lake, "minute", settings)
-    if minutes is None or minutes.isEmpty():
+    deltas = lake.read("minutes")
+    grain = None if deltas is None else grain_for(deltas)
+    if grain is None:
         return {"headline": {"events": 0}, "series": [], "grain": "minute"}
-    grain = grain_for(minutes)
     rows = reading.seconds(lake, settings) if grain == "second" else reading.summary(lake, grain, settings)
     assert rows is not None
     rows = rows.cache()
+    asked: dict[str, Callable[[], Any]] = {
+        "series": lambda: without_gaps(series(rows, settings), grain),
+        "drains": lambda: drains(rows, grain),
+        "states": lambda: states(lake),
+        "kinds": lambda: kinds(rows),
+        "payloads": lambda: payloads(rows),
+        "tenants": lambda: tenants(rows),
+        "failures": lambda: failures(lake),
+        "dead": lambda: dead(lake),
+        "workers": lambda: workers(lake),
+        "schedules": lambda: schedules(lake),
+    }
     try:
-        drained = drains(rows, grain)
-        return {
-            "grain": grain,
-            "headline": headline(lake, rows, settings, drained),
-            "series": without_gaps(series(rows, settings), grain),
-            "drains": drained,
-            "states": states(lake),
-            "kinds": kinds(rows),
-            "payloads": payloads(rows),
-            "tenants": tenants(rows),
-            "failures": failures(lake),
-            "dead": dead(lake),
-            "workers": workers(lake),
-            "schedules": schedules(lake),
-        }
+        first = headline(lake, rows, settings)  # by itself: it fills the cache for the others
+        with ThreadPoolExecutor(len(asked), "stoker-report") as pool:
+            inherited = inheritable_thread_target(lake.spark)
+            found = {name: pool.submit(inherited(ask)) for name, ask in asked.items()}
+            told = {name: answer.result() for name, answer in found.items()}
+        return {"grain": grain, "headline": first | forecast(told["drains"]), **told}
     finally:
         rows.unpersist()
 
 
-def grain_for(minutes: DataFrame) -> str:
-    span = minutes.agg(F.min("start").alias("first"), F.max("start").alias("last")).first()
-    assert span is not None
+def grain_for(deltas: DataFrame) -> str | None:
+    """So that there are not too many points, and not too few; None if nothing has happened."""
+    span = deltas.agg(F.min("minute").alias("first"), F.max("minute").alias("last")).first()
+    if span is None or span["first"] is None:
+        return None
     length = (span["last"] - span["first"]).total_seconds() / 60
     if length <= SHORT_MINUTES:
         return "second"
     return "minute" if length <= POINTS else "hour" if length / 60 <= POINTS else "day"
 
 
-def headline(lake: Lake, rows: DataFrame, settings: reading.Settings, drained: list[dict[str, Any]]) -> dict[str, Any]:
+def headline(lake: Lake, rows: DataFrame, settings: reading.Settings) -> dict[str, Any]:
     merged = [F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch") for name in reading.MEASURED]
     sums = [F.sum(name).alias(name) for name in (*COUNTED, "late", "missed", "payload_bytes", "run_ms_sum")]
     span = [F.min("start").alias("from"), F.max("start").alias("until"), F.sum("cost").alias("cost")]
@@ -79,14 +87,17 @@ def headline(lake: Lake, rows: DataFrame, settings: reading.Settings, drained: l
     ended = told["completed"] + told["failed"]
     told["success"] = told["completed"] / ended if ended else None
     told["retry_amplification"] = told["started"] / ended if ended else None
-    told["backlog"] = sum(queue["backlog"] for queue in drained)
     judged = ended + told["expired"]
     told["in_time"] = 1 - told["missed"] / judged if judged else None
     told["slo_burn"] = burn(told["missed"], judged, settings)
     told["objective_ms"], told["objective_share"] = settings.objective_ms, settings.objective_share
-    told["growth_per_s"] = sum(queue["growth_per_s"] for queue in drained)
-    told["drained_in_s"] = time_to_drain(told["backlog"], told["growth_per_s"])
     return told
+
+
+def forecast(drained: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of all queues together."""
+    left, growth = sum(queue["backlog"] for queue in drained), sum(queue["growth_per_s"] for queue in drained)
+    return {"backlog": left, "growth_per_s": growth, "drained_in_s": time_to_drain(left, growth)}
 
 
 def burn(missed: float, judged: float, settings: reading.Settings) -> float | None:
