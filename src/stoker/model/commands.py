@@ -8,7 +8,7 @@ which acts on the current delivery (for clients of the old wire that know no tok
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -616,9 +616,6 @@ class DeleteSchedule(Command[r.Done], frozen=True, gc=False):
     queue: str
     name: str
 
-
-Selector = Literal["queue", "id"]
-"""How a command finds its shard; the runtime and the cluster route by it."""
 
 ALL: tuple[type[Command[object]], ...] = tuple(Command.__subclasses__())
 """Every command of the contract, in the order above."""
