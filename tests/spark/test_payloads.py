@@ -143,9 +143,7 @@ def test_a_lake_keeps_corrupt_payloads_once_and_counts_them(
     spark: SparkSession, url: str, queue: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Also one that was begun without looking at payloads, and after batches of both kinds were made one."""
-    monkeypatch.setattr(
-        running, "STEPS", {"jobs": silver.jobs}
-    )  # others have claims of their own, and cost seconds
+    monkeypatch.setattr(running, "STEPS", {"jobs": silver.jobs})  # others have claims of their own, and cost seconds
     path = str(tmp_path / "lake")
     options = {"url": url, "payloadSchema": "user_id bigint"}
     queue.push("mail", b"never looked at")

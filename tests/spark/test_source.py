@@ -140,10 +140,11 @@ def test_batches_are_as_long_as_was_asked_for(url: str, queue: Client):
 
 
 def test_a_server_that_is_away_is_named_before_any_data_moves(spark: SparkSession):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
         port = taken.getsockname()[1]
-    with pytest.raises(PySparkException, match=rf"127\.0\.0\.1:{port}"):
-        table(spark, f"tcp://127.0.0.1:{port}?retry_s=0").count()
+        with pytest.raises(PySparkException, match=rf"127\.0\.0\.1:{port}"):
+            table(spark, f"tcp://127.0.0.1:{port}?retry_s=0").count()
 
 
 def test_a_schema_of_somebody_elses_is_refused(spark: SparkSession, url: str, queue: Client):

@@ -7,7 +7,7 @@ into Arrow themselves; the driver only asks how far the logs reach. Reading chan
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -290,12 +290,16 @@ def within(
         if places.until is not None:
             ends[shard] = min(ends[shard], places.until)
         if places.since is not None:
-            floor = places.since.replace(microsecond=places.since.microsecond // 1000 * 1000)
-            begins[shard] = max(begins[shard], moment_in(clients, shard, floor, known[shard]))
+            begins[shard] = max(begins[shard], moment_in(clients, shard, whole(places.since), known[shard]))
         if places.before is not None:
-            behind = places.before + timedelta(milliseconds=1)
+            behind = whole(places.before) + timedelta(milliseconds=1)
             ends[shard] = min(ends[shard], moment_in(clients, shard, behind, known[shard]))
     return begins, ends
+
+
+def whole(moment: datetime) -> datetime:
+    """The millisecond that it lies in."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def advanced(start: Offsets, ends: Offsets, most: int) -> Offsets:
