@@ -106,7 +106,9 @@ def test_a_server_serves_until_it_is_told_to_stop(stoker: Stoker, tmp_path: Path
         try:
             assert process.stdout is not None
             address = process.stdout.readline().split()[-1]
-            assert stoker("push", "q", "1", "--url", f"tcp://{address}").code == exits.REFUSED
+            refused = stoker("push", "q", "1", "--url", f"tcp://{address}")
+            assert refused.code == exits.REFUSED
+            assert "--token or STOKER_TOKEN (unauthenticated)" in refused.err
             assert stoker("push", "q", "1", "--url", f"tcp://:{token}@{address}").code == 0
             assert stoker("push", "q", "2", "--url", f"tcp://{address}", "--token", token).code == 0
             checked = stoker("doctor", "--url", f"tcp://{address}", "--token", token)

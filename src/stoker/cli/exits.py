@@ -35,6 +35,10 @@ WRONG_USAGE = ("bad_config", "cannot_load")
 """Known by their names: the classes live with the server and the app, which most commands never load."""
 
 
+HINTS = {"unauthenticated": "; here that is --token or STOKER_TOKEN"}
+"""What helps on the command line, where an error is told to programs of any kind."""
+
+
 def exit_code_for(error: StokerError) -> int:
     if error.code in WRONG_USAGE:
         return USAGE

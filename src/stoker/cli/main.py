@@ -141,7 +141,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         exits.tell(error.format_message(), "usage")
         return exits.USAGE
     except StokerError as error:
-        exits.tell(error.message, error.code)
+        exits.tell(error.message + exits.HINTS.get(error.code, ""), error.code)
         return exits.exit_code_for(error)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
