@@ -18,7 +18,7 @@ help: ## this list
 
 setup: $(READY) ## build .venv with Stoker and its tools
 
-demo: $(READY) ## see a queue at work: jobs of every kind, two workers, a crash that is survived
+demo: $(READY) ## see a queue at work: jobs of every kind, a crash that is survived, a report of it all
 	$(PY) -m stoker.cli.main demo $(ARGS)
 
 # With ARGS one process runs what they choose; without, the suite is cut into shares for all cores.
