@@ -27,6 +27,7 @@ from stoker.spark.logs import connect
 from stoker.spark.options import Connection
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 ERRORS = 10
@@ -97,10 +98,18 @@ def process(
 
 
 def parallelism(spark: "SparkSession") -> int:
+    context = context_of(spark)
+    if context is None:
+        raise InvalidRequest("this session does not know how many tasks run at once: say slots")
+    return int(context.defaultParallelism)
+
+
+def context_of(spark: "SparkSession") -> "SparkContext | None":
+    """None for a session of Spark Connect, which has none."""
     try:
-        return int(spark.sparkContext.defaultParallelism)
-    except AttributeError:  # a session of Spark Connect does not know
-        raise InvalidRequest("this session does not know how many tasks run at once: say slots") from None
+        return spark.sparkContext
+    except AttributeError:
+        return None
 
 
 class Handled:
@@ -111,8 +120,13 @@ class Handled:
         self._spark, self._applied = spark, Applied(function)
 
     def __call__(self, pulled: Pulled, claims: int) -> pa.Table:
-        told = numbers(self._spark, claims).mapInArrow(Worked(pulled, self._applied), "ends binary").toArrow()
-        ends = unpacked(told.column("ends").to_pylist())
+        worked = Worked(pulled, self._applied)
+        context = context_of(self._spark)
+        if context is not None:  # a plain RDD: there is nothing to plan, and planning takes longer than such a round
+            told: list[bytes] = context.parallelize(range(claims), claims).mapPartitions(worked.ends).collect()
+        else:
+            told = numbers(self._spark, claims).mapInArrow(worked, "ends binary").toArrow().column("ends").to_pylist()
+        ends = unpacked(told)
         return ends if ends is not None else ENDS_SCHEMA.empty_table()
 
 

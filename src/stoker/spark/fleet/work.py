@@ -98,13 +98,12 @@ class Pulled:
         self._claiming, self._claims = claiming, claims
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for claim, delivery in self.deliveries(batches):
-            yield as_rows(claim, delivery)
-
-    def deliveries(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Delivery]]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield self._claims[number], self._claiming.jobs(self._claims[number])
+                yield as_rows(self._claims[number], self.delivery(number))
+
+    def delivery(self, number: int) -> Delivery:
+        return self._claiming.jobs(self._claims[number])
 
 
 class Worked:
@@ -114,9 +113,15 @@ class Worked:
         self._pulled, self._applied = pulled, applied
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, delivery in self._pulled.deliveries(batches):
+        for batch in batches:
+            for ends in self.ends(batch.column(0).to_pylist()):
+                yield pa.RecordBatch.from_pydict({"ends": [ends]})
+
+    def ends(self, numbers: Iterable[int]) -> Iterator[bytes]:
+        for number in numbers:
+            delivery = self._pulled.delivery(number)
             if len(delivery):
-                yield pa.RecordBatch.from_pydict({"ends": [packed([self._applied.delivered(delivery)])]})
+                yield packed([self._applied.delivered(delivery)])
 
 
 class Applied:
