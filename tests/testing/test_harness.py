@@ -108,7 +108,7 @@ def test_a_failure_is_told_in_the_log_of_the_worker(world: Harness, caplog: pyte
     job = fetch.push_sync(works_in=2)
     world.run_for("1m")
     assert [record.getMessage() for record in caplog.records if record.name == "stoker.worker"] == [
-        f"job {job.id} (fetch) failed in attempt 1: ConnectionError: nobody answers"
+        f"job {job.id} (fetch) failed in attempt 1 of 3: ConnectionError: nobody answers"
     ]
 
 

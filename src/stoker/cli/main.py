@@ -44,7 +44,7 @@ SECTIONS = {
         "dev": "Run a server, and a worker that reloads your code.",
         "worker": "Run the jobs of an app.",
         "serve": "Serve a queue on the network.",
-        "demo": "See a queue at work, in twenty seconds.",
+        "demo": "See a queue at work, in a minute.",
     },
     "Jobs and queues": {
         "push": "Push a job.",

@@ -174,9 +174,9 @@ def tell_failed(failure: Failure, verdict: Verdict, failed: list[Failed]) -> Non
     first = failed[0]
     others = f" and {len(failed) - 1} others" if len(failed) > 1 else ""
     cause = ": ".join(part for part in (failure.error_class, verdict.reason or failure.error) if part)
-    log.warning(
-        "job %s (%s)%s failed in attempt %d: %s", first.id, first.chunk.name, others, first.chunk.attempt, cause
-    )
+    most = first.chunk.options.max_attempts
+    attempt = f"{first.chunk.attempt} of {most}" if most else str(first.chunk.attempt)
+    log.warning("job %s (%s)%s failed in attempt %s: %s", first.id, first.chunk.name, others, attempt, cause)
 
 
 def fails_of(failure: Failure, verdict: Verdict, failed: list[Failed]) -> list[Sending]:
