@@ -77,7 +77,7 @@ def test_the_order_in_which_events_come_changes_no_number(spark: SparkSession, t
     assert told(reading.stays(late), "job", "state", "ms") == told(reading.stays(orderly), "job", "state", "ms")
 
     days = told(reading.summary(late, "day"), "start", "pushed", "completed", "backlog")
-    assert [(start.day, *counts) for start, *counts in days] == [
+    assert [(start.astimezone(UTC).day, *counts) for start, *counts in days] == [
         (1, 2, 1, 1),  # the job of midnight is pushed on the first, and completes on the second
         (2, 2, 2, 1),
         (5, 0, 0, 1),  # a start of three days later

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,20 +107,3 @@ def test_times_at_which_nothing_happened_are_in_the_chart():
     series = without_gaps([point(0, pushed=3, backlog=3), point(3, completed=3)], "minute")
     assert [each["start"][14:16] for each in series] == ["00", "01", "02", "03"]
     assert [(each["pushed"], each["backlog"], each["total_ms_p50"]) for each in series[1:3]] == [(0, 3, None)] * 2
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--objective", "soon"], "--objective"),
-        (["--objective-share", "2"], "--objective-share"),
-        (["--out", "{place}/nowhere/report.html"], "nowhere"),
-        (["--png", "{place}/nowhere/report.png"], "nowhere"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_before_spark_starts(words: list[str], says: str, tmp_path: Path):
-    given = [word.format(place=tmp_path) for word in words]
-    done = CliRunner().invoke(stoker, ["pipeline", "report", "--lake", str(tmp_path / "lake"), *given])
-    assert done.exit_code != 0
-    assert says in done.output
-    assert not (tmp_path / "lake").exists()

@@ -1,8 +1,13 @@
 """`stoker pipeline`: take what happens in a queue into a lake with Spark, and tell what it says."""
 
 import functools
+import re
+import signal
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 LAKE = click.option(
     "--lake", default="stoker-lake", show_default=True, help="Where the lake is: any path that Hadoop can read."
@@ -52,9 +58,24 @@ def taking(command: Callable[..., None]) -> Callable[..., None]:
         first = tenant if tenants is None else tenants.partition(",")[0].strip()
         with look_at(options["url"], first) as client:  # open meanwhile: not every worker of Spark's has to open it
             client.read_records(0, after=2**52, bytes_max=1)  # whoever is not there, or does not let us in, says so now
-            command(reading=options, **given)
+            with in_plain_words():
+                command(reading=options, **given)
 
     return taken
+
+
+@contextmanager
+def in_plain_words() -> Iterator[None]:
+    """What went wrong in Spark, without its stacks: if it was one of our errors, that one."""
+    from pyspark.errors import PySparkException
+
+    from stoker.model.errors import StokerError
+
+    try:
+        yield
+    except PySparkException as error:
+        ours = re.findall(r"^stoker\.[\w.]+: (.+)$", str(error), re.MULTILINE)
+        raise StokerError(ours[-1] if ours else f"Spark gave up: {str(error).strip().splitlines()[0]}") from None
 
 
 def quarantined(count: int) -> None:
@@ -62,6 +83,8 @@ def quarantined(count: int) -> None:
         click.echo(f"{many(count, 'payload')} could not be decoded: see the table quarantine", err=True)
 
 
+LOOK_S = 0.2
+"""Between two looks at a stream."""
 PRICE = click.FloatRange(0)
 NEW_FILE = click.Path(dir_okay=False, writable=True)
 
@@ -116,10 +139,24 @@ def stream(lake: str, master: str | None, every: int, reading: dict[str, str]) -
     spark = quietly_started(master)
     query = running.start(spark, Lake(spark, lake), reading, {"processingTime": f"{every} milliseconds"})
     told(f"taking events into {lake} every {every / 1000:g} s; Ctrl-C ends it")
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
+    until_asked(query)
+    spark.sparkContext.setLogLevel("OFF")  # Spark calls it an error that it is told to stop
+    query.stop()
+
+
+def until_asked(query: "StreamingQuery") -> None:
+    """Return on Ctrl-C or SIGTERM, when no batch is under way. A second Ctrl-C does not wait for that."""
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    while not asked.wait(LOOK_S):
+        if not query.isActive:
+            query.awaitTermination()  # which says why
+            return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    told("ending with the batch that is under way; Ctrl-C ends it at once")
+    while query.isActive and query.status["isTriggerActive"]:
+        time.sleep(LOOK_S)
 
 
 @pipeline.command(
@@ -371,8 +408,11 @@ def options_for(url: str | None, tenant: str) -> dict[str, str]:
     """How executors reach the queue: a relative path would be another one for them."""
     from stoker.brokers.connect import DEFAULT_URL
     from stoker.cli.kinds import directory_of
+    from stoker.model.errors import InvalidRequest
 
     given = url or DEFAULT_URL
+    if given.startswith("memory:"):
+        raise InvalidRequest(f"{given} lives in one process, and Spark has others: use a directory or a server")
     directory = directory_of(given)
     if directory is not None:
         given = f"sqlite:///{Path(directory).resolve()}"

@@ -275,5 +275,5 @@ def listed(rows: DataFrame) -> list[dict[str, Any]]:
 
 def plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")  # Spark gives it in the zone of this process
     return value
