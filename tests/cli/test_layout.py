@@ -67,6 +67,13 @@ def test_where_too_little_is_left_beside_a_row_its_text_goes_below(monkeypatch: 
     ]
 
 
+def test_a_row_that_is_too_wide_by_itself_and_has_nothing_at_its_end_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(layout, "terminal_width", lambda: 40)
+    rows = [["x" * 44, click.style("", fg="yellow")]]
+    assert click.unstyle(layout.columns(("QUEUE", "HELD BACK"), rows)).splitlines()[-1] == "x" * 44
+    assert layout.hanging("y" * 44, " ") == "y" * 44
+
+
 def test_nothing_that_comes_from_elsewhere_moves_the_cursor():
     """An escape code in an error or a payload is shown, not obeyed."""
     assert layout.plain("a\x1b[2Jb\nc") == "a\\x1b[2Jb\\nc"

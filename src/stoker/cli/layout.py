@@ -140,7 +140,7 @@ def _line(
     if width is None or seen(whole) <= width:
         return whole
     beside = "".join(f"{cell}  " for cell in padded[:-1])
-    if not cells[-1]:
+    if not seen(cells[-1]):
         return beside.rstrip()
     if width - seen(beside) >= ROOM:
         return hanging(beside, cells[-1], width)
@@ -152,7 +152,7 @@ def hanging(beside: str, text: str, width: int | None = None) -> str:
     width = terminal_width() if width is None else width
     if width is None or seen(beside) + seen(text) <= width:
         return beside + text
-    lines = textwrap.wrap(click.unstyle(text), max(ROOM, width - seen(beside)), break_on_hyphens=False)
+    lines = textwrap.wrap(click.unstyle(text), max(ROOM, width - seen(beside)), break_on_hyphens=False) or [""]
     return f"\n{' ' * seen(beside)}".join([beside + lines[0], *lines[1:]])
 
 

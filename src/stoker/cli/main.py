@@ -155,8 +155,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         forget_output()
         return exits.FAILED
     except OSError as error:  # a full disk, a file that may not be written: the system's own words say it best
-        exits.tell(str(error), "system")
-        forget_output()
+        exits.tell(str(error) or type(error).__name__, "system")
+        try:
+            sys.stdout.flush()
+        except OSError:
+            forget_output()
         return exits.FAILED
 
 
