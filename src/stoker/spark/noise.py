@@ -5,6 +5,7 @@ was written, at once. It knows nothing of sessions.
 """
 
 import os
+import select
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,5 +66,7 @@ def write(real: int, text: bytes) -> None:
     while text:
         try:
             text = text[os.write(real, text) :]
+        except BlockingIOError:  # full, and somebody made it one that does not wait
+            select.select([], [real], [])
         except OSError:  # nobody reads it any more: that must not stop the writers
             return
