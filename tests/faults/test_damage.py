@@ -25,8 +25,8 @@ from tests.faults.injecting import Fault
 from tests.faults.roles import Found
 from tests.faults.support import SEED, SOAK, fresh_directory, opened, sampled, seen, worked
 
-FLIPS = 110
-CUTS = 40
+FLIPS = 60
+CUTS = 24
 PAGE = 4096
 WAL_HEADER, FRAME_HEADER = 32, 24
 
