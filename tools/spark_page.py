@@ -31,7 +31,7 @@ def spark_page() -> str:
         table("Column, Type", [[code(name), " or ".join(KINDS[k] for k in kinds)] for name, kinds in columns()]),
         "## Jobs as a stream",
         '`spark.readStream.format("stoker_jobs")` takes jobs out of queues, and the sink of that name settles them:'
-        " see [Spark as a worker](../pipeline/workers.md). Sessions know them after `stoker.spark.register(spark)`.",
+        " see [Spark as a worker](../pipeline/workers.md). Spark finds both by itself where Stoker is installed.",
         option_table({name: says for name, says in TAKING.items() if name not in CONNECTING}),
         "The stream has these columns: " + JOBS + ". The sink takes these, of which `id` and `token` are needed: "
         f"{ENDS}. A row with an `error` fails its job, any other completes it.",

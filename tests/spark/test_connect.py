@@ -1,4 +1,4 @@
-"""Through Spark Connect: a client without a JVM of its own, in a process of its own, reads and writes the queue."""
+"""Through Spark Connect: a client without a JVM of its own, in a process of its own, reads, writes and works."""
 
 import os
 import subprocess
@@ -24,11 +24,12 @@ events = spark.read.format("stoker").option("url", url).load()
 print("pushed", events.where("event = 'pushed' and queue = 'mail'").count())
 rows = events.where("event = 'pushed'").selectExpr("job", "queue AS came_from")
 rows.write.format("stoker").mode("append").option("url", url).option("queue", "copies").save()
+print("worked", stoker.spark.process(spark, "sms", lambda texts: list(map(len, texts)), url=url, slots=1).completed)
 spark.stop()
 """
 
 
-def test_a_connect_session_reads_and_writes_the_queue(tmp_path: Path):
+def test_a_connect_session_reads_writes_and_works(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/queue?shards=2"
     with stoker.connect(url) as queue:
         queue.push_batch("mail", [b"x"] * 5)
@@ -38,4 +39,5 @@ def test_a_connect_session_reads_and_writes_the_queue(tmp_path: Path):
         done = subprocess.run(command, env=free, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "pushed 5" in done.stdout
+        assert "worked 2" in done.stdout
         assert queue.get_counts("copies").waiting == 7
