@@ -2,6 +2,7 @@
 
 import asyncio
 import http.server
+import socket
 import threading
 from collections.abc import Callable, Iterator
 
@@ -80,6 +81,27 @@ def test_another_server_is_told_from_ours(stranger: int):
     with pytest.raises(Unreachable, match="no Stoker server"):
         asyncio.run(broker.execute_async("default", c.ListQueues()))
     broker.close()
+
+
+def test_what_another_protocol_says_is_not_quoted():
+    """`http://` at the port for TCP: bytes that mean nothing to people."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with listener.accept()[0] as peer:
+                peer.recv(1)
+                peer.sendall(b"\x00\x00\x00\x05\x83\xa2ok\xc2\n")
+                while peer.recv(65_536):
+                    pass
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        broker = open_broker(f"http://127.0.0.1:{listener.getsockname()[1]}?retry_s=0")
+        with pytest.raises(Unreachable, match="no Stoker server") as raised:
+            broker.execute("default", c.ListQueues())
+        broker.close()
+        thread.join()
+    assert raised.value.message.isprintable()
 
 
 def test_closing_wakes_a_call_that_waits(server: HttpServer):
