@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
 import stoker as package
 from stoker.cli import exits
+from stoker.cli.pipeline import in_plain_words
+from stoker.model.errors import StokerError
 from tests.cli.conftest import Stoker
 
 LAKE = "lake-that-nobody-made"
@@ -39,3 +42,16 @@ def test_what_cannot_be_meant_is_refused_at_once(
     assert "Traceback" not in done.err
     assert not (tmp_path / LAKE).exists()
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_an_error_inside_spark_is_told_in_its_own_words():
+    stacks = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):
+  File "source.py", line 243, in latestOffset
+stoker.spark.logs.OffsetsOutOfRange: records 1 to 5 of shard 0 are not kept any more
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ==="""
+    with pytest.raises(StokerError, match=r"^records 1 to 5 of shard 0 are not kept any more$"), in_plain_words():
+        raise PySparkException(stacks)
+    plan = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `x` is not there. SQLSTATE: 42703; line 1 pos 0;\n'Filter"
+    with pytest.raises(StokerError, match=r"^Spark cannot do this: A column `x` is not there\.$"), in_plain_words():
+        raise PySparkException(plan)

@@ -16,6 +16,7 @@ import click
 from stoker.cli import exits
 from stoker.cli.kinds import DURATION, TOKEN, as_json, connected, destroying, echo_json, examples, look_at, sure
 from stoker.cli.layout import many
+from stoker.model.errors import StokerError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,6 +30,12 @@ LAKE = click.option(
 MASTER = click.option(
     "--master", help="Where Spark runs: local[2], spark://host:7077. Otherwise this machine, all cores."
 )
+
+
+class SparkFailed(StokerError):
+    """Spark, or a part of ours that runs in it, gave up."""
+
+    code = "spark_failed"
 
 
 def taking(command: Callable[..., None]) -> Callable[..., None]:
@@ -69,13 +76,13 @@ def in_plain_words() -> Iterator[None]:
     """What went wrong in Spark, without its stacks: if it was one of our errors, that one."""
     from pyspark.errors import PySparkException
 
-    from stoker.model.errors import StokerError
+    from stoker.spark.replay import said
 
     try:
         yield
     except PySparkException as error:
         ours = re.findall(r"^stoker\.[\w.]+: (.+)$", str(error), re.MULTILINE)
-        raise StokerError(ours[-1] if ours else f"Spark gave up: {str(error).strip().splitlines()[0]}") from None
+        raise SparkFailed(ours[-1] if ours else f"Spark cannot do this: {said(error)}") from None
 
 
 def quarantined(count: int) -> None:
@@ -283,7 +290,6 @@ def moment_of(text: str) -> "datetime":
     """A time, or how long ago it was."""
     from datetime import UTC, datetime, timedelta
 
-    from stoker.model.errors import StokerError
     from stoker.model.units import duration_ms
     from stoker.spark.options import moment
 
@@ -393,9 +399,10 @@ def quietly_started(master: str | None) -> "SparkSession":
 
     told("starting Spark ...")
     started = session(master, name="stoker pipeline")
+    started.sparkContext.setLogLevel("FATAL")  # errors are raised, and told once: here, and by `in_plain_words`
     from pyspark.logger import PySparkLogger
 
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")  # what it logs is also raised, and told once
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
     return started
 
 
