@@ -24,7 +24,11 @@ from tests.spark.test_source import table
 SHORT = LocalSettings(
     shards=2,
     journal=JournalSettings(
-        checkpoint_records=10, events_bytes_max=20_000, disk_reserve_bytes=4096, checkpoint_process=False
+        wal_bytes_max=50_000,
+        checkpoint_records=10,
+        events_bytes_max=20_000,
+        disk_reserve_bytes=4096,
+        checkpoint_process=False,
     ),
 )
 """A log of some ten records."""
@@ -42,8 +46,8 @@ class Forgetful:
         assert broker._owned is not None
         assert broker._owned.store is not None
         assert broker._owned.store.upkeep is not None
-        self._lock = broker._owned.store.upkeep.work_lock
-        self._lock.acquire()
+        self._upkeep = broker._owned.store.upkeep
+        self._upkeep.work_lock.acquire()
         self.queue.push_batch("mail", [b"first", b"second"])
 
     @property
@@ -53,15 +57,14 @@ class Forgetful:
     def forget(self) -> Reach:
         """All that is in the log now is dropped, and something newer is there."""
         last = self.reach.last
-        self._lock.release()
         while self.reach.lowest <= last + 1:
             self.queue.push("mail", b"x" * 5000)
-        self._lock.acquire()
+            self._upkeep.work()
         self.queue.push("mail", b"newest")
         return self.reach
 
     def close(self) -> None:
-        self._lock.release()
+        self._upkeep.work_lock.release()
         self.queue.close()
 
     def stream(self, **options: str) -> StreamReader:
@@ -197,6 +200,6 @@ def test_an_end_that_is_not_kept_is_refused(forgetful: Forgetful):
     with pytest.raises(OffsetsOutOfRange, match=f"records from 1 on .* kept is {reach.lowest}"):
         forgetful.batch(endingOffsets=json.dumps({SHARD: 1})).partitions()
     assert sequences(forgetful.batch(endingOffsets=json.dumps({SHARD: 1}), failOnDataLoss="false")) == []
-    swapped = {"startingOffsets": json.dumps({SHARD: reach.last}), "endingOffsets": json.dumps({SHARD: reach.lowest})}
+    swapped = {"startingOffsets": json.dumps({SHARD: reach.last}), "endingOffsets": json.dumps({SHARD: reach.last - 1})}
     with pytest.raises(OffsetsOutOfRange, match="swap them"):
         forgetful.batch(**swapped).partitions()

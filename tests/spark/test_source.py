@@ -139,6 +139,14 @@ def test_batches_are_as_long_as_was_asked_for(url: str, queue: Client):
     assert [batch.num_rows for each in reader.partitions() for batch in reader.read(each)] == [7, 7, 6]
 
 
+def test_spark_finds_the_sources_by_itself(spark: SparkSession, url: str, queue: Client):
+    """In a session where nobody has registered them."""
+    queue.push("mail", b"x")
+    other = spark.newSession()
+    assert table(other, url).where("event = 'pushed'").count() == 1
+    assert "token" in other.readStream.format("stoker_jobs").option("url", url).option("settle", "rows").load().columns
+
+
 def test_a_server_that_is_away_is_named_before_any_data_moves(spark: SparkSession):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
