@@ -1,6 +1,7 @@
 """What all tests need of their process."""
 
 import gc
+import http.client  # noqa: F401  before pytest comes to the folder of this name
 import os
 import signal
 
