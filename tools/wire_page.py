@@ -42,6 +42,7 @@ KEYS = {
     "PUSH": "request_key",
     "PUSHB": "request_key",
     "FLOW": "request_key",
+    "WORKFLOW": "request_key",
     "PULL": "claim",
     "PULLB": "claim",
 }
@@ -185,7 +186,9 @@ def flashq_blocks() -> Iterator[str]:
     yield "### Options of a job"
     yield (
         "They stand beside the other fields of `PUSH` and `FLOW`. A `JobItem` is `data` and these, a `FlowChild` is"
-        " `data`, `queue` (the parent's) and these, a `KvEntry` is `key`, `value` and `ttl`."
+        " `data`, `queue` (the parent's) and these, a `KvEntry` is `key`, `value` and `ttl`. A `PlainItem` is `data`"
+        " alone. A `WorkflowStep` is `queue`, `jobs` (each a `PlainItem`), `after` (keys or numbers of steps, or"
+        " `{step, on_failure}`), `key`, `parent`, `open` and these options, which hold for all of its jobs."
     )
     yield typed(written["JobOptions"].fields)
     for row in flashq.ROWS.values():
@@ -364,6 +367,30 @@ LIFE: list[dict[str, Any]] = [
     {"cmd": "CRONRESUME", "name": "digest"},
     {"cmd": "CRONRUN", "name": "digest"},
     {"cmd": "CRONDELETE", "name": "digest"},
+    {
+        "cmd": "WORKFLOW",
+        "name": "nightly",
+        "steps": [
+            {"key": "list", "queue": "pages", "jobs": [{"data": "index"}]},
+            {"key": "fetch", "queue": "pages", "after": ["list"], "open": True},
+            {
+                "key": "report",
+                "queue": "reports",
+                "jobs": [{"data": None}],
+                "after": [{"step": "fetch", "on_failure": "continue"}],
+            },
+        ],
+    },
+    {"cmd": "PULLB", "queue": "pages", "count": 1, "timeout": 0},
+    {"cmd": "FILLSTEP", "id": 576, "token": 5, "step": "fetch", "jobs": [{"data": "a"}, {"data": "b"}]},
+    {"cmd": "ACK", "id": 576, "token": 5, "result": ["a", "b"]},
+    {"cmd": "GETINPUTS", "id": 704},
+    {"cmd": "WORKFLOWLIST", "state": "running"},
+    {"cmd": "WORKFLOWGET", "id": 512},
+    {"cmd": "PULLB", "queue": "pages", "count": 1, "timeout": 0},
+    {"cmd": "FAIL", "id": 704, "token": 6, "error": "no such page", "retry": False},
+    {"cmd": "WORKFLOWRETRY", "id": 512},
+    {"cmd": "WORKFLOWCANCEL", "id": 512},
     {"cmd": "KVSET", "key": "k", "value": {"a": 1}, "ttl": 60_000},
     {"cmd": "KVMSET", "entries": [{"key": "n", "value": 1}]},
     {"cmd": "KVGET", "key": "k"},

@@ -17,17 +17,6 @@ NOT_SAID: dict[str, tuple[str, ...]] = {
         "ExtendClaim",
     ),
     "only a schedule marks its jobs": ("Options.schedule", "Options.slot"),
-    "a flow is a tree of jobs, and how it stands is asked of its jobs": (
-        "PushWorkflow",
-        "FillStep",
-        "GetInputs",
-        "GetWorkflow",
-        "ListWorkflows",
-        "CancelWorkflow",
-        "RetryWorkflow",
-        "Step",
-        "Edge",
-    ),
 }
 NOT_SAID_BY_REST: dict[str, tuple[str, ...]] = {
     "keys and values have no paths": (
@@ -48,7 +37,6 @@ Entry = str | tuple[str, str]
 
 TESTS: dict[str, tuple[Entry, ...]] = {
     "the log as it is stored is nobody's dialect": ("test_records.py", "test_every_shard_has_records_of_its_own"),
-    "a flow is a tree of jobs, and how it stands is asked of its jobs": ("test_workflows.py",),
     "flashQ has no transactions": (
         "test_transactions.py",
         "test_a_claim_over_several_queues",
@@ -172,6 +160,7 @@ REST_TESTS: dict[str, tuple[Entry, ...]] = {
     "a path names one queue": (
         "test_a_bad_queue_name_is_refused",
         "test_a_call_that_is_refused_is_refused_in_every_shard",
+        "test_a_cancelled_workflow_starts_nothing_more",
         "test_a_group_belongs_to_its_queue",
         "test_a_paused_queue_gives_nothing_and_takes_everything",
         "test_a_pull_from_no_queue_is_refused",
@@ -182,6 +171,7 @@ REST_TESTS: dict[str, tuple[Entry, ...]] = {
         "test_a_pull_over_shards_waits_for_all_of_them",
         "test_a_queue_that_nobody_knows_is_empty_and_stays_unknown",
         "test_a_rate_limit_bounds_one_queue_only",
+        "test_a_step_starts_when_all_jobs_of_the_steps_before_it_have_completed",
         "test_an_empty_answer_names_the_earliest_due_time",
         "test_failures_are_answered_in_the_order_asked",
         "test_jobs_of_several_queues_can_be_acknowledged_together",

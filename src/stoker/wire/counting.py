@@ -36,7 +36,8 @@ def judge(body: Any, codec: str, most: int = OBJECTS_MAX, *, as_list: bool = Fal
 
     class Item(msgspec.Struct):
         depends_on: list[int | Edge] | None = None
-        after: list[Edge] | None = None
+        after: list[int | str | Edge] | None = None
+        jobs: list[Edge] | None = None
 
         def __post_init__(self) -> None:
             one_more()

@@ -67,6 +67,7 @@ class Looking(Speaker):
             tag=command.tag,
             group_id=command.group_id,
             name=command.name,
+            workflow=command.workflow,
             after=after,
             limit=limit,
         )

@@ -12,6 +12,7 @@ from tests.conformance.dialect.keys import Keys
 from tests.conformance.dialect.looking import Looking
 from tests.conformance.dialect.schedules import Schedules
 from tests.conformance.dialect.speaking import Client, NotInDialect
+from tests.conformance.dialect.workflows import Workflows
 from tests.conformance.dialect.working import Working
 from tests.reference_clients.calling import Refused
 from tests.reference_clients.sockets import Frames, Lines, OverSockets
@@ -21,7 +22,7 @@ from tests.served.process import ServerProcess, the_process
 R = TypeVar("R")
 
 
-class Dialect(Working, Looking, Control, Keys, Schedules):
+class Dialect(Working, Looking, Control, Keys, Schedules, Workflows):
     """A broker whose every word goes over one of the reference clients."""
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:

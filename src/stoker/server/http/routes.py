@@ -85,6 +85,8 @@ def _table() -> list[Route]:
     add("GET", "/jobs/{id}/partials", "GETPARTIALS", "partials")
     add("GET", "/jobs/{id}/why", "WHY")
     add("GET", "/jobs/{id}/story", "STORY")
+    add("GET", "/jobs/{id}/inputs", "GETINPUTS", "inputs")
+    add("POST", "/jobs/{id}/fill", "FILLSTEP")
     add("POST", "/jobs/{id}/ack", "ACK")
     add("POST", "/jobs/{id}/fail", "FAIL")
     add("POST", "/jobs/{id}/release", "RELEASE")
@@ -102,6 +104,11 @@ def _table() -> list[Route]:
     add("POST", "/crons/{name}/pause", "CRONPAUSE")
     add("POST", "/crons/{name}/resume", "CRONRESUME")
     add("POST", "/crons/{name}/run", "CRONRUN")
+    add("POST", "/workflows", "WORKFLOW")
+    add("GET", "/workflows", "WORKFLOWLIST", "workflows")
+    add("GET", "/workflows/{id}", "WORKFLOWGET", "workflow")
+    add("POST", "/workflows/{id}/cancel", "WORKFLOWCANCEL", "workflow")
+    add("POST", "/workflows/{id}/retry", "WORKFLOWRETRY", "workflow")
     add("GET", "/stats", "STATS")
     return found
 

@@ -23,7 +23,7 @@ NARROW: dict[type[AnyRequest], type[AnyRequest]] = {q.Push: q.PlainPush, q.PushB
 """What is tried first: with a handful of fields a decoder is three times as fast."""
 MISFITS = (msgspec.DecodeError, ValueError, RecursionError, OverflowError)
 """Everything that decoding may raise; a ValidationError is a DecodeError, a bad UTF-8 a ValueError."""
-WITH_MANY = frozenset((q.Push, q.PushBatch, q.Flow, q.Cron, q.KvSetMany))
+WITH_MANY = frozenset((q.Push, q.PushBatch, q.Flow, q.Workflow, q.FillStep, q.Cron, q.KvSetMany))
 """Requests that hold many values with fields of their own."""
 COUNTED_BYTES = 4 * 1024 * 1024
 """Jobs of larger frames are counted before anything else: also without options each becomes ten times its size."""

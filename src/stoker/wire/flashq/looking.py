@@ -95,6 +95,7 @@ def get_jobs(request: q.GetJobs, context: Context) -> Plan:
             after=after,
             limit=min(most, skip + limit - len(found)),
             name=request.name,
+            workflow=request.workflow,
         )
         found += page.jobs[skip:]
         room -= sum(map(_size, page.jobs[skip:]))

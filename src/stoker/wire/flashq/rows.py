@@ -13,7 +13,7 @@ import msgspec
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
 from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.wire.flashq import consuming, control, keyvalue, looking, producing, schedules
+from stoker.wire.flashq import consuming, control, keyvalue, looking, producing, schedules, workflows
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import NOTHING, Answer, Plan, done
 from stoker.wire.flashq.context import Context
@@ -110,6 +110,7 @@ def _table() -> list[Row]:
         one("PUSH", q.Push, "produce", "keyed", producing.push, producing.pushed),
         plan("PUSHB", q.PushBatch, "produce", "keyed", producing.push_batch, "PUSHBATCH"),
         plan("FLOW", q.Flow, "produce", "keyed", producing.flow),
+        plan("WORKFLOW", q.Workflow, "produce", "keyed", workflows.push),
         one("PULL", q.Pull, "consume", "keyed", consuming.pull, consuming.pulled, waits=True),
         one("PULLB", q.PullBatch, "consume", "keyed", consuming.pull, consuming.pulled_batch, "PULLBATCH", waits=True),
         one("ACK", q.Ack, "consume", "never", consuming.ack, settled),
@@ -120,6 +121,8 @@ def _table() -> list[Row]:
         one("PROGRESS", q.Progress, "consume", "always", consuming.progress, accepted),
         one("LOG", q.Log, "consume", "never", consuming.log, accepted, "ADDLOG"),
         one("PARTIAL", q.Partial, "consume", "never", consuming.partial, accepted),
+        plan("FILLSTEP", q.FillStep, "consume", "always", workflows.fill),
+        plan("GETINPUTS", q.GetInputs, "consume", "always", workflows.get_inputs),
         plan("GETJOB", q.ById, "read", "always", looking.get_job),
         plan("GETSTATE", q.ById, "read", "always", looking.get_state),
         plan("GETRESULT", q.ById, "read", "always", looking.get_result),
@@ -144,7 +147,11 @@ def _table() -> list[Row]:
         plan("DLQSTATS", q.ByQueue, "read", "always", looking.dead_stats),
         plan("CRONLIST", q.CronList, "read", "always", schedules.list_all, "LISTCRONS"),
         plan("CRONGET", q.CronGet, "read", "always", schedules.get, "GETCRON"),
+        plan("WORKFLOWLIST", q.WorkflowList, "read", "always", workflows.list_all, "LISTWORKFLOWS"),
+        plan("WORKFLOWGET", q.WorkflowGet, "read", "always", workflows.get, "GETWORKFLOW"),
         one("CANCEL", q.ById, "admin", "always", control.cancel, control.cancelled),
+        plan("WORKFLOWCANCEL", q.WorkflowCancel, "admin", "always", workflows.cancel, "CANCELWORKFLOW"),
+        plan("WORKFLOWRETRY", q.WorkflowRetry, "admin", "never", workflows.retry, "RETRYWORKFLOW"),
         one("PROMOTE", q.ById, "admin", "never", control.promote, accepted),
         one("DISCARD", q.ById, "admin", "never", control.discard, accepted),
         one("UPDATEJOB", q.Update, "admin", "always", control.update, accepted, "UPDATE"),

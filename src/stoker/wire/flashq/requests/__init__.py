@@ -14,3 +14,4 @@ from stoker.wire.flashq.requests.queues import *
 from stoker.wire.flashq.requests.schedules import *
 from stoker.wire.flashq.requests.shape import *
 from stoker.wire.flashq.requests.values import *
+from stoker.wire.flashq.requests.workflows import *

@@ -28,6 +28,7 @@ class GetJobs(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     tag: str | None = None
     group_id: str | None = None
     name: str | None = None
+    workflow: int | None = None
 
 
 class Limit(Request, kw_only=True, forbid_unknown_fields=True, gc=False):

@@ -1,0 +1,104 @@
+"""Workflows in flashQ's words: WORKFLOW and its family, and what jobs of one ask for.
+
+flashQ has only trees of a parent and its children (`FLOW`); these are graphs of steps. Steps are named by their keys or
+their numbers. What a graph may be is the engine's business.
+"""
+
+from collections.abc import Mapping
+
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import UnknownDependency
+from stoker.model.workflows import Edge, Step
+from stoker.wire.flashq import requests as q
+from stoker.wire.flashq.answers import Answer, Plan, done, ids_of
+from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.decoding import Codec
+from stoker.wire.flashq.jobs import state_name
+from stoker.wire.flashq.options import options_of
+from stoker.wire.flashq.payloads import NULL, shown, stored_as
+
+
+def push(request: q.Workflow, context: Context) -> Plan:
+    numbers = {step.key or str(number): number for number, step in enumerate(request.steps)}
+    steps = [_step(number, step, numbers, context.codec) for number, step in enumerate(request.steps)]
+    reply: r.PushedWorkflow = yield c.PushWorkflow(steps, request.name, request.request_key, request.durability)
+    made = [
+        {"key": step.key or str(number), "queue": step.queue, "ids": ids_of(reply.ids(number), context)}
+        for number, step in enumerate(request.steps if reply.steps else ())
+    ]
+    return done(id=reply.id, steps=made, created=reply.created, level=reply.level)
+
+
+def _step(number: int, step: q.WorkflowStep, numbers: Mapping[str, int], codec: Codec) -> Step:
+    where = f"step {step.key or number}"
+    return Step(
+        queue=step.queue,
+        payloads=[stored_as(job.data, codec, step.codec) for job in step.jobs],
+        options=options_of(step, codec),
+        after=[_edge(edge, numbers, where) for edge in step.after],
+        key=step.key,
+        parent=None if step.parent is None else _number(step.parent, numbers, where),
+        open=step.open,
+    )
+
+
+def _edge(edge: int | str | q.WorkflowEdge, numbers: Mapping[str, int], where: str) -> Edge:
+    if isinstance(edge, q.WorkflowEdge):
+        return Edge(_number(edge.step, numbers, where), edge.on_failure)
+    return Edge(_number(edge, numbers, where))
+
+
+def _number(step: int | str, numbers: Mapping[str, int], where: str) -> int:
+    if isinstance(step, int):
+        return step
+    number = numbers.get(step)
+    if number is None:
+        raise UnknownDependency(f"{where} names step {step[:80]!r}, which is not there: expected a key or a number")
+    return number
+
+
+def list_all(request: q.WorkflowList, context: Context) -> Plan:
+    limit = min(request.limit, context.limits.browse_jobs_max)
+    page: r.WorkflowPage = yield c.ListWorkflows(request.state, request.name, request.after, limit)  # type: ignore[arg-type]
+    return done(workflows=list(page.workflows), next_after=page.next_after)
+
+
+def get(request: q.WorkflowGet, context: Context) -> Plan:
+    view: r.WorkflowView = yield c.GetWorkflow(request.id)
+    return done(workflow=view)
+
+
+def cancel(request: q.WorkflowCancel, context: Context) -> Plan:
+    view: r.WorkflowView = yield c.CancelWorkflow(request.id)
+    return done(workflow=view)
+
+
+def retry(request: q.WorkflowRetry, context: Context) -> Plan:
+    view: r.WorkflowView = yield c.RetryWorkflow(request.id)
+    return done(workflow=view)
+
+
+# --- what jobs of one ask for --------------------------------------------------------------------------
+
+
+def fill(request: q.FillStep, context: Context) -> Plan:
+    payloads = [stored_as(job.data, context.codec, request.codec) for job in request.jobs]
+    reply: r.Done = yield c.FillStep(request.id, request.step, payloads, request.token)
+    return done(count=reply.count, level=reply.level)
+
+
+def get_inputs(request: q.GetInputs, context: Context) -> Plan:
+    limit = min(request.limit, context.limits.batch_jobs_max)
+    page: r.Inputs = yield c.GetInputs(request.id, request.after, limit)
+    return done(
+        inputs=[_input(one, context) for one in page.inputs],
+        next_after=page.next_after,
+        total=page.total,
+    )
+
+
+def _input(one: r.Input, context: Context) -> Answer:
+    result = NULL[context.codec] if one.result is None else shown(one.result, one.codec, context.codec)
+    state = "unknown" if one.state is None else state_name(one.state, context)
+    return {"id": one.id, "step": one.step, "state": state, "result": result, "error": one.error or None}
