@@ -2,21 +2,23 @@
 
 from pathlib import Path
 
-from stoker.app.drawing import Box, as_svg
+from stoker.app.drawing import Box
+from stoker.app.picture import as_svg
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 
 GRAPHS: dict[str, list[Box]] = {
     "workflow": [
         Box("listing", "files: completed", "completed"),
-        Box("resize", "images: 1,200 completed, 34 active", "running", (0,)),
-        Box("index", "search: 12 waiting", "running", (0,)),
+        Box("resize", "images, group of 1,234: 1,200 done, 34 active", "running", (0,)),
+        Box("index", "search, group of 12: 12 waiting", "running", (0,)),
         Box("scan", "safety: completed", "completed", (0,)),
         Box("report", "mail: blocked", "blocked", (1, 2, 3)),
+        Box("clean up", "files: blocked", "blocked", (4, 0), (4,)),
     ],
     "failure": [
         Box("extract", "etl: completed", "completed"),
-        Box("enrich", "etl: 1 failed, 9 completed", "failed", (0,)),
+        Box("enrich", "etl, group of 10: 9 done, 1 failed", "failed", (0,)),
         Box("notify", "mail: completed", "completed", (1,), (1,)),
         Box("load", "warehouse: failed", "failed", (1,)),
     ],

@@ -36,8 +36,13 @@ def test_a_workflow_is_drawn(client: Client, at: Stoker):
     workflow = str(nightly(client))
     client.ack(next(iter(client.pull("files"))).id)
     shown = at("workflow", "show", workflow).out
-    for text in ("nightly", "running", "1 of 5 have ended, 20 %", "listing", "images: 3 waiting", "report", "resize?"):
+    for text in ("nightly", "running", "1 of 5 have ended, 20 %"):
         assert text in shown
+    assert " ✔ listing " in shown
+    assert " images, group of 3: 3 waiting │" in shown
+    assert shown.endswith("╯\n\n┄ a failure before it is tolerated\n")
+    boxes, tips = shown.count("╭"), shown.count("▼")
+    assert (boxes, tips) >= (3, 2)
     assert json.loads(at("workflow", "show", workflow, "--json").out)["total"] == 5
 
 

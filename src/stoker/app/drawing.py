@@ -1,11 +1,12 @@
-"""Drawing a graph of steps: in layers, for a terminal, as Mermaid and as SVG.
+"""Graphs of steps: which stand in which column, as a list for a terminal and as Mermaid.
 
 It takes boxes and the numbers of those that each comes after, and knows nothing of queues. Steps stand in columns, each
-right of all that it comes after; inside a column they are ordered so that few lines cross.
+right of all that it comes after; inside a column they are ordered so that few lines cross. Graphs of letters are drawn
+in `sketch.py`, pictures in `picture.py`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 
 
@@ -21,7 +22,7 @@ class Box:
     """Those of them whose failure does not matter."""
 
 
-SIGNS = {"completed": "✔", "failed": "✘", "running": "▶", "blocked": "·"}
+SIGNS = {"completed": "✔", "failed": "✘", "running": "▶", "blocked": "○"}
 COLOURS = {
     "completed": ("#e7f5ec", "#2f8f5b"),
     "failed": ("#fdecea", "#c0392b"),
@@ -29,6 +30,11 @@ COLOURS = {
     "blocked": ("#f4f4f2", "#8a8a84"),
 }
 """Fill and line of a box, by its state."""
+
+MEMBERS_MAX = 3
+"""Of steps that are shown as one, so many are named."""
+COLUMN_MAX = 40
+"""Boxes above each other in a picture; of more, those that are alike are shown as one."""
 
 ROUNDS = 8
 """How often the order inside the columns is improved; more changes nothing for graphs that fit on a screen."""
@@ -69,6 +75,35 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
+# --- steps that are shown as one -----------------------------------------------------------------------
+
+
+def gathered(boxes: Sequence[Box]) -> list[Box]:
+    """Steps side by side, with the same before and behind them, as one box."""
+    behind: dict[int, list[tuple[int, bool]]] = {}
+    for number, box in enumerate(boxes):
+        for other in box.after:
+            behind.setdefault(other, []).append((number, other in box.dashed))
+    kinds: dict[object, list[int]] = {}
+    for number, box in enumerate(boxes):
+        kinds.setdefault((box.after, box.dashed, tuple(behind.get(number, ()))), []).append(number)
+    place = {number: at for at, members in enumerate(kinds.values()) for number in members}
+    return [_together([boxes[number] for number in members], place) for members in kinds.values()]
+
+
+def _together(members: Sequence[Box], place: Mapping[int, int]) -> Box:
+    first = members[0]
+    after = tuple(dict.fromkeys(place[number] for number in first.after))
+    dashed = tuple(dict.fromkeys(place[number] for number in first.dashed))
+    if len(members) == 1:
+        return replace(first, after=after, dashed=dashed)
+    states = [box.state for box in members]
+    state = next(state for state in ("failed", "running", "blocked", "completed", first.state) if state in states)
+    names = ", ".join(box.title for box in members[:MEMBERS_MAX]) + (", …" if len(members) > MEMBERS_MAX else "")
+    told = ", ".join(f"{states.count(one):,} {one}" for one in dict.fromkeys(states))
+    return Box(f"{len(members):,} steps: {told}", names, state, after, dashed)
+
+
 # --- for a terminal ------------------------------------------------------------------------------------
 
 
@@ -90,7 +125,7 @@ def as_text(boxes: Sequence[Box], colour: bool = False) -> str:
 
 
 def _painted(text: str) -> str:
-    codes = {"✔": "32", "✘": "31", "▶": "36", "·": "90"}
+    codes = {"✔": "32", "✘": "31", "▶": "36", "○": "90"}
     for sign, code in codes.items():
         text = text.replace(sign, f"\x1b[{code}m{sign}\x1b[0m")
     return text
@@ -111,67 +146,3 @@ def as_mermaid(boxes: Sequence[Box]) -> str:
     for state, (fill, line) in COLOURS.items():
         lines.append(f"    classDef {state} fill:{fill},stroke:{line},color:#222")
     return "\n".join(lines) + "\n"
-
-
-# --- SVG -----------------------------------------------------------------------------------------------------
-
-BOX_HEIGHT, GAP_X, GAP_Y, MARGIN, LETTER = 46, 56, 18, 16, 7.3
-
-
-def as_svg(boxes: Sequence[Box], title: str = "") -> str:
-    """A picture of its own: no style sheet, no script, readable on light and on dark pages."""
-    columns = columns_of(boxes)
-    widths = [
-        max((max(len(boxes[n].title) * LETTER + 44, len(boxes[n].detail) * 6.0 + 24) for n in column), default=0)
-        for column in columns
-    ]
-    height = max((len(column) * (BOX_HEIGHT + GAP_Y) - GAP_Y for column in columns), default=0)
-    spots: dict[int, tuple[float, float, float]] = {}
-    left = float(MARGIN)
-    for column, width in zip(columns, widths, strict=True):
-        top = MARGIN + (height - (len(column) * (BOX_HEIGHT + GAP_Y) - GAP_Y)) / 2
-        for at, number in enumerate(column):
-            spots[number] = (left, top + at * (BOX_HEIGHT + GAP_Y), width)
-        left += width + GAP_X
-    size = (left - GAP_X + MARGIN, height + 2 * MARGIN)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[0]:.0f}" height="{size[1]:.0f}"'
-        f' viewBox="0 0 {size[0]:.0f} {size[1]:.0f}" font-family="ui-sans-serif, system-ui, sans-serif">',
-        f"<title>{escape(title or 'workflow')}</title>",
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0 L8 4 L0 8 z" fill="#8a8a84"/></marker></defs>',
-        f'<rect width="{size[0]:.0f}" height="{size[1]:.0f}" rx="10" fill="#ffffff"/>',
-    ]
-    parts += [
-        _line(spots[other], spots[number], other in box.dashed)
-        for number, box in enumerate(boxes)
-        for other in box.after
-    ]
-    parts += [_drawn(box, *spots[number]) for number, box in enumerate(boxes)]
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _line(start: tuple[float, float, float], stop: tuple[float, float, float], dashed: bool) -> str:
-    x1, y1 = start[0] + start[2], start[1] + BOX_HEIGHT / 2
-    x2, y2 = stop[0], stop[1] + BOX_HEIGHT / 2
-    bend = max(24.0, (x2 - x1) / 2)
-    dash = ' stroke-dasharray="5 4"' if dashed else ""
-    return (
-        f'<path d="M{x1:.1f} {y1:.1f} C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2 - 2:.1f} {y2:.1f}"'
-        f' fill="none" stroke="#8a8a84" stroke-width="1.4"{dash} marker-end="url(#tip)"/>'
-    )
-
-
-def _drawn(box: Box, left: float, top: float, width: float) -> str:
-    fill, line = COLOURS.get(box.state, COLOURS["blocked"])
-    title, detail = escape(box.title), escape(box.detail)
-    middle = top + (20 if detail else 28)
-    text = f'<text x="{left + 30:.1f}" y="{middle:.1f}" font-size="13" font-weight="600" fill="#222">{title}</text>'
-    if detail:
-        text += f'<text x="{left + 12:.1f}" y="{top + 36:.1f}" font-size="11" fill="#555">{detail}</text>'
-    sign = escape(SIGNS.get(box.state, "?"))
-    return (
-        f'<g><rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{BOX_HEIGHT}" rx="8" fill="{fill}"'
-        f' stroke="{line}" stroke-width="1.4"/>'
-        f'<text x="{left + 12:.1f}" y="{middle:.1f}" font-size="13" fill="{line}">{sign}</text>{text}</g>'
-    )

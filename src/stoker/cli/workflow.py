@@ -6,12 +6,14 @@ import click
 
 from stoker.cli import exits
 from stoker.cli.kinds import as_json, connected, destroying, echo_json, examples, look_at, open_client, sure
-from stoker.cli.layout import columns, facts, lasting, now_ms, when
+from stoker.cli.layout import columns, facts, lasting, now_ms, terminal_width, when
 
 if TYPE_CHECKING:
     from stoker.app.drawing import Box
     from stoker.model.replies import StepView, WorkflowView
 
+WIDTH = 120
+"""Of graphs that nobody looks at on a terminal."""
 STATES = ("running", "completed", "failed", "cancelled")
 COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "cancelled": "bright_black"}
 
@@ -70,7 +72,9 @@ def list_(state: str | None, name: str | None, limit: int, url: str | None, tena
 @as_json
 def show(id: int, is_mermaid: bool, svg: Any, url: str | None, tenant: str, is_json: bool) -> None:
     """Draw one workflow, and tell how far it is."""
-    from stoker.app.drawing import as_mermaid, as_svg, as_text
+    from stoker.app.drawing import as_mermaid, as_text
+    from stoker.app.picture import as_svg
+    from stoker.app.sketch import as_graph
 
     with look_at(url, tenant) as client:
         view = client.get_workflow(id)
@@ -84,7 +88,10 @@ def show(id: int, is_mermaid: bool, svg: Any, url: str | None, tenant: str, is_j
     else:
         click.echo(told(view))
         click.echo()
-        click.echo(as_text(boxes, colour=True))
+        graph = as_graph(boxes, terminal_width() or WIDTH, colour=True)
+        click.echo(graph or as_text(boxes, colour=True))
+        if graph and any(box.dashed for box in boxes):
+            click.echo(click.style("\n┄ a failure before it is tolerated", dim=True))
 
 
 def told(view: "WorkflowView") -> str:
@@ -128,7 +135,8 @@ def detail_of(step: "StepView") -> str:
     some = [f"{number:,} {name}" for name, number in counts.items() if number]
     if len(some) == 1 and step.count == 1:
         return f"{step.queue}: {some[0].partition(' ')[2]}"
-    return f"{step.queue}: {', '.join(some)}" if some else step.queue
+    done = ", ".join(some).replace("completed", "done")
+    return f"{step.queue}, group of {step.count:,}: {done}" if some else step.queue
 
 
 @workflow.command(epilog=examples("stoker workflow cancel 6400 --yes"))
