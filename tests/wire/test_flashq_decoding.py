@@ -79,6 +79,7 @@ GIVEN: dict[str, Any] = {
     "jobs": [{"data": 1}],
     "children": [{"queue": "q", "data": 1}],
     "entries": [{"key": "k", "value": 1}],
+    "steps": [{"queue": "q", "jobs": [{"data": 1}], "after": [0, "key", {"step": 0}]}],
     "results": [1],
     "rate_limit": {"count": 5},
     "dead_letters": {"entries_max": 5},
