@@ -19,8 +19,8 @@ class WorkflowStep(JobOptions, kw_only=True, forbid_unknown_fields=True, gc=Fals
     """Jobs of one queue with the same options, and the steps that must end before they start."""
 
     queue: str
-    jobs: list[PlainItem] = []
-    after: list[int | str | WorkflowEdge] = []
+    jobs: list[PlainItem] = msgspec.field(default_factory=list)
+    after: list[int | str | WorkflowEdge] = msgspec.field(default_factory=list)
     key: str = ""
     """A name of its own in the workflow; its number if it has none."""
     parent: int | str | None = None
