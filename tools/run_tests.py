@@ -30,7 +30,7 @@ TEST_S = 600
 SECONDS: dict[str, int] = {
     # conformance, by brokers
     "memory memory-unbatched sqlite": 64,
-    "sqlite-restarted": 80,
+    "sqlite-restarted": 130,
     "tcp-2-processes sqlite-shared": 60,
     "tcp-msgpack tcp-json unix": 50,
     "http grpc": 55,
