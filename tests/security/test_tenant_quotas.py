@@ -85,6 +85,24 @@ def test_a_batch_is_within_the_quota_as_a_whole(tmp_path: Path):
     run(main)
 
 
+def test_filling_a_step_is_within_the_quota_as_a_whole_and_saying_it_again_costs_nothing(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(waiting_jobs=3)) as server:
+            small, _ = await both(server)
+            later = {"key": "later", "queue": "q", "after": [0], "open": True}
+            made = await small("WORKFLOW", steps=[{"queue": "q", "jobs": [{"data": 1}]}, later])
+            token = (await small("PULL", queue="q", timeout=0))["job"]["token"]
+            job = made["steps"][0]["ids"][0]
+            refused = await small("FILLSTEP", id=job, step="later", jobs=[{"data": 1}] * 4, token=token)
+            assert (refused["code"], "waiting_jobs" in refused["error"]) == ("quota_exceeded", True)
+            assert (await small("WORKFLOWGET", id=made["id"]))["workflow"]["total"] == 1
+            for _ in range(2):
+                assert (await small("FILLSTEP", id=job, step="later", jobs=[{"data": 1}] * 3, token=token))["ok"]
+            assert (await small("WORKFLOWGET", id=made["id"]))["workflow"]["total"] == 4
+
+    run(main)
+
+
 def test_pipelined_pushes_do_not_slip_through_together(tmp_path: Path):
     """All of one turn, before any of them is answered."""
 

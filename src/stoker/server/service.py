@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stoker.model import commands as c
-from stoker.model.errors import InvalidRequest, Unauthenticated
+from stoker.model.errors import InvalidRequest, QuotaExceeded, StokerError, Unauthenticated
 from stoker.server.auth.gate import Gate
 from stoker.server.auth.identity import Identity
 from stoker.server.auth.quotas import QuotaKeeper, Usage
@@ -66,7 +66,11 @@ class Service:
             size = sum(map(len, payloads))
             if type(command) is c.FillStep:  # its queue was named by the workflow, and looked at then
                 known = next(iter(self.usage.queue_names(tenant)), "")
-                self.quotas.check_push(tenant, quotas, known, len(payloads), size, self.usage)
+                try:
+                    self.quotas.check_push(tenant, quotas, known, len(payloads), size, self.usage)
+                except QuotaExceeded:
+                    if not self._is_filled(tenant, command):
+                        raise
                 return
             steps = command.steps if type(command) is c.PushWorkflow else (command,)
             for queue in dict.fromkeys(step.queue for step in steps):
@@ -74,6 +78,15 @@ class Service:
             for step in steps:
                 own = payloads_of(step)
                 self.usage.admitted(tenant, step.queue, len(own), sum(map(len, own)))
+
+    def _is_filled(self, tenant: str, command: c.FillStep) -> bool:
+        """Whether the step has its jobs: then a job that was tried again says what it said before, and adds nothing."""
+        try:
+            workflow = self.desk.look(tenant, c.GetJob(command.id)).options.workflow
+            steps = self.desk.look(tenant, c.GetWorkflow(workflow or 0)).steps
+        except StokerError:
+            return False
+        return any(step.key == command.step and step.count for step in steps)
 
     def check_still(self, identity: Identity, tenant: str, command: c.Command[Any], reply: Any) -> None:
         """Whether who waited for a reply may still have it; if not, what it brought goes back."""
