@@ -221,6 +221,15 @@ def test_workflows_do_what_the_reference_says(shards: int, batching: bool):
         driver.check_shards()
 
 
+@pytest.mark.parametrize("seed", [17, 44, 92])
+def test_a_cancelled_workflow_fails_nothing_in_other_shards(seed: int):
+    """In these histories a shard hears from a step that ended by a cancellation before it hears of that."""
+    driver = Driver(seed, 4, True)
+    for _ in range(STEPS_EACH):
+        driver.step()
+        driver.check()
+
+
 @pytest.mark.parametrize("seed", range(40 if SOAK else 2))
 def test_every_step_of_a_workflow_survives_a_restart(seed: int):
     driver = Driver(1_000 + seed, 4, True)

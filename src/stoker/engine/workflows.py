@@ -231,9 +231,8 @@ def tell(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
     near = step.before if step.standing == flows.OPEN else (*step.before, *step.made.after)
     for to in dict.fromkeys((flow.home, *(flow.steps[number].made.shard for number, _ in near))):
         if to != shard.number:
-            message = rec.TellStep(
-                flow.id, step.number, step.standing, step.failing, flow.round, step.first, step.count
-            )
+            how = (step.standing, step.failing, flow.round, step.first, step.count)
+            message = rec.TellStep(flow.id, step.number, *how, flow.cancelled)
             send(shard, flow.tenant.name, to, message, at)
 
 
@@ -409,10 +408,14 @@ def take_start(shard: "Shard", tenant: str, message: rec.StartWorkflow, now: int
 
 
 def take_standing(shard: "Shard", tenant: str, message: rec.TellStep, now: int) -> None:
-    if flows.find(shard, tenant, message.workflow) is None:
+    flow = flows.find(shard, tenant, message.workflow)
+    if flow is None:
         shard.emit(rec.HeardEarly(now, tenant, message.workflow, message))
         return
-    shard.emit(rec.StepHeard(now, tenant, *astuple(message)))
+    if message.cancelled and not flow.cancelled:
+        cancel_here(shard, flow, now)
+    *heard, _ = astuple(message)
+    shard.emit(rec.StepHeard(now, tenant, *heard))
     shard.settle_edges(now)
 
 

@@ -63,7 +63,8 @@ class StartWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
 
 
 class TellStep(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
-    """A message: how a step stands now; the fields of `StepHeard`."""
+    """A message: how a step stands now; the fields of `StepHeard`, and whether the workflow is cancelled: whoever
+    hears it from a step before he hears it from the workflow's home must not take it for a failure."""
 
     workflow: int
     step: int
@@ -72,6 +73,7 @@ class TellStep(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
     round: int
     first: int
     count: int
+    cancelled: bool = False
 
 
 class CancelWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
