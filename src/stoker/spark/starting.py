@@ -26,6 +26,7 @@ SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 """For every session."""
@@ -120,6 +121,8 @@ def java_options(home: Path, java: Path, quick: bool) -> str:
     flags = ["-Xlog:disable", f"-Dlog4j2.configurationFile={home / LOGGING}"]
     if quick:
         flags += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    else:
+        flags.append("-XX:+UseParallelGC")
     version = version_of(java / "bin" / "java")
     archive = home / f"classes-{version}.jsa"
     if version >= 19:  # which make the archive by themselves

@@ -20,18 +20,19 @@ from stoker.spark.lake.layout import Lake
 from stoker.spark.options import read_options
 
 STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "minutes": gold.minutes,
     "attempts": silver.attempts,
     "jobs": silver.jobs,
-    "minutes": gold.minutes,
     "failures": gold.failures,
     "workers": gold.workers,
     "schedules": gold.schedules,
 }
-"""What is made of the events of a batch."""
+"""What is made of the events of a batch: what takes longest is begun first."""
 
+AT_ONCE = 3
+"""Layers of a batch: while one is being planned, others work."""
 FILE_BYTES = 16 * 1024 * 1024
 """Of bronze, which other layers make one file of."""
-
 
 SOURCE = "_source.json"
 """What a lake was begun with: tenants, queues and kinds of events, if not all."""
@@ -74,7 +75,7 @@ def fill(lake: Lake, events: DataFrame, batch: str, files: int) -> None:
         lake.write(layer, batch, steps[layer](written), wide)
 
     inherited = inheritable_thread_target(lake.spark)(step)
-    with ThreadPoolExecutor(len(steps), "stoker-lake") as pool:
+    with ThreadPoolExecutor(AT_ONCE, "stoker-lake") as pool:
         for made in [pool.submit(inherited, layer) for layer in steps]:
             made.result()
 
@@ -89,7 +90,8 @@ def start(
 ) -> StreamingQuery:
     """Begin to fill a lake from a queue. `trigger` is Spark's: availableNow, or processingTime."""
     keep_to_its_own(lake, options)
-    wanted = {"maxRecordsPerTrigger": "200000", **options}
+    cores = spark.sparkContext.defaultParallelism
+    wanted = {"maxRecordsPerTrigger": "200000", "minPartitions": str(cores), **options}
     if "startingTimestamp" not in options:
         wanted.setdefault("startingOffsets", starting)
     reader = spark.readStream.format("stoker")
@@ -97,7 +99,6 @@ def start(
         reader = reader.option(name, value)
     rows = reader.load()
     quarantine.check_fields(lake, rows)
-    cores = spark.sparkContext.defaultParallelism
 
     def step(events: DataFrame, number: int) -> None:
         fill(lake, events, lake.batch(number), cores)
