@@ -294,6 +294,8 @@ def keep_job(shard: "Shard", job: Job, state: int) -> None:
 
 def keep_run(shard: "Shard", ended: EndedRun, jobs: int) -> None:
     """The first jobs of an ended run are being forgotten."""
+    if ended.state == COMPLETED and ended.results is None:
+        return  # there is nothing to read, and these are most
     batch, start = ended.batch, ended.start
     ids = batch.ids(start, start + jobs)
     found = owner_of(batch.queue.tenant, batch.options, min(ids))
