@@ -158,7 +158,7 @@ BUGS = [
     ),
     Bug(
         "stored batch read from the wrong place",
-        "killed",
+        "power cuts",
         (
             Edit(
                 "runtime.loading:_filled_run",
@@ -166,7 +166,7 @@ BUGS = [
                 "journal.payloads(shard, payloads.sequence)[: payloads.count]",
             ),
         ),
-        "seed 1: Intent.*Pull",
+        "seed 0: Intent.*Pull",
     ),
     Bug(
         "timer not armed again after load",

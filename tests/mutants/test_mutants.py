@@ -20,7 +20,7 @@ bug -> harness that notices it
     deferred rows forgotten at rotation                 -> found again
     lease by the clock on the wall                      -> found again
     wall time instead of journaled time after a restart -> set back
-    stored batch read from the wrong place              -> killed
+    stored batch read from the wrong place              -> power cuts
     timer not armed again after load                    -> saving
     message taken twice                                 -> redelivered
     stage published twice after a restart               -> found again
