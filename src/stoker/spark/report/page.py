@@ -1,11 +1,14 @@
 """The report as one page that needs nothing else: numbers on top, charts below, then the tables behind them."""
 
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
 from stoker.model.version import __version__
 from stoker.spark.report import charts
 from stoker.spark.report.charts import count, duration, share
+
+Rows = list[dict[str, Any]]
 
 STYLE = """
 :root { color-scheme: light; --ink: #1d2733; --quiet: #6b7785; --line: #e3e7ec; --paper: #f6f7f9; }
@@ -91,120 +94,156 @@ def drained(seconds: float | None) -> str:
 
 
 def tables(numbers: dict[str, Any]) -> str:
-    return (
-        table(
-            "What failed",
-            ["fingerprint", "reasons", "queues", "failed deliveries", "dead", "an example"],
+    return "".join(make(numbers[name]) for name, make in TABLES.items())
+
+
+def failures_table(rows: Rows) -> str:
+    return table(
+        "What failed",
+        ["fingerprint", "reasons", "queues", "failed deliveries", "dead", "an example"],
+        [
             [
-                [
-                    f"<code>{escape(row['fingerprint'] or '-')}</code>",
-                    escape(", ".join(row["reasons"])),
-                    escape(", ".join(row["queues"])),
-                    row["count"],
-                    row["dead"],
-                    escape((row["example"] or "")[:160]),
-                ]
-                for row in numbers["failures"]
-            ],
-        )
-        + table(
-            "Kinds of jobs",
-            ["queue", "kind", "completed", "tried again", "dead", "run p50", "p95", "p99"],
-            [
-                [
-                    escape(row["queue"]),
-                    escape(row["name"] or "-"),
-                    row["completed"],
-                    row["retrying"],
-                    row["failed"],
-                    *[span(row[f"run_ms_{word}"]) for word in ("p50", "p95", "p99")],
-                ]
-                for row in numbers["kinds"]
-            ],
-        )
-        + table(
-            "Queues, and when they are empty",
-            ["queue", "not done", "growth a minute", "done in"],
-            [
-                [
-                    escape(row["queue"]),
-                    row["backlog"],
-                    f"{row['growth_per_s'] * 60:+,.1f}",
-                    drained(row["drained_in_s"]),
-                ]
-                for row in numbers["drains"]
-            ],
-        )
-        + table(
-            "Where jobs spend their time",
-            ["state", "times", "together", "on average", "at most", "in it now"],
-            [
-                [
-                    escape(row["state"]),
-                    row["stays"],
-                    span(row["ms_sum"]),
-                    span(row["ms_sum"] / row["stays"] if row["stays"] else None),
-                    span(row["ms_max"]),
-                    row["now"],
-                ]
-                for row in numbers["states"]
-            ],
-        )
-        + table(
-            "Largest payloads",
-            ["queue", "kind", "jobs", "largest", "on average", "together", "results"],
-            [
-                [
-                    escape(row["queue"]),
-                    escape(row["name"] or "-"),
-                    row["pushed"],
-                    size(row["payload_bytes_max"]),
-                    size(row["payload_bytes"] / row["pushed"] if row["pushed"] else 0),
-                    size(row["payload_bytes"]),
-                    size(row["result_bytes"]),
-                ]
-                for row in numbers["payloads"]
-            ],
-        )
-        + table(
-            "Tenants",
-            ["tenant", "pushed", "completed", "dead", "hours of work", "payloads", "cost"],
-            [
-                [
-                    escape(row["tenant"]),
-                    row["pushed"],
-                    row["completed"],
-                    row["failed"],
-                    f"{row['run_ms'] / 3_600_000:,.2f}",
-                    size(row["payload_bytes"]),
-                    f"{row['cost']:,.2f}",
-                ]
-                for row in numbers["tenants"]
-            ],
-        )
-        + table(
-            "Workers",
-            ["worker", "deliveries", "at work", "from first to last", "jobs at a time"],
-            [
-                [
-                    escape(row["worker"]),
-                    row["attempts"],
-                    span(row["busy_ms"]),
-                    span(row["span_ms"]),
-                    f"{row['busy_ms'] / row['span_ms']:.2f}" if row["span_ms"] else "-",
-                ]
-                for row in numbers["workers"]
-            ],
-        )
-        + table(
-            "Schedules",
-            ["schedule", "runs", "late on average", "at most"],
-            [
-                [escape(row["schedule"]), row["runs"], span(row["lag_ms_sum"] / row["runs"]), span(row["lag_ms_max"])]
-                for row in numbers["schedules"]
-            ],
-        )
+                f"<code>{escape(row['fingerprint'] or '-')}</code>",
+                escape(", ".join(row["reasons"])),
+                escape(", ".join(row["queues"])),
+                row["count"],
+                row["dead"],
+                escape((row["example"] or "")[:160]),
+            ]
+            for row in rows
+        ],
     )
+
+
+def kinds_table(rows: Rows) -> str:
+    return table(
+        "Kinds of jobs",
+        ["queue", "kind", "completed", "tried again", "dead", "run p50", "p95", "p99"],
+        [
+            [
+                escape(row["queue"]),
+                escape(row["name"] or "-"),
+                row["completed"],
+                row["retrying"],
+                row["failed"],
+                *[span(row[f"run_ms_{word}"]) for word in ("p50", "p95", "p99")],
+            ]
+            for row in rows
+        ],
+    )
+
+
+def drains_table(rows: Rows) -> str:
+    return table(
+        "Queues, and when they are empty",
+        ["queue", "not done", "growth a minute", "done in"],
+        [
+            [
+                escape(row["queue"]),
+                row["backlog"],
+                f"{row['growth_per_s'] * 60:+,.1f}",
+                drained(row["drained_in_s"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def states_table(rows: Rows) -> str:
+    return table(
+        "Where jobs spend their time",
+        ["state", "times", "together", "on average", "at most", "in it now"],
+        [
+            [
+                escape(row["state"]),
+                row["stays"],
+                span(row["ms_sum"]),
+                span(row["ms_sum"] / row["stays"] if row["stays"] else None),
+                span(row["ms_max"]),
+                row["now"],
+            ]
+            for row in rows
+        ],
+    )
+
+
+def payloads_table(rows: Rows) -> str:
+    return table(
+        "Largest payloads",
+        ["queue", "kind", "jobs", "largest", "on average", "together", "results"],
+        [
+            [
+                escape(row["queue"]),
+                escape(row["name"] or "-"),
+                row["pushed"],
+                size(row["payload_bytes_max"]),
+                size(row["payload_bytes"] / row["pushed"] if row["pushed"] else 0),
+                size(row["payload_bytes"]),
+                size(row["result_bytes"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def tenants_table(rows: Rows) -> str:
+    return table(
+        "Tenants",
+        ["tenant", "pushed", "completed", "dead", "hours of work", "payloads", "cost"],
+        [
+            [
+                escape(row["tenant"]),
+                row["pushed"],
+                row["completed"],
+                row["failed"],
+                f"{row['run_ms'] / 3_600_000:,.2f}",
+                size(row["payload_bytes"]),
+                f"{row['cost']:,.2f}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def workers_table(rows: Rows) -> str:
+    return table(
+        "Workers",
+        ["worker", "deliveries", "at work", "from first to last", "jobs at a time"],
+        [
+            [
+                escape(row["worker"]),
+                row["attempts"],
+                span(row["busy_ms"]),
+                span(row["span_ms"]),
+                f"{row['busy_ms'] / row['span_ms']:.2f}" if row["span_ms"] else "-",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def schedules_table(rows: Rows) -> str:
+    return table(
+        "Schedules",
+        ["schedule", "runs", "late on average", "at most"],
+        [
+            [escape(row["schedule"]), row["runs"], span(row["lag_ms_sum"] / row["runs"]), span(row["lag_ms_max"])]
+            for row in rows
+        ],
+    )
+
+
+TABLES: dict[str, Callable[[Rows], str]] = {
+    "failures": failures_table,
+    "kinds": kinds_table,
+    "drains": drains_table,
+    "states": states_table,
+    "payloads": payloads_table,
+    "tenants": tenants_table,
+    "workers": workers_table,
+    "schedules": schedules_table,
+}
+"""By what they show, in the order of the page."""
 
 
 def table(title: str, heads: list[str], rows: list[list[Any]]) -> str:
