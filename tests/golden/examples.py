@@ -82,7 +82,7 @@ SCHEDULE = Schedule(
 AT = 1_700_000_000_000
 T, Q = "acme", "mail"
 
-LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192, "welcome", 256, "nightly")
+LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192, "welcome", 256, "nightly", AT - 1_000)
 ONE = rec.Run(64, 1, AT - 900, 2, AT - 400, "worker-1", 17, LABELS)
 UP = rec.Run(128, 3, AT - 900, 1, AT - 300, "worker-2", [1, 2, 300])
 DOWN = rec.Run(512, -2, AT - 900, 0, 0, "", 4)
@@ -120,7 +120,7 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.PayloadUpdated(AT, T, Q, 64, b"new", 1),
     rec.QueueConfigured(AT, T, Q, True, RateLimit(5, 250, 7), 3, "skip", POLICY, True, "fsync"),
     rec.QueueObliterated(AT, T, Q),
-    rec.Revived(AT, T, Q, 64, True, True),
+    rec.Revived(AT, T, Q, 64, True, True, AT - 5_000, 3, LABELS),
     rec.RetryPostponed(AT, T, Q, 64, AT + 50),
     rec.DeadRemoved(AT, T, Q, [64, 128], "evicted"),
     rec.Removed(AT, T, Q, [(64, 1), (512, -2)]),

@@ -25,7 +25,7 @@ OLDER: dict[str, dict[str, Any]] = {
     name: json.loads(FILE.with_name(f"{name}.json").read_text())["records"] for name in ("records-1", "records-2")
 }
 """Rows of version 1, and those of version 2 before fields were added to its records."""
-LATEST = ("codec", "name", "workflow", "blocked", "schedule", "slot")
+LATEST = ("codec", "name", "workflow", "blocked", "schedule", "slot", "pushed_at", "size", "labels")
 LATER = {"records-1": ("sizes", "durability", *LATEST), "records-2": LATEST}
 """Fields that did not exist then."""
 

@@ -26,7 +26,7 @@ def rows_of(records: list[tuple[int, Record]], shard: int = 0) -> list[dict[str,
 def expected(event: Event) -> dict[str, Any]:
     """An event as a row."""
     ends = event.finished_at != 0
-    times = {name: getattr(event, name) for name in ("due", "pushed_at", "started_at", "finished_at")}
+    times = {name: getattr(event, name) for name in ("due", "pushed_at", "started_at", "finished_at", "slot")}
     return {
         **{
             name: getattr(event, name)
@@ -54,7 +54,7 @@ def expected(event: Event) -> dict[str, Any]:
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     """A row with its moments in milliseconds, without what events do not have."""
-    moments = ("time", "due", "pushed_at", "started_at", "finished_at")
+    moments = ("time", "due", "pushed_at", "started_at", "finished_at", "slot")
     return row | {name: None if row[name] is None else round(row[name].timestamp() * 1000) for name in moments}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stoker.engine import checks
+from stoker.engine.ends import labels_of
 from stoker.engine.keys import holder_of
 from stoker.engine.looking import bytes_of, view
 from stoker.engine.state import Job, Queue
@@ -83,9 +84,15 @@ def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r
         if key_is_taken(shard, queue.dead[job_id], now):
             refused[job_id] = "wrong_state"
             continue
-        shard.emit(rec.Revived(now, tenant, queue.name, job_id))
+        emit_revived(shard, queue.dead[job_id], now)
         revived.append(job_id)
     return r.Retried(revived, refused) if refused else r.Retried(revived)
+
+
+def emit_revived(shard: "Shard", job: Job, at: int, *, automatic: bool = False, blocked: bool = False) -> None:
+    """With what readers of events group by: they may never have seen its push."""
+    tenant, queue, labels = job.queue.tenant.name, job.queue.name, labels_of(job.options)
+    shard.emit(rec.Revived(at, tenant, queue, job.id, automatic, blocked, job.pushed_at, len(job.payload), labels))
 
 
 def key_is_taken(shard: "Shard", job: Job, now: int) -> bool:

@@ -41,6 +41,7 @@ def _labels_of(options: Options) -> rec.Labels | None:
         options.name,
         options.workflow,
         options.schedule,
+        options.slot,
     )
     return None if labels == NO_LABELS else labels
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.engine import workflows
 from stoker.engine.crowds import Crowd
-from stoker.engine.dead import key_is_taken
+from stoker.engine.dead import emit_revived, key_is_taken
 from stoker.engine.edges import settle_one
 from stoker.engine.ends import cancel_jobs, lowest
 from stoker.engine.finishing import by_queue, fail_delivery
@@ -118,7 +118,7 @@ def on_dead_retry(shard: "Shard", at: int, jobs: list[Job]) -> None:
             again = at + queue.dead_policy.auto_retry_interval_ms
             shard.emit(rec.RetryPostponed(at, queue.tenant.name, queue.name, job.id, again))
         else:
-            shard.emit(rec.Revived(at, queue.tenant.name, queue.name, job.id, automatic=True))
+            emit_revived(shard, job, at, automatic=True)
 
 
 def on_dead_age(shard: "Shard", at: int, jobs: list[Job]) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 
 from stoker.engine import checks, flows, workflow_checks
 from stoker.engine import deadlines as kinds
+from stoker.engine.dead import emit_revived
 from stoker.engine.ends import cancel_jobs, fail_for_good, make_room
 from stoker.engine.finishing import held_or_raise, wants_cancel
 from stoker.engine.flows import CONTINUE, POLICIES, Flow, Step
@@ -370,8 +371,7 @@ def retry_here(shard: "Shard", flow: Flow, number: int, now: int) -> None:
         for job_id in step.ids:
             job = shard.index.get(job_id)
             if job is not None and job.state == FAILED:
-                record = rec.Revived(now, tenant, step.made.queue, job_id, blocked=not step.released)
-                shard.emit(record)
+                emit_revived(shard, job, now, blocked=not step.released)
     for step in own:
         judge(shard, flow, step, now)
         if step.failing:

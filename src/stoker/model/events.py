@@ -79,6 +79,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     workflow: int | None = None
     schedule: str | None = None
+    slot: int = 0
 
     @property
     def wait_ms(self) -> int:

@@ -41,12 +41,15 @@ def _ids(first: int, count: int) -> range:
     return range(first, first + step * abs(count), step)
 
 
+def _labelled(labels: rec.Labels | None) -> Fields:
+    return {} if labels is None else {name: getattr(labels, name) for name in _LABELS}
+
+
 def _run(run: rec.Run, ended_at: int = 0) -> Iterator[Fields]:
     """What a run says about each of its jobs."""
     fields: Fields = {"pushed_at": run.pushed_at, "attempt": run.attempt, "worker": run.worker}
     fields |= {"started_at": run.started_at, "finished_at": ended_at}
-    if run.labels is not None:
-        fields |= {name: getattr(run.labels, name) for name in _LABELS}
+    fields |= _labelled(run.labels)
     sizes = run.sizes
     for place, job in enumerate(_ids(run.first, run.count)):
         size = sizes if type(sizes) is int else sizes[place]  # type: ignore[index]
@@ -57,7 +60,7 @@ def _pushed(record: rec.Pushed | rec.ScheduledPush) -> Iterator[tuple[EventKind,
     options = record.options
     fields: Fields = {"pushed_at": record.at, "due": record.due, "priority": options.priority, "tags": options.tags}
     fields |= {"group_id": options.group_id, "trace": options.trace, "parent_id": options.parent_id}
-    fields |= {"name": options.name, "workflow": options.workflow, "schedule": options.schedule}
+    fields |= {"name": options.name, "workflow": options.workflow, "schedule": options.schedule, "slot": options.slot}
     for job, payload in zip(_ids(record.first, len(record.payloads)), record.payloads, strict=True):
         yield EventKind.PUSHED, {"job": job, "payload_bytes": len(payload), **fields}
 
@@ -126,6 +129,11 @@ def _step_released(record: rec.StepReleased) -> Iterator[tuple[EventKind, Fields
         yield kind, fields | {"due": record.due, "workflow": record.workflow}
 
 
+def _revived(record: rec.Revived) -> Iterator[tuple[EventKind, Fields]]:
+    fields: Fields = {"job": record.job, "pushed_at": record.pushed_at, "payload_bytes": record.size}
+    yield EventKind.REVIVED, fields | _labelled(record.labels)
+
+
 def _dead_removed(record: rec.DeadRemoved) -> Iterator[tuple[EventKind, Fields]]:
     kind = EventKind.EVICTED if record.why == "evicted" else EventKind.REMOVED
     for job in record.jobs:
@@ -181,7 +189,7 @@ _EVENTS: dict[type[rec.Record], Callable[[Any], Iterator[tuple[EventKind, Fields
     rec.PayloadUpdated: _one(EventKind.UPDATED, job="job"),
     rec.QueueConfigured: _one(EventKind.QUEUE_CONFIGURED),
     rec.QueueObliterated: _one(EventKind.QUEUE_OBLITERATED),
-    rec.Revived: _one(EventKind.REVIVED, job="job"),
+    rec.Revived: _revived,
     rec.DeadRemoved: _dead_removed,
     rec.Removed: lambda record: _pairs(EventKind.REMOVED, record.runs),
     rec.ScheduledPush: _pushed,

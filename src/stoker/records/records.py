@@ -135,6 +135,7 @@ class Labels(msgspec.Struct, array_like=True, frozen=True, gc=False):
     name: str | None = None
     workflow: int | None = None
     schedule: str | None = None
+    slot: int = 0
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -391,6 +392,10 @@ class Revived(Record, frozen=True, gc=False, tag=22):
     automatic: bool = False
     blocked: bool = False
     """It waits for the steps before its own, as it did before they failed."""
+    pushed_at: int = 0
+    size: int = 0
+    """Of its payload."""
+    labels: Labels | None = None
 
 
 class RetryPostponed(Record, frozen=True, gc=False, tag=23):

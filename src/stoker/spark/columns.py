@@ -19,7 +19,7 @@ from stoker.spark.tables import MOMENT, TEXTS, Column
 
 Spread = Callable[[Any], Any]
 
-LABELS = ("priority", "tags", "group_id", "trace", "parent_id", "name", "workflow", "schedule")
+LABELS = ("priority", "tags", "group_id", "trace", "parent_id", "name", "workflow", "schedule", "slot")
 ENDS_OF_DELIVERY = frozenset(("completed", "retrying", "failed", "cancelled", "expired", "released", "snoozed"))
 
 
@@ -112,6 +112,8 @@ class _Batch:
         values = [
             getattr(labels, name, default) if labels is not None else default for labels in self._fields["labels"]
         ]
+        if column.type == MOMENT:
+            return self._moments([value or 0 for value in values])
         if column.type == TEXTS:
             values = [list(value) if value else [] for value in values]
         return self._spread(pa.array(values, column.type))

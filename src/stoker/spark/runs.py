@@ -191,7 +191,7 @@ _RUNS: dict[type[rec.Record], Callable[[Any], Iterator[Run]]] = {
     rec.PayloadUpdated: _one("updated", first="job"),
     rec.QueueConfigured: _one("queue_configured"),
     rec.QueueObliterated: _one("queue_obliterated"),
-    rec.Revived: _one("revived", first="job"),
+    rec.Revived: _one("revived", first="job", pushed_at="pushed_at", payload_bytes="size", labels="labels"),
     rec.DeadRemoved: _dead_removed,
     rec.Removed: _pairs(lambda record: "removed"),
 }

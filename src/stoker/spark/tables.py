@@ -63,6 +63,7 @@ EVENTS = (
     Column("parent_id", pa.int64(), "the job that this one belongs to"),
     Column("workflow", pa.int64(), "the workflow that this one belongs to"),
     Column("schedule", pa.string(), "the schedule that pushed it"),
+    Column("slot", MOMENT, "the time that its schedule pushed it for"),
 )
 
 JOB = Column("job", pa.int64(), "its id")

@@ -56,7 +56,7 @@ def fields_of(hook: Hook, event: Event) -> Fields:
         value = getattr(event, name)
         if value:
             fields[name] = value
-    for name in ("priority", "due", "pushed_at", "started_at", "finished_at", "result_bytes", "payload_bytes"):
+    for name in ("priority", "due", "pushed_at", "started_at", "finished_at", "slot", "result_bytes", "payload_bytes"):
         value = getattr(event, name)
         if value:
             fields[name] = value
