@@ -87,9 +87,18 @@ def all_jobs(client: Client, queue: str | None = None) -> list[r.JobView]:
 
 def picture(client: Client) -> Picture:
     """Everything that a tenant can see."""
+    return recorder(client).picture(client.tenant)
+
+
+def picture_before(client: Client) -> Picture:
+    """The same, for a command that must change nothing: one picture does for several of them in a row."""
+    return recorder(client).picture_before(client.tenant)
+
+
+def recorder(client: Client) -> Recorder:
     broker = client.broker
     assert isinstance(broker, Recorder)
-    return broker.picture(client.tenant)
+    return broker
 
 
 def check_refused(
@@ -99,7 +108,7 @@ def check_refused(
     tenant: str = "default",
 ) -> StokerError:
     """The command is refused with this error and has changed nothing that anybody can see."""
-    before = picture(world.client)
+    before = picture_before(world.client)
     with pytest.raises(error) as caught:
         world.client_for(tenant).execute(command)
     assert picture(world.client) == before

@@ -1,9 +1,12 @@
 """A broker that forgets whatever it has not written: its process is ended before every command.
 
-One time it is closed in order, one time it is killed, in turn. Then the same directory is opened at the time that it
-was before: after a kill by a new process; after a close by the same one, which is cheaper by half, and in the soak by
-a new one, too. Only where nothing but looks has come since the last restart, and no record was written and no time
-has passed, the process stays: it has just been recovered, and ending it again would show the same.
+Two times it is closed in order, one time it is killed, in turn, and each test begins elsewhere in that turn. Then the
+same directory is opened at the time that it was before: after a kill by a new process; after a close by the same one,
+which is cheaper by far, and in the soak by a new one, too. Only where nothing but looks has come since the last
+restart, and no record was written and no time has passed, the process stays: it has just been recovered, and ending it
+again would show the same.
+
+A process that a test leaves behind serves the next one, which has another directory.
 """
 
 import atexit
@@ -19,7 +22,7 @@ from stoker.journal.recovery import GAP
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.testing import FakeClock
-from tests.crash.roles import serve_broker
+from tests.crash.roles import serve_brokers
 from tests.crash.zygote import Child, the_zygote
 
 R = TypeVar("R")
@@ -46,7 +49,8 @@ LOOKS = (
 )
 
 SOAKS = os.environ.get("STOKER_SOAK") == "1"
-RESTARTS_MAX = 6
+KILLED_EVERY = 2 if SOAKS else 3
+RESTARTS_MAX = 6 if SOAKS else 5
 RARELY = 20
 MANY = 200
 """A test that does a thing a thousand times sees a restart before each of the first, and then now and then."""
@@ -61,12 +65,17 @@ def fresh_directory() -> Path:
     return Path(path)
 
 
+_idle: list[Child] = []
+"""Processes that wait for a directory."""
+
+
 class RestartedBroker:
     """Seen from the process of the test. One call at a time: whoever waits moves the clock and is back at once."""
 
-    def __init__(self, settings: LocalSettings, gap: int = GAP) -> None:
+    def __init__(self, settings: LocalSettings, gap: int = GAP, turn: int = 0) -> None:
         self.now = FakeClock().now_ms()
         self._gap = gap
+        self._turn = turn
         self.restarts = 0
         self._calls = 0
         self._settings = settings
@@ -75,7 +84,7 @@ class RestartedBroker:
         self._is_closed = False
         self._is_recovered = True
         """Has nothing happened since it was opened?"""
-        self._child = self._start()
+        self._child = self._start(_idle.pop() if _idle else None)
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         return self._call("execute", tenant, command, looks=isinstance(command, LOOKS))  # type: ignore[no-any-return]
@@ -101,7 +110,11 @@ class RestartedBroker:
         return self._call("picture", tenant, looks=True)
 
     def dispose(self) -> None:
-        self._child.kill()
+        if SOAKS or self._is_closed:
+            self._child.kill()
+        else:
+            self._close()
+            _idle.append(self._child)
         shutil.rmtree(self._directory)
 
     def _call(self, verb: str, *arguments: Any, looks: bool) -> Any:
@@ -119,8 +132,10 @@ class RestartedBroker:
             raise answer
         return answer
 
-    def _start(self) -> Child:
-        child = the_zygote().fork(serve_broker, str(self._directory), self._settings, self.now, self._gap)
+    def _start(self, child: Child | None = None) -> Child:
+        """A process that has the directory open: this one, or a new one."""
+        child = child or the_zygote().fork(serve_brokers)
+        child.send((str(self._directory), self._settings, self.now, self._gap))
         assert child.receive() == "open"
         self._is_recovered = True
         return child
@@ -129,25 +144,25 @@ class RestartedBroker:
         """End it, and begin anew after some time."""
         self.restarts += 1
         self.now += ms
-        if self.restarts % 2:
+        if (self.restarts + self._turn) % KILLED_EVERY == 0:
             self._child.kill()
             self._child = self._start()
-        elif SOAKS:
-            self._child.send(("close",))
-            assert self._child.receive() == "closed"
-            assert self._child.join() == 0
-            self._child = self._start()
         else:
-            self._child.send(("open_again", self.now))
-            assert self._child.receive() == "open"
-            self._is_recovered = True
+            self._close()
+            if SOAKS:
+                self._child.kill()
+            self._child = self._start(None if SOAKS else self._child)
+
+    def _close(self) -> None:
+        self._child.send(("close",))
+        assert self._child.receive() == "closed"
 
 
 class Restarted:
     """The backing of a world in which nothing lives on but what was written."""
 
-    def __init__(self, settings: LocalSettings, gap: int = GAP) -> None:
-        self.broker = RestartedBroker(settings, gap)
+    def __init__(self, settings: LocalSettings, gap: int = GAP, turn: int = 0) -> None:
+        self.broker = RestartedBroker(settings, gap, turn)
 
     @property
     def now(self) -> int:

@@ -66,6 +66,12 @@ def journaled(broker: LocalBroker) -> int:
 # --- a broker at the other end of a socket ------------------------------------------------------------
 
 
+def serve_brokers(wire: "Connection[Any, Any]") -> None:
+    """Serve whatever directory is named, one after another."""
+    while True:
+        serve_broker(wire, *wire.recv())
+
+
 def serve_broker(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now_ms: int, gap: int) -> None:
     """Carry out what is asked, until told to close. Answers say what time it is and whether anything was written."""
     recovery.GAP = gap
@@ -78,12 +84,6 @@ def serve_broker(wire: "Connection[Any, Any]", path: str, settings: LocalSetting
             broker.close()
             wire.send("closed")
             return
-        if verb == "open_again":
-            broker.close()
-            broker, clock = open_at(path, settings, *arguments)
-            before = journaled(broker)
-            wire.send("open")
-            continue
         try:
             answer: object = _carry_out(broker, clock, verb, arguments)
         except StokerError as error:
