@@ -2,9 +2,9 @@
 
 Two times it is closed in order, one time it is killed, in turn, and each test begins elsewhere in that turn. Then the
 same directory is opened at the time that it was before: after a kill by a new process; after a close by the same one,
-which is cheaper by far, and in the soak by a new one, too. Only where nothing but looks has come since the last
-restart, and no record was written and no time has passed, the process stays: it has just been recovered, and ending it
-again would show the same.
+which is cheaper by far, and in the soak by a new one, too. What was answered at the level `memory` is not promised to
+survive a kill, so a close comes next. Only where nothing but looks has come since the last restart, and no record was
+written and no time has passed, the process stays: it has just been recovered, and ending it again would show the same.
 
 A process that a test leaves behind serves the next one, which has another directory.
 """
@@ -84,6 +84,7 @@ class RestartedBroker:
         self._is_closed = False
         self._is_recovered = True
         """Has nothing happened since it was opened?"""
+        self._may_be_killed = True
         self._child = self._start(_idle.pop() if _idle else None)
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
@@ -128,6 +129,8 @@ class RestartedBroker:
             self._child.send((verb, *arguments))
             answer, self.now, has_written = self._child.receive()
             self._is_recovered = looks and not has_written and self.now == before
+            if has_written and getattr(answer, "level", "") == "memory":
+                self._may_be_killed = False
         if isinstance(answer, StokerError):
             raise answer
         return answer
@@ -137,14 +140,14 @@ class RestartedBroker:
         child = child or the_zygote().fork(serve_brokers)
         child.send((str(self._directory), self._settings, self.now, self._gap))
         assert child.receive() == "open"
-        self._is_recovered = True
+        self._is_recovered = self._may_be_killed = True
         return child
 
     def _restart(self, ms: int = 0) -> None:
         """End it, and begin anew after some time."""
         self.restarts += 1
         self.now += ms
-        if (self.restarts + self._turn) % KILLED_EVERY == 0:
+        if (self.restarts + self._turn) % KILLED_EVERY == 0 and self._may_be_killed:
             self._child.kill()
             self._child = self._start()
         else:
