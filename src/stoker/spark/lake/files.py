@@ -14,8 +14,10 @@ class Files:
     """The files below one path."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        self._jvm: Any = spark._jvm
-        assert self._jvm is not None, "a lake needs a session with a JVM of its own, not Spark Connect"
+        jvm: Any = spark._jvm
+        assert jvm is not None, "a lake needs a session with a JVM of its own, not Spark Connect"
+        # By its whole name, and once: of a name with dots in it, each part is first looked for in all of Spark's jars.
+        self._path_class: Any = getattr(jvm, "org.apache.hadoop.fs.Path")
         self.root = root.rstrip("/")
         self._system = self._path("").getFileSystem(spark._jsc.hadoopConfiguration())
 
@@ -67,4 +69,4 @@ class Files:
         return f"{self.root}/{name}"
 
     def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}" if name else self.root)
+        return self._path_class(f"{self.root}/{name}" if name else self.root)
