@@ -114,5 +114,5 @@ def test_spark_reads_every_table(spark: SparkSession, url: str, queue: Client):
     queue.put_schedule("mail", "daily", cron="0 8 * * *", payload=b"x")
     for name in ("results", "schedules", "workers"):
         assert table(spark, url, table=name).count() == len(rows_of(queue, table=name))
-    with pytest.raises(PySparkException, match="unknown option startingoffsets of table jobs"):
+    with pytest.raises(PySparkException, match="unknown option startingOffsets of table jobs"):
         table(spark, url, table="jobs", startingOffsets="latest")

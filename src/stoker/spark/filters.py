@@ -23,6 +23,7 @@ from stoker.model.events import EventKind
 from stoker.model.ids import shard_of
 from stoker.model.limits import NAME_PATTERN
 from stoker.model.states import State
+from stoker.spark.logs import is_tokens_own
 from stoker.spark.options import ReadOptions
 
 
@@ -91,7 +92,9 @@ def values_of(each: Filter) -> frozenset[Any] | None:
 
 
 def _tenants(options: ReadOptions, values: frozenset[Any]) -> ReadOptions:
-    return replace(options, tenants=tuple(tenant for tenant in options.tenants if tenant in values))
+    """The token's own may have any name."""
+    kept = (name for name in options.tenants if name in values or is_tokens_own(options.connection, name))
+    return replace(options, tenants=tuple(kept))
 
 
 def _queues(options: ReadOptions, values: frozenset[Any]) -> ReadOptions:

@@ -64,7 +64,7 @@ def size_of(client: Client, queue: str, options: ReadOptions) -> int:
 
 
 def listed(
-    client: Client, options: ReadOptions, queues: tuple[str, ...], tenant: str = "default"
+    client: Client, options: ReadOptions, queues: tuple[str, ...], tenant: str | None = "default"
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table, in batches."""
     columns = options.columns if options.payload_schema is None else needed(options.columns, JOB)
@@ -73,7 +73,9 @@ def listed(
         yield batch_of(views_now, columns, tenant, _CELLS[options.table])
 
 
-def batch_of(views: list[Any], columns: tuple[Column, ...], tenant: str, cells: "dict[str, Cell]") -> pa.RecordBatch:
+def batch_of(
+    views: list[Any], columns: tuple[Column, ...], tenant: str | None, cells: "dict[str, Cell]"
+) -> pa.RecordBatch:
     arrays = []
     for column in columns:
         if column.name == "tenant":

@@ -13,7 +13,9 @@ from typing import Any
 
 from stoker.model.errors import InvalidRequest
 from stoker.model.events import EventKind
+from stoker.model.limits import NAME_PATTERN
 from stoker.model.states import STATES, State
+from stoker.spark.fields import checked
 from stoker.spark.tables import EVENTS, PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW, TABLES, WITH_PAYLOAD, Column
 
 Offsets = dict[int, int]
@@ -83,6 +85,10 @@ WRITING = CONNECTING | {
 
 SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
 """Options that Spark hands on to sources and sinks although they are meant for itself."""
+OF_BATCHES = ("endingOffsets", "endingTimestamp")
+OF_STREAMS = ("maxRecordsPerTrigger",)
+KNOWN = {name.lower(): name for options in (*READING.values(), WRITING) for name in options}
+"""Every option as it is written: Spark has lost the case of their names."""
 EARLIEST, LATEST = "earliest", "latest"
 STARTING, ENDING = "startingOffsets", "endingOffsets"
 PERMISSIVE, FAILFAST = "PERMISSIVE", "FAILFAST"
@@ -130,15 +136,17 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOp
     if table != "events" and streaming:
         raise InvalidRequest(f"option table = {table!r}: only events can be read as a stream; read {table} as a batch")
     starting = offsets(options, "starting", LATEST if streaming else EARLIEST)
+    ending = offsets(options, "ending", LATEST)
+    check_order(starting, ending)
     return ReadOptions(
         connection=connection(options),
         tenants=tenants(options),
         table=table,
-        queues=names(options, "queues"),
+        queues=plain_names(options, "queues"),
         events=kinds(options),
         columns=columns(options, table),
         starting=starting,
-        ending=offsets(options, "ending", LATEST),
+        ending=ending,
         max_records_per_trigger=number(options, "maxRecordsPerTrigger", 0),
         min_partitions=number(options, "minPartitions", 0),
         fail_on_data_loss=flag(options, "failOnDataLoss", True),
@@ -151,17 +159,38 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOp
     )
 
 
+def check_kind(options: ReadOptions, *, streaming: bool) -> None:
+    """Refuse what means nothing in a batch, or in a stream. A schema is asked for before anybody knows which it is."""
+    strange = options.said & frozenset(OF_BATCHES if streaming else OF_STREAMS)
+    if strange:
+        this, other = ("stream", "batch") if streaming else ("batch", "stream")
+        raise InvalidRequest(f"option {min(strange)} is for a {other}, and this is a {this}: leave it out")
+    if not streaming and options.starting == LATEST:
+        raise InvalidRequest(
+            f"option {STARTING} = {LATEST}: a batch ends there, and would be empty; a stream begins so"
+        )
+    if options.ending == EARLIEST:
+        raise InvalidRequest(f"option {ENDING} = {EARLIEST}: a batch begins there, and would be empty")
+
+
+def check_order(starting: Offsets | str | datetime, ending: Offsets | str | datetime) -> None:
+    if isinstance(starting, datetime) and isinstance(ending, datetime) and ending < starting:
+        raise InvalidRequest(f"options startingTimestamp and endingTimestamp: {ending} is before {starting}: swap them")
+
+
 def table_of(given: Mapping[str, str]) -> str:
     plain = {name.lower(): value for name, value in given.items()}
     table = plain.get("table", plain.get("path", "events"))
     if table not in TABLES:
         raise InvalidRequest(f"option table = {table!r}: expected one of {', '.join(TABLES)}")
+    if plain.get("path", table) != table:
+        raise InvalidRequest(f"option table = {table!r}, and load({plain['path']!r}): say only one of them")
     return table
 
 
 def named(given: Mapping[str, str], known: Collection[str], of: str = "") -> dict[str, str]:
-    """The options with the names as they are written in the reference."""
-    spelled = {name.lower(): name for name in (*known, "path")}
+    """The options with the names as they are written in the reference. What `load()` was given is the table."""
+    spelled = {name.lower(): name for name in (*known, *(("path",) if "table" in known else ()))}
     found: dict[str, str] = {}
     for name, value in given.items():
         if name.lower() in SPARKS_OWN:
@@ -169,13 +198,17 @@ def named(given: Mapping[str, str], known: Collection[str], of: str = "") -> dic
         if name.lower() not in spelled:
             near = difflib.get_close_matches(name.lower(), spelled, 1)
             hint = f"; did you mean {spelled[near[0]]}?" if near else ""
-            raise InvalidRequest(f"unknown option {name}{of}{hint} (known: {', '.join(known)})")
+            raise InvalidRequest(
+                f"unknown option {KNOWN.get(name.lower(), name)}{of}{hint} (known: {', '.join(known)})"
+            )
         found[spelled[name.lower()]] = value
     return found
 
 
 def connection(options: Mapping[str, str]) -> Connection:
-    return Connection(options.get("url"), options.get("token"), options.get("tenant", "default"))
+    tenant = options.get("tenant", "default")
+    check_name("tenant", tenant)
+    return Connection(options.get("url"), options.get("token"), tenant)
 
 
 def names(options: Mapping[str, str], option: str) -> tuple[str, ...] | None:
@@ -187,10 +220,23 @@ def names(options: Mapping[str, str], option: str) -> tuple[str, ...] | None:
     return found
 
 
+def plain_names(options: Mapping[str, str], option: str) -> tuple[str, ...] | None:
+    """Those of queues and tenants: one that nothing can be called would only never be found."""
+    found = names(options, option)
+    for name in found or ():
+        check_name(option, name, "; several have commas between them, and neither brackets nor quotes")
+    return found
+
+
+def check_name(option: str, name: str, hint: str = "") -> None:
+    if not NAME_PATTERN.fullmatch(name):
+        raise InvalidRequest(f"option {option}: {name[:80]!r} is no name: expected A-Z a-z 0-9 _ . : - in it{hint}")
+
+
 def tenants(options: Mapping[str, str]) -> tuple[str, ...]:
     if "tenant" in options and "tenants" in options:
         raise InvalidRequest("options tenant and tenants: say only one of them")
-    found = names(options, "tenants") or (connection(options).tenant,)
+    found = plain_names(options, "tenants") or (connection(options).tenant,)
     return tuple(dict.fromkeys(found))
 
 
@@ -256,20 +302,8 @@ def fails_fast(options: Mapping[str, str]) -> bool:
 
 
 def fields(options: Mapping[str, str]) -> str | None:
-    """A schema is Spark's to read; here only what would make a schema of something else."""
     text = options.get("payloadSchema")
-    if text is None:
-        return None
-    depth = 0
-    for sign in text:
-        depth += (sign == "<") - (sign == ">")
-        if depth < 0:
-            break
-    if depth or not text.strip():
-        raise InvalidRequest(
-            f"option payloadSchema = {text[:80]!r}: expected fields and types such as `user_id bigint, mail string`"
-        )
-    return text.strip()
+    return None if text is None else checked(text)
 
 
 def number(options: Mapping[str, str], option: str, default: int, least: int = 0) -> int:
@@ -297,9 +331,9 @@ def offsets(options: Mapping[str, str], which: str, default: str) -> Offsets | s
         raise InvalidRequest(f"options {by_offset} and {by_time}: say only one of them")
     if by_time in options:
         return moment(by_time, options[by_time])
-    text = options.get(by_offset, default)
-    if text in (EARLIEST, LATEST):
-        return text
+    text = options.get(by_offset, default).strip()
+    if text.lower() in (EARLIEST, LATEST):
+        return text.lower()
     expected = f'expected {EARLIEST}, {LATEST}, or JSON such as {{"0": 1200, "1": 0}}: by shard, the last record read'
     try:
         found: Any = json.loads(text)

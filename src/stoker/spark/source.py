@@ -30,16 +30,18 @@ from stoker.spark.listing import listed, shares
 from stoker.spark.logs import (
     OffsetsOutOfRange,
     Reach,
+    check_there,
     connect,
     connected,
     kept,
     lost,
     moment_in,
+    name_of,
     reaches_for,
     resolved,
     rows,
 )
-from stoker.spark.options import ENDING, STARTING, Offsets, ReadOptions, read_options
+from stoker.spark.options import ENDING, STARTING, Offsets, ReadOptions, check_kind, read_options
 from stoker.spark.payloads import decoded
 from stoker.spark.sink import BatchWriter, StreamWriter, write_options
 from stoker.spark.tables import PAYLOAD, SPARK_TYPES, spark_schema
@@ -71,11 +73,11 @@ class Stretch(InputPartition):
 
 
 class Share(InputPartition):
-    """Queues of a tenant whose jobs one task lists."""
+    """Queues of a tenant whose jobs one task lists, and what the tenant is called."""
 
-    def __init__(self, tenant: str, queues: tuple[str, ...]) -> None:
+    def __init__(self, tenant: str, name: str | None, queues: tuple[str, ...]) -> None:
         super().__init__(None)
-        self.tenant, self.queues = tenant, queues
+        self.tenant, self.name, self.queues = tenant, name, queues
 
 
 class StokerSource(DataSource):
@@ -90,14 +92,20 @@ class StokerSource(DataSource):
         return spark_schema(options.columns, options.payload_schema)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        options = read_options(self.options)
-        check_schema(options, schema)
+        options = self._batch(schema)
         return BatchReader(options, schema) if options.table == "events" else ListReader(options, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         options = read_options(self.options, streaming=True)
+        check_kind(options, streaming=True)
         check_schema(options, schema)
         return StreamReader(options, schema)
+
+    def _batch(self, schema: Any) -> ReadOptions:
+        options = read_options(self.options)
+        check_kind(options, streaming=False)
+        check_schema(options, schema)
+        return options
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -105,6 +113,10 @@ class StokerSource(DataSource):
         return BatchWriter(write_options(self.options), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+        if overwrite:
+            raise InvalidRequest(
+                'outputMode("complete") would push all rows again with each batch: use outputMode("append")'
+            )
         return StreamWriter(write_options(self.options), schema)
 
 
@@ -112,8 +124,7 @@ class PushdownSource(StokerSource):
     """The same for sessions that let sources see the filters of a query."""
 
     def reader(self, schema: Any) -> DataSourceReader:
-        options = read_options(self.options)
-        check_schema(options, schema)
+        options = self._batch(schema)
         return PushdownReader(options, schema) if options.table == "events" else PushdownListReader(options, schema)
 
 
@@ -135,9 +146,9 @@ def check_schema(options: ReadOptions, schema: Any) -> None:
 
 def exact_schema(schema: Any) -> pa.Schema:
     """The Arrow schema that Spark will compare batches with."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from stoker.spark.schemas import arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    return arrow_schema(schema)
 
 
 class Reader:
@@ -185,15 +196,19 @@ class ListReader(Reader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         found: list[InputPartition] = []
+        check_there(self.options.connection)
         for tenant in self.options.tenants:
             with connect(self.options.connection, tenant) as client:
-                found += [Share(tenant, queues) for queues in shares(client, self.options)]
+                queues_of_tasks = shares(client, self.options)
+                if queues_of_tasks:
+                    name = name_of(client, self.options.connection, tenant)
+                    found += [Share(tenant, name, queues) for queues in queues_of_tasks]
         return found
 
     def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Share):
             with connect(self.options.connection, partition.tenant) as client:
-                yield from listed(client, self.options, partition.queues, partition.tenant)
+                yield from listed(client, self.options, partition.queues, partition.name)
 
 
 class PushdownReader(BatchReader):
