@@ -3,11 +3,9 @@
 from stoker.spark.fleet.streaming import TAKING
 from stoker.spark.fleet.work import ENDS, JOBS
 from stoker.spark.options import CONNECTING, LISTED, READING, WRITING
-from stoker.spark.rows import OPTION_COLUMNS
+from stoker.spark.rows import KINDS, OPTION_COLUMNS
 from stoker.spark.tables import ABOUT, PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW, SPARK_TYPES, TABLES, WITH_PAYLOAD, Column
 from tools.make_docs import code, page, table
-
-KINDS = {"int": "a whole number", "string": "string", "timestamp": "timestamp", "list": "array<string>"}
 
 
 def spark_page() -> str:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.logs import connect
-from stoker.spark.options import Connection
-from stoker.spark.staging import REJECTION, Staged, Terms, publish, rejected_table, stage
+from stoker.spark.options import Connection, check_name
+from stoker.spark.staging import REJECTION, Staged, Terms, check_open, publish, rejected_table, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,14 +51,20 @@ def push(
     is pushed; or, with `on_rejected="return"`, it comes back and the others are pushed. What is pushed a second time
     under the same `transaction` changes nothing: then nothing is looked at either, and no row comes back.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from stoker.spark.schemas import arrow_schema
 
     if on_rejected not in ("fail", "return"):
         raise InvalidRequest(f"on_rejected = {on_rejected!r}: expected fail or return")
+    if batch_rows < 1:
+        raise InvalidRequest(f"batch_rows = {batch_rows}: expected at least 1")
+    for option, name in (("queue", queue), ("tenant", tenant)):
+        if name is not None:
+            check_name(option, name)
     terms = Terms(Connection(url, token, tenant), queue, tuple(payload_columns), batch_rows, on_rejected == "return")
-    terms.shape(to_arrow_schema(frame.schema))  # refuses what cannot be pushed
+    terms.shape(arrow_schema(frame.schema))  # refuses what cannot be pushed
     name = f"spark:{uuid4().hex}" if transaction is None else f"spark:{transaction}"
     with connect(terms.connection) as client:
+        check_open(client, terms)
         try:
             told = frame.mapInArrow(Rows(terms, name), "stage string, jobs bigint, rejected binary").toArrow()
             staged = [Staged(name, **row) for row in told.to_pylist()]

@@ -4,7 +4,7 @@ A column `payload` (bytes or text) is the payload as it is. Without one, the who
 columns that are not options, which is what an app's handlers take as their arguments. This part knows Arrow, no Spark.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ OPTION_COLUMNS: dict[str, tuple[str, ...]] = {
     "parent_id": ("int",),
 }
 """Columns that are options of their jobs, and the types that they may have."""
+KINDS = {"string": "string", "int": "a whole number", "timestamp": "timestamp", "list": "array<string>"}
+"""These types, in words."""
 
 
 class Jobs(NamedTuple):
@@ -64,6 +66,9 @@ class Jobs(NamedTuple):
             yield self.part(start, len(self.payloads))
 
 
+Mend = Callable[[Any], Any]
+Mends = dict[str, Mend]
+"""By column: what makes its values such as a payload has them."""
 Rejected = dict[int, str]
 """By place in a batch: why the row cannot be a job."""
 NO_PAYLOAD = "the row has no payload: fill the column, or leave such rows out"
@@ -75,6 +80,7 @@ class Shape:
 
     def __init__(self, schema: pa.Schema, queue: str | None, as_payload: Sequence[str] = ()) -> None:
         """`as_payload` names columns that belong to the payload although they are called like an option."""
+        check_names(schema.names, as_payload)
         self._queue = queue
         self.options = [name for name in schema.names if name in OPTION_COLUMNS and name not in as_payload]
         self.has_payload = "payload" in schema.names
@@ -83,6 +89,7 @@ class Shape:
             check_type(name, schema.field(name).type)
         if queue is None and "queue" not in self.options:
             raise InvalidRequest("no queue: set option queue, or give the DataFrame a column of that name")
+        self._maps = maps_in(schema.field(name) for name in self.values)
         if self.has_payload:
             check_payload(schema.field("payload").type)
             if self.values != ["payload"]:
@@ -101,7 +108,7 @@ class Shape:
         if self.has_payload:
             payloads, codec = in_bytes(batch.column("payload")), "bytes"
         else:
-            payloads, codec = encoded(batch.select(self.values), rejected), "msgpack"
+            payloads, codec = encoded(batch.select(self.values), self._maps, rejected), "msgpack"
         places: Sequence[int] = range(batch.num_rows)
         if rejected:
             places = [place for place in places if place not in rejected]
@@ -149,6 +156,17 @@ class Shape:
         return base, [msgspec.structs.replace(base, **change) for change in changes]
 
 
+def check_names(names: list[str], as_payload: Sequence[str]) -> None:
+    double = [name for name in names if names.count(name) > 1]
+    if double:
+        raise InvalidRequest(f"the DataFrame has the column {double[0]} twice: rename one of them, or drop it")
+    missing = [name for name in as_payload if name not in names]
+    if missing:
+        raise InvalidRequest(
+            f"option payloadColumns names {missing[0]}, which the DataFrame does not have (it has {', '.join(names)})"
+        )
+
+
 def converted(name: str, value: Any) -> Any:
     """A cell as the option takes it."""
     if value is None:
@@ -173,17 +191,66 @@ def without(batch: pa.RecordBatch, name: str, reason: str) -> Rejected:
     return {place: reason for place, is_null in enumerate(column.is_null().to_pylist()) if is_null}
 
 
-def encoded(batch: pa.RecordBatch, rejected: Rejected) -> list[Any]:
+def encoded(batch: pa.RecordBatch, maps: Mends, rejected: Rejected) -> list[Any]:
     """Each row as a payload. Those that cannot be one are noted, with None in their place."""
     encode = msgspec.msgpack.Encoder(enc_hook=plain).encode
     payloads: list[Any] = []
-    for place, row in enumerate(batch.to_pylist()):
+    rows = rows_of(batch, maps)
+    for place in range(batch.num_rows):
         try:
-            payloads.append(encode(row))
+            payloads.append(encode(rows[place] if rows is not None else row_of(batch, place, maps)))
         except (InvalidRequest, TypeError, OverflowError, ValueError) as error:
             payloads.append(None)
             rejected[place] = str(error)
     return payloads
+
+
+def rows_of(batch: pa.RecordBatch, maps: Mends) -> list[Any] | None:
+    """The rows as values; None if one of them has a moment or a day that Python has no form for."""
+    try:
+        return told(batch, maps)
+    except (ValueError, OverflowError):
+        return None
+
+
+def row_of(batch: pa.RecordBatch, place: int, maps: Mends) -> Any:
+    try:
+        return told(batch.slice(place, 1), maps)[0]
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequest(f"a moment or a day is not within the years 1 to 9999: {error}") from None
+
+
+def told(batch: pa.RecordBatch, maps: Mends) -> list[Any]:
+    """Rows with maps as maps: Arrow tells them as lists of pairs."""
+    rows: list[Any] = batch.to_pylist()
+    for name, mend in maps.items():
+        for row in rows:
+            row[name] = mend(row[name])
+    return rows
+
+
+def maps_in(fields: Iterable[pa.Field]) -> Mends:
+    """What makes maps of the pairs in these fields, for those that have any."""
+    return {field.name: mend for field in fields if (mend := mapped(field.type)) is not None}
+
+
+def mapped(kind: pa.DataType) -> Mend | None:
+    """The same for values of one type. Raises `InvalidRequest` for maps that have no form in a payload."""
+    if pa.types.is_map(kind):
+        if pa.types.is_nested(kind.key_type):
+            raise InvalidRequest(f"a map has keys of type {kind.key_type}: expected strings or numbers in a payload")
+        of_item = mapped(kind.item_type) or same
+        return lambda pairs: None if pairs is None else {key: of_item(value) for key, value in pairs}
+    if pa.types.is_list(kind):
+        each = mapped(kind.value_type)
+        return None if each is None else lambda values: None if values is None else [each(value) for value in values]
+    if pa.types.is_struct(kind) and (fields := maps_in(kind)):
+        return lambda values: values and values | {name: mend(values[name]) for name, mend in fields.items()}
+    return None
+
+
+def same(value: Any) -> Any:
+    return value
 
 
 def plain(value: Any) -> Any:
@@ -194,10 +261,13 @@ def plain(value: Any) -> Any:
 
 
 def check_type(name: str, kind: pa.DataType) -> None:
+    """A column of nothing but nulls has no type of its own, and leaves the option at its default."""
     expected = OPTION_COLUMNS[name]
-    if kind_of(kind) not in expected:
+    if kind_of(kind) not in expected and not pa.types.is_null(kind):
+        words = " or ".join(KINDS[one] for one in expected)
         raise InvalidRequest(
-            f"column {name} is {kind}: expected {' or '.join(expected)}, because it is an option of jobs"
+            f"column {name} is {kind}: expected {words}, because it is an option of jobs. If it is a part of the"
+            " payload, say so with payloadColumns"
         )
 
 

@@ -9,6 +9,7 @@ is dropped by the queue. The transaction of a stream is named by its query and b
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -19,10 +20,10 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from stoker.model.errors import InvalidRequest
+from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.logs import connect
-from stoker.spark.options import WRITING, connection, named, names, number
-from stoker.spark.staging import Staged, Terms, WriteFailed, publish, rejected_table, stage
+from stoker.spark.options import WRITING, check_name, connection, named, names, number
+from stoker.spark.staging import Staged, Terms, WriteFailed, check_open, publish, rejected_table, stage
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         raise InvalidRequest("option rejectedPath is empty: expected a folder for rows that cannot be jobs")
     terms = Terms(
         connection=connection(options),
-        queue=options.get("queue"),
+        queue=queue_of(options),
         payload_columns=names(options, "payloadColumns") or (),
         batch_rows=number(options, "batchRows", 5_000, 1),
         keeps_rejected=rejected_path is not None,
@@ -55,27 +56,36 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(terms, transaction, rejected_path)
 
 
+def queue_of(options: Mapping[str, str]) -> str | None:
+    queue = options.get("queue")
+    if queue is not None:
+        check_name("queue", queue)
+    return queue
+
+
 class Writer:
     """What both ways of writing share."""
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from stoker.spark.schemas import arrow_schema
 
         self.options = options
-        options.terms.shape(to_arrow_schema(schema))  # refuses what cannot be written
+        options.terms.shape(arrow_schema(schema))  # refuses what cannot be written
+        with connect(options.terms.connection) as client:
+            check_open(client, options.terms)
 
-    def publish(self, messages: list[WriterCommitMessage | None]) -> int:
+    def publish(self, transaction: str, staged: list[Staged]) -> None:
         """In the driver. Rejected rows are safe in their file before anything is pushed: none can be forgotten."""
-        staged = [message for message in messages if isinstance(message, Staged)]
-        if not staged:
-            return 0
-        transaction = staged[0].transaction
         rejected = rejected_table(staged)
         if rejected is not None:
             assert self.options.rejected_path is not None
             Folder(self.options.rejected_path).write(transaction, rejected)
         with connect(self.options.terms.connection) as client:
-            return publish(client, transaction, staged)
+            publish(client, transaction, staged)
+
+
+def staged_of(messages: list[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
 
 
 class Folder:
@@ -115,16 +125,20 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         return stage(self.options.terms, self._transaction, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.publish(messages)
+        """Also if no task had anything to write: then that is what was written under this name."""
+        self.publish(self._transaction, staged_of(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop what was staged. Under a name that may be used again the queue drops it by itself, after a while."""
+        """Drop what was staged. Under a name that may be used again the queue drops it by itself, after a while.
+
+        So it does if it cannot be told: what made the write fail is what Spark has to tell, and not that.
+        """
         if self.options.transaction is not None:
             return
-        with connect(self.options.terms.connection) as client:
+        with suppress(StokerError), connect(self.options.terms.connection) as client:
             outcome = client.abort(self._transaction)
-        if outcome.outcome == "aborted" and self.options.rejected_path is not None:
-            Folder(self.options.rejected_path).drop(self._transaction)
+            if outcome.outcome == "aborted" and self.options.rejected_path is not None:
+                Folder(self.options.rejected_path).drop(self._transaction)
 
 
 class StreamWriter(Writer, DataSourceStreamArrowWriter):
@@ -140,7 +154,9 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         return stage(self.options.terms, f"spark:{query}:{batch}", iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.publish(messages)
+        staged = staged_of(messages)
+        if staged:
+            self.publish(staged[0].transaction, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The batch will be tried again under the same name; what was staged is dropped by the queue after a while."""

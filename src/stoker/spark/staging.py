@@ -5,6 +5,7 @@ let it be forgotten. Rows that cannot be jobs fail the attempt, or are told of, 
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -60,6 +61,15 @@ class Staged(WriterCommitMessage):
     jobs: int
     rejected: bytes | None = None
     """A stream of Arrow batches."""
+
+
+def check_open(client: Client, terms: Terms) -> None:
+    """In the driver, before any row is computed: whether the queue is there, and we may write to it.
+
+    It is asked to stage nothing, which it refuses to everybody who may stage something.
+    """
+    with suppress(InvalidRequest):
+        client.stage("spark:open", "open", terms.queue or "open", [])
 
 
 def stage(terms: Terms, transaction: str, batches: Iterable[pa.RecordBatch]) -> Staged:
