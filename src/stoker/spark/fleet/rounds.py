@@ -24,7 +24,7 @@ from stoker.spark.fleet.leases import Leases
 from stoker.spark.fleet.settling import Ends, Outcome, check_columns, read_ends, settle
 from stoker.spark.fleet.work import ENDS_SCHEMA, JOBS, Applied, Claiming, Handler, Pulled, Worked
 from stoker.spark.logs import connect
-from stoker.spark.options import Connection
+from stoker.spark.options import Connection, check_name
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -50,6 +50,8 @@ class Round:
     taken: int = 0
     completed: int = 0
     failed: int = 0
+    snoozed: int = 0
+    """Put off by a `Snooze`: they come again later."""
     released: int = 0
     """Left out by the transformation: they wait again."""
     lost: int = 0
@@ -85,16 +87,42 @@ def process(
     If Spark fails (a task for good, a transformation that means nothing), the jobs are released at once and
     `RoundFailed` is raised: no attempt is lost.
     """
-    if (function is None) == (transform is None):
-        raise InvalidRequest("give either a function or a transformation of DataFrames")
-    if batch < 1 or ahead < 1 or (slots is not None and slots < 1):
-        raise InvalidRequest(f"batch {batch}, slots {slots}, ahead {ahead}: each has to be at least 1")
-    queues = (queue,) if isinstance(queue, str) else tuple(queue)
-    claiming = Claiming(Connection(url, token, tenant), queues, batch, duration_ms(lease))
+    check_work(function, transform)
+    counts = {"batch": batch, "ahead": ahead, "slots": 1 if slots is None else slots}
+    for name, number in (counts | {"rounds": 1 if rounds is None else rounds}).items():
+        if type(number) is not int or number < 1:
+            raise InvalidRequest(f"{name} = {number!r}: expected a whole number of at least 1")
+    lease_ms, wait_ms = milliseconds("lease", lease), milliseconds("wait", wait)
+    claiming = Claiming(Connection(url, token, tenant), names_of(queue), batch, lease_ms)
     work = Transformed(spark, transform) if transform is not None else Handled(spark, function)
-    fleet = Fleet(spark, claiming, work, slots or parallelism(spark), duration_ms(wait), rounds)
+    fleet = Fleet(spark, claiming, work, slots or parallelism(spark), wait_ms, rounds)
     fleet.run(ahead)
     return fleet.done
+
+
+def check_work(function: Any, transform: Any) -> None:
+    """Before any job is taken: it would cost all of them an attempt."""
+    if (function is None) == (transform is None):
+        raise InvalidRequest("give either a function or a transformation of DataFrames")
+    name, given = ("function", function) if function is not None else ("transform", transform)
+    if not callable(given):
+        raise InvalidRequest(f"{name} = {given!r:.80}: expected something that can be called")
+
+
+def names_of(queue: str | Sequence[str]) -> tuple[str, ...]:
+    queues = (queue,) if isinstance(queue, str) else tuple(queue)
+    if not queues:
+        raise InvalidRequest("no queues: name at least one")
+    for name in queues:
+        check_name("queue", name)
+    return queues
+
+
+def milliseconds(name: str, given: Duration) -> int:
+    try:
+        return duration_ms(given)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"{name} = {given!r}: {error}") from None
 
 
 def parallelism(spark: "SparkSession") -> int:
@@ -138,11 +166,11 @@ class Transformed:
         self._lock = threading.Lock()
 
     def __call__(self, pulled: Pulled, claims: int) -> pa.Table:
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from stoker.spark.schemas import arrow_schema
 
         with self._lock:
             ends = self._transform(numbers(self._spark, claims).mapInArrow(pulled, JOBS))
-        return ends.select(*check_columns(to_arrow_schema(ends.schema), ("id",))).toArrow()
+        return ends.select(*check_columns(arrow_schema(ends.schema, ENDS_SCHEMA.names), ("id",))).toArrow()
 
 
 def numbers(spark: "SparkSession", claims: int) -> "DataFrame":
@@ -255,6 +283,7 @@ class Fleet:
             settled = settle(client, claim.token, ends[name], claim.ids)
             outcome.completed += settled.completed
             outcome.failed += settled.failed
+            outcome.snoozed += settled.snoozed
             outcome.errors += settled.errors
             taken += len(claim.ids)
             if len(ends[name].ids) < len(claim.ids):
@@ -265,10 +294,11 @@ class Fleet:
             done.taken += taken
             done.completed += outcome.completed
             done.failed += outcome.failed
+            done.snoozed += outcome.snoozed
             done.released += released
-            done.lost += taken - outcome.completed - outcome.failed - released
+            done.lost += taken - outcome.completed - outcome.failed - outcome.snoozed - released
             done.errors = [*done.errors, *outcome.errors][:ERRORS]
-        return released == 0 or bool(outcome.completed or outcome.failed)
+        return released == 0 or bool(outcome.completed or outcome.failed or outcome.snoozed)
 
 
 @dataclass(frozen=True)

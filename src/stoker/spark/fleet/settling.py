@@ -6,7 +6,7 @@ transformation that gives a job twice, or one that it did not get, changes nothi
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as kinds
@@ -15,7 +15,8 @@ from stoker.client.batches import BATCH_BYTES
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, LimitExceeded
 from stoker.model.options import CODECS
-from stoker.spark.fleet.work import ENDS_SCHEMA
+from stoker.spark.fleet.work import ENDS_SCHEMA, VERDICTS
+from stoker.worker.outcomes import VerdictKind
 
 EXPECTED = {
     "id": "bigint",
@@ -25,6 +26,8 @@ EXPECTED = {
     "error": "string",
     "error_class": "string",
     "stack": "string",
+    "verdict": "string",
+    "after_ms": "bigint",
 }
 
 
@@ -43,6 +46,8 @@ def check_columns(schema: pa.Schema, needed: Collection[str]) -> list[str]:
 
 
 def has_type(kind: pa.DataType, expected: str) -> bool:
+    if kinds.is_null(kind):  # a column of nothing but nulls
+        return True
     if expected == "bigint":
         return bool(kinds.is_integer(kind))
     is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
@@ -59,13 +64,15 @@ class Ends:
     errors: list[str | None] | None
     classes: list[str | None] | None
     stacks: list[str | None] | None
+    verdicts: list[VerdictKind | None] | None = None
+    delays: list[int | None] | None = None
 
     def at(self, places: Sequence[int]) -> "Ends":
         def picked(column: list[Any] | None) -> list[Any] | None:
             return None if column is None else [column[place] for place in places]
 
         ids = [self.ids[place] for place in places]
-        columns = (self.results, self.codecs, self.errors, self.classes, self.stacks)
+        columns = (self.results, self.codecs, self.errors, self.classes, self.stacks, self.verdicts, self.delays)
         return Ends(ids, *map(picked, columns))
 
     def between(self, start: int, stop: int) -> "Ends":
@@ -75,14 +82,11 @@ class Ends:
 
 
 def read_ends(table: pa.Table) -> Ends:
-    """Raises `InvalidRequest` if a job is there twice, or has none of the codecs that there are."""
+    """Raises `InvalidRequest` if a job is there twice, or says something that nobody knows."""
     ids = table.column("id").to_pylist()
     if table.column("id").null_count:
         raise InvalidRequest("a row has no id: keep the id of each job")
-    codecs = column(table, "codec")
-    strange = set(codecs or ()) - {None, *CODECS}
-    if strange:
-        raise InvalidRequest(f"column codec has {strange.pop()!r}: expected one of {', '.join(CODECS)}")
+    codecs, verdicts = one_of(table, "codec", CODECS), one_of(table, "verdict", VERDICTS)
     if len(set(ids)) != len(ids):
         seen: set[int] = set()
         double = next(job for job in ids if job in seen or seen.add(job))  # type: ignore[func-returns-value]
@@ -94,7 +98,17 @@ def read_ends(table: pa.Table) -> Ends:
         column(table, "error"),
         column(table, "error_class"),
         column(table, "stack"),
+        verdicts,
+        column(table, "after_ms"),
     )
+
+
+def one_of(table: pa.Table, name: str, known: Collection[str]) -> list[Any] | None:
+    values = column(table, name)
+    strange = set(values or ()) - {None, *known}
+    if strange:
+        raise InvalidRequest(f"column {name} has {strange.pop()!r}: expected one of {', '.join(known)}")
+    return values
 
 
 def column(table: pa.Table, name: str) -> list[Any] | None:
@@ -115,6 +129,7 @@ class Outcome:
 
     completed: int = 0
     failed: int = 0
+    snoozed: int = 0
     errors: tuple[str, ...] = ()
 
 
@@ -123,15 +138,15 @@ def settle(client: Client, token: int, ends: Ends, own: Sequence[int] | None = N
 
     `own` are its ids, if they are known: if they are a range, and all of them are done, it is sent as that.
     """
-    if ends.errors is None:
+    if ends.errors is None and ends.verdicts is None:
         ids: Sequence[int] = own if type(own) is range and len(own) == len(ends.ids) else ends.ids
         return acknowledged(client, token, ids, ends.results, ends.codecs)
-    failed = [place for place, error in enumerate(ends.errors) if error is not None]
-    done = ends.at([place for place, error in enumerate(ends.errors) if error is None])
+    failures = by_failure(ends)
+    not_done = {job for jobs in failures.values() for job in jobs}
+    done = ends.at([place for place, job in enumerate(ends.ids) if job not in not_done])
     outcome = acknowledged(client, token, done.ids, done.results, done.codecs)
-    for (error, error_class, stack), ids in by_error(ends.at(failed)).items():
-        outcome.failed += fail(client, token, ids, error, error_class, stack)
-        outcome.errors += (error,)
+    for why, jobs in failures.items():
+        fail(client, token, jobs, why, outcome)
     return outcome
 
 
@@ -182,26 +197,53 @@ def with_results(
         return
     except LimitExceeded as error:
         if len(done) == 1:
-            outcome.failed += fail(client, token, [done[0][0]], str(error), type(error).__name__, "")
-            outcome.errors += (str(error),)
+            fail(client, token, [done[0][0]], Why(str(error), type(error).__name__), outcome)
             return
     half = len(done) // 2
     with_results(client, token, done[:half], codec, outcome)
     with_results(client, token, done[half:], codec, outcome)
 
 
-def by_error(failed: Ends) -> dict[tuple[str, str, str], list[int]]:
-    """Jobs with the same error are failed at once."""
-    found: dict[tuple[str, str, str], list[int]] = {}
-    assert failed.errors is not None
-    for place, job in enumerate(failed.ids):
-        error_class = failed.classes[place] if failed.classes is not None else None
-        stack = failed.stacks[place] if failed.stacks is not None else None
-        found.setdefault((failed.errors[place] or "", error_class or "", stack or ""), []).append(job)
+class Why(NamedTuple):
+    """What a job says that was not done."""
+
+    error: str
+    error_class: str = ""
+    stack: str = ""
+    verdict: VerdictKind | None = None
+    """None leaves it to the job's own options."""
+    delay_ms: int | None = None
+
+
+def by_failure(ends: Ends) -> dict[Why, list[int]]:
+    """Jobs that say the same are failed at once."""
+    found: dict[Why, list[int]] = {}
+    told: tuple[list[Any] | None, ...] = (ends.errors, ends.classes, ends.stacks, ends.verdicts, ends.delays)
+    for place, job in enumerate(ends.ids):
+        error, error_class, stack, verdict, delay_ms = (None if column is None else column[place] for column in told)
+        if error is not None or verdict is not None:
+            found.setdefault(Why(error or "", error_class or "", stack or "", verdict, delay_ms), []).append(job)
     return found
 
 
-def fail(client: Client, token: int, ids: list[int], error: str, error_class: str, stack: str) -> int:
-    """How many could be failed."""
-    reply = client.fail_batch(ids, token, error, error_class=error_class, stack=stack)
-    return len(ids) - len(reply.refused)
+def fail(client: Client, token: int, ids: list[int], why: Why, outcome: Outcome) -> None:
+    """End a delivery as its verdict says. Jobs that somebody else has by now are not counted."""
+    if why.verdict == "snooze":
+        outcome.snoozed += client.release_batch(ids, token, why.delay_ms or 0).count
+        return
+    if why.verdict == "cancel":
+        cancel(client, token, ids)
+    retries = why.verdict != "dead"
+    reply = client.fail_batch(
+        ids, token, why.error, error_class=why.error_class, stack=why.stack, retry=retries, delay_ms=why.delay_ms
+    )
+    outcome.failed += len(ids) - len(reply.refused)
+    outcome.errors += (why.error,)
+
+
+def cancel(client: Client, token: int, ids: list[int]) -> None:
+    """Mark those that are ours for their end. What then fails ends as cancelled."""
+    refused = client.extend_batch(ids, token).refused
+    for job in ids:
+        if job not in refused:
+            client.cancel(job)

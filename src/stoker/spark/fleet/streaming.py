@@ -14,8 +14,10 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceWriter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -27,7 +29,7 @@ from stoker.model.units import Duration, duration_ms
 from stoker.spark.arrow_bytes import packed, unpacked
 from stoker.spark.fleet.leases import Leases
 from stoker.spark.fleet.settling import check_columns, read_ends, settle
-from stoker.spark.fleet.work import ENDS, JOBS, Applied, Claiming, Handler, as_rows
+from stoker.spark.fleet.work import ENDS, ENDS_SCHEMA, JOBS, Applied, Claiming, Handler, as_rows
 from stoker.spark.logs import connect
 from stoker.spark.options import CONNECTING, connection, named, names, number
 
@@ -101,9 +103,22 @@ class JobsSource(DataSource):
         return JOBS
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+        if given != JOBS:
+            raise InvalidRequest(
+                f"the schema given is not that of jobs: leave .schema() out, and select (it is {JOBS})"
+            )
         return JobsReader(take_options(self.options))
 
+    def reader(self, schema: Any) -> DataSourceReader:
+        raise InvalidRequest("stoker_jobs is a stream: use readStream; spark.read.format('stoker') looks at jobs")
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        raise InvalidRequest("stoker_jobs settles what it gave: use writeStream; df.write.format('stoker') pushes jobs")
+
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+        if overwrite:
+            raise InvalidRequest('outputMode("complete") would settle jobs again: use outputMode("append")')
         named(self.options, CONNECTING)
         return JobsWriter(self.options, schema)
 
@@ -253,10 +268,10 @@ class JobsWriter(DataSourceStreamArrowWriter):
     """Settles jobs when Spark commits their batch. A replayed batch finds them settled, and changes nothing."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from stoker.spark.schemas import arrow_schema
 
         self._connection = connection(named(options, CONNECTING))
-        self._columns = check_columns(to_arrow_schema(schema), ("id", "token"))
+        self._columns = check_columns(arrow_schema(schema, ENDS_SCHEMA.names), ("id", "token"))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batches = [batch.select(self._columns) for batch in iterator if batch.num_rows]
@@ -303,11 +318,10 @@ def process_stream(
     `max_in_flight` jobs are in hand, spread over `slots` tasks. A query that was stopped or killed goes on from its
     `checkpoint`.
     """
-    from stoker.spark.fleet.rounds import parallelism
+    from stoker.spark.fleet.rounds import check_work, milliseconds, names_of, parallelism
 
-    if (function is None) == (transform is None):
-        raise InvalidRequest("give either a function or a transformation of DataFrames")
-    queues = (queue,) if isinstance(queue, str) else tuple(queue)
+    check_work(function, transform)
+    queues = names_of(queue)
     spark.dataSource.register(JobsSource)
     reached = {name: value for name, value in (("url", url), ("token", token), ("tenant", tenant)) if value is not None}
     asked = {
@@ -315,7 +329,7 @@ def process_stream(
         "settle": "rows",
         "maxJobsInFlight": str(max_in_flight),
         "slots": str(slots or parallelism(spark)),
-        "lease": f"{duration_ms(lease)}ms",
+        "lease": f"{milliseconds('lease', lease)}ms",
     }
     take_options(reached | asked)  # refuses here what would otherwise fail inside of Spark
     jobs = spark.readStream.format("stoker_jobs").options(**reached, **asked).load()

@@ -4,10 +4,9 @@ Nothing here settles a job: Spark may run all of it again, or twice at once. A p
 that cannot be written cost their own job an attempt, and no other.
 """
 
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +16,7 @@ from stoker.model.replies import Delivery
 from stoker.spark.arrow_bytes import packed
 from stoker.spark.logs import connect
 from stoker.spark.options import Connection
+from stoker.worker.outcomes import Failure, Outcome, VerdictKind
 
 JOBS_SCHEMA = pa.schema(
     [
@@ -45,10 +45,17 @@ ENDS_SCHEMA = pa.schema(
         ("error", pa.string()),
         ("error_class", pa.string()),
         ("stack", pa.string()),
+        ("verdict", pa.string()),
+        ("after_ms", pa.int64()),
     ]
 )
-ENDS = "id bigint, token bigint, result binary, codec string, error string, error_class string, stack string"
+ENDS = (
+    "id bigint, token bigint, result binary, codec string, error string, error_class string, stack string,"
+    " verdict string, after_ms bigint"
+)
 """The rows that a function makes of them, and that a transformation may give."""
+VERDICTS: tuple[VerdictKind, ...] = get_args(VerdictKind)
+"""What `verdict` may be: what the outcomes say that handlers raise."""
 
 Handler = Callable[[list[Any]], Sequence[Any]]
 """Payloads in, a result or an exception for each of them out."""
@@ -154,7 +161,10 @@ class Applied:
         if not payloads:
             return []
         try:
-            results = list(self._function(payloads))
+            given: Any = self._function(payloads)
+            if given is None or isinstance(given, str | bytes | Mapping):
+                raise TypeError(f"the function gave {type(given).__name__}: give a list with one result for each job")
+            results = list(given)
             if len(results) != len(payloads):
                 raise ValueError(f"{len(results)} results for {len(payloads)} jobs: give one for each")
         except Exception as error:
@@ -184,9 +194,9 @@ def opened(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
         return Unreadable(error)
 
 
-End = tuple[bytes | None, str | None, str | None, str | None, str | None]
-"""Result, codec, error, class of the error, stack."""
-NOTHING: End = (None, None, None, None, None)
+End = tuple[bytes | None, str | None, str | None, str | None, str | None, str | None, int | None]
+"""Result, codec, error, class of the error, stack, verdict, delay."""
+NOTHING: End = (None, None, None, None, None, None, None)
 """Done, with nothing to tell."""
 
 
@@ -194,16 +204,21 @@ def ended(end: Any) -> End:
     """What a function gave for a job, as columns."""
     if not isinstance(end, BaseException):
         try:
-            return (end, "bytes", None, None, None) if type(end) is bytes else (pack(end), "msgpack", None, None, None)
+            found, codec = (end, "bytes") if type(end) is bytes else (pack(end), "msgpack")
+            return found, codec, None, None, None, None, None
         except (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError) as error:
             end = error
-    stack = text("".join(traceback.format_exception(end)))
-    return None, None, text(str(end)) or type(end).__name__, type(end).__name__, stack
+    told = end.verdict if isinstance(end, Outcome) else None
+    failure = Failure.of(end, with_stack=told is None)
+    why = failure.error, failure.error_class, failure.stack
+    return (None, None, *why, None, None) if told is None else (None, None, *why, told.kind, told.after_ms)
 
 
-pack = msgspec.msgpack.Encoder().encode
+def plain(value: Any) -> Any:
+    """Numbers and arrays of numpy, and whatever else says how it looks as Python's own."""
+    if callable(getattr(value, "tolist", None)):
+        return value.tolist()
+    raise TypeError(f"a result of type {type(value).__name__} cannot be written: give texts, numbers, lists or maps")
 
 
-def text(words: str) -> str:
-    """Without what no column of text can hold."""
-    return words.encode("utf-8", "replace").decode()
+pack = msgspec.msgpack.Encoder(enc_hook=plain).encode
