@@ -36,6 +36,8 @@ FILE_BYTES = 16 * 1024 * 1024
 
 SOURCE = "_source.json"
 """What a lake was begun with: tenants, queues and kinds of events, if not all."""
+BEGINNING = "_beginning.json"
+"""Where a backfill begins. Spark asks for it again if the first batch was interrupted, and whoever goes on knows."""
 
 
 class LakeBegun(StokerError):
@@ -92,7 +94,9 @@ def start(
     keep_to_its_own(lake, options)
     cores = spark.sparkContext.defaultParallelism
     wanted = {"maxRecordsPerTrigger": "200000", "minPartitions": str(cores), **options}
-    if "startingTimestamp" not in options:
+    if lake.files.exists(BEGINNING):
+        wanted |= lake.files.read_json(BEGINNING)
+    else:
         wanted.setdefault("startingOffsets", starting)
     reader = spark.readStream.format("stoker")
     for name, value in wanted.items():
@@ -148,4 +152,5 @@ def backfill(spark: SparkSession, path: str, options: dict[str, str], since: dat
         raise LakeBegun(
             f"the lake at {path} is begun already: `stoker pipeline run` goes on with it; another path begins anew"
         )
-    return run(spark, path, options | {"startingTimestamp": str(round(since.timestamp() * 1000))})
+    lake.files.write_json(BEGINNING, {"startingTimestamp": str(round(since.timestamp() * 1000))})
+    return run(spark, path, options)
