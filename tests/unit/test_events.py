@@ -74,6 +74,7 @@ SPOKEN: dict[type[rec.Record], tuple[str, list[int]]] = {
     rec.SchedulePaused: ("schedule_changed", [0]),
     rec.ScheduleDeleted: ("schedule_changed", [0]),
     rec.ScheduledPush: ("pushed", ONE_IDS),
+    rec.PartPublished: ("pushed", [64, 128]),
     rec.SlotPassed: ("slot_passed", [0]),
 }
 

@@ -1,11 +1,13 @@
 """How records about transactions and claims change the state."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.engine import deadlines as kinds
-from stoker.engine.state import Appliers, Stage, TransactionState
+from stoker.engine.apply_push import pushed
+from stoker.engine.state import Appliers, Stage, StagedPart, TransactionState
 from stoker.model.replies import Transaction
 from stoker.records import records as rec
+from stoker.records.stored import StoredRun
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -15,16 +17,32 @@ def staged(shard: "Shard", record: rec.Staged) -> None:
     tenant = shard.tenant(record.tenant)
     transaction = tenant.transactions.setdefault(record.transaction, TransactionState({}))
     stage = transaction.stages.setdefault(record.stage, Stage([], set()))
-    stage.parts.append(record)
-    stage.jobs += len(record.payloads)
+    payloads: Any = record.payloads  # a StoredRun where the journal left them on disk
+    if type(payloads) is StoredRun:
+        stage.parts.append(StagedPart(record, payloads, 0))
+    else:
+        stage.parts.append(StagedPart(record, None, sum(map(len, payloads))))
+        shard.index.bytes += stage.parts[-1].bytes
+    stage.jobs += len(payloads)
     if record.part is not None:
         stage.numbers.add(record.part)
     stage.expires_at = record.expires_at
     shard.deadlines.arm(record.expires_at, kinds.STAGE, (tenant, record.transaction, record.stage))
 
 
+def part_published(shard: "Shard", record: rec.PartPublished) -> None:
+    """A push of payloads that are there already, in memory or in the journal."""
+    stage = shard.tenant(record.tenant).transactions[record.transaction].stages[record.stage]
+    payloads, options = stage.parts[record.place].record.payloads, record.options
+    push = rec.Pushed(record.at, record.tenant, record.queue, record.first, payloads, options, record.due, record.sizes)
+    pushed(shard, push)
+
+
 def transaction_ended(shard: "Shard", record: rec.TransactionEnded) -> None:
     tenant = shard.tenant(record.tenant)
+    before = tenant.transactions.get(record.transaction)
+    for stage in before.stages.values() if before is not None else ():
+        _drop(shard, stage)
     outcome = Transaction("published" if record.published else "aborted", record.created, tuple(record.runs))
     tenant.transactions[record.transaction] = TransactionState({}, outcome, record.expires_at)
     shard.deadlines.arm(record.expires_at, kinds.TRANSACTION, (tenant, record.transaction))
@@ -33,9 +51,15 @@ def transaction_ended(shard: "Shard", record: rec.TransactionEnded) -> None:
 def stage_expired(shard: "Shard", record: rec.StageExpired) -> None:
     tenant = shard.tenant(record.tenant)
     transaction = tenant.transactions[record.transaction]
-    del transaction.stages[record.stage]
+    _drop(shard, transaction.stages.pop(record.stage))
     if not transaction.stages:
         del tenant.transactions[record.transaction]
+
+
+def _drop(shard: "Shard", stage: Stage) -> None:
+    for part in stage.parts:
+        shard.index.bytes -= part.bytes
+        part.bytes = 0
 
 
 def transaction_forgotten(shard: "Shard", record: rec.TransactionForgotten) -> None:
@@ -48,6 +72,7 @@ def claim_forgotten(shard: "Shard", record: rec.ClaimForgotten) -> None:
 
 APPLY: Appliers = {
     rec.Staged: staged,
+    rec.PartPublished: part_published,
     rec.TransactionEnded: transaction_ended,
     rec.StageExpired: stage_expired,
     rec.TransactionForgotten: transaction_forgotten,

@@ -54,7 +54,7 @@ def references(shard: "Shard") -> Iterator[int]:
         for transaction in tenant.transactions.values():
             for stage in transaction.stages.values():
                 for part in stage.parts:
-                    yield from _records_of(part.payloads)
+                    yield from _records_of(part.record.payloads)
 
 
 def _records_of(payloads: Iterable[bytes | Stored | None] | StoredRun) -> Iterator[int]:
@@ -367,7 +367,7 @@ class _Saving:
         stages, over = sum(len(found.stages) for found in all_of_them), sum(1 for found in all_of_them if found.outcome)
         for _, (tenant, name, stage_name) in self.armed(kinds.STAGE, stages):
             for part in tenant.transactions[name].stages[stage_name].parts:
-                yield from self.part(self.tenants[tenant], part)
+                yield from self.part(self.tenants[tenant], part.record)
         for _, (tenant, name) in self.armed(kinds.TRANSACTION, over):
             found = tenant.transactions[name]
             outcome = found.outcome

@@ -61,6 +61,7 @@ from stoker.engine.state import (
     Part,
     Queue,
     Scope,
+    StagedPart,
     Tenant,
 )
 from stoker.model import commands as c
@@ -141,6 +142,8 @@ class Shard:
         """The number of the last message to each shard."""
         self.taken: dict[int, int] = {}
         """The number of the last message taken from each shard."""
+        self.staged: list[tuple[StagedPart, int]] = []
+        """Parts of stages that were written in this turn, and their places among its records."""
         self.stored_payloads: Callable[[int], Sequence[bytes]] | None = None
         """Reads the payloads of one of its records back."""
         self.old_keys: OldKeys | None = None

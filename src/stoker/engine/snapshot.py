@@ -11,9 +11,10 @@ import msgspec
 
 from stoker.engine.flows import Flow
 from stoker.engine.looking import view
-from stoker.engine.state import Batch, Detail, Job, Part, Planned, Queue, Scope, Tenant
+from stoker.engine.state import Batch, Detail, Job, Part, Planned, Queue, Scope, StagedPart, Tenant
 from stoker.model.ids import shard_of
-from stoker.records.stored import Stored
+from stoker.records import records as rec
+from stoker.records.stored import Stored, StoredRun
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -25,7 +26,7 @@ def dump(shard: "Shard") -> dict[str, Any]:
         "sequence": shard.sequence,
         "token": shard.token,
         "scope": _scope(shard.scope),
-        "tenants": {name: _tenant(tenant) for name, tenant in sorted(shard.tenants.items()) if _is_used(tenant)},
+        "tenants": {name: _tenant(shard, tenant) for name, tenant in sorted(shard.tenants.items()) if _is_used(tenant)},
         "jobs": [_job(shard, part) for part in _parts(shard)],
         "dependents": _dependents(shard),
         "watchers": dict(sorted(shard.watchers.items())),
@@ -78,7 +79,7 @@ def _scope(scope: Scope) -> tuple[list[int], list[int], list[int], int]:
     return list(scope.counts), list(scope.totals), list(scope.recent), scope.recent_second
 
 
-def _tenant(tenant: Tenant) -> dict[str, Any]:
+def _tenant(shard: "Shard", tenant: Tenant) -> dict[str, Any]:
     return {
         "scope": _scope(tenant.scope),
         "queues": {name: _queue(queue) for name, queue in sorted(tenant.queues.items()) if queue.known},
@@ -88,7 +89,10 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
         },
         "transactions": {
             name: (
-                {key: (list(stage.parts), stage.jobs, stage.expires_at) for key, stage in found.stages.items()},
+                {
+                    key: ([_staged(shard, part) for part in stage.parts], stage.jobs, stage.expires_at)
+                    for key, stage in found.stages.items()
+                },
                 found.outcome,
                 found.expires_at,
             )
@@ -104,6 +108,15 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
             if (entry := tenant.kv.get(key)) is not None
         },
     }
+
+
+def _staged(shard: "Shard", part: StagedPart) -> rec.Staged:
+    """The part with its payloads, wherever they lie."""
+    record: rec.Staged = part.record
+    payloads: Any = record.payloads
+    if type(payloads) is not StoredRun or shard.stored_payloads is None:
+        return record
+    return msgspec.structs.replace(record, payloads=list(shard.stored_payloads(payloads.sequence)))
 
 
 def _flow(flow: Flow) -> dict[str, Any]:

@@ -351,10 +351,20 @@ class Claim(msgspec.Struct, gc=False, eq=False):
     expires_at: int = 0
 
 
-class Stage(msgspec.Struct, gc=False, eq=False):
-    """Parts written under one stage key; each is a push that has not happened yet."""
+class StagedPart(msgspec.Struct, gc=False, eq=False):
+    """A push that has not happened yet, as its record tells it."""
 
-    parts: list[Any]
+    record: Any
+    stored: StoredRun | None
+    """Where its payloads lie in the journal, if they do; they may be in memory as well."""
+    bytes: int
+    """What they take in memory."""
+
+
+class Stage(msgspec.Struct, gc=False, eq=False):
+    """Parts written under one stage key."""
+
+    parts: list[StagedPart]
     numbers: set[int]
     jobs: int = 0
     expires_at: int = 0

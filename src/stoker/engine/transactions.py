@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stoker.engine import checks
-from stoker.engine.pushing import push_many, refuse_malformed
-from stoker.engine.state import TransactionState
+from stoker.engine.apply_push import is_plain
+from stoker.engine.pushing import due_of, push_many, refuse_malformed
+from stoker.engine.state import StagedPart, TransactionState
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.ids import STEP
+from stoker.model.ids import STEP, make_id
+from stoker.model.limits import Limits
 from stoker.records import records as rec
 from stoker.records.stored import StoredRun
 
@@ -49,7 +51,9 @@ def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
             now + shard.settings.stage_ttl_ms,
         )
     )
-    return r.Staged(shard.tenant(tenant).transactions[command.transaction].stages[command.stage].jobs)
+    written = shard.tenant(tenant).transactions[command.transaction].stages[command.stage]
+    shard.staged.append((written.parts[-1], len(shard.records) - 1))
+    return r.Staged(written.jobs)
 
 
 def _check_items(shard: "Shard", command: c.Stage) -> None:
@@ -77,13 +81,12 @@ def publish(shard: "Shard", tenant: str, command: c.Publish, now: int) -> r.Tran
         checks.key(name, "stage", shard.limits)
         if found is None or name not in found.stages:
             raise unknown_stage(name, command.transaction)
-    parts = [part for name in names for part in found.stages[name].parts] if found else []
     check_publish(shard, tenant, command)
     runs: list[tuple[int, int]] = []
-    for part in parts:
-        queue = shard.queue(tenant, part.queue)
-        reply = push_many(shard, queue, _payloads(shard, part), part.options, part.each, now)
-        _add_runs(runs, reply)
+    for name in names:
+        assert found is not None
+        for place, part in enumerate(found.stages[name].parts):
+            _add_runs(runs, _publish_part(shard, part, place, now))
     created = sum(count for _, count in runs)
     _end(shard, tenant, command.transaction, True, created, runs, now)
     return r.Transaction("published", created, tuple(runs))
@@ -93,14 +96,48 @@ def check_publish(shard: "Shard", tenant: str, command: c.Publish) -> None:
     """Whether there is room for all queues that the stages in this shard speak of."""
     found = find(shard, tenant, command.transaction)
     stages = found.stages if found is not None else {}
-    shard.check_room(tenant, [part.queue for name in command.stages if name in stages for part in stages[name].parts])
+    parts = [part for name in command.stages if name in stages for part in stages[name].parts]
+    shard.check_room(tenant, [part.record.queue for part in parts])
 
 
-def _payloads(shard: "Shard", part: rec.Staged) -> Sequence[bytes]:
+def _publish_part(shard: "Shard", part: StagedPart, place: int, now: int) -> r.PushedBatch:
+    """Jobs that share their options are pushed with their payloads where they are; others are looked at one by one."""
+    record, stored = part.record, part.stored
+    options = record.options
+    if stored is None or record.each is not None or not is_plain(options) or not _fits(stored, shard.limits):
+        queue = shard.queue(record.tenant, record.queue)
+        return push_many(shard, queue, _payloads(shard, record), options, record.each, now)
+    first = make_id(shard.sequence + 1, shard.number)
+    shard.emit(
+        rec.PartPublished(
+            now,
+            record.tenant,
+            record.queue,
+            first,
+            record.transaction,
+            record.stage,
+            place,
+            stored.sequence,
+            stored.count,
+            stored.sizes,
+            options,
+            due_of(shard, options, now),
+        )
+    )
+    return r.PushedBatch(range(first, first + stored.count * STEP, STEP))
+
+
+def _fits(stored: StoredRun, limits: Limits) -> bool:
+    """Whether no payload is longer than they may be now: limits may have changed since it was staged."""
+    sizes = stored.sizes
+    return (sizes if isinstance(sizes, int) else max(sizes)) <= limits.payload_bytes_max
+
+
+def _payloads(shard: "Shard", record: rec.Staged) -> Sequence[bytes]:
     """What was staged, read back if it lies in the journal only."""
-    stored: Any = part.payloads  # a StoredRun where the journal left them on disk
+    stored: Any = record.payloads  # a StoredRun where the journal left them on disk
     if type(stored) is not StoredRun:
-        return part.payloads
+        return record.payloads
     assert shard.stored_payloads is not None
     return shard.stored_payloads(stored.sequence)
 

@@ -70,6 +70,10 @@ class Journal(Protocol):
         """The payloads that one record carries."""
         ...
 
+    def body(self, shard: int, sequence: int) -> bytes | None:
+        """The same as they were written; None if the record is no longer kept."""
+        ...
+
     def expect(self, shard: int, coming: Sequence[int], gone: Sequence[int], now: int) -> None:
         """The payloads of these records will be asked for next; those of the others no more."""
         ...

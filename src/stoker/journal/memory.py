@@ -71,6 +71,9 @@ class MemoryJournal:
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
         raise AssertionError("nothing lies in a journal that keeps nothing")
 
+    def body(self, shard: int, sequence: int) -> bytes | None:
+        raise AssertionError("nothing lies in a journal that keeps nothing")
+
     def expect(self, shard: int, coming: Sequence[int], gone: Sequence[int], now: int) -> None:
         pass
 

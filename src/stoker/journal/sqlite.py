@@ -307,6 +307,13 @@ class SqliteJournal:
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
         return self.ahead.payloads(shard, sequence)
 
+    def body(self, shard: int, sequence: int) -> bytes | None:
+        if sequence >= self.lowest(shard):
+            row: Row | None = self.find(shard, sequence)
+        else:  # where only what is still needed is left
+            row = self._file_of(shard, sequence).file.row(shard, sequence)
+        return row.parts(sequence - row.first)[1] if row is not None else None
+
     def expect(self, shard: int, coming: Sequence[int], gone: Sequence[int], now: int) -> None:
         self.ahead.expect(shard, coming, gone, now)
 
@@ -318,12 +325,15 @@ class SqliteJournal:
     def find(self, shard: int, sequence: int) -> Row:
         """The row that holds a record."""
         self.commit_deferred()
-        segments = self.segments
-        at = bisect_right(segments, sequence - 1, key=lambda segment: end_of(segment, shard))
-        row = segments[at].file.row(shard, sequence)
+        segment = self._file_of(shard, sequence)
+        row = segment.file.row(shard, sequence)
         if row is None:
-            raise lacking(segments[at], shard, sequence)
+            raise lacking(segment, shard, sequence)
         return row
+
+    def _file_of(self, shard: int, sequence: int) -> Segment:
+        segments = self.segments
+        return segments[bisect_right(segments, sequence - 1, key=lambda segment: end_of(segment, shard))]
 
     def lowest(self, shard: int) -> int:
         return self.directory.manifest.lowest[shard]

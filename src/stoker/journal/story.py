@@ -62,7 +62,7 @@ def _next_push(read: Read, shard: int, after: int, up_to: int) -> tuple[int, int
         if not page:
             return None
         for sequence, record in page:
-            if type(record) is rec.Pushed or type(record) is rec.ScheduledPush:
+            if isinstance(record, rec.Pushed | rec.ScheduledPush | rec.PartPublished):
                 return (sequence, record.first) if sequence <= up_to else None
         after = page[-1][0]
     return None
@@ -165,7 +165,7 @@ class _Teller:
         self.notes.append(Note(sequence, at, kind, text))
 
 
-_PUSHES = frozenset({rec.Pushed, rec.ScheduledPush})
+_PUSHES = frozenset({rec.Pushed, rec.ScheduledPush, rec.PartPublished})
 _ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELLED, EventKind.EXPIRED})
 _GONE = frozenset({EventKind.REMOVED, EventKind.EVICTED})
 """Nothing is ever said of the job after these."""
@@ -192,7 +192,7 @@ def _in_pairs(runs: Iterable[tuple[int, int]], job_id: int) -> bool:
     return any(first and shard_of(first) == shard_of(job_id) and _in_run(first, count, job_id) for first, count in runs)
 
 
-def _pushed(record: rec.Pushed | rec.ScheduledPush, job_id: int) -> bool:
+def _pushed(record: rec.Pushed | rec.ScheduledPush | rec.PartPublished, job_id: int) -> bool:
     return record.first <= job_id < record.first + len(record.payloads) * STEP
 
 
@@ -222,6 +222,7 @@ def _jobs(record: rec.DeadRemoved, job_id: int) -> bool:
 _ABOUT: dict[type[rec.Record], Callable[[Any, int], bool]] = {
     rec.Pushed: _pushed,
     rec.ScheduledPush: _pushed,
+    rec.PartPublished: _pushed,
     rec.Started: _runs,
     rec.Completed: _runs,
     rec.Retrying: _run,

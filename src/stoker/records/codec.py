@@ -21,7 +21,7 @@ import msgspec
 
 from stoker.model.errors import StokerError
 from stoker.model.options import DEFAULT_OPTIONS, Options
-from stoker.records.records import ALL, VERSION, PayloadUpdated, Pushed, Record, Staged
+from stoker.records.records import ALL, VERSION, PartPublished, PayloadUpdated, Pushed, Record, Staged
 from stoker.records.stored import Stored, StoredRun, sizes_of
 
 
@@ -272,6 +272,16 @@ def decode(data: bytes) -> Record:
 
 # --- records on their way to a reader ----------------------------------------------------------------
 
+PART_PUBLISHED = PartPublished.__struct_config__.tag
+"""The tag of a record whose payloads are those of another one."""
+
+
+def staged_at(head: bytes) -> int:
+    """The record that staged what this one published."""
+    found = _heads.decode(head)
+    assert type(found) is PartPublished
+    return found.sequence
+
 
 class Glance(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The first fields of a head: whether a record is worth unpacking. Not all records have a queue there."""
@@ -290,6 +300,10 @@ def open_record(sequence: int, head: bytes, body: bytes = b"") -> Record:
     """A record from its two parts. Without its body its payloads are known by their sizes alone."""
     try:
         found = _heads.decode(head)
+        if type(found) is PartPublished and body:
+            found = _PushedHead(
+                found.at, found.tenant, found.queue, found.first, found.sizes, found.count, found.options, found.due
+            )
         if type(found) not in _BODIED:
             return found  # type: ignore[no-any-return]
         return _joined(found, _bodies.decode(body) if body else Row._stored(found, sequence))

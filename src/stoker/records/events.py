@@ -1,6 +1,6 @@
 """From records to events: one for each job that a record speaks of."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
 from stoker.model.events import Event, EventKind
@@ -56,12 +56,13 @@ def _run(run: rec.Run, ended_at: int = 0) -> Iterator[Fields]:
         yield {"job": job, "payload_bytes": size, **fields}
 
 
-def _pushed(record: rec.Pushed | rec.ScheduledPush) -> Iterator[tuple[EventKind, Fields]]:
+def _pushed(record: rec.Pushed | rec.ScheduledPush | rec.PartPublished) -> Iterator[tuple[EventKind, Fields]]:
     options = record.options
     fields: Fields = {"pushed_at": record.at, "due": record.due, "priority": options.priority, "tags": options.tags}
     fields |= {"group_id": options.group_id, "trace": options.trace, "parent_id": options.parent_id}
     fields |= {"name": options.name, "workflow": options.workflow, "schedule": options.schedule, "slot": options.slot}
-    for job, payload in zip(_ids(record.first, len(record.payloads)), record.payloads, strict=True):
+    payloads: Iterable[Sized] = record.payloads
+    for job, payload in zip(_ids(record.first, len(record.payloads)), payloads, strict=True):
         yield EventKind.PUSHED, {"job": job, "payload_bytes": len(payload), **fields}
 
 
@@ -193,6 +194,7 @@ _EVENTS: dict[type[rec.Record], Callable[[Any], Iterator[tuple[EventKind, Fields
     rec.DeadRemoved: _dead_removed,
     rec.Removed: lambda record: _pairs(EventKind.REMOVED, record.runs),
     rec.ScheduledPush: _pushed,
+    rec.PartPublished: _pushed,
     rec.ScheduleChanged: _schedule("put"),
     rec.SchedulePaused: _schedule("paused"),
     rec.ScheduleDeleted: _schedule("deleted"),
@@ -224,6 +226,7 @@ MEANS: dict[type[rec.Record], frozenset[EventKind]] = {
     rec.DeadRemoved: frozenset({EventKind.EVICTED, EventKind.REMOVED}),
     rec.Removed: frozenset({EventKind.REMOVED}),
     rec.ScheduledPush: frozenset({EventKind.PUSHED}),
+    rec.PartPublished: frozenset({EventKind.PUSHED}),
     rec.ScheduleChanged: frozenset({EventKind.SCHEDULE_CHANGED}),
     rec.SchedulePaused: frozenset({EventKind.SCHEDULE_CHANGED}),
     rec.ScheduleDeleted: frozenset({EventKind.SCHEDULE_CHANGED}),

@@ -13,6 +13,7 @@ from stoker.model.limits import Limits
 from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, GroupPolicy, Options, RateLimit, Settings
 from stoker.model.replies import Level
 from stoker.model.schedules import Schedule, SlotOutcome
+from stoker.records.stored import StoredRun
 
 VERSION = 2
 """Raised when a record changes its meaning, a default of an option included; older ones stay readable."""
@@ -459,6 +460,29 @@ class Staged(Record, frozen=True, gc=False, tag=28):
     each: list[Options] | None
     part: int | None
     expires_at: int
+
+
+class PartPublished(Record, frozen=True, gc=False, tag=57):
+    """Staged jobs came in: a push whose payloads stay in the record that staged them, and are not written again."""
+
+    at: int
+    tenant: str
+    queue: str
+    first: int
+    transaction: str
+    stage: str
+    place: int
+    """Which part of the stage it is."""
+    sequence: int
+    """The record that staged it."""
+    count: int
+    sizes: int | list[int]
+    options: Options = DEFAULT_OPTIONS
+    due: int = 0
+
+    @property
+    def payloads(self) -> StoredRun:
+        return StoredRun(self.sequence, 0, self.count, self.sizes)
 
 
 class TransactionEnded(Record, frozen=True, gc=False, tag=29):

@@ -6,11 +6,13 @@ New jobs stand at the end of the line, so theirs are the payloads that are neede
 
 from collections.abc import Sequence
 
+import msgspec
+
 from stoker.engine.shard import Shard
-from stoker.engine.state import Batch
+from stoker.engine.state import Batch, StagedPart
 from stoker.journal.contract import Journal
 from stoker.model.ids import STEP
-from stoker.records.records import KvWritten, Pushed
+from stoker.records.records import KvWritten, PartPublished, Pushed
 from stoker.records.stored import Stored, StoredRun, sizes_of
 
 SPILL_AT = 0.4
@@ -60,17 +62,15 @@ class Memory:
             for sequence, record in enumerate(shard.records, first):
                 if type(record) is Pushed:
                     self._spill(shard, record, sequence)
+                elif type(record) is PartPublished:
+                    self._spill_batch(shard, record, record.payloads)
+            for part, _ in shard.staged:
+                forget_payloads(shard, part)
+                self.is_stored = True
 
     def _spill(self, shard: Shard, record: Pushed, sequence: int) -> None:
-        found = shard.index.find_batch(record.first)
-        if found is not None and found[0].pushed_at == record.at:
-            batch: Batch = found[0]
-            run = StoredRun(
-                sequence, 0, batch.count, record.sizes if record.sizes is not None else sizes_of(record.payloads)
-            )
-            if batch.left and batch.count == len(record.payloads):
-                shard.index.forget_payload(batch, run if batch.step > 0 else run.backwards())
-                self.is_stored = True
+        sizes = record.sizes if record.sizes is not None else sizes_of(record.payloads)
+        if self._spill_batch(shard, record, StoredRun(sequence, 0, len(record.payloads), sizes)):
             return
         for place, payload in enumerate(record.payloads):
             if len(payload) > SMALL_BYTES:
@@ -78,3 +78,31 @@ class Memory:
                 if job is not None and job.payload is payload:
                     shard.index.forget_payload(job, Stored(sequence, place, len(payload)))
                     self.is_stored = True
+
+    def _spill_batch(self, shard: Shard, record: Pushed | PartPublished, run: StoredRun) -> bool:
+        """Whether the jobs of a record are a batch."""
+        found = shard.index.find_batch(record.first)
+        if found is None or found[0].pushed_at != record.at:
+            return False
+        batch: Batch = found[0]
+        if batch.left and batch.count == len(run) and type(batch.payloads) is not StoredRun:
+            shard.index.forget_payload(batch, run if batch.step > 0 else run.backwards())
+            self.is_stored = True
+        return True
+
+
+def note_places(journal: Journal, shard: Shard) -> None:
+    """Parts of stages that were just journaled: when they are published, nothing needs to be written again."""
+    if journal.level == "memory":
+        return
+    first = journal.last(shard.number) - len(shard.records) + 1
+    for part, place in shard.staged:
+        payloads = part.record.payloads
+        part.stored = StoredRun(first + place, 0, len(payloads), sizes_of(payloads))
+
+
+def forget_payloads(shard: Shard, part: StagedPart) -> None:
+    """From now on the payloads of a part lie in the journal only; one that is dropped already takes nothing."""
+    part.record = msgspec.structs.replace(part.record, payloads=part.stored)
+    shard.index.bytes -= part.bytes
+    part.bytes = 0

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from stoker.journal.contract import Journal
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.records.codec import Row, glance
+from stoker.records.codec import PART_PUBLISHED, Row, glance, staged_at
 from stoker.records.events import MEANS
 
 SCANNED = 8
@@ -25,42 +25,53 @@ def read_records(journal: Journal, shards: int, tenant: str, command: c.ReadReco
     """One page."""
     shard, after = command.shard, command.after
     until = journal.last(shard) if command.until is None else min(command.until, journal.last(shard))
-    room, scanned = command.bytes_max, SCANNED * command.bytes_max
-    wanted = tags_for(command.kinds)
-    queues = None if command.queues is None else frozenset(command.queues)
-    found: list[r.LoggedRecord] = []
-    while room > 0 and scanned > 0 and after < until:
-        rows = journal.rows(shard, after, room)
+    page = Page(journal, command, tenant, until)
+    scanned = SCANNED * command.bytes_max
+    while page.room > 0 and scanned > 0 and after < until:
+        rows = journal.rows(shard, after, page.room)
         if not rows:
             break
         for row in rows:
-            taken, after = records_of(row, after, until, tenant, wanted, queues, command.payloads)
-            found += taken
-            room -= sum([len(record.head) + len(record.body) for record in taken])
+            after = page.take(row, after)
             scanned -= row.size
-            if room <= 0 or scanned <= 0 or after >= until:
+            if page.room <= 0 or scanned <= 0 or after >= until:
                 break
-    return r.Records(found, max(after, command.after), journal.lowest(shard), journal.last(shard), shards)
+    return r.Records(page.records, max(after, command.after), journal.lowest(shard), journal.last(shard), shards)
 
 
-def records_of(
-    row: Row,
-    after: int,
-    until: int,
-    tenant: str,
-    wanted: Collection[object],
-    queues: Collection[str] | None,
-    payloads: bool,
-) -> tuple[list[r.LoggedRecord], int]:
-    """Those of a row that are asked for, and the position behind what was looked at."""
-    found: list[r.LoggedRecord] = []
-    last = min(row.first + len(row) - 1, until)
-    for sequence in range(max(row.first, after + 1), last + 1):
-        head, body = row.parts(sequence - row.first)
-        seen = glance(head)
-        if seen.tenant == tenant and seen.tag in wanted and (queues is None or seen.queue in queues):
-            found.append(r.LoggedRecord(sequence, head, body if payloads else b""))
-    return found, last
+class Page:
+    """Gathers records that are asked for until there are enough."""
+
+    def __init__(self, journal: Journal, command: c.ReadRecords, tenant: str, until: int) -> None:
+        self.records: list[r.LoggedRecord] = []
+        self.room = command.bytes_max
+        self._journal, self._shard, self._tenant, self._until = journal, command.shard, tenant, until
+        self._wanted = tags_for(command.kinds)
+        self._queues = None if command.queues is None else frozenset(command.queues)
+        self._payloads = command.payloads
+
+    def take(self, row: Row, after: int) -> int:
+        """Those of a row behind a position; the position behind what was looked at."""
+        tenant, wanted, queues = self._tenant, self._wanted, self._queues
+        last = min(row.first + len(row) - 1, self._until)
+        for sequence in range(max(row.first, after + 1), last + 1):
+            head, body = row.parts(sequence - row.first)
+            seen = glance(head)
+            if seen.tenant != tenant or seen.tag not in wanted or (queues is not None and seen.queue not in queues):
+                continue
+            if not self._payloads:
+                body = b""
+            elif seen.tag == PART_PUBLISHED:
+                body = self._staged(head)
+            self.records.append(r.LoggedRecord(sequence, head, body))
+            self.room -= len(head) + len(body)
+            if self.room <= 0:
+                return sequence
+        return last
+
+    def _staged(self, head: bytes) -> bytes:
+        """Payloads that were published where they lay; nothing if retention has come between the two records."""
+        return self._journal.body(self._shard, staged_at(head)) or b""
 
 
 def tags_for(kinds: Collection[str] | None) -> Collection[object]:

@@ -27,7 +27,7 @@ from stoker.records.events import events_of, size_of
 from stoker.runtime import outbox, parts, routing, shapes
 from stoker.runtime.calendar import IanaCalendar
 from stoker.runtime.loading import filled, look_ahead
-from stoker.runtime.memory import Memory
+from stoker.runtime.memory import Memory, note_places
 from stoker.runtime.reading import read_records
 from stoker.runtime.shards import Shards
 
@@ -288,9 +288,16 @@ class Runtime:
     def _append(self, shard: Shard, level: r.Level) -> None:
         """What `commit` does for one shard when nobody waits for anything."""
         self.journal.append(((shard.number, shard.records),), defer=level == "fsync")
+        self._journaled(shard)
+        shard.records.clear()
+
+    def _journaled(self, shard: Shard) -> None:
+        """A turn has been journaled; its records are still there."""
+        if shard.staged:
+            note_places(self.journal, shard)
         if self.memory.is_watched:
             self.memory.after(shard)
-        shard.records.clear()
+        shard.staged.clear()
 
     def turn_next_at(self) -> int | None:
         """The next deadline of the shards that the turn concerned: asking all of them costs more than a push."""
@@ -381,8 +388,7 @@ class Runtime:
             self._reached = level
             woken: list[tuple[int, str]] = []
             for shard in changed:
-                if self.memory.is_watched:
-                    self.memory.after(shard)
+                self._journaled(shard)
                 if self._readers:
                     woken += {(shard.number, record.tenant) for record in shard.records}  # type: ignore[attr-defined]
             if asks:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from stoker.model.ids import STEP
 from stoker.model.options import DEFAULT_OPTIONS
 from stoker.records import records as rec
+from stoker.records.stored import StoredRun
 from stoker.spark.runs import Run, runs_of
 from stoker.spark.tables import MOMENT, TEXTS, Column
 
@@ -144,7 +145,8 @@ class _Batch:
     def _payload(self) -> pa.Array:
         found: list[bytes | None] = []
         for payloads, count in zip(self._payloads, self._counts.tolist(), strict=True):
-            found += payloads if payloads is not None else [None] * count
+            is_here = payloads is not None and type(payloads) is not StoredRun
+            found += payloads if is_here else [None] * count
         return pa.array(found, pa.binary())
 
     # --- how long it took ----------------------------------------------------------------------------

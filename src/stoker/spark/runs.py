@@ -61,7 +61,7 @@ def _delivery(event: str, run: rec.Run, ended_at: int = 0, **more: Any) -> Run:
     )._replace(**more)
 
 
-def _pushed(record: rec.Pushed | rec.ScheduledPush) -> Iterator[Run]:
+def _pushed(record: rec.Pushed | rec.ScheduledPush | rec.PartPublished) -> Iterator[Run]:
     payloads: Any = record.payloads
     sizes = record.sizes
     if sizes is None:
@@ -168,6 +168,7 @@ def _one(event: str, **sources: str) -> Callable[[Any], Iterator[Run]]:
 _RUNS: dict[type[rec.Record], Callable[[Any], Iterator[Run]]] = {
     rec.Pushed: _pushed,
     rec.ScheduledPush: _pushed,
+    rec.PartPublished: _pushed,
     rec.ScheduleChanged: _schedule("put"),
     rec.SchedulePaused: _schedule("paused"),
     rec.ScheduleDeleted: _schedule("deleted"),
