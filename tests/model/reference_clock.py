@@ -75,6 +75,8 @@ def retry_by_itself(world: World, job: Job) -> None:
         job.retry_count += 1
     else:
         plan_retry(world.queue_of(job), job, world.now)
+        if job.next_retry_at:
+            job.next_retry_at = max(job.next_retry_at, world.now + 1_000)
 
 
 def deadlines_of_keys(queue: Queue) -> Iterator[Deadline]:

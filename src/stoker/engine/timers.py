@@ -111,11 +111,15 @@ TIMED_OUT = "the delivery ran longer than its timeout_ms"
 STALLED = "the lease ended: the worker neither settled the job nor renewed the lease"
 
 
+POSTPONED_MS_MIN = 1_000
+"""A key may be taken for long: each time that a retry is put off is a record in the journal."""
+
+
 def on_dead_retry(shard: "Shard", at: int, jobs: list[Job]) -> None:
     for job in sorted(jobs, key=lowest):
         queue = job.queue
         if key_is_taken(shard, job, at - 1):  # keys whose time passes at this very moment are still held
-            again = at + queue.dead_policy.auto_retry_interval_ms
+            again = at + max(queue.dead_policy.auto_retry_interval_ms, POSTPONED_MS_MIN)
             shard.emit(rec.RetryPostponed(at, queue.tenant.name, queue.name, job.id, again))
         else:
             emit_revived(shard, job, at, automatic=True)
