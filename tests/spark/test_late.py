@@ -4,10 +4,10 @@ The rules are those of `docs/pipeline/tables.md`: no watermark, nothing is dropp
 """
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from stoker.spark.lake import reading, running
 from stoker.spark.lake.layout import Lake
@@ -47,6 +47,27 @@ HISTORY = [
     *delivered(30, 4, MIDNIGHT - timedelta(days=1), MIDNIGHT - timedelta(hours=2), MIDNIGHT - timedelta(hours=1)),
 ]
 LATEST_FIRST = sorted(HISTORY, key=lambda each: each["time"], reverse=True)
+NOON, AHEAD = MIDNIGHT + timedelta(hours=12), MIDNIGHT + timedelta(days=365)
+JUMPS = [
+    event(1, 1, "pushed", NOON, pushed_at=NOON),
+    event(2, 1, "started", AHEAD, pushed_at=NOON, started_at=AHEAD, attempt=1),
+    event(3, 1, "failed", AHEAD, pushed_at=NOON, started_at=AHEAD, finished_at=AHEAD, attempt=1, reason="failed"),
+    event(4, 1, "revived", NOON + 1 * MS),
+    event(5, 1, "started", NOON + 2 * MS, pushed_at=NOON, started_at=NOON + 2 * MS, attempt=2),
+    event(6, 1, "completed", NOON + 9 * MS, pushed_at=NOON, started_at=NOON + 2 * MS, finished_at=NOON + 9 * MS),
+]
+"""The clock jumps ahead by a year and back."""
+
+
+def of(tenant: str, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each | {"tenant": tenant} for each in events]
+
+
+BATCHES = (
+    [*of("orderly", HISTORY), *of("late", LATEST_FIRST[:7]), *of("jumps", JUMPS[::-1])],
+    of("late", LATEST_FIRST[7:]),
+)
+"""One lake of three tenants, two of which have the same history: it comes in order to the one, late to the other."""
 
 
 def frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
@@ -54,29 +75,45 @@ def frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
     return spark.createDataFrame([tuple(each[name] for name in names) for each in events], spark_schema(EVENTS))
 
 
-def filled(spark: SparkSession, path: Path, *batches: list[dict[str, Any]]) -> Lake:
-    lake = Lake(spark, str(path))
-    for number, events in enumerate(batches):
-        running.fill(lake, frame(spark, events), lake.batch(number), 1)
-    return lake
+Told = dict[str, dict[str, list[Row]]]
+"""By table and tenant."""
 
 
-def told(frame: DataFrame | None, *columns: str) -> list[tuple[Any, ...]]:
-    assert frame is not None
-    return sorted(tuple(row) for row in frame.select(*columns).collect())
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    lake = Lake(spark, str(tmp_path_factory.mktemp("late") / "lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "STEPS", {layer: running.STEPS[layer] for layer in ("minutes", "jobs")})  # those told of
+        for number, events in enumerate(BATCHES):
+            running.fill(lake, frame(spark, events), lake.batch(number), 1)
+    tables = {grain: reading.summary(lake, grain) for grain in ("minute", "day")}
+    found: Told = {}
+    for name, table in (tables | {"jobs": reading.jobs(lake), "stays": reading.stays(lake)}).items():
+        assert table is not None
+        found[name] = {"orderly": [], "late": [], "jumps": []}
+        for row in table.collect():
+            found[name][row["tenant"]].append(row)
+    return found
 
 
-def test_the_order_in_which_events_come_changes_no_number(spark: SparkSession, tmp_path: Path):
-    orderly = filled(spark, tmp_path / "orderly", HISTORY)
-    late = filled(spark, tmp_path / "late", LATEST_FIRST[:7], LATEST_FIRST[7:])
-    columns = ("start", "pushed", "started", "completed", "backlog", "total_ms_sum", "total_ms_p50", "run_ms_p999")
-    for grain in ("minute", "day"):
-        assert told(reading.summary(late, grain), *columns) == told(reading.summary(orderly, grain), *columns)
-    jobs = told(reading.jobs(late), "job", "state", "wait_ms", "run_ms", "total_ms")
-    assert jobs == told(reading.jobs(orderly), "job", "state", "wait_ms", "run_ms", "total_ms")
-    assert told(reading.stays(late), "job", "state", "ms") == told(reading.stays(orderly), "job", "state", "ms")
+def columns(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row[name] for name in names) for row in rows)
 
-    days = told(reading.summary(late, "day"), "start", "pushed", "completed", "backlog")
+
+def test_the_order_in_which_events_come_changes_no_number(told: Told):
+    numbers = ("start", "pushed", "started", "completed", "backlog", "total_ms_sum", "total_ms_p50", "run_ms_p999")
+    compared = {
+        "minute": numbers,
+        "day": numbers,
+        "jobs": ("job", "state", "wait_ms", "run_ms", "total_ms"),
+        "stays": ("job", "state", "ms"),
+    }
+    for table, names in compared.items():
+        assert columns(told[table]["late"], *names) == columns(told[table]["orderly"], *names), table
+
+
+def test_what_spans_days_counts_on_each_of_them(told: Told):
+    days = columns(told["day"]["late"], "start", "pushed", "completed", "backlog")
     assert [(start.astimezone(UTC).day, *counts) for start, *counts in days] == [
         (1, 2, 1, 1),  # the job of midnight is pushed on the first, and completes on the second
         (2, 2, 2, 1),
@@ -84,23 +121,15 @@ def test_the_order_in_which_events_come_changes_no_number(spark: SparkSession, t
         (7, 0, 1, 0),
     ]
     day = 86_400_000
+    jobs = columns(told["jobs"]["late"], "job", "state", "wait_ms", "run_ms", "total_ms")
     assert (2, "completed", 3 * day, 2 * day, 5 * day) in jobs
-    assert {(2, "waiting", 3 * day), (2, "active", 2 * day)} <= set(told(reading.stays(late), "job", "state", "ms"))
+    stays = columns(told["stays"]["late"], "job", "state", "ms")
+    assert {(2, "waiting", 3 * day), (2, "active", 2 * day)} <= set(stays)
 
 
-def test_the_log_says_what_came_last_and_not_the_clock(spark: SparkSession, tmp_path: Path):
-    """Clocks jump ahead by a year and back: a job counts by its last record, and no time is less than none."""
-    noon, ahead = MIDNIGHT + timedelta(hours=12), MIDNIGHT + timedelta(days=365)
-    events = [
-        event(1, 1, "pushed", noon, pushed_at=noon),
-        event(2, 1, "started", ahead, pushed_at=noon, started_at=ahead, attempt=1),
-        event(3, 1, "failed", ahead, pushed_at=noon, started_at=ahead, finished_at=ahead, attempt=1, reason="failed"),
-        event(4, 1, "revived", noon + 1 * MS),
-        event(5, 1, "started", noon + 2 * MS, pushed_at=noon, started_at=noon + 2 * MS, attempt=2),
-        event(6, 1, "completed", noon + 9 * MS, pushed_at=noon, started_at=noon + 2 * MS, finished_at=noon + 9 * MS),
-    ]
-    lake = filled(spark, tmp_path / "lake", events[::-1])
-    assert told(reading.jobs(lake), "job", "state", "run_ms") == [(1, "completed", 7)]
-    assert [ms for _, ms in told(reading.stays(lake), "state", "ms") if ms < 0] == []
-    days = told(reading.summary(lake, "day"), "start", "name", "backlog")
+def test_the_log_says_what_came_last_and_not_the_clock(told: Told):
+    """A job counts by its last record, and no time is less than none."""
+    assert columns(told["jobs"]["jumps"], "job", "state", "run_ms") == [(1, "completed", 7)]
+    assert [row["ms"] for row in told["stays"]["jumps"] if row["ms"] < 0] == []
+    days = columns(told["day"]["jumps"], "start", "name", "backlog")
     assert sum({name: backlog for _, name, backlog in days}.values()) == 0
