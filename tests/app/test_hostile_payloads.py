@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stoker.app.arguments import Arguments
@@ -16,6 +16,7 @@ from stoker.app.signatures import signature_of
 from stoker.model.options import CODECS, Codec
 from stoker.worker.errors import BadArguments
 from tests.app.kinds import Basket, Company, Order, Point, User
+from tests.soaking import drawing
 
 
 def nothing() -> None: ...
@@ -73,21 +74,21 @@ def read(function: Callable[..., Any], payload: bytes, codec: Codec) -> None:
 @example(payload=b"[" * 100_000)
 @example(payload=b'{"a":' * 100_000)
 @example(payload=b"\x81\xa1a" * 100_000)
-@settings(max_examples=60, deadline=None)
+@drawing(25)
 def test_bytes_of_any_kind(function: Callable[..., Any], codec: Codec, payload: bytes):
     read(function, payload, codec)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @given(value=VALUES)
-@settings(max_examples=80, deadline=None)
+@drawing(25)
 def test_values_of_any_kind(function: Callable[..., Any], value: Any):
     read(function, msgspec.msgpack.encode(value), "msgpack")
     read(function, msgspec.json.encode(value), "json")
 
 
 @given(value=VALUES)
-@settings(max_examples=100, deadline=None)
+@drawing(50)
 def test_whatever_can_be_written_comes_back(value: Any):
     how = arguments(anything)
     assert how.decode(how.encode((value,), {}), "msgpack") == ((value,), {})

@@ -48,8 +48,8 @@ SETTINGS = LocalSettings(
 assert SETTINGS.journal is not None
 UNDER_WATCH = msgspec.structs.replace(SETTINGS, journal=msgspec.structs.replace(SETTINGS.journal, vfs=WATCHED))
 POINTS_MAX = 2_000
-STEP = 1 if os.environ.get("STOKER_SOAK") == "1" else 3
-"""In the soak a death at every change of a file; else at every third."""
+STEP = 1 if os.environ.get("STOKER_SOAK") == "1" else 5
+"""In the soak a death at every change of a file; else at every fifth."""
 NOW = FakeClock().now_ms()
 
 
@@ -110,7 +110,7 @@ def test_the_directory_has_everything_in_it():
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("way", [(2, 4, 1), (4, 2, 1), (2, 1, 2, 1), (4, 1)])
+@pytest.mark.parametrize("way", [(2, 4, 1), (4, 2, 1), (2, 1, 2, 1)])
 def test_dealing_keeps_everything(way: tuple[int, ...], clean: bool):
     source, now = prepared(clean=clean)
     expected = holdings(copied(source), 1, SETTINGS, now)
@@ -211,10 +211,10 @@ def test_death_while_dealing_changes_nothing(before: int, after: int):
         open_root(dealt, before).close()
     for point in range(1, POINTS_MAX, STEP):
         path = copied(dealt)
-        killer = partial(KillPoint, point, point % 2 == 0)
+        killer = partial(KillPoint, point, point // STEP % 2 == 0)
         with the_zygote().fork(deal_watched, str(path), after, UNDER_WATCH, killer) as child:
             is_through = "closed" in until_the_end(child)
-        found = holdings(path, (after, before, 1)[point % 3], SETTINGS, now)
+        found = holdings(path, (after, before, 1)[point // STEP % 3], SETTINGS, now)
         assert found == expected, f"point {point}"
         shutil.rmtree(path)
         if is_through:

@@ -30,8 +30,8 @@ from tests.crash.zygote import Child, the_zygote
 
 SOAKS = os.environ.get("STOKER_SOAK") == "1"
 ROUNDS = 12 if SOAKS else 6
-CYCLES = 45 if SOAKS else 25
-"""Deaths in a round. In the soak there are more than five hundred; else with those of `test_kill_points.py`."""
+CYCLES = 45 if SOAKS else 15
+"""Deaths in a round. In the soak there are more than five hundred."""
 
 RARE = ("repeated", "delivered again", "fenced", "outlived")
 """What happens to somebody in some hundred deaths, but not in every hundred."""

@@ -25,8 +25,9 @@ from tests.faults.injecting import Fault
 from tests.faults.roles import Found
 from tests.faults.support import SEED, SOAK, fresh_directory, opened, sampled, seen, worked
 
-FLIPS = 60
-CUTS = 24
+FLIPS = 36
+CUTS = 16
+SWAPS = 10
 PAGE = 4096
 WAL_HEADER, FRAME_HEADER = 32, 24
 
@@ -196,7 +197,7 @@ def others(past: Past) -> list[Damage]:
     pairs = [(one, other) for one in logs for other in logs if one < other]
     found = [Damage("delete", name) for name in names]
     found += [Damage("older", name) for name in names if (past.older / name).exists() and name != "lock"]
-    return found + [Damage("swap", one, other=other) for one, other in sampled(pairs, 20, SEED)]
+    return found + [Damage("swap", one, other=other) for one, other in sampled(pairs, SWAPS, SEED)]
 
 
 # --- what must be so ---------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from tests.faults.roles import BUSY, Flushed, Pushed, Report, Unopened, push_and
 from tests.faults.support import SEED, fresh_directory, opened, sampled, seen
 
 WHENS: tuple[When, ...] = ("once", "for ever")
-CASES = {"disk.fsync": 100, "mark.set": 100, "log.append": 30, "vfs.sync": 20, "vfs.write": 20}
-"""Every flush of ours, some of the others; all of them in a soak."""
+CASES = {"disk.fsync": 40, "mark.set": 30, "log.append": 16, "vfs.sync": 12, "vfs.write": 12}
+"""Many flushes of ours, some of the others; all of them in a soak."""
 PUSHES = 24
 REASON = "journal failed"
 

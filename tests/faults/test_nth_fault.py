@@ -18,7 +18,7 @@ from tests.faults.support import SEED, Worked, fresh_directory, opened, sampled,
 
 PAST_SEED, WORK_SEED = 3, 7
 STEPS = 40
-CASES = 30
+CASES = 20
 
 ERRORS = {place: errors for place, (_, _, errors) in PLACES.items()} | VFS_PLACES
 WHENS: tuple[When, ...] = ("once", "for ever", "done and denied")

@@ -37,7 +37,7 @@ SOAK = os.environ.get("STOKER_SOAK") == "1"
 ROOT = Path(__file__).parent.parent.parent
 
 PROFILE = settings(
-    max_examples=2_000 if SOAK else 60,
+    max_examples=2_000 if SOAK else 30,
     stateful_step_count=80 if SOAK else 40,
     derandomize=not SOAK,
     deadline=None,
@@ -548,8 +548,8 @@ def drive(seed: int, commands: int, settings: Settings = SMALL, observe_every: i
     return pair
 
 
-SEEDS = range(100) if SOAK else (0, 4, 5)
-"""The last two reach everything by themselves."""
+SEEDS = range(100) if SOAK else (4, 5)
+"""These two reach everything by themselves."""
 
 
 class Reached:
@@ -674,7 +674,7 @@ def test_batching_changes_neither_replies_nor_any_jobs_story(seed: int):
 # --- determinism -----------------------------------------------------------------------------------
 
 
-COMMANDS = 20_000 if SOAK else 5_000
+COMMANDS = 20_000 if SOAK else 2_000
 
 
 @cache

@@ -13,8 +13,9 @@ from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.model.states import State
 from tests.processes.serving import QUEUES, Served, serving, until
+from tests.soaking import SOAKS
 
-KILLS = 4
+KILLS = 12 if SOAKS else 2
 PUSHES_BETWEEN = 60
 PATIENT = "?retry_s=60&timeout_s=20"
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,28 @@ import stoker
 from stoker.model.errors import QuotaExceeded, ShuttingDown, Unauthenticated
 from stoker.model.states import State
 from stoker.server.auth.tokens import create_token, revoke_token
-from tests.processes.serving import QUEUES, serving, until
+from tests.processes.serving import QUEUES, Served, serving, until
 
 OPERATOR = "operator-operator-operator-operator"
 ALL_LISTENERS = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+
+
+@pytest.fixture(scope="module")
+def one_for_many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Three interpreters start before it serves: whoever does not disturb it shares it."""
+    directory = tmp_path_factory.mktemp("served")
+    (directory / "stoker.toml").write_text('[webhooks]\nallow = ["127.0.0.0/8"]\n')
+    with serving(directory, "--unix", str(directory / "s"), listen=ALL_LISTENERS) as server:
+        yield server
+
+
+@pytest.fixture
+def server(one_for_many: Served) -> Served:
+    """With nothing in it."""
+    with stoker.connect(one_for_many.url) as client:
+        for name in client.list_queues():
+            client.obliterate(name, force=True)
+    return one_for_many
 
 
 def get(url: str) -> bytes:
@@ -33,17 +52,15 @@ def get(url: str) -> bytes:
         return bytes(answer.read())
 
 
-def test_every_listener_of_any_process_answers_for_all_shards(tmp_path: Path):
-    socket_file = tmp_path / "s"
-    with serving(tmp_path, "--unix", str(socket_file), listen=ALL_LISTENERS) as server:
-        urls = [server.url, f"unix://{socket_file}", server.where["http"], f"grpc://{server.where['grpc']}"]
-        for url in urls * 4:  # each connection comes to one of the processes, and nobody knows to which
-            with stoker.connect(url) as client:
-                pushed = {client.push(name, b"a").id for name in QUEUES.values()}
-                delivery = client.pull(list(QUEUES.values()), 10)
-                assert set(delivery.ids) == pushed
-                assert client.ack_batch(delivery.ids, delivery.token).count == 2
-                assert set(client.list_queues()) == set(QUEUES.values())
+def test_every_listener_of_any_process_answers_for_all_shards(server: Served):
+    urls = [server.url, f"unix://{server.where['unix']}", server.where["http"], f"grpc://{server.where['grpc']}"]
+    for url in urls * 4:  # each connection comes to one of the processes, and nobody knows to which
+        with stoker.connect(url) as client:
+            pushed = {client.push(name, b"a").id for name in QUEUES.values()}
+            delivery = client.pull(list(QUEUES.values()), 10)
+            assert set(delivery.ids) == pushed
+            assert client.ack_batch(delivery.ids, delivery.token).count == 2
+            assert set(client.list_queues()) == set(QUEUES.values())
 
 
 def test_connections_come_to_both_processes_and_one_scrape_tells_of_both(tmp_path: Path):
@@ -65,19 +82,18 @@ def test_connections_come_to_both_processes_and_one_scrape_tells_of_both(tmp_pat
         assert f'stoker_queue_jobs{{queue="{name}",state="waiting"}} 32.0' in text
 
 
-def test_events_of_all_shards_come_over_any_connection(tmp_path: Path):
-    with serving(tmp_path, listen=("--http", "127.0.0.1:0", "--grpc", "off")) as server:
-        for _ in range(4):
-            stream = urllib.request.urlopen(f"{server.where['http']}/events?events=pushed", timeout=60)
-            with stream, stoker.connect(server.url) as client:
-                until_line(stream, b": here")
-                ids = {client.push(name, b"a").id for name in QUEUES.values()}
-                found = {json.loads(until_line(stream, b"data: ")[6:])["job_id"] for _ in range(2)}
-                assert {int(one) for one in found} == ids
+def test_events_of_all_shards_come_over_any_connection(server: Served):
+    for _ in range(4):
+        stream = urllib.request.urlopen(f"{server.where['http']}/events?events=pushed", timeout=60)
+        with stream, stoker.connect(server.url) as client:
+            until_line(stream, b": here")
+            ids = {client.push(name, b"a").id for name in QUEUES.values()}
+            found = {json.loads(until_line(stream, b"data: ")[6:])["job_id"] for _ in range(2)}
+            assert {int(one) for one in found} == ids
 
 
-def test_a_subscription_brings_events_of_all_shards(tmp_path: Path):
-    with serving(tmp_path) as server, stoker.connect(server.url) as client:
+def test_a_subscription_brings_events_of_all_shards(server: Served):
+    with stoker.connect(server.url) as client:
         host, _, port = server.where["tcp"].rpartition(":")
         for _ in range(8):
             with socket.create_connection((host, int(port)), timeout=60) as peer, peer.makefile("rb") as lines:
@@ -87,8 +103,7 @@ def test_a_subscription_brings_events_of_all_shards(tmp_path: Path):
                 assert {json.loads(lines.readline())["event"]["job"] for _ in ids} == ids
 
 
-def test_events_of_all_shards_are_posted_once(tmp_path: Path):
-    (tmp_path / "stoker.toml").write_text('[webhooks]\nallow = ["127.0.0.0/8"]\n')
+def test_events_of_all_shards_are_posted_once(server: Served):
     posted: queue.Queue[dict[str, Any]] = queue.Queue()
 
     class Receiver(http.server.BaseHTTPRequestHandler):
@@ -102,14 +117,11 @@ def test_events_of_all_shards_are_posted_once(tmp_path: Path):
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as receiver:
         threading.Thread(target=receiver.serve_forever, daemon=True).start()
-        with serving(tmp_path, listen=("--http", "127.0.0.1:0", "--grpc", "off")) as server:
-            hook = {"url": f"http://127.0.0.1:{receiver.server_port}/", "events": ["pushed"]}
-            request = urllib.request.Request(f"{server.where['http']}/webhooks", json.dumps(hook).encode())
-            request.add_header("content-type", "application/json")
-            urllib.request.urlopen(request, timeout=60).close()
-            with stoker.connect(server.url) as client:
-                ids = {client.push(name, b"a").id for name in QUEUES.values()}
-            bodies = [posted.get(timeout=60) for _ in ids]
+        hook = register(server, f"http://127.0.0.1:{receiver.server_port}/", "pushed")
+        with stoker.connect(server.url) as client:
+            ids = {client.push(name, b"a").id for name in QUEUES.values()}
+        bodies = [posted.get(timeout=60) for _ in ids]
+        remove(server, hook)
         receiver.shutdown()
     assert {int(body["job_id"]) for body in bodies} == ids
     assert posted.empty()
@@ -119,18 +131,29 @@ def until_line(stream: object, start: bytes) -> bytes:
     return next(line for line in stream if line.startswith(start))  # type: ignore[attr-defined, no-any-return]
 
 
-def test_a_webhook_registered_anywhere_is_known_everywhere(tmp_path: Path):
-    with serving(tmp_path, listen=("--http", "127.0.0.1:0", "--grpc", "off")) as server:
-        made = set()
-        for number in range(4):
-            body = json.dumps({"url": f"http://example.com/{number}", "events": ["completed"]}).encode()
-            request = urllib.request.Request(f"{server.where['http']}/webhooks", body, method="POST")
-            request.add_header("content-type", "application/json")
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                made.add(json.loads(answer.read())["data"]["id"])
-        for _ in range(4):
-            listed = json.loads(get(f"{server.where['http']}/webhooks"))["data"]
-            assert {hook["id"] for hook in listed} == made
+def register(server: Served, url: str, event: str) -> str:
+    """A webhook; its id."""
+    body = json.dumps({"url": url, "events": [event]}).encode()
+    request = urllib.request.Request(f"{server.where['http']}/webhooks", body, method="POST")
+    request.add_header("content-type", "application/json")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return str(json.loads(answer.read())["data"]["id"])
+
+
+def remove(server: Served, hook: str) -> None:
+    request = urllib.request.Request(f"{server.where['http']}/webhooks/{hook}", method="DELETE")
+    urllib.request.urlopen(request, timeout=60).close()
+
+
+def test_a_webhook_registered_anywhere_is_known_everywhere(server: Served):
+    made = {register(server, f"http://example.com/{number}", "completed") for number in range(4)}
+    for _ in range(4):
+        listed = json.loads(get(f"{server.where['http']}/webhooks"))["data"]
+        assert {hook["id"] for hook in listed} == made
+    for hook in made:
+        remove(server, hook)
+    for _ in range(4):
+        assert json.loads(get(f"{server.where['http']}/webhooks"))["data"] == []
 
 
 def test_sigterm_waits_for_running_jobs_of_all_processes(tmp_path: Path):
@@ -189,7 +212,7 @@ def test_sighup_reaches_all_processes(tmp_path: Path):
 
 def test_the_number_of_processes_may_change_between_two_starts(tmp_path: Path):
     pushed: dict[int, bytes] = {}
-    for round, processes in enumerate((2, 3, 1, 2)):
+    for round, processes in enumerate((2, 3, 1)):
         with serving(tmp_path, processes=processes) as server, stoker.connect(server.url) as client:
             for job, payload in pushed.items():
                 assert client.get_job(job).payload == payload

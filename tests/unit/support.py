@@ -1,15 +1,13 @@
 """Small makers for what the unit tests need often."""
 
-from hypothesis import settings
-
 from stoker.engine.shard import Shard
 from stoker.engine.spans import Pieces, Span
 from stoker.engine.state import WAITING, Batch, Job, Queue
 from stoker.model.ids import STEP, make_id
 from stoker.model.options import DEFAULT_OPTIONS, Options
+from tests.soaking import drawing
 
-QUICK = settings(max_examples=50, deadline=None)
-"""The machine may be busy: a test is judged by what it finds, not by how long it took."""
+QUICK = drawing(30)
 
 
 def new_queue(name: str = "q") -> Queue:

@@ -6,7 +6,7 @@ from zlib import crc32
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.model.limits import Limits
@@ -15,6 +15,7 @@ from stoker.records import records as rec
 from stoker.records.codec import NewerRecord, Row, UnreadableRecord, decode, encode, encode_row
 from stoker.records.stored import StoredRun, sizes_of
 from tests.golden.examples import RECORDS
+from tests.soaking import drawing
 from tests.unit.support import QUICK
 
 numbers = st.integers(0, 2**53 - 1)
@@ -105,7 +106,7 @@ def _drawn(kind: Any) -> st.SearchStrategy[Any]:
 
 @by_kind
 def test_every_record_comes_back_as_it_was(kind: type[rec.Record]):
-    @settings(max_examples=20, deadline=None)
+    @drawing(10)
     @given(strategy_of(kind))
     def comes_back(record: rec.Record) -> None:
         again = decode(encode(record))

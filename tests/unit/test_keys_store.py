@@ -24,6 +24,7 @@ from stoker.model.options import DeadLetterPolicy, Options, Settings
 from stoker.records import records as rec
 from tests.model.driver import WORDS, Driver
 from tests.model.pair import LIMITS, SMALL, START, plain
+from tests.soaking import SOAKS
 
 T, Q = "acme", "mail"
 
@@ -487,7 +488,7 @@ def test_a_key_that_expires_when_a_dead_letter_is_retried_is_still_held(side: Si
         assert side.move() == 1
     side.wait(500)
     assert side(c.GetJob(dead.id)).state == "failed"
-    side.wait(600)
+    side.wait(1_000)
     assert side(c.GetJob(dead.id)).state == "waiting"
 
 
@@ -669,7 +670,9 @@ def test_c1_nobody_can_tell_whether_old_keys_are_in_memory(path: Path, hint: str
     assert_alike(path, HINTS[hint], seed)
 
 
-def assert_alike(path: Path, hint: Callable[[], Hint | None], seed: int, steps: int = 2_000) -> None:
+def assert_alike(
+    path: Path, hint: Callable[[], Hint | None], seed: int, steps: int = 10_000 if SOAKS else 1_000
+) -> None:
     """The same random commands to a shard that keeps its keys, and to one whose keys are moved all the time."""
     driver, chance = KeyDriver(seed), random.Random(seed)
     memory, stored = Shard(settings=SMALL, limits=LIMITS), Shard(settings=SMALL, limits=LIMITS)

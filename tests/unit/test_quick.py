@@ -23,6 +23,7 @@ from stoker.model.options import DEFAULT_OPTIONS, Dependency, Options, Retention
 from stoker.model.states import State
 from stoker.records.codec import encode
 from stoker.records.records import AgedOut
+from tests.soaking import SOAKS
 
 SHORT_LIVED = Settings(retention=Retention(completed_age_ms=400, completed_count=5))
 STEPS = 400
@@ -155,7 +156,7 @@ def close_short_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quick, "is_simple", lambda options: False)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(60 if SOAKS else 3))
 def test_the_short_way_does_what_the_general_way_does(
     seed: int, short_ways: Counter[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,14 +1,16 @@
 """Whatever is asked for in a well-formed request, a real broker answers or refuses: no other error comes out."""
 
+from functools import cache
 from typing import Any, get_args, get_origin
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.wire.flashq import ROWS
 from stoker.wire.flashq.decoding import Codec
+from tests.soaking import drawing
 from tests.wire.flashq_peer import MODULES, Peer
 
 ASKED = sorted(name for name, row in ROWS.items() if row.kind != "server")
@@ -50,6 +52,7 @@ def value_for(hint: Any, depth: int = 0) -> st.SearchStrategy[Any]:
     )
 
 
+@cache
 def request_for(kind: type, depth: int = 0) -> st.SearchStrategy[dict[str, Any]]:
     fields = [field for field in msgspec.structs.fields(kind) if field.name not in ("cmd", "reqId", "tenant")]
     values = {
@@ -62,7 +65,7 @@ def request_for(kind: type, depth: int = 0) -> st.SearchStrategy[dict[str, Any]]
 
 
 @pytest.mark.parametrize("codec", ["json", "msgpack"])
-@settings(max_examples=150, deadline=None)
+@drawing(40)
 @given(data=st.data())
 def test_any_requests_in_any_order_are_answered_or_refused(codec: Codec, data: st.DataObject):
     peer = Peer(codec)
@@ -75,7 +78,7 @@ def test_any_requests_in_any_order_are_answered_or_refused(codec: Codec, data: s
 
 
 @pytest.mark.parametrize("cmd", ASKED)
-@settings(max_examples=15, deadline=None)
+@drawing(6)
 @given(data=st.data())
 def test_each_command_is_answered_or_refused(cmd: str, data: st.DataObject):
     peer = Peer("msgpack")

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.model.errors import InvalidRequest, LimitExceeded
@@ -13,6 +13,7 @@ from stoker.model.limits import Limits
 from stoker.wire.flashq import BY_NAME, ROWS, Context, decode, failure
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.decoding import COUNTED_BYTES, Codec
+from tests.soaking import drawing
 
 MODULES: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
 CODECS: tuple[Codec, ...] = ("json", "msgpack")
@@ -46,20 +47,20 @@ def outcome(frame: bytes, codec: Codec, cmd: str) -> object:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=200, deadline=None)
+@drawing(100)
 @given(cmd=st.sampled_from(COMMANDS), frame=st.binary(max_size=60))
 def test_any_bytes_are_a_request_or_refused(codec: Codec, cmd: str, frame: bytes):
     outcome(frame, codec, cmd)
 
 
-@settings(max_examples=200, deadline=None)
+@drawing(100)
 @given(cmd=st.sampled_from(COMMANDS), text=st.text(alphabet='{}[]":,\\u0019aeidqx \n\ud800\x00é', max_size=60))
 def test_any_text_is_a_request_or_refused(cmd: str, text: str):
     outcome(text.encode("utf-8", "surrogatepass"), "json", cmd)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=150, deadline=None)
+@drawing(50)
 @given(cmd=st.sampled_from(COMMANDS), sent=frames)
 def test_any_map_is_a_request_or_refused(codec: Codec, cmd: str, sent: dict[str, Any]):
     request = outcome(MODULES[codec].encode({"cmd": cmd, **sent}), codec, cmd)
@@ -67,7 +68,7 @@ def test_any_map_is_a_request_or_refused(codec: Codec, cmd: str, sent: dict[str,
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=80, deadline=None)
+@drawing(30)
 @given(cmd=st.sampled_from(["PUSH", "PUSHB", "ACK", "PULL"]), sent=frames, cut=st.integers(0, 200), flip=st.integers())
 def test_a_damaged_frame_is_a_request_or_refused(codec: Codec, cmd: str, sent: dict[str, Any], cut: int, flip: int):
     frame = bytearray(MODULES[codec].encode({"cmd": cmd, **sent}))
@@ -231,7 +232,7 @@ def test_a_frame_of_many_lines_is_stored_as_one():
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=100, deadline=None)
+@drawing(40)
 @given(value=values)
 def test_data_passes_through_untouched(codec: Codec, value: Any):
     module = MODULES[codec]

@@ -14,6 +14,7 @@ from stoker.model.options import Options
 from stoker.wire import native
 from stoker.wire.frames import Codec
 from stoker.wire.table import BY_COMMAND, MISSING, PERMISSIONS, ROWS
+from tests.soaking import drawing
 
 CODECS: tuple[Codec, ...] = ("json", "msgpack")
 
@@ -85,6 +86,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@drawing(40)
 @given(name=st.sampled_from(sorted(ROWS)), data=st.data())
 def test_any_body_is_a_command_or_refused(codec: Codec, name: str, data: st.DataObject):
     fields = st.sampled_from(ROWS[name].command.__struct_fields__ or ("none",))

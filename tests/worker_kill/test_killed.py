@@ -17,7 +17,7 @@ AT_ONCE = Backoff("fixed", 0, jitter="none")
 KINDS = ("plain", "coroutine", "process")
 SEED = 20261116
 SOAK = bool(os.environ.get("STOKER_SOAK"))
-JOBS, KILLS, DEPLOYS = (2_000, 60, 30) if SOAK else (60, 4, 3)
+JOBS, KILLS, DEPLOYS = (2_000, 60, 30) if SOAK else (60, 3, 2)
 
 
 def test_workers_killed_at_random_lose_nothing_and_run_nothing_beside_a_valid_lease(scene: Scene):
