@@ -34,6 +34,8 @@ CHOSEN = os.environ.get("STOKER_BROKERS", " ".join(BROKERS)).split()
 CASES_MAX = int(os.environ.get("CONFORMANCE_CASES", "0"))
 """So many cases of a test are run, other ones for each broker; 0 = all. `make test` runs all of them over the brokers
 whose code decides, and some over those that only carry what was decided; `make soak` runs all over all."""
+EVERY = int(os.environ.get("CONFORMANCE_EVERY", "1"))
+"""One test in so many is run, other ones for each broker: enough over a broker that carries as another one does."""
 
 
 @pytest.fixture(params=CHOSEN)
@@ -94,6 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if CASES_MAX:
         left_out += beyond_the_sample([item for item in own if item not in gone])
         gone = set(left_out)
+    left_out += [item for item in own if item not in gone and is_of_another_part(item)]
+    gone = set(left_out)
     items[:] = [item for item in items if item not in gone]
     config.hook.pytest_deselected(items=left_out)
     before = {item.nodeid for item in items if HERE in item.path.parents}
@@ -102,6 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     names = {(item.path.name, name_of(item)) for item in [*ours, *left_out]}
     complete = (
         not CASES_MAX
+        and EVERY == 1
         and before == {item.nodeid for item in ours}
         and names >= all_tests()
         and not part_of_a_test(config)
@@ -134,6 +139,11 @@ def beyond_the_sample(items: list[pytest.Item]) -> list[pytest.Item]:
         begin = crc32(repr(group).encode()) % len(cases)
         found += (cases[begin:] + cases[:begin])[CASES_MAX:]
     return found
+
+
+def is_of_another_part(item: pytest.Item) -> bool:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return crc32(f"{parameters.get('broker_name')} {name_of(item)}".encode()) % EVERY != 0
 
 
 def name_of(item: pytest.Item) -> str:
