@@ -27,7 +27,7 @@ test: $(READY) ## the whole test suite
 
 soak: $(READY) ## the long versions: crash loops, power cuts, damage, random histories (about an hour)
 	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/model tests/mutants tests/sharing tests/worker_kill tests/spark \
-		tests/app tests/processes tests/schedules tests/security tests/unit tests/wire $(ARGS)
+		tests/spark_cluster tests/app tests/processes tests/schedules tests/security tests/unit tests/wire $(ARGS)
 	STOKER_SOAK=1 $(PY) -m pytest tests/conformance $(ARGS)
 
 lint: $(READY) ## style, types and the direction of imports
