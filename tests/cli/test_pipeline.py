@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 
 import stoker as package
 from stoker.cli import exits
-from stoker.cli.pipeline import in_plain_words
+from stoker.cli.sparking import in_plain_words
 from stoker.model.errors import StokerError
 from tests.cli.conftest import Stoker
 
@@ -17,14 +17,25 @@ REFUSED = [
     (["run", "--lake", LAKE], "there is no data directory"),
     (["run", "--lake", LAKE, "--url", "memory://"], "use a directory or a server"),
     (["run", "--lake", LAKE, "--most", "0"], "--most"),
+    (["run", "--lake", LAKE, "--url", "sqlite:///queue", "--payload-schema", "id bigiint"], "--payload-schema = 'id b"),
+    (["run", "--lake", LAKE, "--url", "sqlite:///queue", "--payload-schema", "id"], "`user_id bigint, mail string`"),
+    (["run", "--lake", LAKE, "--url", "sqlite:///queue", "--tenants", "a b"], "--tenants"),
     (["stream", "--lake", LAKE, "--every", "often"], "--every"),
+    (["stream", "--lake", LAKE, "--every", "0"], "at least 100 ms"),
     (["stream", "--lake", LAKE, "--url", "sqlite:///nowhere"], "there is no data directory"),
     (["backfill", "--lake", LAKE, "--url", "sqlite:///queue", "--from", "yesterday"], "--from"),
     (["replay", "--where", "true", "--url", "sqlite:///queue", "--set", "custom_id = 1"], "cannot be set"),
     (["replay", "--where", "true", "--url", "sqlite:///queue", "--ticket", "no spaces"], "ticket"),
+    (["replay", "--where", "true", "--url", "sqlite:///queue", "--to", ""], "--to '' is no name of a queue"),
+    (["replay", "--where", "true", "--url", "sqlite:///queue", "--queue", "a b"], "--queue 'a b' is no name"),
+    (["replay", "--where", "true", "--url", "sqlite:///queue", "--schema", "id bigiint"], "'bigiint'"),
+    (["replay", "--where", "true", "--url", "tcp://127.0.0.1:1"], "no server answers at tcp://127.0.0.1:1"),
     (["report", "--lake", LAKE, "--objective", "soon"], "--objective"),
     (["report", "--lake", LAKE, "--objective-share", "1"], "--objective-share"),
+    (["report", "--lake", LAKE, "--objective-share", "nan"], "--objective-share"),
+    (["report", "--lake", LAKE, "--objective", "0"], "at least 1 ms"),
     (["report", "--lake", LAKE, "--price-hour", "-1"], "--price-hour"),
+    (["report", "--lake", LAKE, "--price-gb", "inf"], "--price-gb"),
     (["report", "--lake", LAKE, "--out", "nowhere/report.html"], "there is no directory"),
     (["report", "--lake", LAKE, "--png", "nowhere/report.png"], "there is no directory"),
 ]
@@ -42,6 +53,12 @@ def test_what_cannot_be_meant_is_refused_at_once(
     assert "Traceback" not in done.err
     assert not (tmp_path / LAKE).exists()
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_what_is_said_wrongly_is_wrong_usage(stoker: Stoker):
+    package.connect("sqlite:///queue").close()
+    for words in (["run", "--payload-schema", "id"], ["backfill", "--from", "999999999d"]):
+        assert stoker("pipeline", *words, "--url", "sqlite:///queue", "--lake", LAKE).code == exits.USAGE
 
 
 def test_an_error_inside_spark_is_told_in_its_own_words():

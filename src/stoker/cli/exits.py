@@ -16,6 +16,7 @@ NOTHING = 5
 NOT_YET = 6
 RELEASED = 7
 INTERRUPTED = 130
+TERMINATED = 143
 
 MEANINGS = {
     OK: "done",
@@ -28,6 +29,7 @@ MEANINGS = {
     NOT_YET: "the time ran out first: a job that was waited for has not ended",
     RELEASED: "a worker ended, and not everything that it had begun was finished: the rest was handed back",
     INTERRUPTED: "interrupted from the keyboard",
+    TERMINATED: "ended by SIGTERM before it was done; commands that serve or work end well by it instead",
 }
 
 

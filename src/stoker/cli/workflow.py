@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exits
-from stoker.cli.kinds import as_json, connected, destroying, echo_json, examples, look_at, open_client, sure
+from stoker.cli.kinds import Family, as_json, connected, destroying, echo_json, examples, look_at, open_client, sure
 from stoker.cli.layout import columns, facts, lasting, now_ms, terminal_width, when
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ STATES = ("running", "completed", "failed", "cancelled")
 COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "cancelled": "bright_black"}
 
 
-@click.group()
+@click.group(cls=Family)
 def workflow() -> None:
     """Look at workflows, cancel them, retry them from the step that failed."""
 

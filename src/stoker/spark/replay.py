@@ -21,11 +21,13 @@ import msgspec
 
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
+from stoker.model.limits import NAME_PATTERN
 from stoker.model.options import DAY_MS, Options
 from stoker.model.replies import JobView
 from stoker.spark.listing import letters
 from stoker.spark.payloads import Unfit, closed, opened
 from stoker.spark.rows import OPTION_COLUMNS, converted
+from stoker.spark.saying import ours, said
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,6 +99,9 @@ def plan(
     ticket: str | None = None,
 ) -> Plan:
     """Raises `InvalidRequest` for what cannot be meant."""
+    for option, name in (*(("--queue", queue) for queue in queues), *((("--to", to),) if to is not None else ())):
+        if not NAME_PATTERN.fullmatch(name):
+            raise InvalidRequest(f"{option} {name[:80]!r} is no name of a queue: expected A-Z a-z 0-9 _ . : - in it")
     found = tuple(assignment(text) for text in sets)
     targets = [each.target for each in found]
     if len(set(targets)) < len(targets):
@@ -135,7 +140,7 @@ def pick(
         frame = chosen(table(spark, client, wanted, connection, schema), wanted)
         rows = frame.collect()
     except PySparkException as error:
-        raise InvalidRequest(f"Spark cannot do this: {said(error)}") from None
+        raise InvalidRequest(ours(error) or f"Spark cannot do this: {said(error)}") from None
     found = []
     for row in rows:
         values = tuple(plain(row[f"set_{number}"]) for number in range(len(wanted.assignments)))
@@ -143,12 +148,6 @@ def pick(
         shown |= {".".join(each.target): value for each, value in zip(wanted.assignments, values, strict=True)}
         found.append(Picked(row["job"], row["queue"], row["entered_ms"], values, shown))
     return sorted(found, key=lambda each: (each.queue, each.entered_at, each.job))
-
-
-def said(error: Exception) -> str:
-    """What Spark says, without its codes and its plan."""
-    first = str(error).strip().splitlines()[0]
-    return re.sub(r"^\[[\w.]+\] | SQLSTATE: .*$", "", first)
 
 
 def moment_text(millis: int) -> str:

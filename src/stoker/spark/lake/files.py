@@ -3,16 +3,46 @@
 Spark's own classes do the work; here are the few things that a lake needs besides tables.
 """
 
+import functools
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
+
+from stoker.model.errors import StokerError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class FilesFailed(StokerError):
+    """Hadoop cannot do something with the files of a lake."""
+
+    code = "files_failed"
+
+
+def in_words(method: "Callable[Concatenate[Files, P], T]") -> "Callable[Concatenate[Files, P], T]":
+    """An error of Hadoop's says whose files it is about, and comes without its stack."""
+
+    @functools.wraps(method)
+    def told(self: "Files", /, *given: P.args, **named: P.kwargs) -> T:
+        try:
+            return method(self, *given, **named)
+        except Py4JJavaError as error:
+            java = error.java_exception
+            what = f"{java.getClass().getSimpleName()}: {java.getMessage()}".splitlines()[0]
+            raise FilesFailed(f"the lake at {self.root} cannot be reached, read or written: {what}") from None
+
+    return told
 
 
 class Files:
     """The files below one path."""
 
+    @in_words
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
         assert jvm is not None, "a lake needs a session with a JVM of its own, not Spark Connect"
@@ -21,9 +51,11 @@ class Files:
         self.root = root.rstrip("/")
         self._system = self._path("").getFileSystem(spark._jsc.hadoopConfiguration())
 
+    @in_words
     def exists(self, name: str) -> bool:
         return bool(self._system.exists(self._path(name)))
 
+    @in_words
     def names(self, name: str) -> list[str]:
         """What a directory holds, without what is hidden; nothing if it is not there."""
         if not self.exists(name):
@@ -31,19 +63,23 @@ class Files:
         found = [status.getPath().getName() for status in self._system.listStatus(self._path(name))]
         return sorted(entry for entry in found if not entry.startswith(("_", ".")))
 
+    @in_words
     def move(self, name: str, to: str) -> None:
         """Rename: at once, and only if nothing is there. Raises if it cannot be done."""
         self._system.mkdirs(self._path(to).getParent())
         if self.exists(to) or not self._system.rename(self._path(name), self._path(to)):
             raise FileExistsError(f"{self.root}/{to}")
 
+    @in_words
     def size(self, name: str) -> int:
         """Bytes of all files in a directory."""
         return int(self._system.getContentSummary(self._path(name)).getLength())
 
+    @in_words
     def remove(self, name: str) -> None:
         self._system.delete(self._path(name), True)
 
+    @in_words
     def read_json(self, name: str) -> Any:
         stream = self._system.open(self._path(name))
         try:
@@ -51,6 +87,7 @@ class Files:
         finally:
             stream.close()
 
+    @in_words
     def write_json(self, name: str, value: Any) -> None:
         """Written beside and renamed: nobody ever reads half of it."""
         beside = f"_{name.replace('/', '-')}.{uuid4().hex}"

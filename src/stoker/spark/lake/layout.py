@@ -10,7 +10,7 @@ do not count any more, whether they are still there or not.
 """
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +54,8 @@ class Lake:
             if self.files.names(""):
                 raise NoLake(f"{path} is no lake and holds other things: give it a directory of its own")
             self.files.write_json(HEAD, {"version": VERSION, "epoch": uuid4().hex[:8]})
-        version, self.epoch = self._head(path)
+        head = self.told(HEAD, "version", "epoch")
+        version, self.epoch = int(head["version"]), str(head["epoch"])
         if version > VERSION:
             raise NewerFormat(
                 f"the lake at {path} was written by a later release (version {version}, this one knows {VERSION}):"
@@ -62,12 +63,14 @@ class Lake:
             )
         self._ours = re.compile(rf"batch={self.epoch}-(\d{{10}})(?:-(\d{{10}}))?")
 
-    def _head(self, path: str) -> tuple[int, str]:
+    def told(self, name: str, *fields: str) -> dict[str, Any]:
+        """What a small file of the lake's own says."""
         try:
-            head = self.files.read_json(HEAD)
-            return int(head["version"]), str(head["epoch"])
+            found = self.files.read_json(name)
+            return {field: found[field] for field in fields}
         except (ValueError, KeyError, TypeError) as error:
-            raise NoLake(f"{path}/{HEAD} is damaged ({error!r}): restore it, or begin another lake") from None
+            where = self.files / name
+            raise NoLake(f"{where} is damaged ({error!r}): restore it, or begin another lake") from None
 
     @property
     def checkpoint(self) -> str:

@@ -82,6 +82,12 @@ def fill(lake: Lake, events: DataFrame, batch: str, files: int) -> None:
             made.result()
 
 
+def lake_for(spark: SparkSession, path: str, options: dict[str, str]) -> Lake:
+    """The lake at a path. None is made for options that cannot be meant."""
+    read_options(options, streaming=True)
+    return Lake(spark, path)
+
+
 def start(
     spark: SparkSession,
     lake: Lake,
@@ -127,7 +133,7 @@ def keep_to_its_own(lake: Lake, options: dict[str, str]) -> None:
     if not lake.files.exists(SOURCE):
         lake.files.write_json(SOURCE, about)
         return
-    known = lake.files.read_json(SOURCE)
+    known = lake.told(SOURCE, *about)
     for name, values in about.items():
         if values != known[name]:
             before, now = (", ".join(listed) or "all" for listed in (known[name], values))
@@ -140,15 +146,15 @@ def keep_to_its_own(lake: Lake, options: dict[str, str]) -> None:
 def run(spark: SparkSession, path: str, options: dict[str, str]) -> Filled:
     """Take in everything that there is now, and end."""
     done = Filled()
-    query = start(spark, Lake(spark, path), options, {"availableNow": True}, done)
+    query = start(spark, lake_for(spark, path, options), options, {"availableNow": True}, done)
     query.awaitTermination()
     return done
 
 
 def backfill(spark: SparkSession, path: str, options: dict[str, str], since: datetime) -> Filled:
     """Begin a lake with what happened from a moment on; `run` and `start` go on from there."""
-    lake = Lake(spark, path)
-    if lake.files.exists("_checkpoint"):
+    lake = lake_for(spark, path, options)
+    if lake.files.names("_checkpoint/offsets"):  # one that ended before its first batch has no beginning yet
         raise LakeBegun(
             f"the lake at {path} is begun already: `stoker pipeline run` goes on with it; another path begins anew"
         )

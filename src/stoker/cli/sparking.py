@@ -1,0 +1,191 @@
+"""Spark for the length of one command: started quietly, ended by Ctrl-C or SIGTERM, its errors in plain words.
+
+Whatever ends a command, the lake stays sound: a batch is visible whole or not at all, and the next run makes it again.
+So nothing is waited for when somebody wants to stop: the JVM is ended, and with it all that it had started.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from stoker.cli import exits
+from stoker.cli.kinds import TOKEN
+from stoker.model.errors import InvalidRequest, StokerError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CODES = {signal.SIGINT: exits.INTERRUPTED, signal.SIGTERM: exits.TERMINATED}
+GRACE_S = 5.0
+"""For a JVM to end by itself, with its temporary files removed."""
+
+
+class SparkFailed(StokerError):
+    """Spark, or a part of ours that runs in it, gave up."""
+
+    code = "spark_failed"
+
+
+class Ended(BaseException):
+    """Somebody has sent a signal. No error of Spark's or ours, so that nobody takes it for one on its way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = signal.Signals(number)
+
+
+@contextmanager
+def spark_at(master: str | None, afterwards: str) -> "Iterator[SparkSession]":
+    """A session; who waits is told what for. A signal ends the JVM and the command, which says what is `afterwards`."""
+    with signals_raised():
+        try:
+            with in_plain_words():
+                yield quietly_started(master)
+        except (Ended, KeyboardInterrupt) as ended:  # the latter while Spark has the signal for itself
+            number = ended.number if isinstance(ended, Ended) else signal.SIGINT
+            let_go()
+            click.echo(f"ended by {number.name}: {afterwards}", sys.__stderr__)
+            end_java(ended)
+            raise click.exceptions.Exit(CODES[number]) from None
+
+
+@contextmanager
+def signals_raised() -> Iterator[None]:
+    """SIGINT and SIGTERM raise `Ended` in here."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, raised) for number in CODES}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def raised(number: int, frame: FrameType | None) -> NoReturn:
+    """The JVM is let go of here: threads that wait for it have to fail before `Ended` gets past those who join them."""
+    let_go()
+    raise Ended(number)
+
+
+def let_go() -> None:
+    for number in CODES:  # once is enough: what follows takes a moment, and must not be interrupted
+        signal.signal(number, signal.SIG_IGN)
+    logging.disable()  # what fails from here on fails because of this, and py4j and Spark would show their stacks
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
+    java = known_java()
+    if java is not None and java.stdin is not None:
+        java.stdin.close()  # which is how it notices
+
+
+def known_java() -> "subprocess.Popen[bytes] | None":
+    """The JVM that this process has started, if it has."""
+    core = sys.modules.get("pyspark.core.context")
+    gateway: Any = core.SparkContext._gateway if core is not None else None
+    java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return java
+
+
+def end_java(ended: BaseException) -> None:
+    """Let it remove its temporary files. One that has just begun to start has none, and would wait for ever: nobody
+    will ever ask it for something."""
+    known = known_java()
+    java = known or starting_java(ended)
+    if java is None:
+        return
+    try:
+        java.wait(GRACE_S if known is not None else 0)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()
+
+
+def starting_java(ended: BaseException) -> "subprocess.Popen[bytes] | None":
+    """While it starts, only the function knows it that waits for it."""
+    for frame, _ in traceback.walk_tb(ended.__traceback__):
+        if frame.f_code.co_name == "launch_gateway":
+            java: subprocess.Popen[bytes] | None = frame.f_locals.get("proc")
+            return java
+    return None
+
+
+def quietly_started(master: str | None) -> "SparkSession":
+    from stoker.spark.starting import session
+
+    told("starting Spark ...")
+    logging.disable()  # Spark takes SIGINT for itself, and py4j logs what comes of that: a stack
+    try:
+        started = session(master, name="stoker pipeline")
+    finally:
+        logging.disable(logging.NOTSET)
+    if signal.getsignal(signal.SIGTERM) is raised:
+        signal.signal(signal.SIGINT, raised)
+    started.sparkContext.setLogLevel("FATAL")  # errors are raised, and told once: here, and by `in_plain_words`
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+    return started
+
+
+@contextmanager
+def in_plain_words() -> Iterator[None]:
+    """What went wrong in Spark, without its stacks: if it was one of our errors, that one."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from stoker.spark.saying import ours, said
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise SparkFailed(ours(error) or f"Spark cannot do this: {said(error)}") from None
+
+
+def told(text: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(text, err=True)
+
+
+# --- how Spark reaches the queue ----------------------------------------------------------------------
+
+MASTER = click.option(
+    "--master", help="Where Spark runs: local[2], spark://host:7077. Otherwise this machine, all cores."
+)
+
+
+def options_for(url: str | None, tenant: str) -> dict[str, str]:
+    """How executors reach the queue: a relative path would be another one for them."""
+    from stoker.brokers.connect import DEFAULT_URL
+    from stoker.cli.kinds import directory_of
+
+    given = url or DEFAULT_URL
+    if given.startswith("memory:"):
+        raise InvalidRequest(f"{given} lives in one process, and Spark has others: use a directory or a server")
+    directory = directory_of(given)
+    if directory is not None:
+        given = f"sqlite:///{Path(directory).resolve()}"
+    token = click.get_current_context().meta.get(TOKEN)
+    return {"url": given, "tenant": tenant} | ({"token": token} if token else {})
+
+
+def check(options: dict[str, str]) -> None:
+    """Refuse what the source would, before anybody waits for Spark, by the names that the options have here."""
+    from stoker.spark.options import read_options
+
+    try:
+        read_options(options)
+    except InvalidRequest as error:
+        said = error.message.replace("option payloadSchema", "--payload-schema").replace("option tenant", "--tenant")
+        raise click.UsageError(said, click.get_current_context()) from None

@@ -1,0 +1,92 @@
+"""Ctrl-C and SIGTERM end a command at once: one line, no process left behind, a lake that the next run goes on with."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from stoker.cli import exits
+from stoker.client.sync import Client
+from stoker.spark.lake import running
+from stoker.spark.lake.layout import Lake
+
+PATIENCE_S = 200
+SOAK = os.environ.get("STOKER_SOAK") == "1"
+"""A whole Spark for one more signal: `make soak` has it."""
+
+
+def started(url: str, lake: Path, **more: str) -> "subprocess.Popen[str]":
+    """`stoker pipeline run` in a session of its own, by which all that it starts can be found."""
+    words = ["pipeline", "run", "--url", url, "--lake", str(lake), "--most", "1", "--master", "local[2]"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "stoker", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | more,
+        start_new_session=True,
+    )
+
+
+def until(there: Callable[[], object], process: "subprocess.Popen[str]") -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not there():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def left_of(process: "subprocess.Popen[str]") -> list[str]:
+    """Processes of its session that still run."""
+    listed = subprocess.run(["ps", "-o", "stat=,args=", "-s", str(process.pid)], capture_output=True, text=True)
+    return [line for line in listed.stdout.splitlines() if not line.startswith("Z")]
+
+
+if SOAK:
+
+    def test_ctrl_c_in_the_midst_of_a_batch_loses_nothing(spark: SparkSession, url: str, queue: Client, tmp_path: Path):
+        """As a terminal sends it: to all processes of the group."""
+        for number in range(100):  # each is a batch of its own, so it cannot be over before the signal comes
+            queue.push("mail", b"%d" % number)
+        lake = tmp_path / "lake"
+        process = started(url, lake)
+        until(lambda: list(lake.glob("bronze/batch*")), process)
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, said) == (
+            exits.INTERRUPTED,
+            "ended by SIGINT: the next run goes on with what was under way\n",
+        )
+        assert left_of(process) == []
+        running.run(spark, str(lake), {"url": url})
+        bronze = Lake(spark, str(lake)).read("bronze")
+        assert bronze is not None
+        assert bronze.count() == bronze.select("shard", "sequence", "index").distinct().count() == 100
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, exits.INTERRUPTED), (signal.SIGTERM, exits.TERMINATED)])
+def test_a_java_that_has_only_begun_to_start_is_not_left_behind(
+    number: signal.Signals, code: int, url: str, queue: Client, tmp_path: Path
+):
+    """Spark's own function that waits for it would leave it running, and waiting for somebody to call."""
+    script = tmp_path / "home" / "bin" / "spark-submit"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"#!/bin/sh\ntouch {tmp_path}/starting\nexec sleep 600\n")
+    script.chmod(0o755)
+    queue.push("mail", b"x")
+    process = started(url, tmp_path / "lake", SPARK_HOME=str(tmp_path / "home"))
+    until((tmp_path / "starting").exists, process)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, said) == (
+        code,
+        f"ended by {number.name}: the next run goes on with what was under way\n",
+    )
+    assert left_of(process) == []
+    assert not (tmp_path / "lake").exists()
