@@ -3,8 +3,9 @@
 Two times it is closed in order, one time it is killed, in turn, and each test begins elsewhere in that turn. Then the
 same directory is opened at the time that it was before: after a kill by a new process; after a close by the same one,
 which is cheaper by far, and in the soak by a new one, too. What was answered at the level `memory` is not promised to
-survive a kill, so a close comes next. Only where nothing but looks has come since the last restart, and no record was
-written and no time has passed, the process stays: it has just been recovered, and ending it again would show the same.
+survive a kill, so a close comes next. Only where nothing but looks and refusals have come since the last restart, and
+no record was written and no time has passed, the process stays: it has just been recovered, and ending it again would
+show the same, or hide what a refusal has changed in memory.
 
 A process that a test leaves behind serves the next one, which has another directory.
 """
@@ -128,7 +129,8 @@ class RestartedBroker:
             before = self.now
             self._child.send((verb, *arguments))
             answer, self.now, has_written = self._child.receive()
-            self._is_recovered = looks and not has_written and self.now == before
+            changed_nothing = looks or isinstance(answer, StokerError)
+            self._is_recovered = changed_nothing and not has_written and self.now == before
             if has_written and getattr(answer, "level", "") == "memory":
                 self._may_be_killed = False
         if isinstance(answer, StokerError):
