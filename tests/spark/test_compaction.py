@@ -70,23 +70,36 @@ def test_a_compaction_that_is_interrupted_anywhere_leaves_the_lake_whole_and_the
     for number in range(3):
         lake.write("bronze", lake.batch(number), spark.range(number * 10, number * 10 + 10))
 
+    remove = lake.files.remove
+
     def die(*args: Any) -> None:
         raise KeyboardInterrupt
+
+    def die_at_the_first_batch(name: str) -> None:
+        return die() if name.endswith(lake.batch(0)) else remove(name)
 
     def ids() -> list[int]:
         rows = lake.read("bronze")
         assert rows is not None
         return sorted(row["id"] for row in rows.collect())
 
-    points: list[tuple[object, str]] = [(lake.files, "move"), (lake, "replace"), (lake.files, "remove")]
-    for where, what in points:
+    points: list[tuple[object, str, Any]] = [
+        (lake.files, "move", die),
+        (lake, "replace", die),
+        (lake.files, "remove", die_at_the_first_batch),
+    ]
+    for where, what, dying in points:
         with monkeypatch.context() as patch:
-            patch.setattr(where, what, die)
-            patch.setattr(compaction, "tidy", tidy if what == "remove" else lambda *args: None)
+            patch.setattr(where, what, dying)
             with pytest.raises(KeyboardInterrupt):
-                compact_layer(lake, "bronze", 2)
+                compact(lake)
         assert ids() == list(range(30)), what
-        tidy(lake, "bronze")
+    compact(lake)
+    assert sorted(lake.files.names("bronze")) == [lake.name(Stretch(0, 1)), lake.batch(2)]
+    lake.write("bronze", lake.batch(1), spark.range(5))  # a batch that is in there already
+    assert ids() == list(range(30))
+
+
 def test_what_is_large_already_is_left_alone():
     large, small = Stretch(0, 9), Stretch(10, 14)
     singles = [Stretch(number, number) for number in (15, 16, 17)]

@@ -2,9 +2,13 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+import pytest
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from stoker.spark.lake import reading, running
@@ -26,77 +30,113 @@ def rows_of(frame: DataFrame | None) -> DataFrame:
     return frame
 
 
-def counts_by(frame: DataFrame, *columns: str) -> Counter[tuple[str, ...]]:
-    return Counter({tuple(row[:-1]): row[-1] for row in frame.groupBy(*columns).count().collect()})
+class Told(NamedTuple):
+    """What a lake tells: each table read once, for all tests here."""
+
+    bronze: list[Row]
+    attempts: list[Row]
+    ends: list[Row]
+    """Of jobs, all of them."""
+    jobs: list[Row]
+    """As they ended last."""
+    stays: list[Row]
+    summary: dict[str, list[Row]]
+    """By grain."""
 
 
-def test_bronze_has_the_events_that_the_queue_tells(past: Past):
-    queue, lake = past.queue, past.lake
-    assert counts_by(rows_of(lake.read("bronze")), "tenant", "queue", "event") == life.told(queue)
+@pytest.fixture(scope="module")
+def told(past: Past) -> Told:
+    lake = past.lake
+    attempts = rows_of(lake.read("attempts")).withColumn("day", F.date_trunc("day", "time"))
+    return Told(
+        rows_of(lake.read("bronze")).select("tenant", "queue", "event", "reason").collect(),
+        attempts.select("tenant", "queue", "name", "day", "outcome", "run_ms", "wait_ms").collect(),
+        rows_of(lake.read("jobs")).select("tenant", "queue", "state").collect(),
+        rows_of(reading.jobs(lake)).select("tenant", "queue", "state").collect(),
+        rows_of(reading.stays(lake)).select("tenant", "queue", "state", "until").collect(),
+        {grain: rows_of(reading.summary(lake, grain)).collect() for grain in ("minute", "day")},
+    )
 
 
-def test_silver_and_gold_add_up_to_the_queues_own_counters(past: Past):
-    queue, lake = past.queue, past.lake
-    own = {name: {word: counted[word] for word in COUNTED} for name, counted in counters(queue).items()}
+def counts_by(rows: Iterable[Row], *columns: str) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(row[name] for name in columns) for row in rows)
+
+
+def sums_by_queue(rows: Iterable[Row], *columns: str) -> dict[tuple[str, str], tuple[int, ...]]:
+    found: dict[tuple[str, str], tuple[int, ...]] = {}
+    for row in rows:
+        name = (row["tenant"], row["queue"])
+        before = found.get(name, (0,) * len(columns))
+        found[name] = tuple(value + row[column] for value, column in zip(before, columns, strict=True))
+    return found
+
+
+def test_bronze_has_the_events_that_the_queue_tells(past: Past, told: Told):
+    assert counts_by(told.bronze, "tenant", "queue", "event") == life.told(past.queue)
+
+
+def test_silver_and_gold_add_up_to_the_queues_own_counters(past: Past, told: Told):
+    own = {name: {word: counted[word] for word in COUNTED} for name, counted in counters(past.queue).items()}
     assert all(sum(counted[word] for counted in own.values()) for word in COUNTED), "something has not happened at all"
-    for grain in ("minute", "day"):
-        sums = [F.sum(EVENTS_OF.get(word, word)).alias(word) for word in COUNTED]
-        found = rows_of(reading.summary(lake, grain)).groupBy("tenant", "queue").agg(*sums).collect()
-        assert {(row["tenant"], row["queue"]): {word: row[word] for word in COUNTED} for row in found} == own
-    ended = counts_by(rows_of(lake.read("jobs")), "tenant", "queue", "state")
+    for rows in told.summary.values():
+        found = sums_by_queue(rows, *[EVENTS_OF.get(word, word) for word in COUNTED])
+        assert {name: dict(zip(COUNTED, sums, strict=True)) for name, sums in found.items()} == own
+    ended = counts_by(told.ends, "tenant", "queue", "state")
     for state in ("completed", "failed", "cancelled", "expired"):
         assert {name: ended[*name, state] for name in own} == {name: counted[state] for name, counted in own.items()}
-    outcomes = counts_by(rows_of(lake.read("attempts")), "tenant", "queue", "outcome")
+    outcomes = counts_by(told.attempts, "tenant", "queue", "outcome")
     for word in ("completed", "retried"):
         assert {name: outcomes[*name, EVENTS_OF.get(word, word)] for name in own} == {
             name: counted[word] for name, counted in own.items()
         }
 
 
-def test_every_job_is_where_the_queue_says(past: Past):
+def test_every_job_is_where_the_queue_says(past: Past, told: Told):
     """Live ones by their state; those that ended as they ended last."""
-    queue, lake = past.queue, past.lake
-    own = counters(queue)
-    still = counts_by(rows_of(reading.stays(lake)).where("until IS NULL"), "tenant", "queue", "state")
-    days = rows_of(reading.summary(lake, "day")).groupBy("tenant", "queue", "name")
-    left = days.agg(F.max_by("backlog", "start").alias("n")).groupBy("tenant", "queue").agg(F.sum("n"))
-    backlog = {tuple(row[:2]): row[2] for row in left.collect()}
+    own = counters(past.queue)
+    still = counts_by([row for row in told.stays if row["until"] is None], "tenant", "queue", "state")
+    latest = {(row["tenant"], row["queue"], row["name"]): row for row in sorted(told.summary["day"], key=day_of)}
+    backlog = sums_by_queue(latest.values(), "backlog")
     for name, counted in own.items():
         assert still[*name, "active"] == counted["now_active"]
         assert still[*name, "delayed"] == counted["now_delayed"]
         assert still[*name, "waiting"] == counted["now_waiting"] + counted["now_blocked"]
-        assert backlog[name] == sum(counted[f"now_{state}"] for state in ("waiting", "delayed", "blocked", "active"))
-    failed = counts_by(rows_of(reading.jobs(lake)).where("state = 'failed'"), "tenant", "queue")
-    gone = counts_by(rows_of(lake.read("bronze")).where("event = 'removed' AND reason = 'purged'"), "tenant", "queue")
+        live = sum(counted[f"now_{state}"] for state in ("waiting", "delayed", "blocked", "active"))
+        assert backlog[name] == (live,)
+    failed = counts_by([row for row in told.jobs if row["state"] == "failed"], "tenant", "queue")
+    purged = [row for row in told.bronze if (row["event"], row["reason"]) == ("removed", "purged")]
+    gone = counts_by(purged, "tenant", "queue")
     assert {name: failed[name] - gone[name] for name in own} == {n: c["now_failed"] for n, c in own.items()}
 
 
-def test_gold_took_as_long_as_the_queue_says(past: Past):
-    queue, lake = past.queue, past.lake
-    attempts = rows_of(lake.read("attempts")).where("outcome = 'completed'")
-    found = attempts.groupBy("tenant", "queue").agg(F.sum("run_ms"), F.sum("wait_ms")).collect()
-    own = {name: (counted["run_ms_sum"], counted["wait_ms_sum"]) for name, counted in counters(queue).items()}
-    assert {tuple(row[:2]): tuple(row[2:]) for row in found} == own
+def day_of(row: Row) -> datetime:
+    day: datetime = row["start"]
+    return day
 
 
-def test_quantiles_of_gold_are_within_the_error_of_the_sketch(past: Past):
-    lake, grain = past.lake, "day"
-    attempts = rows_of(lake.read("attempts")).where("outcome IN ('completed', 'retrying', 'failed')")
+def test_gold_took_as_long_as_the_queue_says(past: Past, told: Told):
+    completed = [row for row in told.attempts if row["outcome"] == "completed"]
+    own = {name: (counted["run_ms_sum"], counted["wait_ms_sum"]) for name, counted in counters(past.queue).items()}
+    assert sums_by_queue(completed, "run_ms", "wait_ms") == own
+
+
+def test_quantiles_of_gold_are_within_the_error_of_the_sketch(past: Past, told: Told):
     exact: dict[tuple[object, ...], list[int]] = {}
-    for row in attempts.withColumn("start", F.date_trunc(grain, "time")).collect():
-        exact.setdefault((row["tenant"], row["queue"], row["name"], row["start"]), []).append(row["run_ms"])
+    for row in told.attempts:
+        if row["outcome"] in ("completed", "retrying", "failed"):
+            exact.setdefault((row["tenant"], row["queue"], row["name"], row["day"]), []).append(row["run_ms"])
     assert exact
-    for row in rows_of(reading.summary(lake, grain)).collect():
+    for row in told.summary["day"]:
         values = sorted(exact.get((row["tenant"], row["queue"], row["name"], row["start"]), []))
         for word, share in reading.QUANTILES.items():
             assert fits(row[f"run_ms_{word}"], share, values), f"{word} of {row['queue']} {row['start']}"
     everything = sorted(value for values in exact.values() for value in values)
     assert len(everything) > 2 * SKETCH_K, "a sketch that holds them all has no error"
-    merged = rows_of(lake.read("minutes")).agg(F.kll_merge_agg_bigint("run_ms_sketch").alias("run_ms_sketch"))
+    merged = rows_of(past.lake.read("minutes")).agg(F.kll_merge_agg_bigint("run_ms_sketch").alias("run_ms_sketch"))
     whole = merged.select(*[reading.quantile("run_ms", share) for share in reading.QUANTILES.values()]).first()
     assert whole is not None
-    for told, share in zip(whole, reading.QUANTILES.values(), strict=True):
-        assert fits(told, share, everything), f"{told} is no quantile {share} of everything"
+    for value, share in zip(whole, reading.QUANTILES.values(), strict=True):
+        assert fits(value, share, everything), f"{value} is no quantile {share} of everything"
 
 
 def fits(told: int | None, share: float, values: list[int]) -> bool:
