@@ -116,7 +116,8 @@ def burn(axes: Axes, numbers: dict[str, Any]) -> None:
         empty(axes, title, "no job has ended yet")
         return
     axes.plot(times, burnt, color=AMBER, lw=1.6, label="burn", **dot(times))
-    axes.fill_between(times, 1, burnt, where=[value > 1 for value in burnt], color=RED, alpha=0.18, lw=0)
+    over = [value > 1 for value in burnt]
+    axes.fill_between(times, 1, burnt, where=over, interpolate=True, color=RED, alpha=0.18, lw=0)
     axes.axhline(1, color=RED, lw=1.3, ls=(0, (2, 2)), label="all that may be missed")
     axes.set_title(title)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} x"))
@@ -257,7 +258,8 @@ def svg(name: str, numbers: dict[str, Any]) -> str:
         figure, axes = plt.subplots(figsize=(6.4, 2.9), layout="constrained")
         CHARTS[name](axes, numbers)
         written = io.StringIO()
-        figure.savefig(written, format="svg", metadata={"Date": None})  # the same numbers give the same bytes
+        timeless: dict[str, Any] = {"Date": None}  # the same numbers give the same bytes
+        figure.savefig(written, format="svg", transparent=True, metadata=timeless)
         plt.close(figure)
     text = written.getvalue()
     return text[text.index("<svg") :]

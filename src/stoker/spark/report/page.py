@@ -11,22 +11,30 @@ from stoker.spark.report.charts import count, duration, share
 Rows = list[dict[str, Any]]
 
 STYLE = """
-:root { color-scheme: light; --ink: #1d2733; --quiet: #6b7785; --line: #e3e7ec; --paper: #f6f7f9; }
+:root { color-scheme: light dark; --ink: #1d2733; --quiet: #6b7785; --line: #e3e7ec; --paper: #f6f7f9; --card: white;
+  --bad: #d64550; --good: #2a9d62; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6ebf1; --quiet: #98a4b3; --line: #2c343e; --paper: #12161b; --card: #1a2027; --bad: #f0707a;
+    --good: #4fc98a; }
+  figure svg { filter: invert(0.92) hue-rotate(180deg); }
+}
+@media print { :root { color-scheme: light; } figure, tr { break-inside: avoid; } }
 * { box-sizing: border-box; }
 body { margin: 0; font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); }
 main { max-width: 1120px; margin: 0 auto; padding: 32px 20px 64px; }
 h1 { font-size: 24px; margin: 0; } h2 { font-size: 17px; margin: 40px 0 12px; }
 header p { color: var(--quiet); margin: 4px 0 24px; }
 .numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; }
-.number, figure { background: white; border: 1px solid var(--line); border-radius: 10px; }
+.number, figure { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
 .number { padding: 14px 16px; } .number b { display: block; font-size: 24px; font-weight: 650; line-height: 1.3; }
-.number span { color: var(--quiet); font-size: 13px; } .bad b { color: #d64550; } .good b { color: #2a9d62; }
+.number span { color: var(--quiet); font-size: 13px; } .bad b { color: var(--bad); } .good b { color: var(--good); }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(460px, 1fr)); gap: 16px; margin-top: 24px; }
 figure { margin: 0; padding: 8px; } figure svg { width: 100%; height: auto; display: block; }
-table { width: 100%; border-collapse: collapse; background: white; border: 1px solid var(--line); border-radius: 10px; }
+.scroll { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
+table { width: 100%; border-collapse: collapse; }
 th, td { padding: 7px 12px; text-align: left; border-top: 1px solid var(--line); vertical-align: top; font-size: 14px; }
 th { border: 0; color: var(--quiet); font-weight: 500; } td.n, th.n { text-align: right; white-space: nowrap; }
-td code { font-size: 13px; overflow-wrap: anywhere; } .scroll { overflow-x: auto; }
+td code { font-size: 13px; } td .long { display: block; min-width: 230px; overflow-wrap: anywhere; }
 @media (max-width: 520px) { .charts { grid-template-columns: 1fr; } }
 """
 
@@ -38,14 +46,24 @@ def page(numbers: dict[str, Any], title: str = "Stoker report") -> str:
     else:
         drawn = "".join(f"<figure>{charts.svg(name, numbers)}</figure>" for name in charts.CHARTS)
         body = f'<div class="numbers">{tiles(head)}</div><div class="charts">{drawn}</div>{tables(numbers)}'
-    when = " to ".join(head[name][:16].replace("T", " ") for name in ("from", "until") if name in head)
+    about = [*period(numbers), many(head["events"], "event"), f"Stoker {__version__}"]
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><main>'
-        f"<header><h1>{escape(title)}</h1><p>{escape(when)} UTC · {head['events']:,} events ·"
-        f" Stoker {__version__}</p></header>"
+        f"<header><h1>{escape(title)}</h1><p>{escape(' · '.join(about))}</p></header>"
         f"{body}</main></body></html>"
     )
+
+
+def period(numbers: dict[str, Any]) -> list[str]:
+    """From when to when: days where charts are by day, else minutes."""
+    head, chars = numbers["headline"], len("2026-11-16" if numbers["grain"] == "day" else "2026-11-16 08:00")
+    times = [head[name][:chars].replace("T", " ") for name in ("from", "until") if name in head]
+    return [f"{' to '.join(dict.fromkeys(times))} UTC"] if times else []
+
+
+def many(number: int, one: str) -> str:
+    return f"{number:,} {one}{'' if number == 1 else 's'}"
 
 
 def tiles(head: dict[str, Any]) -> str:
@@ -69,8 +87,12 @@ def tiles(head: dict[str, Any]) -> str:
         ),
         ("deliveries a job", f"{head['retry_amplification']:.2f}" if head["retry_amplification"] else "-", ""),
         ("not done yet", count(head["backlog"]), ""),
-        ("until that is done", drained(head["drained_in_s"]), "bad" if head["drained_in_s"] is None else ""),
-        ("cost", f"{head['cost']:,.2f}", ""),
+        (
+            "until that is done, at this pace",
+            drained(head["drained_in_s"]),
+            "bad" if head["drained_in_s"] is None else "",
+        ),
+        ("cost", f"{head['cost']:,.2f}" if head["cost"] else "-", ""),
     ]
     return "".join(
         f'<div class="number {kind}"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
@@ -103,12 +125,12 @@ def failures_table(rows: Rows) -> str:
         ["fingerprint", "reasons", "queues", "failed deliveries", "dead", "an example"],
         [
             [
-                f"<code>{escape(row['fingerprint'] or '-')}</code>",
+                f'<code class="long">{escape(row["fingerprint"] or "-")}</code>',
                 escape(", ".join(row["reasons"])),
                 escape(", ".join(row["queues"])),
                 row["count"],
                 row["dead"],
-                escape((row["example"] or "")[:160]),
+                f'<span class="long">{escape((row["example"] or "")[:160])}</span>',
             ]
             for row in rows
         ],
