@@ -150,7 +150,19 @@ def in_plain_words() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise SparkFailed(ours(error) or f"Spark cannot do this: {said(error)}") from None
+        own = ours(error)
+        raise SparkFailed(f"Spark cannot do this: {said(error)}" if own is None else by_flags(own)) from None
+
+
+FLAGS = {
+    "option payloadSchema": "--payload-schema",
+    "option tenant": "--tenant",
+    "Set failOnDataLoss = false": "Say --allow-loss",
+    "set failOnDataLoss = false": "say --allow-loss",
+    "begin anew with startingOffsets = earliest (a stream: and a new checkpoint)": "begin another lake",
+    "Read it with a new checkpoint": "Begin another lake",
+}
+"""What a program would write, and what stands for it on a command line."""
 
 
 def told(text: str) -> None:
@@ -187,5 +199,11 @@ def check(options: dict[str, str]) -> None:
     try:
         read_options(options)
     except InvalidRequest as error:
-        said = error.message.replace("option payloadSchema", "--payload-schema").replace("option tenant", "--tenant")
-        raise click.UsageError(said, click.get_current_context()) from None
+        raise click.UsageError(by_flags(error.message), click.get_current_context()) from None
+
+
+def by_flags(message: str) -> str:
+    """An error of the source, with the names that its options have here."""
+    for option, flag in FLAGS.items():
+        message = message.replace(option, flag)
+    return message
