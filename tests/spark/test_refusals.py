@@ -8,8 +8,8 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 import stoker.spark
 from stoker.model.errors import InvalidRequest, StokerError
+from stoker.spark.connecting import check_there, connect
 from stoker.spark.fleet.streaming import JobsSource
-from stoker.spark.logs import check_there, connect
 from stoker.spark.options import Connection, check_kind, read_options
 from stoker.spark.sink import BatchWriter, write_options
 from stoker.spark.source import StokerSource

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stoker.model.ids import STEP
 from stoker.model.options import DEFAULT_OPTIONS
@@ -52,13 +51,7 @@ class Gathered:
         arrays = [made.column(column) for column in columns]
         schema = pa.schema([pa.field(column.name, column.type) for column in columns])
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        if kinds is not None:
-            wanted = pa.array(sorted(set(kinds)), pa.string())
-            batch = batch.filter(pc.is_in(made.column(_EVENT), value_set=wanted))
-        return batch
-
-
-_EVENT = Column("event", pa.string(), "")
+        return batch if kinds is None else batch.filter(made.chosen(frozenset(kinds)))
 
 
 class _Batch:
@@ -99,6 +92,10 @@ class _Batch:
         if column.type in (pa.string(), pa.binary()):
             return self._spread(pa.array([value or None for value in values], column.type))
         return self._spread(pa.array(values, column.type))
+
+    def chosen(self, kinds: frozenset[str]) -> pa.Array:
+        """Which rows are of these kinds."""
+        return pa.array(np.array([event in kinds for event in self._fields["event"]], dtype=bool)[self._owners])
 
     def _spread(self, array: pa.Array) -> pa.Array:
         return array if self._is_spread else array.take(pa.array(self._owners))

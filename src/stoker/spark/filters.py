@@ -23,7 +23,7 @@ from stoker.model.events import EventKind
 from stoker.model.ids import shard_of
 from stoker.model.limits import NAME_PATTERN
 from stoker.model.states import State
-from stoker.spark.logs import is_tokens_own
+from stoker.spark.connecting import is_tokens_own
 from stoker.spark.options import ReadOptions
 
 

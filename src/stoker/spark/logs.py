@@ -4,23 +4,18 @@ Positions are sequence numbers; `after` is the last record that was read. This p
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import SplitResult, unquote, urlsplit
 
 import pyarrow as pa
 
-import stoker
-from stoker.brokers.connect import DEFAULT_URL, EMBEDDED
-from stoker.brokers.remote.broker import OWN_TENANT
-from stoker.brokers.remote.settings import RemoteSettings
 from stoker.client.sync import Client
-from stoker.model.errors import InvalidRequest, StokerError
+from stoker.model.errors import StokerError
 from stoker.records.codec import glance, open_record
 from stoker.spark.columns import Gathered
+from stoker.spark.connecting import check_there, connect, is_tokens_own
 from stoker.spark.options import EARLIEST, LATEST, STARTING, Connection, Offsets, ReadOptions
 from stoker.spark.payloads import needed
 from stoker.spark.tables import JOB
@@ -43,48 +38,6 @@ class Reach:
     lowest: int
     """The first record that is still there."""
     last: int
-
-
-def connect(connection: Connection, tenant: str | None = None) -> Client:
-    scheme = place_of(connection).scheme
-    if scheme == "memory":
-        raise InvalidRequest("option url: memory:// is within one process, and executors are others: use sqlite:///")
-    if connection.token is not None and scheme in EMBEDDED:
-        raise InvalidRequest(f"option token: a server asks for one, and {scheme}:// is none; leave it out")
-    settings = RemoteSettings(token=connection.token) if connection.token is not None else None
-    tenant = connection.tenant if tenant is None else tenant
-    return stoker.connect(connection.url, tenant=tenant, settings=settings, tracing=False)
-
-
-def place_of(connection: Connection) -> SplitResult:
-    return urlsplit(connection.url or os.environ.get("STOKER_URL") or DEFAULT_URL)
-
-
-def is_tokens_own(connection: Connection, tenant: str) -> bool:
-    """Whether a server takes this for "no tenant named", and gives what belongs to the token, whosever that is."""
-    return tenant == OWN_TENANT and place_of(connection).scheme not in EMBEDDED
-
-
-def name_of(client: Client, connection: Connection, tenant: str) -> str | None:
-    """What a tenant is called. That of a token is told by its records only; None if there are none at hand."""
-    if not is_tokens_own(connection, tenant):
-        return tenant
-    for shard, reach in reaches(client).items():
-        page = client.read_records(shard, after=reach.lowest - 1, bytes_max=PROBE_BYTES)
-        if page.records:
-            return glance(page.records[0].head).tenant
-    return None
-
-
-def check_there(connection: Connection) -> None:
-    """Who reads makes no queue: a directory that is not there is a mistake in its name, or in who looks for it."""
-    parts = place_of(connection)
-    directory = unquote(parts.path[1:])
-    if parts.scheme == "sqlite" and not parts.netloc and directory and not os.path.isdir(directory):
-        raise InvalidRequest(
-            f"option url: there is no queue in {os.path.abspath(directory)}; sqlite:////PATH is a path from the root,"
-            " and sqlite:///PATH one from where the driver runs"
-        )
 
 
 @contextmanager
@@ -110,6 +63,17 @@ def reaches_for(clients: Sequence[Client]) -> dict[int, Reach]:
     for client in clients[1:]:
         client.read_records(0, after=2**52, bytes_max=1)
     return reaches(clients[0])
+
+
+def name_of(client: Client, connection: Connection, tenant: str) -> str | None:
+    """What a tenant is called. That of a token is told by its records only; None if there are none at hand."""
+    if not is_tokens_own(connection, tenant):
+        return tenant
+    for shard, reach in reaches(client).items():
+        page = client.read_records(shard, after=reach.lowest - 1, bytes_max=PROBE_BYTES)
+        if page.records:
+            return glance(page.records[0].head).tenant
+    return None
 
 
 def resolved(

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from stoker.model.errors import InvalidRequest, StokerError
-from stoker.spark.logs import connect
+from stoker.spark.connecting import connect
 from stoker.spark.options import Connection, check_name
 from stoker.spark.staging import REJECTION, Staged, Terms, check_open, publish, rejected_table, stage
 

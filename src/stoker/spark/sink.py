@@ -15,13 +15,11 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from stoker.model.errors import InvalidRequest, StokerError
-from stoker.spark.logs import connect
+from stoker.spark.connecting import connect
 from stoker.spark.options import WRITING, check_name, connection, named, names, number
 from stoker.spark.staging import Staged, Terms, WriteFailed, check_open, publish, rejected_table, stage
 
@@ -92,6 +90,8 @@ class Folder:
     """Where rejected rows go: a file for each transaction, which is written anew if the transaction is."""
 
     def __init__(self, path: str) -> None:
+        from pyarrow import fs as pafs  # few have rejected rows: others need not wait for it
+
         if "://" in path:
             self._files, self._path = pafs.FileSystem.from_uri(path)
         else:
@@ -102,6 +102,8 @@ class Folder:
 
     def write(self, transaction: str, rows: pa.Table) -> None:
         """Readers see all of it or nothing: Spark passes over names that begin with a dot."""
+        from pyarrow import parquet as pq
+
         name = self._name(transaction)
         self._files.create_dir(self._path, recursive=True)
         pq.write_table(rows, f"{self._path}/.{name}", filesystem=self._files)
@@ -143,6 +145,13 @@ class BatchWriter(Writer, DataSourceArrowWriter):
 
 class StreamWriter(Writer, DataSourceStreamArrowWriter):
     """The batches of a stream, each a transaction of its own."""
+
+    def __init__(self, options: WriteOptions, schema: Any) -> None:
+        if options.transaction is not None:
+            raise InvalidRequest(
+                "options txnAppId and txnVersion are for a batch write: a stream names its transactions by itself"
+            )
+        super().__init__(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = TaskContext.get()

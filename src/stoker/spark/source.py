@@ -24,14 +24,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from stoker.model.errors import InvalidRequest
+from stoker.spark.connecting import check_there, connect
 from stoker.spark.filters import EVERYTHING, Narrowing, narrowed
-from stoker.spark.fleet.streaming import JobsSource
 from stoker.spark.listing import listed, shares
 from stoker.spark.logs import (
     OffsetsOutOfRange,
     Reach,
-    check_there,
-    connect,
     connected,
     kept,
     lost,
@@ -43,11 +41,12 @@ from stoker.spark.logs import (
 )
 from stoker.spark.options import ENDING, STARTING, Offsets, ReadOptions, check_kind, read_options
 from stoker.spark.payloads import decoded
-from stoker.spark.sink import BatchWriter, StreamWriter, write_options
 from stoker.spark.tables import PAYLOAD, SPARK_TYPES, spark_schema
 
 PIECE_RECORDS = 20_000
 """A partition of fewer records is not worth a task of its own: Spark needs some 30 ms for each."""
+PIECE_RECORDS_MAX = 200_000
+"""One of more is half a second or longer: a cluster may have more cores than the machine on which this is planned."""
 
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -59,6 +58,8 @@ def register(spark: SparkSession) -> None:
     Where the session lets Python sources see the filters of a query, this one makes use of them. Spark refuses sources
     that want them while its setting is off, so that has to be known here.
     """
+    from stoker.spark.fleet.streaming import JobsSource
+
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register(PushdownSource if pushes else StokerSource)
     spark.dataSource.register(JobsSource)
@@ -110,6 +111,8 @@ class StokerSource(DataSource):
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
             raise InvalidRequest('mode("overwrite"): a queue cannot be overwritten; use mode("append")')
+        from stoker.spark.sink import BatchWriter, write_options
+
         return BatchWriter(write_options(self.options), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -117,6 +120,8 @@ class StokerSource(DataSource):
             raise InvalidRequest(
                 'outputMode("complete") would push all rows again with each batch: use outputMode("append")'
             )
+        from stoker.spark.sink import StreamWriter, write_options
+
         return StreamWriter(write_options(self.options), schema)
 
 
@@ -329,6 +334,10 @@ def advanced(start: Offsets, ends: Offsets, most: int) -> Offsets:
         share = min(left, lag, max(1, most * lag // total)) if lag else 0
         left -= share
         found[shard] = start.get(shard, 0) + share
+    for shard, lag in sorted(lags.items()):  # what was lost in whole numbers
+        more = min(left, lag - found[shard] + start.get(shard, 0))
+        left -= more
+        found[shard] += more
     return found
 
 
@@ -336,7 +345,8 @@ def stretches(start: Offsets, end: Offsets, least: int) -> list[Stretch]:
     """Pieces of about the same size, as many as there is work for; small logs share a task."""
     lags = {shard: end[shard] - start.get(shard, 0) for shard in sorted(end) if end[shard] > start.get(shard, 0)}
     total = sum(lags.values())
-    wanted = max(least, min(2 * (os.cpu_count() or 1), -(-total // PIECE_RECORDS)), 1)
+    here = min(2 * (os.cpu_count() or 1), -(-total // PIECE_RECORDS))
+    wanted = max(least, here, -(-total // PIECE_RECORDS_MAX), 1)
     size = max(1, -(-total // wanted))
     found: list[Stretch] = []
     pieces: list[tuple[int, int, int]] = []

@@ -17,7 +17,7 @@ from stoker.client.batches import BATCH_BYTES
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError, TransactionOver
 from stoker.spark.arrow_bytes import packed, unpacked
-from stoker.spark.logs import connect
+from stoker.spark.connecting import connect
 from stoker.spark.options import Connection
 from stoker.spark.rows import Jobs, Rejected, Shape
 

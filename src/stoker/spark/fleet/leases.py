@@ -3,7 +3,7 @@
 import threading
 
 from stoker.model.errors import NotFound, StokerError
-from stoker.spark.logs import connect
+from stoker.spark.connecting import connect
 from stoker.spark.options import Connection
 
 

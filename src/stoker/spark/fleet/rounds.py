@@ -20,10 +20,10 @@ from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.model.units import Duration, duration_ms
 from stoker.spark.arrow_bytes import unpacked
+from stoker.spark.connecting import connect
 from stoker.spark.fleet.leases import Leases
 from stoker.spark.fleet.settling import Ends, Outcome, check_columns, read_ends, settle
 from stoker.spark.fleet.work import ENDS_SCHEMA, JOBS, Applied, Claiming, Handler, Pulled, Worked
-from stoker.spark.logs import connect
 from stoker.spark.options import Connection, check_name
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ transformation that gives a job twice, or one that it did not get, changes nothi
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import pyarrow.types as kinds
 
 from stoker.client.batches import BATCH_BYTES
 from stoker.client.sync import Client
-from stoker.model.errors import InvalidRequest, LimitExceeded
+from stoker.model.errors import Forbidden, InvalidRequest, LimitExceeded
 from stoker.model.options import CODECS
 from stoker.spark.fleet.work import ENDS_SCHEMA, VERDICTS
 from stoker.worker.outcomes import VerdictKind
@@ -233,7 +234,7 @@ def fail(client: Client, token: int, ids: list[int], why: Why, outcome: Outcome)
         return
     if why.verdict == "cancel":
         cancel(client, token, ids)
-    retries = why.verdict != "dead"
+    retries = why.verdict not in ("dead", "cancel")
     reply = client.fail_batch(
         ids, token, why.error, error_class=why.error_class, stack=why.stack, retry=retries, delay_ms=why.delay_ms
     )
@@ -242,8 +243,9 @@ def fail(client: Client, token: int, ids: list[int], why: Why, outcome: Outcome)
 
 
 def cancel(client: Client, token: int, ids: list[int]) -> None:
-    """Mark those that are ours for their end. What then fails ends as cancelled."""
+    """Mark those that are ours for their end: what then fails ends as cancelled. Not every token may do that."""
     refused = client.extend_batch(ids, token).refused
-    for job in ids:
-        if job not in refused:
-            client.cancel(job)
+    with suppress(Forbidden):
+        for job in ids:
+            if job not in refused:
+                client.cancel(job)

@@ -27,10 +27,10 @@ from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, NotFound
 from stoker.model.units import Duration, duration_ms
 from stoker.spark.arrow_bytes import packed, unpacked
+from stoker.spark.connecting import connect
 from stoker.spark.fleet.leases import Leases
 from stoker.spark.fleet.settling import check_columns, read_ends, settle
 from stoker.spark.fleet.work import ENDS, ENDS_SCHEMA, JOBS, Applied, Claiming, Handler, as_rows
-from stoker.spark.logs import connect
 from stoker.spark.options import CONNECTING, connection, named, names, number
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from stoker.spark.fleet.rounds import Transformation
 
+NEEDED = ("id", "token")
+"""Columns without which a row settles nothing."""
 CLAIM_JOBS_MAX = 10_000
 """What a pull brings at most, if nobody has changed the limits of the server."""
 
@@ -271,7 +273,7 @@ class JobsWriter(DataSourceStreamArrowWriter):
         from stoker.spark.schemas import arrow_schema
 
         self._connection = connection(named(options, CONNECTING))
-        self._columns = check_columns(arrow_schema(schema, ENDS_SCHEMA.names), ("id", "token"))
+        self._columns = check_columns(arrow_schema(schema, ENDS_SCHEMA.names), NEEDED)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batches = [batch.select(self._columns) for batch in iterator if batch.num_rows]
@@ -319,6 +321,7 @@ def process_stream(
     `checkpoint`.
     """
     from stoker.spark.fleet.rounds import check_work, milliseconds, names_of, parallelism
+    from stoker.spark.schemas import arrow_schema
 
     check_work(function, transform)
     queues = names_of(queue)
@@ -334,6 +337,7 @@ def process_stream(
     take_options(reached | asked)  # refuses here what would otherwise fail inside of Spark
     jobs = spark.readStream.format("stoker_jobs").options(**reached, **asked).load()
     ends = transform(jobs) if transform is not None else jobs.mapInArrow(Applied(function), ENDS)  # type: ignore[arg-type]
+    check_columns(arrow_schema(ends.schema, ENDS_SCHEMA.names), NEEDED)  # the sink does, but by then jobs are taken
     writer = ends.writeStream.format("stoker_jobs").options(**reached).option("checkpointLocation", checkpoint)
     when: Any = {"availableNow": True} if available_now else {"processingTime": every}
     return writer.trigger(**when).start()

@@ -14,7 +14,7 @@ import pyarrow as pa
 from stoker.client.sync import Client
 from stoker.model.replies import Delivery
 from stoker.spark.arrow_bytes import packed
-from stoker.spark.logs import connect
+from stoker.spark.connecting import connect
 from stoker.spark.options import Connection
 from stoker.worker.outcomes import Failure, Outcome, VerdictKind
 

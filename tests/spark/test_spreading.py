@@ -1,0 +1,26 @@
+"""How a log is cut into tasks: by what a task is worth, and not only by the machine that plans."""
+
+import os
+
+import pytest
+
+from stoker.spark.source import advanced, stretches
+
+
+@pytest.mark.parametrize(
+    ("records", "cores", "tasks"),
+    [
+        (100, 8, 1),  # not worth a second one
+        (100_000, 8, 5),
+        (100_000, 1, 2),
+        (20_000_000, 2, 100),  # a driver of two cores, before a cluster of a hundred
+    ],
+)
+def test_a_long_log_is_cut_for_a_cluster(monkeypatch: pytest.MonkeyPatch, records: int, cores: int, tasks: int):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert len(stretches({0: 0}, {0: records}, 0)) == tasks
+
+
+def test_a_limited_batch_is_as_long_as_it_may_be():
+    """Also where a third of the limit is no whole number."""
+    assert sum(advanced({0: 0, 1: 5, 2: 0}, {0: 7, 1: 12, 2: 7}, 10).values()) == 5 + 10
