@@ -1,9 +1,15 @@
 """`payloadSchema` is looked at before Spark sees it: the error is about what was written, and says what may be."""
 
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
 import pytest
 
 from stoker.model.errors import InvalidRequest
 from stoker.spark.fields import checked
+from stoker.spark.payloads import structs_of
 
 
 @pytest.mark.parametrize(
@@ -41,7 +47,12 @@ def test_a_whole_struct_is_its_fields():
         ("a map<string>", "needs a type for keys and one for values"),
         ("a map<date, int>", "keys of the map a are 'date'"),
         ("a int NOT b", "NOT without NULL"),
-        ("'a' int", "is no name of a field"),
+        ("'a' int", "needs backticks"),
+        ("größe int", "needs backticks"),
+        ("a decimal(39,2)", "at most 38 digits"),
+        ("a decimal(3,4)", "at most 38 digits"),
+        ("a decimal(x)", "at most 38 digits"),
+        ("a string(3)", r"'\(' stands where a comma"),
         ("StructType([StructField('a', LongType(), True)])", r"the field StructType has the type '\('"),
     ],
 )
@@ -50,3 +61,22 @@ def test_what_no_payload_has_is_refused_with_what_may_be(text: str, said: str):
         checked(text)
     assert "option payloadSchema" in str(raised.value)
     assert "array<...>" in str(raised.value)
+
+
+@pytest.mark.parametrize("encode", [msgspec.json.encode, msgspec.msgpack.encode])
+def test_fields_with_names_of_any_letters_are_found(encode: Any):
+    """Also in structs: msgspec passed over them, and they were null without a word."""
+    kind = pa.struct(
+        [("größe", pa.int64()), ("in", pa.struct([("日本", pa.string())])), ("m", pa.map_(pa.int64(), pa.int64()))]
+    )
+    values = {"größe": 3, "in": {"日本": "x"}, "m": {7: 8}}
+    structs, errors = structs_of([encode(values), encode({"größe": "3"})], kind)
+    assert structs.to_pylist() == [values | {"m": [(7, 8)]}, None]
+    assert "$.größe" in errors[1].as_py()
+
+
+def test_a_time_with_a_zone_is_not_one_without():
+    kind = pa.struct([("at", pa.timestamp("us"))])
+    structs, errors = structs_of([b'{"at": "2026-01-02T03:04:05"}', b'{"at": "2026-01-02T03:04:05+02:00"}'], kind)
+    assert structs.to_pylist() == [{"at": datetime(2026, 1, 2, 3, 4, 5)}, None]
+    assert "timezone" in errors[1].as_py()

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from stoker.model.errors import InvalidRequest
 
 WHOLE = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long")
+DECIMALS = ("decimal", "dec", "numeric")
 PLAIN = (
-    *("string", "boolean", *WHOLE, "float", "real", "double", "decimal", "dec", "numeric"),
+    *("string", "boolean", *WHOLE, "float", "real", "double"),
     *("date", "timestamp", "timestamp_ltz", "timestamp_ntz", "binary"),
 )
 """Types that values in a payload can have. Variants and intervals have no form in JSON or MessagePack."""
@@ -65,8 +66,8 @@ class Reader:
         seen: set[str] = set()
         while True:
             name = self._go()
-            if not re.fullmatch(r"`.+`|\w+", name, re.DOTALL):
-                raise self.wrong(f"{name!r} is no name of a field" if name else "a field is missing")
+            if not re.fullmatch(r"`.+`|[A-Za-z0-9_]+", name, re.DOTALL):
+                raise self.wrong(f"{name!r} needs backticks to be a name" if name else "a field is missing")
             plain = name.strip("`").lower()
             if plain in seen:
                 raise self.wrong(f"the field {name} is there twice, and case does not count")
@@ -83,8 +84,10 @@ class Reader:
 
     def _type(self, name: str) -> None:
         kind = self._go().lower()
-        if kind in PLAIN:
-            self._sizes()
+        if kind in DECIMALS:
+            self._digits(name)
+        elif kind in PLAIN:
+            return
         elif kind not in ("array", "map", "struct"):
             raise self.wrong(f"the field {name} has no type" if not kind else f"the field {name} has the type {kind!r}")
         elif not self._take("<"):
@@ -106,8 +109,13 @@ class Reader:
                 raise self.wrong(f"map<...> of the field {name} needs a type for keys and one for values")
             self._type(name)
 
-    def _sizes(self) -> None:
-        """Digits of a decimal: what they may be is Spark's to say."""
-        if self._take("("):
-            while self.next is not None and not self._take(")"):
-                self._go()
+    def _digits(self, name: str) -> None:
+        """Of a decimal: how many there are, and how many of them behind the point."""
+        if not self._take("("):
+            return
+        said = ""
+        while self.next is not None and not self._take(")"):
+            said += self._go()
+        found = re.fullmatch(r"(\d+)(?:,(\d+))?", said)
+        if found is None or not int(found[2] or 0) <= int(found[1]) <= 38:
+            raise self.wrong(f"decimal({said}) of the field {name}: at most 38 digits, and not more behind the point")

@@ -156,7 +156,7 @@ def shape_of(kind: pa.DataType) -> Shape:
 def value_type(kind: pa.DataType) -> Any:
     """The Python type whose values Arrow takes for one of its own without changing them."""
     if pa.types.is_struct(kind):
-        return TypedDict("Fields", {field.name: field_type(field) for field in kind}, total=False)  # type: ignore[operator]
+        return TypedDict("Fields", {name_of(field): field_type(field) for field in kind}, total=False)  # type: ignore[operator]
     if pa.types.is_list(kind):
         return list[value_type(kind.value_type) | None]  # type: ignore[misc]
     if pa.types.is_map(kind):
@@ -164,10 +164,19 @@ def value_type(kind: pa.DataType) -> Any:
     if pa.types.is_signed_integer(kind):
         most = 2 ** (kind.bit_width - 1)
         return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
+    if pa.types.is_timestamp(kind):
+        return datetime if kind.tz is not None else Annotated[datetime, msgspec.Meta(tz=False)]
     for matches, python in _PLAIN:
         if matches(kind):
             return python
     return Any
+
+
+def name_of(field: pa.Field) -> str:
+    """A decoder finds a name by its UTF-8 form. It takes for granted that the text has one, and only ASCII has."""
+    name: str = field.name
+    msgspec.json.encode(name)  # makes it, and it stays with the text
+    return name
 
 
 def field_type(field: pa.Field) -> Any:
@@ -180,7 +189,6 @@ _PLAIN: tuple[tuple[Any, Any], ...] = (
     (pa.types.is_boolean, bool),
     (pa.types.is_floating, float),
     (pa.types.is_binary, bytes),
-    (pa.types.is_timestamp, datetime),
     (pa.types.is_date, date),
     (pa.types.is_decimal, Decimal),
 )
