@@ -27,12 +27,19 @@ def spark_page() -> str:
         " there may be no others; without one, all other columns together are: a MessagePack map, which is what an"
         " app's handlers take as their arguments. A null leaves the option at its default.",
         table("Column, Type", [[code(name), " or ".join(KINDS[k] for k in kinds)] for name, kinds in columns()]),
+        "In a map of the row decimals, days and times without a zone are texts, moments are timestamps of MessagePack,"
+        " maps are maps, `binary` is bytes. Variants and intervals of years and months have no form, and are refused.",
+        "What tasks have written waits for Spark's commit for an hour, and is dropped then: a write whose first task"
+        " ends more than an hour before its last one fails, and pushes nothing. Cut it into several. That a transaction"
+        " is over is remembered for a day; a stream that is restarted later than that, after a crash between the"
+        " publication of a batch and Spark's note of it, pushes this batch a second time.",
         "## Jobs as a stream",
         '`spark.readStream.format("stoker_jobs")` takes jobs out of queues, and the sink of that name settles them:'
         " see [Spark as a worker](../pipeline/workers.md). Spark finds both by itself where Stoker is installed.",
         option_table({name: says for name, says in TAKING.items() if name not in CONNECTING}),
         "The stream has these columns: " + JOBS + ". The sink takes these, of which `id` and `token` are needed: "
-        f"{ENDS}. A row with an `error` fails its job, any other completes it.",
+        f"{ENDS}. A row with an `error` or a `verdict` (retry, dead, snooze, cancel) fails its job, any other completes"
+        " it.",
     )
 
 

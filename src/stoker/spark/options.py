@@ -74,7 +74,8 @@ READING: dict[str, dict[str, str]] = {
 WRITING = CONNECTING | {
     "queue": "where rows go that name no queue in a column `queue`",
     "payloadColumns": "columns that belong to the payload although they are called like an option of jobs",
-    "txnAppId": "with txnVersion the name of a batch write: what is written under it a second time changes nothing",
+    "txnAppId": "with txnVersion the name of a batch write: what is written under it a second time, within a day,"
+    " changes nothing",
     "txnVersion": "a whole number; belongs to txnAppId",
     "rejectedPath": "a folder for rows that cannot be jobs (no payload, no queue, too large, options that the queue"
     " refuses): they are written there as Parquet, with the reason in a column `rejection`, and the others become jobs."
