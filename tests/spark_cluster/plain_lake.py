@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from stoker.model.events import Event
@@ -112,11 +113,14 @@ class Watcher:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """After a last look."""
         self._over.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(LOOK_S):
+        is_over = False
+        while not is_over:
+            is_over = self._over.wait(LOOK_S)
             for layer in LAYERS:
                 for place in directories(self._lake / layer):
                     self._look(layer, place)
@@ -127,7 +131,7 @@ class Watcher:
         try:
             files = sorted((file.name, file.stat().st_size) for file in place.glob("[!._]*"))
             found = self.seen[name] if name in self.seen else contents(layer, place)
-        except OSError as error:
+        except (OSError, pa.ArrowException) as error:
             files, found = [(str(error), 0)], Counter()
         is_new = name not in self.seen
         if (is_new or files != self._files[name]) and place not in directories(self._lake / layer):

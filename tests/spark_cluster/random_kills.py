@@ -27,6 +27,8 @@ STARTS_MORE = 3
 """A driver may end without being killed itself: because it lost its server, or was killed in the part that counts."""
 
 
+WORK_S = 2 * PATIENCE_S
+"""So long the work of a driver that nobody kills may take."""
 START_S = 3.0
 """How long a driver takes until it works, as long as nobody has seen it."""
 
@@ -170,12 +172,14 @@ class Killing:
         try:
             self._start()
             for kill in self.kills:
+                if self._ended_well():
+                    return
                 self._wait(kill)
                 if self._ended_well():
                     return
-                self._carry_out(kill)
+                HOW[kill.who](self, kill)
             while not self._ended_well():
-                until(lambda: self.driver.is_over, f"{self.driver.log} ends")
+                self.driver.process.wait(WORK_S)
         finally:
             for driver in self._drivers:
                 driver.kill()
@@ -206,9 +210,6 @@ class Killing:
             self._start_s = self.driver.start_s(or_else=self._start_s)
         moment = time.monotonic() + kill.after * self._start_s
         until(lambda: time.monotonic() >= moment or self.driver.is_over, "the moment of a kill")
-
-    def _carry_out(self, kill: Kill) -> None:
-        HOW[kill.who](self, kill)
 
     def _kill_driver(self, kill: Kill) -> None:
         self.driver.kill()

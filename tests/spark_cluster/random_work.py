@@ -197,10 +197,12 @@ def ended(query: StreamingQuery) -> None:
         query.stop()
 
 
-SUBJECTS: dict[str, tuple[Callable[[Work], None], ...]] = {
-    "lake": (fill,),
-    "sink": (copy, write),
-    "fleet": (process, process_stream),
+SUBJECTS: dict[str, Callable[[Work], None]] = {
+    "lake": fill,
+    "copies": copy,
+    "rows": write,
+    "numbers": process,
+    "figures": process_stream,
 }
 
 
@@ -241,7 +243,7 @@ def main(place: str, seed: str) -> None:
     if plan.master != LOCAL:
         settings |= SETTINGS | prepare(quick=True) | {"spark.executorEnv.PYTHONPATH": INSTALLED}
     spark = stoker.spark.session(plan.master, name="to be killed", settings=settings)
-    subjects = [subject for name in plan.subjects for subject in SUBJECTS[name]]
+    subjects = [SUBJECTS[name] for name in plan.subjects]
     others = len(subjects) - (fill in subjects)
     work = Work(spark, folder, plan, random.Random(seed), others, [])
     beside = folder / f".{os.getpid()}"
