@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stoker.spark.report.page import page
+from stoker.spark.report.page import growth, page
 from tests.spark.test_report import point, told
 
 EMPTY: dict[str, Any] = {"headline": {"events": 0}, "series": [], "grain": "minute"}
@@ -31,3 +31,7 @@ def test_long_texts_leave_room_for_each_other():
     written = page(told(failures=[failure | {"example": "e" * 200}]))
     assert '<code class="long">FFF' in written
     assert '<span class="long">eee' in written
+
+
+def test_a_queue_that_stands_still_has_no_sign():
+    assert [growth(per_s) for per_s in (-1e-6, 0.0, 0.5, -20.0)] == ["0", "0", "+30.0", "-1,200.0"]

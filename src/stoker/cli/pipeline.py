@@ -292,12 +292,7 @@ def compact(lake: str, master: str | None, is_json: bool) -> None:
         "stoker pipeline backfill --from 2026-11-01 --lake /data/november", "stoker pipeline backfill --from 7d"
     )
 )
-@click.option(
-    "--from",
-    "since",
-    required=True,
-    help="A time such as 2026-11-16T08:00:00Z, or how long ago: 7d.",
-)
+@click.option("--from", "since", required=True, help="A time such as 2026-11-16T08:00:00Z, or how long ago: 7d.")
 @LAKE
 @MASTER
 @taking
@@ -343,6 +338,6 @@ def headline(head: dict[str, Any]) -> str:
 
     p99 = "-" if head["total_ms_p99"] is None else duration(head["total_ms_p99"])
     return (
-        f"{head['events']:,} events: {count(head['pushed'])} pushed, {count(head['completed'])} completed"
+        f"{many(head['events'], 'event')}: {count(head['pushed'])} pushed, {count(head['completed'])} completed"
         f" ({share(head['success'])} of those that ended), {count(head['failed'])} dead; p99 {p99}"
     )

@@ -101,7 +101,9 @@ def tiles(head: dict[str, Any]) -> str:
 
 
 def growth(per_s: float) -> str:
-    return f"{per_s * 60:+,.3g}" if per_s else "0"
+    """By the minute; what would be shown as nothing has no sign."""
+    by_minute = round(per_s * 60, 1)
+    return f"{by_minute:+,.1f}" if by_minute else "0"
 
 
 def judged(value: float | None, is_good: bool) -> str:
@@ -163,7 +165,7 @@ def drains_table(rows: Rows) -> str:
             [
                 escape(row["queue"]),
                 row["backlog"],
-                f"{row['growth_per_s'] * 60:+,.1f}",
+                growth(row["growth_per_s"]),
                 drained(row["drained_in_s"]),
             ]
             for row in rows
