@@ -72,3 +72,13 @@ stoker.spark.logs.OffsetsOutOfRange: records 1 to 5 of shard 0 are not kept any 
     plan = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `x` is not there. SQLSTATE: 42703; line 1 pos 0;\n'Filter"
     with pytest.raises(StokerError, match=r"^Spark cannot do this: A column `x` is not there\.$"), in_plain_words():
         raise PySparkException(plan)
+
+
+def test_an_error_of_pythons_inside_spark_is_told_by_its_last_line():
+    stack = """[PYTHON_SOURCE_ERROR] Failed to create Python data source instance: Traceback (most recent call last):
+  File "worker.py", line 21, in <module>
+ModuleNotFoundError: No module named 'stoker'
+ SQLSTATE: 38000"""
+    said = r"^Spark cannot do this: Failed to create Python data source instance: ModuleNotFoundError: No module named"
+    with pytest.raises(StokerError, match=said), in_plain_words():
+        raise PySparkException(stack)

@@ -71,6 +71,8 @@ def session(
         wanted = dict(SETTINGS)
         if master is not None and master.startswith("local"):
             wanted |= LOCAL | {"spark.sql.shuffle.partitions": str(cores_of(master))} | prepare(quick)
+        elif not submitted:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # with any other the source may not be found
         wanted |= dict(settings or {})
         builder = SparkSession.builder.appName(name)
         if master is not None:
