@@ -5,15 +5,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 import stoker.spark
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
+from stoker.spark.sink import BatchWriter, write_options
 
 
 def pulled(queue: Client, name: str) -> Counter[bytes]:
@@ -25,7 +28,7 @@ def pulled(queue: Client, name: str) -> Counter[bytes]:
 
 
 def rows(spark: SparkSession, count: int = 1_000) -> DataFrame:
-    return spark.range(count, numPartitions=3).select(F.col("id").cast("string").alias("payload"))
+    return spark.range(count, numPartitions=2).select(F.col("id").cast("string").alias("payload"))
 
 
 def write(frame: DataFrame, url: str, **options: str) -> None:
@@ -151,13 +154,14 @@ def test_a_reason_has_a_column_of_its_own(spark: SparkSession, url: str):
 def test_a_stream_pushes_each_batch_once_even_if_it_is_run_again(
     spark: SparkSession, url: str, queue: Client, tmp_path: Path
 ):
-    for number in range(3):
-        numbers_in = spark.range(number * 10, number * 10 + 10).selectExpr("cast(id as string) as payload")
-        numbers_in.coalesce(1).write.parquet(str(tmp_path / "in" / str(number)))
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        payloads = [str(one) for one in range(number * 10, number * 10 + 10)]
+        pq.write_table(pa.table({"payload": payloads}), tmp_path / "in" / f"{number}.parquet")
 
     def take_in() -> None:
         source = spark.readStream.schema("payload string").option("maxFilesPerTrigger", 1)
-        stream = source.parquet(str(tmp_path / "in" / "*"))
+        stream = source.parquet(str(tmp_path / "in"))
         writer = stream.writeStream.format("stoker").option("url", url).option("queue", "mail")
         writer.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start().awaitTermination()
 
@@ -166,7 +170,7 @@ def test_a_stream_pushes_each_batch_once_even_if_it_is_run_again(
     newest.unlink()  # as if the driver had died after the push and before Spark wrote it down
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
     take_in()
-    assert pulled(queue, "mail") == numbers(30)
+    assert pulled(queue, "mail") == numbers(20)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +182,15 @@ def test_a_stream_pushes_each_batch_once_even_if_it_is_run_again(
         ({"queue": "mail", "rejectedPath": " "}, "rejectedPath is empty"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_any_row_moves(
-    spark: SparkSession, url: str, queue: Client, options: dict[str, str], said: str
-):
-    with pytest.raises(PySparkException, match=said):
-        write(rows(spark, 10), url, **options)
+def test_what_cannot_be_written_is_refused(url: str, queue: Client, options: dict[str, str], said: str):
+    """Without Spark."""
+    with pytest.raises(InvalidRequest, match=said):
+        BatchWriter(write_options({"url": url} | options), StructType().add("payload", "string"))
+
+
+def test_a_refusal_comes_before_any_row_moves(spark: SparkSession, url: str, queue: Client):
+    with pytest.raises(PySparkException, match="no queue"):
+        write(failing(rows(spark, 10), attempts=100), url)
     assert queue.list_queues() == []
 
 
