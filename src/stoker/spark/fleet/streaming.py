@@ -31,7 +31,7 @@ from stoker.spark.connecting import connect
 from stoker.spark.fleet.leases import Leases
 from stoker.spark.fleet.settling import check_columns, read_ends, settle
 from stoker.spark.fleet.work import ENDS, ENDS_SCHEMA, JOBS, Applied, Claiming, Handler, as_rows
-from stoker.spark.options import CONNECTING, connection, named, names, number
+from stoker.spark.options import CONNECTING, connection, named, number, plain_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ class TakeOptions:
 def take_options(given: Mapping[str, str]) -> TakeOptions:
     """Raises `InvalidRequest` that names the option and what it may be."""
     options = named(given, TAKING)
-    queues = names(options, "queues")
+    queues = plain_names(options, "queues")
     if queues is None:
         raise InvalidRequest("option queues is missing: say whose jobs are wanted")
     if options.get("settle") not in ("rows", "batch"):
