@@ -49,7 +49,9 @@ def schedule(seed: int, drivers: int, others: int) -> list[Kill]:
     chance = random.Random(seed)
     who = [chance.choice(DRIVERS) for _ in range(drivers)] + [chance.choice(OTHERS) for _ in range(others)]
     chance.shuffle(who)
-    return [Kill(one, round(chance.uniform(0, 1.5), 3), chance.random() < 0.1, chance.randrange(1_500)) for one in who]
+    return [
+        Kill(one, round(1.5 * chance.random() ** 2, 3), chance.random() < 0.1, chance.randrange(1_500)) for one in who
+    ]
 
 
 class Server:

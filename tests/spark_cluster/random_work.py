@@ -40,7 +40,7 @@ ROWS = 60
 """Of each DataFrame that is written."""
 AT_ONCE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Rows are few: to compile classes for them takes longer than they do."""
-LEASE = "3s"
+LEASE = "6s"
 """So long jobs are in the hand of the dead."""
 EXPECTED = (PySparkException, Py4JJavaError, RoundFailed, Unavailable, Unknown)
 """What a driver is told when one of its processes was killed, or the server."""
@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True):
     """The lake tells of what happened in this millisecond or later."""
     subjects: tuple[str, ...]
     master: str = LOCAL
-    at_once: int = 130
+    at_once: int = 400
     """Records in a batch."""
     versions: int = 2
     """So many DataFrames are written, one after another."""
