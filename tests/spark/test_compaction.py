@@ -110,6 +110,13 @@ def test_what_is_large_already_is_left_alone():
     assert chosen([singles[0], singles[2]], sizes) == []
 
 
+@pytest.fixture
+def bronze_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lake without silver and gold: for claims that are about bronze, because they cost seconds."""
+    monkeypatch.setattr(running, "STEPS", {})
+
+
+@pytest.mark.usefixtures("bronze_alone")
 def test_a_backfill_begins_where_it_is_told_and_only_a_new_lake(
     spark: SparkSession, url: str, queue: Client, tmp_path: Path
 ):
@@ -126,6 +133,7 @@ def test_a_backfill_begins_where_it_is_told_and_only_a_new_lake(
     assert running.run(spark, path, {"url": url}).events == 2
 
 
+@pytest.mark.usefixtures("bronze_alone")
 def test_a_backfill_that_dies_in_its_first_batch_goes_on_from_where_it_was_told(
     spark: SparkSession, url: str, queue: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

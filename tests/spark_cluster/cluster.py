@@ -18,7 +18,7 @@ import pyspark
 
 import stoker
 from stoker.client.sync import Client
-from stoker.spark.java import find_java
+from stoker.spark.java import find_java, version_of
 from stoker.spark.starting import cache_directory, linked_home
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,17 @@ INSTALLED = os.pathsep.join([str(Path(stoker.__file__).parents[1]), str(ROOT)])
 PATIENCE_S = float(os.environ.get("PATIENCE_S", "200"))
 """How long anything may take before a test gives up: everything here takes seconds on a quiet machine."""
 
-SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+def small() -> str:
+    """What makes Java start quickly, with the classes that a session on this machine has kept, if there was one."""
+    home = linked_home(cache_directory())
+    version = version_of(find_java(cache_directory()) / "bin" / "java")
+    archive = home / f"classes-{version}.jsa"
+    kept = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
+    return " ".join(["-Xlog:disable", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *kept])
+
+
+SMALL = small()
 SETTINGS = {
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
@@ -87,17 +97,22 @@ def scala_version() -> str:
     return core.name.removeprefix("spark-core_").partition("-")[0]
 
 
+def class_path(home: str) -> str:
+    """As Spark's launcher makes it: the classes that were kept hold for no other."""
+    first = next((Path(home) / "jars").glob("slf4j-api-*.jar"))
+    return f"{home}/conf/:{first}:{home}/jars/*"
+
+
 class Daemon:
     """A master or a worker, and what it logs."""
 
     def __init__(self, folder: Path, name: str, main: str, *arguments: str) -> None:
-        (folder / "conf").mkdir(exist_ok=True)
-        (folder / "conf" / "log4j2.properties").write_text(LOG)
+        logging = folder / "log4j2.properties"
+        logging.write_text(LOG)
         self.name, self.log = name, folder / f"{name}.log"
         own = environment(SPARK_WORKER_DIR=str(folder / name))
-        classes = f"{folder / 'conf'}:{Path(pyspark.__file__).parent / 'jars'}/*"
-        java = [f"{own['JAVA_HOME']}/bin/java", "-Xmx256m", *SMALL.split(), "-Dspark.master.rest.enabled=false"]
-        command = [*java, "-cp", classes, main, *arguments]
+        java = [f"{own['JAVA_HOME']}/bin/java", "-Xmx256m", *SMALL.split(), f"-Dlog4j2.configurationFile={logging}"]
+        command = [*java, "-Dspark.master.rest.enabled=false", "-cp", class_path(own["SPARK_HOME"]), main, *arguments]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=own)
 
