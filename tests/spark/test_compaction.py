@@ -94,7 +94,13 @@ def test_a_compaction_that_is_interrupted_anywhere_leaves_the_lake_whole_and_the
             with pytest.raises(KeyboardInterrupt):
                 compact(lake)
         assert ids() == list(range(30)), what
+    under_way = [
+        f"bronze-{lake.name(Stretch(0, last))}" for last in (0, 7)
+    ]  # of a stream, and of a compaction that died
+    for name in under_way:
+        spark.range(1).write.parquet(lake.files / f"_new/{name}")
     compact(lake)
+    assert lake.files.names("_new") == under_way[:1]
     assert sorted(lake.files.names("bronze")) == [lake.name(Stretch(0, 1)), lake.batch(2)]
     lake.write("bronze", lake.batch(1), spark.range(5))  # a batch that is in there already
     assert ids() == list(range(30))

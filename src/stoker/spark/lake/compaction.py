@@ -58,7 +58,9 @@ def compact(lake: Lake) -> list[Compacted]:
 
 
 def tidy(lake: Lake, layer: str) -> None:
-    """Remove what a compaction has left: what no manifest names, and what was replaced."""
+    """Remove what a compaction has left: what it began, what no manifest names, and what was replaced."""
+    for name in lake.begun(layer):
+        lake.files.remove(name)
     valid = set(lake.names(layer))
     for name in lake.files.names(layer):
         if name not in valid:
