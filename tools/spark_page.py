@@ -30,8 +30,9 @@ def spark_page() -> str:
         "In a map of the row decimals, days and times without a zone are texts, moments are timestamps of MessagePack,"
         " maps are maps, `binary` is bytes. Variants and intervals of years and months have no form, and are refused.",
         "What tasks have written waits for Spark's commit for an hour, and is dropped then: a write whose first task"
-        " ends more than an hour before its last one fails, and pushes nothing. Cut it into several. That a transaction"
-        " is over is remembered for a day; a stream that is restarted later than that, after a crash between the"
+        " ends more than an hour before its last one fails, and pushes nothing. Cut it into several, or give it longer:"
+        " `engine.stage_ttl_ms` of the server. That a transaction is over is remembered for a day"
+        " (`engine.transaction_ttl_ms`); a stream that is restarted later than that, after a crash between the"
         " publication of a batch and Spark's note of it, pushes this batch a second time.",
         "## Jobs as a stream",
         '`spark.readStream.format("stoker_jobs")` takes jobs out of queues, and the sink of that name settles them:'
