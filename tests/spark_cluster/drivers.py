@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import stoker.spark
-from stoker.spark.fleet import Round
+from stoker.spark.fleet.rounds import Round
 from stoker.spark.lake import running
 from stoker.spark.lake.layout import Lake
 from tests.spark_cluster.holding import HeldLake, Points, doubled, held_source

@@ -12,8 +12,8 @@ the client.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stoker.spark.fleet import process as process
-    from stoker.spark.fleet import process_stream as process_stream
+    from stoker.spark.fleet.rounds import process as process
+    from stoker.spark.fleet.streaming import process_stream as process_stream
     from stoker.spark.lake.quarantine import quarantine as quarantine
     from stoker.spark.pushing import push as push
     from stoker.spark.source import register as register
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["process", "process_stream", "push", "quarantine", "register", "session"]
 
 _HOMES = {
-    "process": "stoker.spark.fleet",
-    "process_stream": "stoker.spark.fleet",
+    "process": "stoker.spark.fleet.rounds",
+    "process_stream": "stoker.spark.fleet.streaming",
     "push": "stoker.spark.pushing",
     "quarantine": "stoker.spark.lake.quarantine",
     "register": "stoker.spark.source",
