@@ -24,6 +24,13 @@ def test_a_file_of_a_lake_that_is_damaged_is_named(spark: SparkSession, tmp_path
     lake.files.write_json(running.SOURCE, {"tenants": ["default"]})
     with pytest.raises(NoLake, match=r"_source\.json is damaged"):
         running.keep_to_its_own(lake, {"url": "tcp://127.0.0.1:1"})
+    (tmp_path / "lake" / running.SOURCE).unlink()
+    lake.files.write_json(running.BEGINNING, {})
+    with pytest.raises(NoLake, match=r"_beginning\.json is damaged"):
+        running.start(spark, lake, {"url": "tcp://127.0.0.1:1"}, {"availableNow": True})
+    lake.files.write_json("lake.json", {"version": "first", "epoch": lake.epoch})
+    with pytest.raises(NoLake, match=r"lake\.json is damaged"):
+        Lake(spark, str(tmp_path / "lake"))
 
 
 def test_no_lake_is_made_for_options_that_cannot_be_meant(spark: SparkSession, tmp_path: Path):

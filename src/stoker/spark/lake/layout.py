@@ -54,8 +54,8 @@ class Lake:
             if self.files.names(""):
                 raise NoLake(f"{path} is no lake and holds other things: give it a directory of its own")
             self.files.write_json(HEAD, {"version": VERSION, "epoch": uuid4().hex[:8]})
-        head = self.told(HEAD, "version", "epoch")
-        version, self.epoch = int(head["version"]), str(head["epoch"])
+        head = self.told(HEAD, version=int, epoch=str)
+        version, self.epoch = head["version"], head["epoch"]
         if version > VERSION:
             raise NewerFormat(
                 f"the lake at {path} was written by a later release (version {version}, this one knows {VERSION}):"
@@ -63,11 +63,11 @@ class Lake:
             )
         self._ours = re.compile(rf"batch={self.epoch}-(\d{{10}})(?:-(\d{{10}}))?")
 
-    def told(self, name: str, *fields: str) -> dict[str, Any]:
-        """What a small file of the lake's own says."""
+    def told(self, name: str, **kinds: type) -> dict[str, Any]:
+        """What a small file of the lake's own says: these fields, each of its kind."""
         try:
             found = self.files.read_json(name)
-            return {field: found[field] for field in fields}
+            return {field: kind(found[field]) for field, kind in kinds.items()}
         except (ValueError, KeyError, TypeError) as error:
             where = self.files / name
             raise NoLake(f"{where} is damaged ({error!r}): restore it, or begin another lake") from None

@@ -101,7 +101,7 @@ def start(
     cores = spark.sparkContext.defaultParallelism
     wanted = {"maxRecordsPerTrigger": "200000", "minPartitions": str(cores), **options}
     if lake.files.exists(BEGINNING):
-        wanted |= lake.files.read_json(BEGINNING)
+        wanted |= lake.told(BEGINNING, startingTimestamp=str)
     else:
         wanted.setdefault("startingOffsets", starting)
     reader = spark.readStream.format("stoker")
@@ -133,7 +133,7 @@ def keep_to_its_own(lake: Lake, options: dict[str, str]) -> None:
     if not lake.files.exists(SOURCE):
         lake.files.write_json(SOURCE, about)
         return
-    known = lake.told(SOURCE, *about)
+    known = lake.told(SOURCE, **dict.fromkeys(about, list))
     for name, values in about.items():
         if values != known[name]:
             before, now = (", ".join(listed) or "all" for listed in (known[name], values))
