@@ -11,9 +11,12 @@ import apsw
 import msgspec
 import pytest
 
+from stoker.brokers.connect import open_broker
+from stoker.journal.dealing import gather, open_root
 from stoker.journal.directory import Directory, Log, manifest_text, read_manifest
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import LogFile, position_of
+from stoker.model.errors import InvalidRequest
 from stoker.records.codec import Row
 from stoker.records.records import VERSION
 from tests.crash.zygote import the_zygote
@@ -143,6 +146,48 @@ def test_a_row_of_version_1_is_one_record(name: str):
     row = Row(data, 7)
     assert len(row) == 1
     assert type(row.record(0)).__name__ == name
+
+
+STRANGE = [
+    (["notes.txt"], "notes.txt"),
+    (["lock", "notes.txt"], "notes.txt"),
+    (["deal-00000001", "lock", "photos"], "photos"),
+    (["log-1.db", "mark"], "log-1.db"),
+]
+
+
+@pytest.mark.parametrize(("names", "named"), STRANGE, ids=[" ".join(names) for names, _ in STRANGE])
+@pytest.mark.parametrize(
+    "opening", [Directory, lambda path: open_root(path, 2), lambda path: open_broker(f"sqlite:///{path}")]
+)
+def test_somebody_else_s_directory_is_left_as_it_is(opening: Callable[[Path], object], names: list[str], named: str):
+    with fresh_directory() as path:
+        path.mkdir()
+        for name in names:
+            (path / name).write_text("theirs")
+        with pytest.raises(InvalidRequest, match=f"no data directory and holds other files .{named}.: use a new"):
+            opening(path)
+        assert {file.name: file.read_text() for file in path.iterdir()} == dict.fromkeys(names, "theirs")
+
+
+@pytest.mark.parametrize("opening", [Directory, lambda path, shards: open_root(path, 2, shards)])
+def test_no_directory_is_made_for_a_number_of_shards_that_cannot_be(opening: Callable[[Path, int], object]):
+    with fresh_directory() as path:
+        path.mkdir()
+        for shards in (0, 3, 128):
+            with pytest.raises(InvalidRequest, match=f"{shards} shards: expected a power of two from 1 to 64"):
+                opening(path / "new", shards)
+        assert not list(path.iterdir())
+
+
+def test_who_died_while_dealing_a_new_directory_is_followed_by_whoever_comes_next():
+    """What it leaves has no manifest yet, and is no strange directory for that."""
+    with fresh_directory() as path:
+        path.mkdir()
+        (path / "lock").write_text("1")
+        (path / "deal-00000001" / "process-0").mkdir(parents=True)
+        Directory(path, ready=lambda: gather(path, None, Disk(), "")).close()
+        assert not (path / "deal-00000001").exists()
 
 
 def test_the_text_of_the_manifest_is_what_was_read():

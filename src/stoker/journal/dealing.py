@@ -18,12 +18,13 @@ import apsw
 import msgspec
 
 from stoker.journal.checkpoints import read_checkpoint, write_checkpoint
-from stoker.journal.deals import FACT, Deal, deal_of, parts_of, text_of
+from stoker.journal.deals import DEAL, FACT, Deal, deal_of, parts_of, text_of
 from stoker.journal.directory import (
     DEFAULT_SHARDS,
     Directory,
     Log,
     Manifest,
+    check_asked,
     check_new,
     check_shards,
     is_ours,
@@ -40,7 +41,6 @@ from stoker.journal.upkeep import is_no_room
 from stoker.model.errors import CannotOpen, Damaged, DiskFull, InvalidRequest
 from stoker.model.ids import process_of, shard_for
 
-DEAL = re.compile(r"deal-[0-9]{8}")
 PART = re.compile(r"process-[0-9]{1,2}")
 KEYS_AT_ONCE = 10_000
 
@@ -67,6 +67,7 @@ class Root:
 
 def open_root(path: Path, processes: int, shards: int | None = None, disk: Disk | None = None, vfs: str = "") -> Root:
     """Take a data directory, or make a new one, and see to it that it is dealt to so many processes, at least two."""
+    check_asked(shards)
     lock = take_lock(path)
     try:
         deal = deal_anew(path, processes, shards, disk or Disk(), vfs, lock)

@@ -8,6 +8,7 @@
 Dealing anew is the matter of `dealing.py`.
 """
 
+import re
 from pathlib import Path
 from zlib import crc32
 
@@ -17,6 +18,7 @@ from stoker.model.errors import Damaged, NewerFormat
 
 FORMAT = 1
 FACT = "processes.json"
+DEAL = re.compile(r"deal-[0-9]{8}")
 
 
 class Deal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

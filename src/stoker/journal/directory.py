@@ -26,6 +26,7 @@ from zlib import crc32
 
 import msgspec
 
+from stoker.journal.deals import DEAL, FACT
 from stoker.journal.disk import Disk
 from stoker.model.errors import Damaged, InUse, InvalidRequest, NewerFormat
 from stoker.model.ids import SHARDS_MAX
@@ -121,6 +122,7 @@ class Directory:
         self.notice = notice
         """What others read who find the directory in use."""
         self.disk = disk or Disk()
+        check_asked(shards)
         self._lock = take_lock(path, notice) if lock is None else lock
         try:
             if ready is not None:
@@ -186,6 +188,7 @@ def take_lock(path: Path, notice: str = "") -> int:
     if path.exists() and not path.is_dir():
         raise InvalidRequest(f"{path} is a file: sqlite:// wants a directory of its own, which it makes if it is new")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_foreign(path)
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -204,17 +207,31 @@ def check_new(path: Path) -> None:
         raise Damaged(
             f"{path / 'manifest.json'} is missing, but there are log files: restore it, or the directory, from a backup"
         )
-    foreign = [found.name for found in sorted(path.iterdir()) if not is_ours(found.name)]
-    if foreign:
+    check_foreign(path)
+
+
+def check_foreign(path: Path) -> None:
+    """Refuse a directory of somebody else's, in which not even a lock may be left behind.
+
+    What makes it ours is looked for last: somebody may be making it one at this moment, or may have died at it.
+    """
+    names = sorted(found.name for found in path.iterdir())
+    foreign = [name for name in names if not is_ours(name) and not DEAL.fullmatch(name)]
+    if foreign and not any((path / name).exists() for name in ("manifest.json", FACT)):
         raise InvalidRequest(
             f"{path} is no data directory and holds other files ({', '.join(foreign[:3])}): use a new or"
             " an empty directory"
         )
 
 
+def check_asked(shards: int | None) -> None:
+    """Refuse a number of shards that no directory can have, before there is a directory."""
+    if shards is not None and shards not in (1 << bits for bits in range(7)):
+        raise InvalidRequest(f"{shards} shards: expected a power of two from 1 to {SHARDS_MAX}")
+
+
 def check_shards(path: Path, there: int, asked: int | None) -> None:
-    if there not in (1 << bits for bits in range(7)):
-        raise InvalidRequest(f"{there} shards: expected a power of two from 1 to {SHARDS_MAX}")
+    check_asked(there)
     if asked is not None and asked != there:
         raise InvalidRequest(
             f"{path} has {there} shards, and {asked} were asked for: the number is fixed when the"
