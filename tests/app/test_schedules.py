@@ -15,7 +15,8 @@ from stoker.app.errors import BadSchedule
 from stoker.app.schedules import Synced
 from stoker.model.errors import InvalidRequest
 from stoker.model.schedules import Schedule
-from tests.client.serving import ServerThread, on_port
+from tests.client.serving import TIMEOUT_S, ServerThread, on_port
+from tests.ports import kept_port
 
 
 def rules(app: App) -> dict[str, Schedule]:
@@ -114,15 +115,14 @@ def test_a_schedule_that_the_queue_refuses_ends_the_worker(app: App):
 
 def test_a_worker_waits_for_a_server_that_is_not_there_yet():
     """It says so, and tells the queue of the schedules before it takes a job."""
-    with ServerThread() as before:
-        url, port = before.url, before.port
 
-    async def main() -> list[str]:
+    async def main(port: int) -> list[str]:
+        url = f"tcp://127.0.0.1:{port}"
         with App(f"{url}?retry_s=0") as app, told("stoker.worker") as lines:
             declared(app, one="0 1 * * *")
             worker = app.worker(registered=False)
             working = asyncio.create_task(worker.serve())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(TIMEOUT_S):
                 said = await lines.get()
                 assert not worker.report().is_ready
                 with ServerThread(on_port(port)), App(url) as other:
@@ -134,7 +134,8 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet():
             assert said.startswith("telling the queue of the schedules failed and is tried again in 0.1 s: ")
             return names
 
-    assert asyncio.run(main()) == ["one"]
+    with kept_port() as port:
+        assert asyncio.run(main(port)) == ["one"]
 
 
 @contextmanager
@@ -151,20 +152,18 @@ def told(logger: str) -> Iterator["asyncio.Queue[str]"]:
 
 
 def test_a_worker_that_waits_for_a_server_can_be_stopped():
-    with ServerThread() as before:
-        url = before.url
-
-    async def main() -> bool:
-        with App(url) as app:
+    async def main(port: int) -> bool:
+        with App(f"tcp://127.0.0.1:{port}") as app:
             declared(app, one="0 1 * * *")
             worker = app.worker(registered=False)
             working = asyncio.create_task(worker.serve())
             await asyncio.sleep(0)
             worker.stop()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(TIMEOUT_S):
                 return await working
 
-    assert asyncio.run(main())
+    with kept_port() as port:
+        assert asyncio.run(main(port))
 
 
 def test_a_template_is_filled_in_by_the_queue(app: App):

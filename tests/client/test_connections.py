@@ -4,7 +4,6 @@ import asyncio
 import os
 import select
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,8 @@ from stoker.model import commands as c
 from stoker.model.errors import Closed, Unreachable
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
-from tests.client.serving import TCP_ONLY, TIMEOUT_S, ServerThread, Stranger, read_all, settings
+from tests.client.serving import TCP_ONLY, TIMEOUT_S, ServerThread, Stranger, on_port, read_all, settings
+from tests.ports import kept_port
 
 OFF = {"tcp": TcpListener(listen="off"), "http": HttpListener(listen="off"), "grpc": GrpcListener(listen="off")}
 ONLY: dict[str, ServerConfig] = {
@@ -89,9 +89,11 @@ class Patient(Patience):
         self.nap(pause_s)
 
 
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where nobody listens."""
+    with kept_port() as port:
+        yield port
 
 
 def patient_broker(port: int, patience: Patience, **changes: Any) -> RemoteBroker:
@@ -99,9 +101,9 @@ def patient_broker(port: int, patience: Patience, **changes: Any) -> RemoteBroke
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_pauses_grow_up_to_a_bound_until_the_time_is_over(is_async: bool):
+def test_pauses_grow_up_to_a_bound_until_the_time_is_over(port: int, is_async: bool):
     patience = Patient()
-    broker = patient_broker(closed_port(), patience, retry_s=10)
+    broker = patient_broker(port, patience, retry_s=10)
     with pytest.raises(Unreachable):
         ask(broker, c.ListQueues(), is_async)
     assert patience.napped[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
@@ -116,9 +118,9 @@ def test_a_pause_is_some_half_to_all_of_its_length():
     assert 0.9 < max(drawn) <= 1.0
 
 
-def test_no_time_for_retries_means_one_try():
+def test_no_time_for_retries_means_one_try(port: int):
     patience = Patient()
-    broker = patient_broker(closed_port(), patience, retry_s=0)
+    broker = patient_broker(port, patience, retry_s=0)
     with pytest.raises(Unreachable):
         broker.execute("default", c.ListQueues())
     assert not patience.napped
@@ -126,10 +128,8 @@ def test_no_time_for_retries_means_one_try():
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_call_goes_through_once_the_server_is_back(is_async: bool):
-    port = closed_port()
-    config = ServerConfig(**{**OFF, "tcp": TcpListener(listen=f"127.0.0.1:{port}")})  # type: ignore[arg-type]
-    server = ServerThread(config)
+def test_a_call_goes_through_once_the_server_is_back(port: int, is_async: bool):
+    server = ServerThread(on_port(port))
     patience = Patient(lambda number: number == 3 and server.__enter__())  # type: ignore[arg-type]
     broker = patient_broker(port, patience, retry_s=30)
     try:
@@ -142,8 +142,8 @@ def test_a_call_goes_through_once_the_server_is_back(is_async: bool):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_closing_ends_a_pause(is_async: bool):
-    broker = opened(f"tcp://127.0.0.1:{closed_port()}?retry_s=3600")
+def test_closing_ends_a_pause(port: int, is_async: bool):
+    broker = opened(f"tcp://127.0.0.1:{port}?retry_s=3600")
     napping = threading.Event()
     pauses = broker._patience.pauses
 
@@ -243,10 +243,9 @@ def test_calls_at_once_have_a_connection_each_and_only_some_are_kept(server: Ser
     assert not broker._idle
 
 
-def test_a_connection_that_the_server_closed_is_not_used_again():
+def test_a_connection_that_the_server_closed_is_not_used_again(port: int):
     """Also for a call that must not be sent twice: nothing has been sent on it."""
-    port = closed_port()
-    config = ServerConfig(**{**OFF, "tcp": TcpListener(listen=f"127.0.0.1:{port}")})  # type: ignore[arg-type]
+    config = on_port(port)
     broker = opened(f"tcp://127.0.0.1:{port}?retry_s=0")
     with ServerThread(config):
         broker.execute("default", c.KvIncrement("k"))

@@ -33,6 +33,7 @@ from stoker.server.auth.quotas import Quotas
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.config.tree import ServerConfig
 from tests.client.serving import TCP_ONLY, TIMEOUT_S, ServerThread, Stranger, read_all
+from tests.ports import kept_port
 
 LONG = "batch_ms=60000"
 """Nothing goes before the batch is full, or before somebody closes: no test waits for time to pass."""
@@ -257,9 +258,9 @@ def test_who_may_not_push_is_told_so_once():
 
 
 def test_a_server_that_is_not_there_is_told_to_everybody():
-    with Stranger(lambda connection: None) as gone:
-        port = gone.port
-    replies, _ = in_tasks(f"tcp://127.0.0.1:{port}?{LONG}&batch_jobs=3&retry_s=0", [{"queue": "a", "payload": b""}] * 3)
+    with kept_port() as port:
+        url = f"tcp://127.0.0.1:{port}?{LONG}&batch_jobs=3&retry_s=0"
+        replies, _ = in_tasks(url, [{"queue": "a", "payload": b""}] * 3)
     assert all(isinstance(reply, Unreachable) for reply in replies)
 
 

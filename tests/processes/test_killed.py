@@ -12,6 +12,7 @@ from stoker.brokers.connect import open_broker
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.model.states import State
+from tests.ports import kept_port
 from tests.processes.serving import QUEUES, Served, serving, until
 from tests.soaking import SOAKS
 
@@ -171,7 +172,7 @@ def test_a_process_killed_under_load_loses_and_doubles_nothing(tmp_path: Path):
 
 
 def test_processes_end_when_their_supervisor_is_killed(tmp_path: Path):
-    with serving(tmp_path) as server:
+    with kept_port() as port, serving(tmp_path, "--tcp", f"127.0.0.1:{port}") as server:
         children = server.children
         with load(server.url) as (producers, consumers):
             wait_for_progress(producers, PUSHES_BETWEEN)
@@ -193,7 +194,7 @@ def test_processes_end_when_their_supervisor_is_killed(tmp_path: Path):
 
 
 def test_a_supervisor_started_at_once_waits_for_the_processes_of_the_killed_one(tmp_path: Path):
-    with serving(tmp_path) as server:
+    with kept_port() as port, serving(tmp_path, "--tcp", f"127.0.0.1:{port}") as server:
         broker = open_broker(server.url)
         job = broker.execute("default", c.Push(QUEUES[0], b"a")).id
         broker.close()

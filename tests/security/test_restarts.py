@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -11,18 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from stoker.brokers.connect import open_broker
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
+from tests.ports import kept_port
 
 KILLS = 4
 PUSHES_BETWEEN = 60
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class ServerProcess:
@@ -101,8 +97,13 @@ def wait_for_progress(producers: list[Producer], more: int) -> None:
     raise AssertionError("no progress in a minute")
 
 
-def test_every_acknowledged_push_survives_kills_once(tmp_path: Path):
-    port = free_port()
+@pytest.fixture
+def port() -> Iterator[int]:
+    with kept_port() as port:
+        yield port
+
+
+def test_every_acknowledged_push_survives_kills_once(tmp_path: Path, port: int):
     server = ServerProcess(tmp_path / "data", port)
     try:
         with producing(port, 3) as producers:

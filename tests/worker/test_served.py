@@ -16,6 +16,7 @@ from stoker.client.sync import Client
 from stoker.model.states import State
 from stoker.worker.worker import EXIT_OK, EXIT_RELEASED, Worker
 from tests.client.serving import ServerThread, on_port
+from tests.ports import kept_port
 from tests.worker.running import WAIT_S, Beside, handler, happens, push, push_many
 
 
@@ -96,14 +97,15 @@ def cut(client: Client) -> None:
 
 def test_a_worker_waits_for_a_server_that_is_replaced():
     done: list[int] = []
-    with ServerThread() as first, stoker.connect(first.url) as client:
-        url, port = first.url, first.port
-        beside = Beside(Worker(url, [handler(done.append, name="run")]))
-        beside.__enter__()
-        client.wait_job(push(client, "run", 1))
-    with ServerThread(on_port(port)), stoker.connect(url) as client:
-        client.wait_job(push(client, "run", 2))
-        beside.__exit__(None, None, None)
+    with kept_port() as port:
+        url = f"tcp://127.0.0.1:{port}"
+        with ServerThread(on_port(port)), stoker.connect(url) as client:
+            beside = Beside(Worker(url, [handler(done.append, name="run")]))
+            beside.__enter__()
+            client.wait_job(push(client, "run", 1))
+        with ServerThread(on_port(port)), stoker.connect(url) as client:
+            client.wait_job(push(client, "run", 2))
+            beside.__exit__(None, None, None)
     assert (done, beside.is_finished) == ([1, 2], True)
 
 
