@@ -17,9 +17,12 @@ from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, StokerError, Unknown, Unreachable
 from stoker.wire import native
 from tests.client.serving import TIMEOUT_S, Behaviour, ServerThread, Stranger, read_all
+from tests.ports import kept_port
 
 HURRY = "timeout_s=0.3&connect_timeout_s=0.3&retry_s=0"
-"""Behaviours that end in a timeout have to wait for it; the others never do."""
+"""Behaviours that end in a timeout have to wait for it; the others never do, and may end in one on a busy machine."""
+PATIENT = f"timeout_s={TIMEOUT_S}&connect_timeout_s={TIMEOUT_S}&retry_s=0"
+"""For whoever has to be heard."""
 SCHEMES = ["tcp", "http", "grpc"]
 CODECS = ["msgpack", "json"]
 
@@ -130,11 +133,10 @@ def test_a_stranger_gives_a_coded_error_with_the_address(name: str, scheme: str,
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_nobody_there_is_unreachable(scheme: str):
-    with Stranger(read_all) as stranger:
-        port = stranger.port
-    for error in raised_by(f"{scheme}://127.0.0.1:{port}?{HURRY}"):
-        assert isinstance(error, Unreachable)
-        assert f"{scheme}://127.0.0.1:{port}" in str(error)
+    with kept_port() as port:
+        for error in raised_by(f"{scheme}://127.0.0.1:{port}?{HURRY}"):
+            assert isinstance(error, Unreachable)
+            assert f"{scheme}://127.0.0.1:{port}" in str(error)
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 80, "."])
@@ -163,7 +165,7 @@ def test_a_plain_server_where_tls_is_expected_is_unreachable(scheme: str):
 def test_another_protocol_is_told_apart_from_nobody():
     frame = msgspec.msgpack.encode({"ok": True, "reqId": 1, "body": {"protocol": 99}})
     with Stranger(say(struct.pack(">I", len(frame)) + frame)) as stranger:
-        for error in raised_by(f"tcp://127.0.0.1:{stranger.port}?{HURRY}"):
+        for error in raised_by(f"tcp://127.0.0.1:{stranger.port}?{PATIENT}"):
             assert isinstance(error, InvalidRequest)
             assert "protocol 99" in str(error)
             assert str(stranger.port) in str(error)
@@ -204,7 +206,7 @@ LATER: dict[str, Behaviour] = {
 def test_a_server_that_goes_wrong_later_leaves_the_outcome_unknown(name: str):
     """An increment must not happen twice, so it is not sent twice."""
     with Stranger(welcome_then(LATER[name])) as stranger:
-        url = f"tcp://127.0.0.1:{stranger.port}?timeout_s=0.3"
+        url = f"tcp://127.0.0.1:{stranger.port}?timeout_s=0.3&connect_timeout_s={TIMEOUT_S}"
         broker = open_broker(url)
         with pytest.raises(Unknown, match=f"127.0.0.1:{stranger.port}"):
             broker.execute("default", c.KvIncrement("k"))
@@ -245,14 +247,12 @@ def test_a_name_server_that_says_nothing_costs_no_more_than_the_timeout(scheme: 
 
 
 def test_the_next_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch):
-    with ServerThread() as server, socket.create_server(("127.0.0.1", 0)) as gone:
-        nobody = gone.getsockname()[1]
-        gone.close()
+    with ServerThread() as server, kept_port() as nobody:
         found = [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", nobody)),
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", server.port)),
         ]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: found)
-        broker = open_broker(f"tcp://queue.example:6789?{HURRY}")
+        broker = open_broker(f"tcp://queue.example:6789?{PATIENT}")
         assert broker.execute("default", c.ListQueues()).names == []
         broker.close()
