@@ -44,6 +44,7 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": SMALL,
     "spark.driver.memory": "640m",
+    "spark.driver.extraJavaOptions": SMALL,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

@@ -9,7 +9,6 @@ import pytest
 import stoker
 import stoker.spark
 from stoker.client.sync import Client
-from stoker.spark.starting import prepare
 from tests.spark_cluster.cluster import INSTALLED, SETTINGS, Cluster
 from tests.worker_kill.scene import Server
 
@@ -32,7 +31,7 @@ def spark(cluster: Cluster) -> "Iterator[SparkSession]":
     before = SparkSession.getActiveSession()
     if before is not None:  # of other tests in this process, which are over
         before.stop()
-    settings = SETTINGS | prepare(quick=True) | {"spark.executorEnv.PYTHONPATH": INSTALLED}
+    settings = SETTINGS | {"spark.executorEnv.PYTHONPATH": INSTALLED}
     running = stoker.spark.session(cluster.url, name="tests", settings=settings)
     yield running
     running.stop()

@@ -29,7 +29,6 @@ from stoker.spark.fleet.rounds import RoundFailed
 from stoker.spark.lake import running
 from stoker.spark.lake.compaction import compact
 from stoker.spark.lake.layout import Lake
-from stoker.spark.starting import prepare
 from tests.spark_cluster.cluster import INSTALLED, SETTINGS
 
 log = logging.getLogger(__name__)
@@ -241,7 +240,7 @@ def main(place: str, seed: str) -> None:
     plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=Plan)
     settings = {"spark.sql.shuffle.partitions": "1", **AT_ONCE}
     if plan.master != LOCAL:
-        settings |= SETTINGS | prepare(quick=True) | {"spark.executorEnv.PYTHONPATH": INSTALLED}
+        settings |= SETTINGS | {"spark.executorEnv.PYTHONPATH": INSTALLED}
     spark = stoker.spark.session(plan.master, name="to be killed", settings=settings)
     subjects = [SUBJECTS[name] for name in plan.subjects]
     others = len(subjects) - (fill in subjects)

@@ -2,8 +2,9 @@
 
 Two things make a start slow, and are avoided: workers that import pyspark out of a zip without compiled modules (they
 are given a SPARK_HOME of links to the installed package instead), and a JVM that loads thousands of classes one by one
-(they are kept in an archive from one start to the next). On a cluster nothing of this is done: it has its own ways.
-There the code of this package may come in a zip (`packing.py`), and then Spark's Python processes are told where it is.
+(they are kept in an archive from one start to the next). The driver of a cluster is started here and gets the same; the
+executors have their own ways. Whatever `spark-submit` has started is left as it is: there the code of this package may
+come in a zip (`packing.py`), and then Spark's Python processes are told where it is.
 """
 
 import os
@@ -31,16 +32,24 @@ SETTINGS = {
 }
 """For every session."""
 
-LOCAL = {
-    "spark.ui.enabled": "false",
+DRIVER = {
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.streaming.pollingDelay": "200ms",
-    "spark.driver.memory": "1g",
     "spark.log.level": "ERROR",
 }
-"""For sessions on this machine: small, quiet, and on loopback only."""
+"""For sessions whose driver is started here: quiet, and quick to see what is new."""
+
+LOCAL = DRIVER | {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+}
+"""For sessions that are on this machine entirely: small, and on loopback only."""
+
+
+SHIPPING = ("yarn", "k8s://")
+"""Clusters to which Spark sends itself, out of its own home and not out of one of links."""
 
 
 class NoSpark(StokerError):
@@ -70,9 +79,10 @@ def session(
         master = master or os.environ.get("STOKER_SPARK_MASTER") or (None if submitted else "local[*]")
         wanted = dict(SETTINGS)
         if master is not None and master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             wanted |= LOCAL | {"spark.sql.shuffle.partitions": str(cores_of(master))} | prepare(quick)
         elif not submitted:
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # with any other the source may not be found
+            wanted |= DRIVER | prepare_driver(quick, str(master))
         wanted |= dict(settings or {})
         builder = SparkSession.builder.appName(name)
         if master is not None:
@@ -107,24 +117,35 @@ def cores_of(master: str) -> int:
 
 
 def prepare(quick: bool) -> dict[str, str]:
-    """Set up the environment of a JVM on this machine; the settings that go with it."""
+    """Set up the environment of a JVM in which all of Spark is; the settings that go with it."""
+    home, java = homes()
+    os.environ.setdefault("SPARK_HOME", str(home))
+    collector = "-XX:+UseSerialGC" if quick else "-XX:+UseParallelGC"
+    return {"spark.driver.extraJavaOptions": f"{collector} {java_options(home, java, quick)}"}
+
+
+def prepare_driver(quick: bool, master: str) -> dict[str, str]:
+    """The same for the driver of a cluster, whose own settings about Java hold as well."""
+    home, java = homes()
+    if not master.startswith(SHIPPING):
+        os.environ.setdefault("SPARK_HOME", str(home))
+    return {"spark.driver.defaultJavaOptions": java_options(home, java, quick)}
+
+
+def homes() -> tuple[Path, Path]:
+    """Of Spark and of Java. Spark's processes take this Java, and this Python: another may not have the source."""
     cache = cache_directory()
     java = find_java(cache)
     os.environ["JAVA_HOME"] = str(java)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    home = linked_home(cache)
-    os.environ.setdefault("SPARK_HOME", str(home))
-    return {"spark.driver.extraJavaOptions": java_options(home, java, quick)}
+    return linked_home(cache), java
 
 
 def java_options(home: Path, java: Path, quick: bool) -> str:
     flags = ["-Xlog:disable", f"-Dlog4j2.configurationFile={home / LOGGING}"]
     if quick:  # with the room for compiled code that Java has otherwise: a fifth of it is soon full, and then it stops
-        flags += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
-    else:
-        flags.append("-XX:+UseParallelGC")
+        flags += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
     version = version_of(java / "bin" / "java")
     archive = home / f"classes-{version}.jsa"
     if version >= 19:  # which make the archive by themselves
