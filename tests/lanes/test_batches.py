@@ -15,7 +15,7 @@ from stoker.worker.errors import BadHandler
 from stoker.worker.handler import Batch
 from stoker.worker.worker import Worker
 from tests.lanes import jobs
-from tests.worker.running import Beside, handler, happens, push, push_many
+from tests.worker.running import LEASE_MS, LIVED_MS, Beside, handler, happens, outlive_the_lease, push, push_many
 
 kinds = pytest.mark.parametrize("kind", ["thread", "async"])
 
@@ -123,11 +123,17 @@ def test_jobs_that_come_one_by_one_are_collected_across_pulls(queue: Client):
 
 def test_jobs_that_are_collected_keep_their_leases(queue: Client):
     """They wait for longer than their leases, which are renewed meanwhile."""
-    calls = Calls("thread", Batch(size=10, max_wait_ms=1_000))
-    ids = push_many(queue, "many", range(3), lease_ms=300, max_attempts=1)
-    settle(queue, calls)
-    assert calls.sizes == [3]
-    assert [queue.get_job(job).attempts for job in ids] == [1, 1, 1]
+    called = threading.Event()
+    calls = Calls("thread", Batch(size=4, max_wait_ms=60_000), lambda numbers: called.set())
+    ids = push_many(queue, "many", range(3), lease_ms=LIVED_MS, max_attempts=1)
+    with Beside(Worker(queue, [calls.handler])):
+        while queue.get_counts("default").active < 3:
+            threading.Event().wait(0.001)
+        outlive_the_lease(queue, ids[-1])
+        ids.append(push(queue, "many", 3))
+        happens(called)
+    assert calls.sizes == [4]
+    assert [queue.get_job(job).attempts for job in ids] == [1] * 4
 
 
 @kinds
@@ -182,7 +188,7 @@ def test_the_context_of_a_batch_speaks_for_all_of_its_jobs(queue: Client):
 def test_a_cancelled_job_leaves_the_collection_and_the_others_stay(queue: Client):
     called = threading.Event()
     calls = Calls("thread", Batch(size=3, max_wait_ms=60_000), lambda numbers: called.set())
-    first, *others = push_many(queue, "many", range(2), lease_ms=300)
+    first, *others = push_many(queue, "many", range(2), lease_ms=LEASE_MS)
     with Beside(Worker(queue, [calls.handler])):
         while queue.get_counts("default").active < 2:
             threading.Event().wait(0.001)
@@ -205,7 +211,7 @@ def test_a_call_of_which_nobody_wants_a_job_is_cancelled(queue: Client):
         finally:
             stopped.set()
 
-    ids = push_many(queue, "many", range(2), lease_ms=300)
+    ids = push_many(queue, "many", range(2), lease_ms=LEASE_MS)
     with Beside(Worker(queue, [handler(many, batch=Batch(size=2))])):
         happens(began)
         for job in ids:
@@ -225,7 +231,8 @@ def test_batches_run_in_processes_and_a_crash_costs_those_that_were_called_toget
 
 def test_a_call_in_a_process_goes_on_while_one_of_its_jobs_is_wanted(queue: Client, tmp_path: Path):
     began, go = tmp_path / "began", tmp_path / "go"
-    first, second = push_many(queue, "hold_together", [[str(began), str(go)]] * 2, lease_ms=300, max_attempts=1)
+    held = [[str(began), str(go)]] * 2
+    first, second = push_many(queue, "hold_together", held, lease_ms=LIVED_MS, max_attempts=1)
     with Beside(Worker(queue, jobs.named("hold_together"), processes=1)):
         while not began.exists():
             threading.Event().wait(0.001)

@@ -19,7 +19,7 @@ from stoker.worker.processes import ProcessLane
 from stoker.worker.recycling import Recycling
 from stoker.worker.worker import Worker
 from tests.lanes import jobs
-from tests.worker.running import WAIT_S, Beside, handler, push, push_many
+from tests.worker.running import LEASE_MS, WAIT_S, Beside, handler, push, push_many
 
 AT_ONCE = Backoff("fixed", 0, jitter="none")
 
@@ -193,7 +193,7 @@ with stoker.connect("memory://") as queue:
 
 
 def test_a_cancelled_job_is_stopped_in_its_process(queue: Client, tmp_path: Path):
-    job = push(queue, "spin", str(tmp_path / "began"), str(tmp_path / "ended"), lease_ms=300)
+    job = push(queue, "spin", str(tmp_path / "began"), str(tmp_path / "ended"), lease_ms=LEASE_MS)
     with Beside(worker(queue, "spin", "pid")):
         until((tmp_path / "began").exists, "the start of the job")
         queue.cancel(job)
@@ -205,7 +205,7 @@ def test_a_cancelled_job_is_stopped_in_its_process(queue: Client, tmp_path: Path
 
 def test_a_job_that_times_out_and_does_not_listen_is_killed(queue: Client, tmp_path: Path):
     lane = worker(queue, "stubborn", "pid")
-    job = push(queue, "stubborn", str(tmp_path / "began"), timeout_ms=200, max_attempts=1)
+    job = push(queue, "stubborn", str(tmp_path / "began"), timeout_ms=2_000, max_attempts=1)
     with Beside(lane):
         until((tmp_path / "began").exists, "the start of the job")
         after = push(queue, "pid")
@@ -227,6 +227,7 @@ def test_what_a_process_has_not_begun_is_handed_back_at_no_cost(queue: Client, t
     with Beside(worker(queue, "hold", prefetch=10)) as beside:
         until((tmp_path / "began").exists, "the start of the job")
         beside.worker.stop()
+        until(lambda: queue.get_state(ids[-1]) is State.WAITING, "the return of the last one")
         (tmp_path / "go").touch()
         beside.join()
     views = [queue.get_job(job) for job in ids]

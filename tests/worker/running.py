@@ -18,6 +18,10 @@ from stoker.worker.worker import Worker
 
 WAIT_S = 60.0
 """For things that happen in milliseconds: whoever waits longer waits for ever."""
+LEASE_MS = 1_500
+"""With every third of it the worker hears whether its job is still wanted; a busy machine has a second for that."""
+LIVED_MS = 3_000
+"""A lease that a test outlives. It leaves a busy machine two seconds for a renewal."""
 
 
 def decode(payload: bytes, codec: Codec) -> Arguments:
@@ -98,6 +102,14 @@ class Beside:
         """Until it has ended by itself."""
         self._thread.join(WAIT_S)
         assert not self._thread.is_alive(), "the worker does not end"
+
+
+def outlive_the_lease(client: Client, job: int) -> None:
+    """Until the queue has seen the lease of a job that runs renewed so often that without that it would be over."""
+    first = client.get_job(job).lease_until
+    assert first
+    while client.get_job(job).lease_until < first + LIVED_MS:
+        time.sleep(0.005)
 
 
 def happens(event: threading.Event) -> None:

@@ -11,7 +11,7 @@ from stoker.model.states import State
 from stoker.worker.context import Context, current_job
 from stoker.worker.outcomes import Snooze
 from stoker.worker.worker import Worker
-from tests.worker.running import Beside, handler, happens, push, push_many
+from tests.worker.running import LEASE_MS, Beside, handler, happens, push, push_many
 
 kinds = pytest.mark.parametrize("kind", ["thread", "async"])
 
@@ -125,7 +125,7 @@ def test_cancelling_works_while_the_worker_drains(queue: Client):
         await asyncio.Event().wait()
 
     with Beside(Worker(queue, [handler(work)])) as beside:
-        job = push(queue, "work", lease_ms=300)
+        job = push(queue, "work", lease_ms=LEASE_MS)
         happens(started)
         beside.worker.stop()
         queue.cancel(job)
