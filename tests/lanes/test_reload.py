@@ -35,9 +35,12 @@ class Developing:
         self.reloader = Reloader([sys.executable, "-c", script], [folder], self.said.append, grace_s=5)
 
     def write(self, number: int, end: str = "time.sleep(60)") -> None:
-        self.code.write_text(
+        """All at once: of half a file the reloader may make a run of its own."""
+        whole = self.code.with_suffix(".new")
+        whole.write_text(
             f"import os, time\nopen({str(self.log)!r}, 'a').write('{number} ' + str(os.getpid()) + chr(10))\n{end}\n"
         )
+        whole.replace(self.code)
 
     @property
     def runs(self) -> list[str]:
