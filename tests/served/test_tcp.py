@@ -102,7 +102,7 @@ def test_a_giant_length_is_refused_with_a_code_and_closes():
 
 def test_a_peer_that_sends_nothing_is_cut_off_and_so_is_one_that_trickles():
     async def main() -> None:
-        async with serving(ServerLimits(handshake_s=0.1, frame_s=0.1)) as place:
+        async with serving(ServerLimits(handshake_s=3.0, frame_s=0.1)) as place:
             silent, trickling = await place.peer(), await place.peer()
             assert (await trickling.ask(cmd="PING"))["ok"]
             trickling.writer.write(b'{"cmd":')
