@@ -15,7 +15,7 @@ from stoker.wire import flashq
 from stoker.wire.frames import LENGTH
 from stoker.wire.native import COMMANDS
 from tests.security.support import snapshot
-from tests.served.on_loop import Peer, Place, run, serving
+from tests.served.on_loop import PATIENCE_S, Peer, Place, run, serving
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ async def answers_of(place: Place, data: bytes, by: int = 0) -> list[Any]:
             if by:
                 await asyncio.sleep(0)
         peer.writer.write_eof()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             said = await peer.reader.read()
     except OSError:  # it was closed while we were sending
         return []

@@ -19,7 +19,7 @@ from stoker.brokers.connect import open_broker
 from stoker.model import commands as c
 from stoker.model.errors import StokerError, Unreachable
 from stoker.server.config.tree import ServerLimits, TcpListener, Tls
-from tests.served.on_loop import Peer, Place, run, serving
+from tests.served.on_loop import PATIENCE_S, Peer, Place, run, serving
 
 NOW = datetime.datetime.now(datetime.UTC)
 
@@ -73,7 +73,7 @@ def listening(tls: Tls, **limits: Any) -> Any:
 
 async def ask_through_client(place: Place, scheme: str = "tcps", host: str = "localhost", **parameters: Any) -> Any:
     """One call of our own client, as a program makes it."""
-    parameters = {"retry_s": 0, "connect_timeout_s": 3, **parameters}
+    parameters = {"retry_s": 0, "connect_timeout_s": PATIENCE_S, **parameters}
     url = f"{scheme}://{host}:{place.port}?" + "&".join(f"{name}={value}" for name, value in parameters.items())
 
     def call() -> Any:
@@ -94,7 +94,7 @@ async def refusal(place: Place, **parameters: Any) -> str:
 
 async def connect(place: Place, context: ssl.SSLContext) -> Peer:
     connection = asyncio.open_connection("127.0.0.1", place.port, ssl=context, server_hostname="localhost")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         peer = Peer(*await connection)
     place.peers.append(peer)
     return peer
@@ -170,7 +170,7 @@ def test_old_versions_of_tls_are_refused(authority: Authority, version: ssl.TLSV
 
 def test_plain_bytes_on_a_tls_port_end_with_a_clear_error_and_harm_nobody(authority: Authority):
     async def main() -> None:
-        async with listening(authority.issue("server"), handshake_s=0.5) as place:
+        async with listening(authority.issue("server"), handshake_s=3.0) as place:
             text = await refusal(place, scheme="tcp")
             assert str(place.port) in text
             silent = await place.peer()
@@ -191,7 +191,7 @@ def test_who_connects_and_shakes_no_hands_is_cut_off(authority: Authority):
 
 def test_tls_on_a_plain_port_ends_with_a_clear_error():
     async def main() -> None:
-        async with serving(ServerLimits(handshake_s=0.5)) as place:
+        async with serving() as place:
             with pytest.raises(Unreachable) as caught:
                 await ask_through_client(place, verify="false")
             assert str(place.port) in str(caught.value)
@@ -206,7 +206,7 @@ def test_clients_must_show_a_certificate_where_an_authority_for_them_is_set(auth
         stranger = Authority(tmp_path / "other", "other").issue("stranger")
         server, known = authority.issue("server"), authority.issue("client")
         tls = Tls(cert=server.cert, key=server.key, client_ca=authority.file)
-        async with listening(tls, handshake_s=2.0) as place:
+        async with listening(tls, handshake_s=PATIENCE_S) as place:
             for own, is_served in ((None, False), (stranger, False), (known, True)):
                 context = ssl.create_default_context(cafile=authority.file)
                 if own is not None:
