@@ -84,7 +84,7 @@ def test_a_wait_for_a_job_goes_on(owner: Child, guest: stoker.Client):
 
 def test_a_wait_is_not_prolonged_by_an_owner_s_death(owner: Child, guest: stoker.Client):
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(guest.pull, "q", wait_ms=300)
+        waiting = pool.submit(guest.pull, "q", wait_ms=3_000)
         told(owner, "somebody waits")
         end(owner, "killed")
         assert not waiting.result()
