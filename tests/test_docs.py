@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -115,9 +116,18 @@ class Reader:
         importlib.invalidate_caches()
 
     def work(self, command: str) -> None:
-        """It may take jobs from now on; a page that needs it to have taken one says so by asking for the result."""
+        """Until it says that it works, as a reader would: pages give it seconds for a result, and none to start."""
         words = command.partition("#")[0].split()
-        self._workers.append(subprocess.Popen(words, cwd=self._directory, env=self._environment, text=True))
+        said = self._directory / f".worker-{len(self._workers)}"
+        with said.open("w") as errors:
+            worker = subprocess.Popen(words, cwd=self._directory, env=self._environment, stderr=errors, text=True)
+        self._workers.append(worker)
+        for _ in range(6_000):
+            if "job type" in said.read_text():
+                return
+            assert worker.poll() is None, f"{command!r} ended: {said.read_text()}"
+            time.sleep(0.01)
+        raise AssertionError(f"{command!r} does not begin: {said.read_text()}")
 
     def stop(self) -> None:
         try:

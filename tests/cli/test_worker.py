@@ -54,7 +54,7 @@ class Running:
             text=True,
         )
         self.said = ""
-        self._late = threading.Timer(60, self.process.kill)
+        self._late = threading.Timer(300, self.process.kill)
         self._late.start()
 
     def until(self, text: str) -> str:
@@ -90,7 +90,7 @@ def running(*arguments: str, cwd: Path) -> Iterator[Running]:
 def result_of(client: Client, user: int) -> bytes | None:
     """Of a welcome that is pushed now."""
     job = client.push("mail", b'{"user_id": %d}' % user, codec="json", name="welcome").id
-    ended = client.wait_job(job, 30_000)
+    ended = client.wait_job(job, 60_000)
     assert ended.finished, "nobody ran it"
     return ended.result
 
@@ -177,7 +177,8 @@ def test_dev_serves_works_and_reloads(shop: Path):
             assert json.load(answer)["ok"]
         with connect(f"tcp://{tcp}") as client:
             assert result_of(client, 7) == b"\xa7hello 7"
-            (shop / "shop.py").write_text(SHOP.replace("hello", "good day"))
+            (shop / "shop.new").write_text(SHOP.replace("hello", "good day"))
+            (shop / "shop.new").replace(shop / "shop.py")  # all at once: half a file would be a change, too
             dev.until("reloading: shop.py changed")
             dev.until("2 job types of shop:app")  # the new one: the old one said so before it ran anything
             assert result_of(client, 8) == b"\xaagood day 8"
