@@ -223,6 +223,7 @@ def test_too_many_streams_are_refused(serve: Serve):
     stream = Stream(served, caller, credit=1)
     refused = caller.StreamJobs(pb.StreamJobsRequest(queues=["q"], credit=1))
     assert code_of(failure(lambda: next(refused))) == "busy"
+    served.until(lambda server: server.desk.is_waiting)
     stream.call.cancel()
     served.until(lambda server: not server.desk.is_waiting)
     assert Stream(served, caller, credit=1).name != stream.name

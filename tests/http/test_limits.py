@@ -80,7 +80,7 @@ def test_an_idle_connection_is_closed(serve: Serve):
 
 
 def test_also_one_that_was_answered_before_it_had_said_all(serve: Serve):
-    server = serve(server=ServerLimits(http_keep_alive_s=1))
+    server = serve(server=ServerLimits(http_keep_alive_s=3))
     with server.socket() as connected:
         head = (
             b"POST /api/call HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\nContent-Length: 10\r\n\r\n"

@@ -716,8 +716,10 @@ def test_a_schedule_of_a_broker_takes_backups(tmp_path: Path):
     """Set in the settings, taken on a thread of its own, and kept to a number."""
     url = str(tmp_path / "backups")
     settings = msgspec.structs.replace(SMALL, backups=BackupSettings(url=url, interval_s=3_600, keep=2))
-    broker = open_sqlite(str(tmp_path / "data"), {}, LocalSettings(shards=1, journal=settings))
-    Client(broker).push("q", b"x")
+    before = open_sqlite(str(tmp_path / "data"), {}, LocalSettings(shards=1, journal=SMALL))
+    Client(before).push("q", b"x")
+    before.close()
+    broker = open_sqlite(str(tmp_path / "data"), {}, LocalSettings(journal=settings))
     assert broker.store is not None
     assert broker.store.schedule is not None
     broker.store.schedule.run_pending(Client(broker).get_job(64).pushed_at)  # if its own thread has not done so
