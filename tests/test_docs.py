@@ -89,7 +89,7 @@ class Reader:
         else:
             shell = ["bash", "-eu", "-o", "pipefail", "-c", code]
             done = subprocess.run(
-                shell, cwd=self._directory, env=self._environment, capture_output=True, text=True, timeout=60
+                shell, cwd=self._directory, env=self._environment, capture_output=True, text=True, timeout=300
             )
             assert done.returncode == 0, f"line {line}: {done.stdout}{done.stderr}"
             assert '"ok":false' not in done.stdout, f"line {line}: {done.stdout}"
