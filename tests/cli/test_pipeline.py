@@ -1,14 +1,16 @@
 """`stoker pipeline`: what cannot be meant is said at once, before Spark starts and before anything is made."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark.errors import PySparkException
 
 import stoker as package
 from stoker.cli import exits
-from stoker.cli.sparking import in_plain_words
+from stoker.cli.sparking import in_plain_words, quietly_started
 from stoker.model.errors import StokerError
+from stoker.spark import starting
 from tests.cli.conftest import Stoker
 
 LAKE = "lake-that-nobody-made"
@@ -82,3 +84,14 @@ ModuleNotFoundError: No module named 'stoker'
     said = r"^Spark cannot do this: Failed to create Python data source instance: ModuleNotFoundError: No module named"
     with pytest.raises(StokerError, match=said), in_plain_words():
         raise PySparkException(stack)
+
+
+def test_spark_keeps_no_tables_where_a_command_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A name of a table in the SQL of a replay is looked up in a database, for which Spark makes a directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "cache"))
+    session = Mock()
+    monkeypatch.setattr(starting, "session", session)
+    quietly_started(None)
+    warehouse = session.call_args.kwargs["settings"]["spark.sql.warehouse.dir"]
+    assert warehouse.startswith((tmp_path / "cache").as_uri())

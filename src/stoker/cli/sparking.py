@@ -122,12 +122,15 @@ def starting_java(ended: BaseException) -> "subprocess.Popen[bytes] | None":
 
 
 def quietly_started(master: str | None) -> "SparkSession":
-    from stoker.spark.starting import session
+    from stoker.spark.starting import cache_directory, session
 
     told("starting Spark ...")
     logging.disable()  # Spark takes SIGINT for itself, and py4j logs what comes of that: a stack
     try:
-        started = session(master, name="stoker pipeline")
+        nowhere = (
+            cache_directory() / "warehouse"
+        ).as_uri()  # else the name of a table in SQL makes one in our directory
+        started = session(master, name="stoker pipeline", settings={"spark.sql.warehouse.dir": nowhere})
     finally:
         logging.disable(logging.NOTSET)
     if signal.getsignal(signal.SIGTERM) is raised:
