@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,17 @@ def test_code_that_changed_is_run_again_and_nothing_else_is(developing: Developi
     assert developing.outcome is None, developing.outcome  # type: ignore[attr-defined]
     assert developing.runs == ["1", "3", "4", "5"]
     assert not any(Path(f"/proc/{pid}").exists() for pid in developing.pids)
+
+
+@pytest.mark.parametrize("way", ["told", "looking"])
+def test_what_changes_before_anybody_looks_is_noticed(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
+    """The command runs by then, perhaps with the code from before."""
+    if way == "looking":
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (tmp_path / "a.py").write_text("a = 1")
+    code, stop = Code([tmp_path]), threading.Event()
+    (tmp_path / "a.py").write_text("a = 2")
+    assert [tmp_path / "a.py"] in islice(code.changes(stop), 3)
 
 
 def test_files_outside_of_the_code_are_not_watched(tmp_path: Path):

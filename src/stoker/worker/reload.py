@@ -158,8 +158,7 @@ class Code:
             missed = set()
 
     def _looked(self, stop: threading.Event) -> Iterator[set[Path]]:
-        self._stamps = {file: stamp(file) for file in self._files()}
-        while not stop.wait(TICK_S):
+        while not stop.wait(TICK_S):  # the first look finds all of them, and what changed before it
             now = {file: stamp(file) for file in self._files()}
             files = {file for file in now.keys() | self._stamps.keys() if now.get(file) != self._stamps.get(file)}
             self._stamps = now
