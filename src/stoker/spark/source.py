@@ -56,13 +56,17 @@ def register(spark: SparkSession) -> None:
     """Make the source known to a session, also one of Spark Connect. Those of `stoker.spark.session()` know it already.
 
     Where the session lets Python sources see the filters of a query, this one makes use of them. Spark refuses sources
-    that want them while its setting is off, so that has to be known here.
+    that want them while its setting is off, so that has to be known here. Writers find a source only in threads that
+    have an active session, and a thread that was started has none: this makes it one.
     """
     from stoker.spark.fleet.streaming import JobsSource
 
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register(PushdownSource if pushes else StokerSource)
     spark.dataSource.register(JobsSource)
+    java = getattr(spark, "_jsparkSession", None)  # a session of Spark Connect has none, and needs none
+    if java is not None and SparkSession.getActiveSession() is None:
+        java.setActiveSession(java)
 
 
 class Stretch(InputPartition):
