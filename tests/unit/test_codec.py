@@ -244,6 +244,10 @@ def test_an_unknown_tag_is_unreadable():
         decode(framed(msgspec.msgpack.encode([99, 1, "acme", "mail"])))
 
 
-def test_tags_are_unique_and_without_gaps():
-    tags = {kind.__struct_config__.tag for kind in rec.ALL}
-    assert tags == set(range(1, len(rec.ALL) + 1))
+def test_every_record_stands_in_the_list_under_its_tag():
+    assert {kind.__struct_config__.tag: kind for kind in rec.Record.__subclasses__()} == rec.BY_TAG
+    assert set(rec.ALL) == set(rec.Record.__subclasses__())
+
+
+def test_tags_are_without_gaps():
+    assert list(rec.BY_TAG) == list(range(1, len(rec.ALL) + 1))

@@ -1,0 +1,85 @@
+"""One struct for each thing that can happen to a shard.
+
+Records are facts, not requests: whatever was decided (times, tokens, who moved where) stands in them, and
+applying one needs nothing but the state before it. They speak of jobs in runs `(first id, count)`; a negative
+count runs downwards (lifo batches). On disk a record is a tagged msgpack array: fields may be added at the end
+with a default, nothing else may change. A golden file pins every one of them. The most frequent ones hold tuples: the
+garbage collector lets go of those, where it would walk every list in the history again and again.
+
+They stand in a file for each subject, and are all found here.
+"""
+
+from stoker.records.records.jobs import *
+from stoker.records.records.keys import *
+from stoker.records.records.queues import *
+from stoker.records.records.schedules import *
+from stoker.records.records.shape import *
+from stoker.records.records.shards import *
+from stoker.records.records.transactions import *
+from stoker.records.records.workflows import *
+
+VERSION = 2
+"""Raised when a record changes its meaning, a default of an option included; older ones stay readable."""
+
+BY_TAG: dict[int, type[Record]] = {
+    1: Pushed,
+    2: RequestRemembered,
+    3: KeyExtended,
+    4: Started,
+    5: Completed,
+    6: Retrying,
+    7: Failed,
+    8: Ended,
+    9: Released,
+    10: Extended,
+    11: CancelRequested,
+    12: Progressed,
+    13: Logged,
+    14: PartialAdded,
+    15: Unblocked,
+    16: BecameDue,
+    17: Delayed,
+    18: Reprioritised,
+    19: PayloadUpdated,
+    20: QueueConfigured,
+    21: QueueObliterated,
+    22: Revived,
+    23: RetryPostponed,
+    24: DeadRemoved,
+    25: Removed,
+    26: AgedOut,
+    27: KeysForgotten,
+    28: Staged,
+    29: TransactionEnded,
+    30: StageExpired,
+    31: TransactionForgotten,
+    32: ClaimForgotten,
+    33: Opened,
+    34: Sent,
+    35: Taken,
+    36: Arrived,
+    37: KeysStored,
+    38: KvWritten,
+    39: KvRemoved,
+    40: KvTimed,
+    41: Answered,
+    42: ScheduleChanged,
+    43: SchedulePaused,
+    44: ScheduleDeleted,
+    45: ScheduledPush,
+    46: SlotPassed,
+    47: WorkflowPushed,
+    48: StepReleased,
+    49: StepSkipped,
+    50: StepFilled,
+    51: StepHeard,
+    52: WorkflowCancelled,
+    53: WorkflowRetried,
+    54: WorkflowForgotten,
+    55: HeardEarly,
+    56: Watched,
+    57: PartPublished,
+}
+"""Every record, by the number that it begins with on disk. A number is never given away again."""
+
+ALL = tuple(BY_TAG.values())

@@ -1,0 +1,88 @@
+"""Records of keys: what is remembered so that asking again changes nothing, and the key-value entries."""
+
+from stoker.records.records.shape import Record
+
+# --- of jobs and pushes --------------------------------------------------------------------------
+
+
+class RequestRemembered(Record, frozen=True, gc=False, tag=2):
+    """The answer to a batch with a request key: its ids, refused as (item, code, message), duplicates as (item, by)."""
+
+    at: int
+    tenant: str
+    queue: str
+    key: str
+    runs: list[tuple[int, int]]
+    """Neighbouring ids, in the order of the items; (0, n) stands for n refused ones."""
+    refused: list[tuple[int, str, str]]
+    duplicates: list[tuple[int, str]]
+    expires_at: int
+
+
+class Answered(Record, frozen=True, gc=False, tag=41):
+    """The answer to a push that may be sent again; the fields are those of `RequestRemembered`."""
+
+    at: int
+    tenant: str
+    queue: str
+    sender: str
+    number: int
+    settled: int
+    runs: list[tuple[int, int]]
+    refused: list[tuple[int, str, str]]
+    duplicates: list[tuple[int, str]]
+
+
+class KeyExtended(Record, frozen=True, gc=False, tag=3):
+    at: int
+    tenant: str
+    queue: str
+    key: str
+    expires_at: int
+
+
+class KeysStored(Record, frozen=True, gc=False, tag=37):
+    """Keys of ended jobs left memory for the store of old keys, as (table, key)."""
+
+    at: int
+    tenant: str
+    queue: str
+    keys: list[tuple[str, str]]
+
+
+class KeysForgotten(Record, frozen=True, gc=False, tag=27):
+    """Keys whose time has passed, as (table, key)."""
+
+    at: int
+    tenant: str
+    queue: str
+    keys: list[tuple[str, str]]
+
+
+# --- entries -------------------------------------------------------------------------------------
+
+
+class KvWritten(Record, frozen=True, gc=False, tag=38):
+    """Entries were set, as (key, value, place in `CODECS`, when it expires or 0), each instead of what was there."""
+
+    at: int
+    tenant: str
+    entries: list[tuple[str, bytes, int, int]]
+
+
+class KvRemoved(Record, frozen=True, gc=False, tag=39):
+    """Entries were deleted, or have `expired`."""
+
+    at: int
+    tenant: str
+    keys: list[str]
+    expired: bool = False
+
+
+class KvTimed(Record, frozen=True, gc=False, tag=40):
+    """An entry expires at another time from now on; 0 = never."""
+
+    at: int
+    tenant: str
+    key: str
+    expires_at: int
