@@ -21,10 +21,10 @@ import msgspec
 
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
-from stoker.model.limits import NAME_PATTERN
 from stoker.model.options import DAY_MS, Options
 from stoker.model.replies import JobView
 from stoker.spark.listing import letters
+from stoker.spark.options import check_name
 from stoker.spark.payloads import Unfit, closed, opened
 from stoker.spark.rows import OPTION_COLUMNS, converted
 from stoker.spark.saying import ours, said
@@ -100,8 +100,7 @@ def plan(
 ) -> Plan:
     """Raises `InvalidRequest` for what cannot be meant."""
     for option, name in (*(("--queue", queue) for queue in queues), *((("--to", to),) if to is not None else ())):
-        if not NAME_PATTERN.fullmatch(name):
-            raise InvalidRequest(f"{option} {name[:80]!r} is no name of a queue: expected A-Z a-z 0-9 _ . : - in it")
+        check_name(option, name)
     found = tuple(assignment(text) for text in sets)
     targets = [each.target for each in found]
     if len(set(targets)) < len(targets):
