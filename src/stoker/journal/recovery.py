@@ -25,6 +25,9 @@ from stoker.records.codec import UnreadableRecord
 GAP = 1 << 24
 """Ids and tokens left out after a crash: more than can be given out between two flushes, and lost with the power."""
 
+GO_ON_BYTES = 4 << 20
+"""A file with a longer write-ahead log is finished at open: SQLite reads all of it each time."""
+
 
 class Recovered(msgspec.Struct):
     """What was found in a data directory."""
@@ -176,23 +179,25 @@ def _short(path: Path, shard: int, reached: int, expected: int) -> Damaged:
 def open_journal(
     directory: Directory, settings: JournalSettings, engine: Settings, limits: Limits, now: int, stored_from: int
 ) -> tuple[SqliteJournal, Recovered]:
-    """Recover, finish what the last owner left open, and begin a file of our own."""
+    """Recover, finish what the last owner left open, and go on in its last file or in a new one."""
     vfs = settings.vfs
     segments = open_files(directory, vfs)
     try:
         found = recover(directory, segments, stored_from)
         clean = directory.manifest.clean
-        segments = seal_left_open(directory, segments, found, vfs)
-        number = directory.manifest.number + 1
-        log = Log(name=log_name(number), state="open")
-        for stale in directory.path.glob(log.name + "*"):
-            directory.disk.remove(stale)
-        segments.append(Segment(log, LogFile.create(directory.path / log.name, directory.disk, vfs)))
+        number = directory.manifest.number
+        if clean and may_go_on(segments, settings):
+            current = segments[-1]
+            segments = [*seal_left_open(directory, segments[:-1], found, vfs), current]
+            current.file.write_on()
+        else:
+            number += 1
+            segments = seal_left_open(directory, segments, found, vfs)
+            segments.append(new_file(directory, number, found.last, vfs))
         directory.update(
             epoch=directory.manifest.epoch + 1, clean=False, number=number, logs=[segment.log for segment in segments]
         )
         directory.remove_leftovers()
-        segments[-1].file.begin(found.last)
         journal = SqliteJournal(directory, segments, list(found.last), settings)
         at = max(now, found.at)
         journal.append(
@@ -207,6 +212,27 @@ def open_journal(
     for shard in found.shards:
         found.last[shard.number] += 1
     return journal, msgspec.structs.replace(found, at=at)
+
+
+def may_go_on(segments: list[Segment], settings: JournalSettings) -> bool:
+    """Whether to write on in the last file, as one does after a close in good order, when all of it was flushed.
+
+    Processes that do little must not make a file each: the next one would have to read them all. A file that has no
+    write-ahead log was being finished when somebody died.
+    """
+    if not segments or segments[-1].log.state != "open":
+        return False
+    wal = segments[-1].file.wal_path
+    return wal.exists() and 0 < wal.stat().st_size <= min(GO_ON_BYTES, settings.wal_bytes_max)
+
+
+def new_file(directory: Directory, number: int, last: list[int], vfs: str) -> Segment:
+    log = Log(name=log_name(number), state="open")
+    for stale in directory.path.glob(log.name + "*"):
+        directory.disk.remove(stale)
+    file = LogFile.create(directory.path / log.name, directory.disk, vfs)
+    file.begin(last)
+    return Segment(log, file)
 
 
 def _opened(shard: Shard, at: int, directory: Directory, engine: Settings, limits: Limits, clean: bool) -> rec.Record:

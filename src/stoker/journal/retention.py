@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import msgspec
 
@@ -59,8 +59,11 @@ class Retention:
         if self._process is not None:
             if self._process.poll() is not None:
                 self._finish()
-        elif not self._journal.is_full and time.monotonic() >= self._again_at and self.is_due():
+        elif self._may_begin():
             self.begin()
+
+    def _may_begin(self) -> bool:
+        return not self._journal.is_full and time.monotonic() >= self._again_at and self.is_due()
 
     def is_due(self) -> bool:
         journal, manifest = self._journal, self._journal.directory.manifest
@@ -91,9 +94,16 @@ class Retention:
         return kept
 
     def begin(self) -> None:
+        """In a process of its own, unless the settings want it here."""
+        if self._journal.settings.checkpoint_process:
+            self._start(self._ask())
+        else:
+            self._make_here()
+
+    def _ask(self) -> Request:
         directory = self._journal.directory
         number = self._numbers(2)
-        self._request = Request(
+        return Request(
             path=str(directory.path.absolute()),
             checkpoint=f"checkpoint-{number:08}",
             rewritten=f"log-{number + 1:08}.db",
@@ -102,20 +112,24 @@ class Retention:
             vfs=self._journal.settings.vfs,
             owner=os.getpid(),
         )
-        if not self._journal.settings.checkpoint_process:
-            try:
-                made = make(self._request, directory.disk)
-            except Exception as error:
-                self._give_up(self._request, str(error))
-                raise
-            self._enforce(self._request, made)
-            self.made += 1
-            return
+
+    def _make_here(self) -> None:
+        request = self._ask()
+        try:
+            made = make(request, self._journal.directory.disk)
+        except Exception as error:
+            self._give_up(request, str(error))
+            raise
+        self._enforce(request, made)
+        self.made += 1
+
+    def _start(self, request: Request) -> None:
+        self._request = request
         self._process = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
         )
         assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(self._request))
+        self._process.stdin.write(msgspec.json.encode(request))
         self._process.stdin.close()
         self._process.stdin = None
 
@@ -183,6 +197,18 @@ class Retention:
             directory.disk.remove(segment.file.path)
         if earlier is not None:
             directory.disk.remove(directory.path / earlier)
+
+    def end(self, patience_s: float) -> None:
+        """At a close: make what is due, and wait for what is being made, but not for ever.
+
+        Processes that live too shortly for the upkeep to come to it would leave more to read to each that follows.
+        """
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience_s)
+                self._finish()
+        elif not self.pinned and self._may_begin():
+            self._make_here()
 
     def stop(self) -> None:
         """A checkpoint in the making is given up; what it has written is removed at the next open."""

@@ -44,7 +44,7 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """So much log is gathered before the state is saved anew: it bounds what a restart has to read."""
     checkpoint_records: int = 200_000
     """The same in records: a second or two of a restart."""
-    checkpoint_files: int = 64
+    checkpoint_files: int = 16
     """The same in files: many restarts make many small ones."""
     events_age_ms_max: int = 7 * DAY_MS
     """How long the history is kept for readers of events, whatever has become of the jobs."""

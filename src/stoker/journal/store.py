@@ -3,6 +3,7 @@
 import logging
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -33,6 +34,10 @@ STORED_FROM = 2
 
 BACKUP_LOOK_S = 1.0
 
+PATIENCE_S = 2.0
+PATIENCE_OPENS = 4
+"""A close waits for a checkpoint for so long, and so many times what the open took: that is half of the work."""
+
 logger = logging.getLogger("stoker.journal")
 
 
@@ -59,7 +64,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Store:
     """What `open_store` has opened."""
 
-    def __init__(self, directory: Directory, journal: SqliteJournal, found: Recovered) -> None:
+    def __init__(self, directory: Directory, journal: SqliteJournal, found: Recovered, opening_s: float = 0.0) -> None:
         self.directory = directory
         self.journal = journal
         self.shards: list[Shard] = found.shards
@@ -68,6 +73,8 @@ class Store:
         self.keys = KeyKeeper(journal, found.shards)
         self.keys.forget(found.obliterated)
         journal.ahead.ghosts = self.keys.filters.ghost
+        self.patience_s = PATIENCE_S + PATIENCE_OPENS * opening_s
+        """How long a close waits for a checkpoint."""
         self.upkeep: Upkeep | None = None
         self._owner: Owner | None = None
         self.schedule: BackupSchedule | None = None
@@ -149,7 +156,7 @@ class Store:
             self.schedule.stop()
             self._backups.join()
         if self.upkeep is not None:
-            self.upkeep.stop()
+            self.upkeep.stop(self.patience_s)
         try:
             self.journal.close()
             self.keys.close()
@@ -186,9 +193,10 @@ def open_store(
                     f"{path} is one process's part of a data directory: open {place.absolute().parent.parent}"
                 )
         check_file(directory)
+        began = time.monotonic()
         journal, found = open_journal(directory, kept, settings.engine, settings.limits, now, STORED_FROM)
         try:
-            return Store(directory, journal, found)
+            return Store(directory, journal, found, time.monotonic() - began)
         except BaseException:
             journal.close()
             raise

@@ -82,14 +82,20 @@ class Upkeep:
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
-        """End the threads; whatever they are at is finished first."""
+    def stop(self, patience_s: float) -> None:
+        """End the threads; whatever they are at is finished first, and so is a checkpoint, unless it takes too long."""
         self._ended.set()
         self._journal.flush_asked.set()
         self._journal.upkeep_asked.set()
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
+        if self._journal.failure is None:
+            try:
+                self.retention.end(patience_s)
+            except Exception as error:
+                if not is_no_room(error):
+                    self._journal.fail(error)  # the next open recovers
         self.retention.stop()
 
     def _run(self, work: Callable[[], None]) -> None:
@@ -125,6 +131,8 @@ class Upkeep:
         if journal.has_deferred:
             with self._guard:
                 journal.commit_deferred()
+        if self._ended.is_set():
+            return  # nothing is made ahead of need any more
         with self.work_lock:
             self.work()
 
