@@ -126,7 +126,7 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.Removed(AT, T, Q, [(64, 1), (512, -2)]),
     rec.AgedOut(AT, T, Q, 3_600_000, 5_000),
     rec.KeysForgotten(AT, T, Q, [("unique_keys", "order-7"), ("debounces", "burst")]),
-    rec.Staged(AT, T, "tx-1", "stage-1", Q, [b"one", b"two"], NOTHING_SET, [NOTHING_SET, EVERYTHING_SET], 4, AT + 8),
+    rec.Staged(AT, T, "tx-1", "stage-1", Q, [b"one", b"two"], NOTHING_SET, [NOTHING_SET, EVERYTHING_SET], 4, AT + 8, 3),
     rec.PartPublished(AT, T, Q, 64, "tx-1", "stage-1", 2, 7, 2, [3, 4], EVERYTHING_SET, AT + 5),
     rec.TransactionEnded(AT, T, "tx-1", True, 3, [(64, 2), (512, 1)], AT + 8),
     rec.StageExpired(AT, T, "tx-1", "stage-1"),

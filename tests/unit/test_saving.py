@@ -698,7 +698,7 @@ def stored_shard() -> Shard:
     single: Any = StoredRun(4, 0, 1, 99)
     shard.emit(rec.Pushed(1, "acme", "q", job(shard.sequence + 1), single))
     staged: Any = StoredRun(5, 0, 2, 7)
-    shard.emit(rec.Staged(1, "acme", "tx", "a", "q", staged, DEFAULT_OPTIONS, None, None, 101))
+    shard.emit(rec.Staged(1, "acme", "tx", "a", "q", staged, DEFAULT_OPTIONS, None, None, 101, staged.sizes))
     update: Any = Stored(6, 0, 3)
     shard.emit(rec.PayloadUpdated(1, "acme", "q", job(2), update))
     shard.emit(rec.Pushed(1, "acme", "q", job(shard.sequence + 1), (b"in memory",)))

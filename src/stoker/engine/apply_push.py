@@ -28,7 +28,7 @@ from stoker.model.ids import SHARD_BITS, STEP
 from stoker.model.options import Options
 from stoker.model.replies import PushedBatch, Refusal
 from stoker.records import records as rec
-from stoker.records.stored import StoredRun, sizes_of
+from stoker.records.stored import StoredRun, counted
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -65,7 +65,7 @@ def pushed(shard: "Shard", record: rec.Pushed) -> None:
 def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed) -> None:
     given: Any = record.payloads  # a StoredRun where the journal left them on disk
     jobs = len(given)
-    sizes = record.sizes if record.sizes is not None else sizes_of(given)
+    sizes = counted(record.sizes, given)
     payloads: list[bytes | None] | StoredRun = given if type(given) is StoredRun else list(given)
     first, step = record.first, STEP
     if options.lifo:

@@ -7,7 +7,7 @@ from stoker.engine.apply_push import pushed
 from stoker.engine.state import Appliers, Stage, StagedPart, TransactionState
 from stoker.model.replies import Transaction
 from stoker.records import records as rec
-from stoker.records.stored import StoredRun
+from stoker.records.stored import StoredRun, counted, total_size
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -21,7 +21,8 @@ def staged(shard: "Shard", record: rec.Staged) -> None:
     if type(payloads) is StoredRun:
         stage.parts.append(StagedPart(record, payloads, 0))
     else:
-        stage.parts.append(StagedPart(record, None, sum(map(len, payloads))))
+        size = total_size(counted(record.sizes, payloads), len(payloads))
+        stage.parts.append(StagedPart(record, None, size))
         shard.index.bytes += stage.parts[-1].bytes
     stage.jobs += len(payloads)
     if record.part is not None:

@@ -51,6 +51,7 @@ from stoker.model.options import Codec, Options
 from stoker.model.replies import Attempt, Chunk, LogLine
 from stoker.model.schedules import LAST_RUNS
 from stoker.records import records as rec
+from stoker.records.stored import sizes_of
 
 
 def load(chunks: Iterable[bytes]) -> tuple[Shard, int]:
@@ -406,6 +407,7 @@ class _Loading:
             saved.each,
             saved.part,
             saved.expires_at,
+            saved.stored.sizes if saved.stored is not None else sizes_of(payloads),
         )
         staged(self.shard, record)
 

@@ -13,7 +13,7 @@ from stoker.model import replies as r
 from stoker.model.ids import STEP, make_id
 from stoker.model.limits import Limits
 from stoker.records import records as rec
-from stoker.records.stored import StoredRun
+from stoker.records.stored import StoredRun, sizes_of
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -37,6 +37,7 @@ def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
         raise errors.LimitExceeded(f"transaction {command.transaction!r} has too many stages: {len(found.stages)}")
     if stage is not None and command.part is not None and command.part in stage.numbers:
         return r.Staged(stage.jobs)
+    payloads = list(command.payloads)
     shard.emit(
         rec.Staged(
             now,
@@ -44,11 +45,12 @@ def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
             command.transaction,
             command.stage,
             command.queue,
-            list(command.payloads),
+            payloads,
             command.options,
             list(command.each) if command.each is not None else None,
             command.part,
             now + shard.settings.stage_ttl_ms,
+            sizes_of(payloads),
         )
     )
     written = shard.tenant(tenant).transactions[command.transaction].stages[command.stage]

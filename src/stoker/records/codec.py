@@ -22,7 +22,7 @@ import msgspec
 from stoker.model.errors import StokerError
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.records.records import ALL, VERSION, PartPublished, PayloadUpdated, Pushed, Record, Staged
-from stoker.records.stored import Stored, StoredRun, sizes_of
+from stoker.records.stored import Stored, StoredRun, counted, sizes_of
 
 
 class UnreadableRecord(StokerError):
@@ -108,7 +108,7 @@ def _split(record: Record) -> tuple[Any, bytes]:
             record.transaction,
             record.stage,
             record.queue,
-            sizes_of(record.payloads),
+            counted(record.sizes, record.payloads),
             len(record.payloads),
             record.options,
             record.each,
@@ -138,6 +138,7 @@ def _joined(head: Any, payloads: Any) -> Record:
             head.each,
             head.part,
             head.expires_at,
+            head.sizes,
         )
     return PayloadUpdated(head.at, head.tenant, head.queue, head.job, payloads[0], head.codec)
 

@@ -73,3 +73,8 @@ def sizes_of(payloads: Sequence[bytes]) -> int | list[int]:
     """How long each of them is, or one number when all are equally long."""
     sizes = list(map(len, payloads))
     return sizes[0] if sizes and sizes.count(sizes[0]) == len(sizes) else sizes
+
+
+def counted(sizes: int | list[int] | None, payloads: Sequence[bytes]) -> int | list[int]:
+    """What a record says of its payloads; one of an older release may say nothing."""
+    return sizes if sizes is not None else sizes_of(payloads)

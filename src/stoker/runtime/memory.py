@@ -13,7 +13,7 @@ from stoker.engine.state import Batch, StagedPart
 from stoker.journal.contract import Journal
 from stoker.model.ids import STEP
 from stoker.records.records import KvWritten, PartPublished, Pushed
-from stoker.records.stored import Stored, StoredRun, sizes_of
+from stoker.records.stored import Stored, StoredRun, counted
 
 SPILL_AT = 0.4
 """The share of the limit above which payloads of new jobs leave memory."""
@@ -69,8 +69,8 @@ class Memory:
                 self.is_stored = True
 
     def _spill(self, shard: Shard, record: Pushed, sequence: int) -> None:
-        sizes = record.sizes if record.sizes is not None else sizes_of(record.payloads)
-        if self._spill_batch(shard, record, StoredRun(sequence, 0, len(record.payloads), sizes)):
+        run = StoredRun(sequence, 0, len(record.payloads), counted(record.sizes, record.payloads))
+        if self._spill_batch(shard, record, run):
             return
         for place, payload in enumerate(record.payloads):
             if len(payload) > SMALL_BYTES:
@@ -97,8 +97,8 @@ def note_places(journal: Journal, shard: Shard) -> None:
         return
     first = journal.last(shard.number) - len(shard.records) + 1
     for part, place in shard.staged:
-        payloads = part.record.payloads
-        part.stored = StoredRun(first + place, 0, len(payloads), sizes_of(payloads))
+        record = part.record
+        part.stored = StoredRun(first + place, 0, len(record.payloads), counted(record.sizes, record.payloads))
 
 
 def forget_payloads(shard: Shard, part: StagedPart) -> None:

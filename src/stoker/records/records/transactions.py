@@ -18,6 +18,8 @@ class Staged(Record, frozen=True, gc=False, tag=28):
     each: list[Options] | None
     part: int | None
     expires_at: int
+    sizes: int | list[int] | None = None
+    """How long the payloads are, each or all; None = count them."""
 
 
 class PartPublished(Record, frozen=True, gc=False, tag=57):
