@@ -1,8 +1,9 @@
 """Small makers for what the unit tests need often."""
 
+from stoker.engine.jobs import WAITING, Batch, Job
 from stoker.engine.shard import Shard
 from stoker.engine.spans import Pieces, Span
-from stoker.engine.state import WAITING, Batch, Job, Queue
+from stoker.engine.state import Queue
 from stoker.model.ids import STEP, make_id
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from tests.soaking import drawing

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stoker.engine import finishing
+from stoker.engine.jobs import Members
 from stoker.engine.shard import Shard
-from stoker.engine.state import Members
 from stoker.model import commands as c
 from stoker.model.options import Options
 from tests.unit.support import QUICK

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.engine.index import BLOCK_BITS, COMPACT_MIN, Index
-from stoker.engine.state import Batch, Job
+from stoker.engine.jobs import Batch, Job
 from stoker.model.ids import SHARD_BITS, STEP, make_id
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from tests.unit.support import QUICK, new_batch, new_job, new_queue

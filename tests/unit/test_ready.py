@@ -8,10 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from stoker.engine.jobs import ACTIVE, GONE, WAITING, Batch, Job
 from stoker.engine.ready import SWEEP_MIN, Level, Ready
 from stoker.engine.shard import Shard
 from stoker.engine.snapshot import ready_ids
-from stoker.engine.state import ACTIVE, GONE, WAITING, Batch, Job, Queue
+from stoker.engine.state import Queue
 from stoker.model import commands as c
 from stoker.model.ids import sequence_of
 from stoker.model.options import Options, Settings

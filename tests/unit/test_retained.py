@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.engine.jobs import COMPLETED, EndedRun
 from stoker.engine.moves import forget
 from stoker.engine.retained import ended_at, is_gone, serial_of, size_of
 from stoker.engine.shard import Shard
-from stoker.engine.state import COMPLETED, EndedRun
 from tests.unit.support import QUICK, new_batch, new_job
 
 Policy = tuple[int, int]

@@ -10,10 +10,11 @@ from stoker.engine import deadlines as kinds
 from stoker.engine import quick, saved
 from stoker.engine.audit import audit, audit_counts
 from stoker.engine.index import BATCH_BYTES
+from stoker.engine.jobs import Detail
 from stoker.engine.saving import load, references, save
 from stoker.engine.shard import Shard, apply_again, replay
 from stoker.engine.snapshot import dump
-from stoker.engine.state import Detail, Planned
+from stoker.engine.state import Planned
 from stoker.engine.timers import is_armed
 from stoker.model import commands as c
 from stoker.model.errors import Damaged, NewerFormat, Refused

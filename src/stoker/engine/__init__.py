@@ -2,5 +2,5 @@
 
 A command is decided against the state and the given `now`; the decision is a list of records; state
 changes only where a record is applied (`apply_*.py`). Replaying the records therefore rebuilds the
-state by construction. Start reading at `shard.py`, then `state.py`.
+state by construction. Start reading at `shard.py`, then `jobs.py` and `state.py`.
 """

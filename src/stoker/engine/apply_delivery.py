@@ -5,6 +5,20 @@ from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.flows import keep_job
+from stoker.engine.jobs import (
+    ACTIVE,
+    BLOCKED,
+    COMPLETED,
+    DELAYED,
+    FAILED,
+    GONE,
+    LIVE_BYTES,
+    WAITING,
+    Batch,
+    Detail,
+    Job,
+    Slice,
+)
 from stoker.engine.moves import (
     arm_ttl,
     end_job,
@@ -22,28 +36,7 @@ from stoker.engine.moves import (
     split,
 )
 from stoker.engine.spans import Span
-from stoker.engine.state import (
-    ACTIVE,
-    BLOCKED,
-    COMPLETED,
-    DELAYED,
-    FAILED,
-    GONE,
-    LIVE_BYTES,
-    T_FAILED,
-    T_RETRIED,
-    T_STALLED,
-    T_STARTED,
-    T_TIMED_OUT,
-    WAITING,
-    Appliers,
-    Batch,
-    Claim,
-    Detail,
-    Job,
-    Queue,
-    Slice,
-)
+from stoker.engine.state import T_FAILED, T_RETRIED, T_STALLED, T_STARTED, T_TIMED_OUT, Appliers, Claim, Queue
 from stoker.model.options import CODECS
 from stoker.model.replies import Attempt, Chunk, LogLine
 from stoker.model.states import Reason

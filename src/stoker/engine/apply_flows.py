@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from stoker.engine import flows
 from stoker.engine.flows import GOOD, OPEN, Flow
+from stoker.engine.jobs import BLOCKED, BLOCKED_DUE, DELAYED, WAITING, Batch, Job
 from stoker.engine.moves import make_delayed, make_waiting
-from stoker.engine.state import BLOCKED, BLOCKED_DUE, DELAYED, WAITING, Appliers, Batch, Job
+from stoker.engine.state import Appliers
 from stoker.records import records as rec
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, GONE, LIVE_BYTES, WAITING, Batch, Job
 from stoker.engine.moves import (
     arm_due,
     drop_edge,
@@ -20,7 +21,7 @@ from stoker.engine.moves import (
     split,
     total_of,
 )
-from stoker.engine.state import ACTIVE, BLOCKED, DELAYED, GONE, LIVE_BYTES, WAITING, Appliers, Batch, Job
+from stoker.engine.state import Appliers
 from stoker.model.options import CODECS
 from stoker.records import records as rec
 from stoker.records.stored import total_size

@@ -7,23 +7,10 @@ from typing import TYPE_CHECKING, Any
 from stoker.engine import deadlines as kinds
 from stoker.engine.edges import OPEN, open_edges, standing
 from stoker.engine.flows import blocking_step
+from stoker.engine.jobs import BLOCKED, BLOCKED_DUE, DELAYED, LIVE_BYTES, WAITING, Batch, Detail, Job
 from stoker.engine.moves import arm_ttl, make_delayed, make_waiting
 from stoker.engine.spans import Pieces, Span
-from stoker.engine.state import (
-    BLOCKED,
-    BLOCKED_DUE,
-    DELAYED,
-    LIVE_BYTES,
-    T_PUSHED,
-    WAITING,
-    Appliers,
-    Batch,
-    Detail,
-    Job,
-    Key,
-    Queue,
-    Request,
-)
+from stoker.engine.state import T_PUSHED, Appliers, Key, Queue, Request
 from stoker.model.ids import SHARD_BITS, STEP
 from stoker.model.options import Options
 from stoker.model.replies import PushedBatch, Refusal

@@ -7,8 +7,9 @@ from stoker.engine.apply_push import hold_unique_key
 from stoker.engine.apply_schedules import let_go_all
 from stoker.engine.bucket import Bucket
 from stoker.engine.flows import keep_job, let_go_of_queue, note_revived
+from stoker.engine.jobs import BLOCKED, FAILED, GONE, LIVE_BYTES, WAITING, EndedRun
 from stoker.engine.moves import arm_age, forget, make_waiting
-from stoker.engine.state import BLOCKED, FAILED, GONE, LIVE_BYTES, T_EVICTED, WAITING, Appliers, EndedRun, Key
+from stoker.engine.state import T_EVICTED, Appliers, Key
 from stoker.model.ids import SHARD_BITS
 from stoker.records import records as rec
 

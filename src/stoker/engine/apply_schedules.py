@@ -7,7 +7,8 @@ from zlib import crc32
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import add_job
 from stoker.engine.backoff import mix
-from stoker.engine.state import T_PUSHED, WAITING, Appliers, Job, Planned, Queue
+from stoker.engine.jobs import WAITING, Job
+from stoker.engine.state import T_PUSHED, Appliers, Planned, Queue
 from stoker.model.ids import SHARD_BITS
 from stoker.model.schedules import LAST_RUNS, Schedule, ScheduleRun
 from stoker.records import records as rec

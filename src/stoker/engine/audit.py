@@ -8,23 +8,11 @@ from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.flows import OPEN, Flow, blocking_step, failed_before, lets_start
+from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, FAILED, LIVE_BYTES, WAITING, Batch, Job, Part
 from stoker.engine.moves import is_due_entry
 from stoker.engine.retained import serial_of, size_of
 from stoker.engine.snapshot import ready_ids
-from stoker.engine.state import (
-    ACTIVE,
-    BLOCKED,
-    DELAYED,
-    FAILED,
-    LIVE_BYTES,
-    WAITING,
-    Batch,
-    Job,
-    Part,
-    Queue,
-    Scope,
-    Tenant,
-)
+from stoker.engine.state import Queue, Scope, Tenant
 from stoker.model.ids import shard_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stoker.engine.edges import BAD, standing
+from stoker.engine.jobs import ACTIVE, BLOCKED
 from stoker.engine.keys import holder_of
-from stoker.engine.state import ACTIVE, BLOCKED, Key, Queue
+from stoker.engine.state import Key, Queue
 from stoker.model import replies as r
 from stoker.model.ids import make_id
 from stoker.model.options import Dependency, Options

@@ -7,10 +7,7 @@ import msgspec
 from stoker.engine import checks
 from stoker.engine.ends import cancel_jobs, fail_for_good, in_id_order, lowest, outcome_state, run_of
 from stoker.engine.finishing import hand_back, held_or_raise, wants_cancel
-from stoker.engine.looking import view
-from stoker.engine.moves import is_due_entry
-from stoker.engine.retained import ended_at, size_of
-from stoker.engine.state import (
+from stoker.engine.jobs import (
     ACTIVE,
     BLOCKED,
     BLOCKED_DUE,
@@ -26,8 +23,11 @@ from stoker.engine.state import (
     Job,
     Members,
     Part,
-    Queue,
 )
+from stoker.engine.looking import view
+from stoker.engine.moves import is_due_entry
+from stoker.engine.retained import ended_at, size_of
+from stoker.engine.state import Queue
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r

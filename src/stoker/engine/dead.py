@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from stoker.engine import checks
 from stoker.engine.ends import labels_of
+from stoker.engine.jobs import Job
 from stoker.engine.keys import holder_of
 from stoker.engine.looking import bytes_of, view
-from stoker.engine.state import Job, Queue
+from stoker.engine.state import Queue
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.limits import INT_MAX

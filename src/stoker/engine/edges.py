@@ -9,8 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
+from stoker.engine.jobs import ACTIVE, BLOCKED, CANCELLED, COMPLETED, FAILED, Job
 from stoker.engine.sending import send
-from stoker.engine.state import ACTIVE, BLOCKED, CANCELLED, COMPLETED, FAILED, Job, Tenant
+from stoker.engine.state import Tenant
 from stoker.model.ids import SHARD_BITS, SHARD_MASK, shard_of
 from stoker.model.options import Dependency
 from stoker.model.states import Reason

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stoker.engine.edges import settle
-from stoker.engine.state import ACTIVE, CANCELLED, EXPIRED, FAILED, Job, Members, Part, Queue
+from stoker.engine.jobs import ACTIVE, CANCELLED, EXPIRED, FAILED, Job, Members, Part
+from stoker.engine.state import Queue
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.states import Reason
 from stoker.records import records as rec

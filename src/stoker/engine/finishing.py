@@ -7,7 +7,8 @@ from stoker.engine import checks, quick
 from stoker.engine.backoff import delay_ms
 from stoker.engine.edges import settle
 from stoker.engine.ends import cancel_jobs, fail_for_good, outcome_state, run_of
-from stoker.engine.state import ACTIVE, CANCELLED, Job, Members, Part, Queue, Tenant
+from stoker.engine.jobs import ACTIVE, CANCELLED, Job, Members, Part
+from stoker.engine.state import Queue, Tenant
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stoker.engine import deadlines as kinds
+from stoker.engine.jobs import COMPLETED, EndedRun, Job
 from stoker.engine.kept import Kept, KeptResults
-from stoker.engine.state import COMPLETED, EndedRun, Job, Tenant
+from stoker.engine.state import Tenant
 from stoker.model.ids import SHARD_BITS, STEP, shard_of
 from stoker.model.options import DependencyPolicy, Options
 from stoker.model.workflows import WorkflowState

@@ -8,7 +8,8 @@ order needs no sort of everything.
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 
-from stoker.engine.state import ACTIVE, Batch, Job, Queue
+from stoker.engine.jobs import ACTIVE, Batch, Job
+from stoker.engine.state import Queue
 from stoker.model.ids import SHARD_BITS
 from stoker.records.stored import Stored, StoredRun, total_size
 

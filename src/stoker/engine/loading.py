@@ -22,11 +22,7 @@ from stoker.engine.apply_transactions import staged, transaction_ended
 from stoker.engine.bucket import Bucket
 from stoker.engine.entries import Entry
 from stoker.engine.flows import Flow
-from stoker.engine.keys import reply_of
-from stoker.engine.moves import join_lane, offer
-from stoker.engine.shard import Shard
-from stoker.engine.spans import Pieces, Span
-from stoker.engine.state import (
+from stoker.engine.jobs import (
     ACTIVE,
     BLOCKED,
     DELAYED,
@@ -34,18 +30,16 @@ from stoker.engine.state import (
     LIVE_BYTES,
     WAITING,
     Batch,
-    Claim,
     Detail,
     EndedRun,
-    Group,
     Job,
-    Key,
-    Planned,
-    Queue,
-    Scope,
     Slice,
-    Tenant,
 )
+from stoker.engine.keys import reply_of
+from stoker.engine.moves import join_lane, offer
+from stoker.engine.shard import Shard
+from stoker.engine.spans import Pieces, Span
+from stoker.engine.state import Claim, Group, Key, Planned, Queue, Scope, Tenant
 from stoker.model.errors import Damaged, NewerFormat
 from stoker.model.options import Codec, Options
 from stoker.model.replies import Attempt, Chunk, LogLine

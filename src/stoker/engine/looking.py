@@ -6,20 +6,10 @@ import msgspec
 
 from stoker.engine import checks
 from stoker.engine.flows import lets_start, owner_of
+from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, FAILED, WAITING, Batch, Job, Part
 from stoker.engine.keys import holder_of
 from stoker.engine.parking import Parked
-from stoker.engine.state import (
-    ACTIVE,
-    BLOCKED,
-    DELAYED,
-    FAILED,
-    WAITING,
-    Batch,
-    Job,
-    Part,
-    Queue,
-    Scope,
-)
+from stoker.engine.state import Queue, Scope
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r

@@ -10,24 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.flows import keep_job, keep_run, note_ended
-from stoker.engine.state import (
+from stoker.engine.jobs import (
     ACTIVE,
     BLOCKED,
     CANCELLED,
     COMPLETED,
     DELAYED,
     GONE,
-    T_CANCELLED,
-    T_EXPIRED,
     WAITING,
     Batch,
-    Claim,
     EndedRun,
-    Group,
     Job,
-    Queue,
     Slice,
 )
+from stoker.engine.state import T_CANCELLED, T_EXPIRED, Claim, Group, Queue
 from stoker.model import replies as r
 from stoker.model.ids import SHARD_BITS
 from stoker.model.options import DEFAULT_OPTIONS, Codec, Options

@@ -11,9 +11,10 @@ from stoker.engine import checks, quick
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_delivery import start_job, start_run
 from stoker.engine.ends import run_of
+from stoker.engine.jobs import ACTIVE, Job, Members, Part
 from stoker.engine.moves import is_due_entry
 from stoker.engine.parking import Parked, park
-from stoker.engine.state import ACTIVE, Job, Members, Part, Queue
+from stoker.engine.state import Queue
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r

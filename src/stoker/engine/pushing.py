@@ -12,8 +12,9 @@ from stoker.engine.apply_push import is_plain
 from stoker.engine.classify import Classifier, Item, refuse_behind, refuse_cycles
 from stoker.engine.edges import end_dependent, first_failed, is_known, note_foreign, settle, watch
 from stoker.engine.ends import cancel_jobs
+from stoker.engine.jobs import BLOCKED, CANCELLED
 from stoker.engine.keys import fields_of, old_reply
-from stoker.engine.state import BLOCKED, CANCELLED, Queue
+from stoker.engine.state import Queue
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r

@@ -13,20 +13,8 @@ from typing import TYPE_CHECKING, Any
 from stoker.engine.deadlines import LEASE, SWEEP_MASK
 from stoker.engine.edges import settle
 from stoker.engine.ends import labels_of
-from stoker.engine.state import (
-    ACTIVE,
-    COMPLETED,
-    LIVE_BYTES,
-    T_COMPLETED,
-    T_PUSHED,
-    T_RUN_MS,
-    T_STARTED,
-    T_WAIT_MS,
-    WAITING,
-    Detail,
-    Job,
-    Queue,
-)
+from stoker.engine.jobs import ACTIVE, COMPLETED, LIVE_BYTES, WAITING, Detail, Job
+from stoker.engine.state import T_COMPLETED, T_PUSHED, T_RUN_MS, T_STARTED, T_WAIT_MS, Queue
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.ids import SHARD_BITS

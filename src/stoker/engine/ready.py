@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 
-from stoker.engine.state import WAITING, Batch, Job
+from stoker.engine.jobs import WAITING, Batch, Job
 from stoker.model.options import DEFAULT_OPTIONS
 
 Entry = Job | Batch

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 from stoker.engine.index import Index
-from stoker.engine.state import GONE, Detail, EndedRun, Job
+from stoker.engine.jobs import GONE, Detail, EndedRun, Job
 
 Ended = Job | EndedRun
 Policy = tuple[int, int]

@@ -13,10 +13,11 @@ from msgspec.structs import astuple
 
 from stoker.engine import deadlines as kinds
 from stoker.engine import saved as s
+from stoker.engine.jobs import Batch, EndedRun, Job, Slice
 from stoker.engine.keys import fields_of
 from stoker.engine.loading import load
 from stoker.engine.retained import Ended, is_gone
-from stoker.engine.state import Batch, EndedRun, Job, Queue, Scope, Slice, Tenant
+from stoker.engine.state import Queue, Scope, Tenant
 from stoker.engine.timers import is_armed
 from stoker.model.ids import shard_of
 from stoker.model.options import Options

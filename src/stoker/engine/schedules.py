@@ -17,8 +17,9 @@ from stoker.engine.calendars import first_after, last_until
 from stoker.engine.classify import Classifier, Item
 from stoker.engine.crowds import Crowd
 from stoker.engine.ends import cancel_jobs
+from stoker.engine.jobs import CANCELLED
 from stoker.engine.pushing import due_of, extend_key
-from stoker.engine.state import CANCELLED, Planned
+from stoker.engine.state import Planned
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r

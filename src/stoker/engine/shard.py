@@ -43,6 +43,7 @@ from stoker.engine.edges import settle
 from stoker.engine.ends import in_id_order, lowest
 from stoker.engine.flows import Flow, Step
 from stoker.engine.index import Index
+from stoker.engine.jobs import ACTIVE, FAILED, Batch, Job, Members, Part
 from stoker.engine.keys import OldKeys
 from stoker.engine.moves import forget, split
 from stoker.engine.parking import Parked
@@ -50,20 +51,7 @@ from stoker.engine.ranges import RangeSet
 from stoker.engine.ready import Ready
 from stoker.engine.retained import Ended, Retained
 from stoker.engine.senders import Senders
-from stoker.engine.state import (
-    ACTIVE,
-    FAILED,
-    Appliers,
-    Batch,
-    Claim,
-    Job,
-    Members,
-    Part,
-    Queue,
-    Scope,
-    StagedPart,
-    Tenant,
-)
+from stoker.engine.state import Appliers, Claim, Queue, Scope, StagedPart, Tenant
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r

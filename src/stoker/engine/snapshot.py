@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stoker.engine.flows import Flow
+from stoker.engine.jobs import Batch, Detail, Job, Part
 from stoker.engine.looking import view
-from stoker.engine.state import Batch, Detail, Job, Part, Planned, Queue, Scope, StagedPart, Tenant
+from stoker.engine.state import Planned, Queue, Scope, StagedPart, Tenant
 from stoker.model.ids import shard_of
 from stoker.records import records as rec
 from stoker.records.stored import Stored, StoredRun

@@ -1,273 +1,30 @@
-"""What a shard knows: jobs, batches, deliveries, queues, tenants.
+"""What a shard knows beside its jobs: queues and tenants, with all that belongs to them.
 
-Jobs come in two forms. Plain jobs that were pushed together are one `Batch`: waiting positions are a span,
-pulled ones `Slice`s, ended ones `EndedRun`s. A job that needs to differ (retried, cancelled, grouped, with
-a key, ...) is a `Job` of its own, with a `Detail` once there is more to say than that it waits.
-
-Only `apply_*.py` changes what is in here. The structs opt out of garbage collection: they are many, they
-hold no cycles among themselves, and walking millions of them would stall the loop. They are equal only to themselves.
+Keys, groups, claims, transactions and schedules, and the counters. Only `apply_*.py` changes what is in here. The
+structs opt out of garbage collection as those of `jobs.py` do.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from stoker.engine.bucket import Bucket
 from stoker.engine.entries import Entries
+from stoker.engine.jobs import ACTIVE, LIVE_BYTES, Batch, Job
 from stoker.engine.ranges import RangeSet
-from stoker.engine.spans import Pieces, Span
-from stoker.model.ids import SHARD_BITS
-from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options
-from stoker.model.replies import Attempt, Chunk, Level, LogLine
+from stoker.model.options import DeadLetterPolicy, GroupPolicy
+from stoker.model.replies import Level
 from stoker.model.schedules import Schedule, ScheduleRun
 from stoker.records.records import Record
-from stoker.records.stored import Stored, StoredRun
+from stoker.records.stored import StoredRun
 
 if TYPE_CHECKING:
     from stoker.engine.flows import Flow
     from stoker.engine.ready import Ready
     from stoker.engine.retained import Retained
     from stoker.engine.shard import Shard
-
-WAITING, DELAYED, BLOCKED, ACTIVE, COMPLETED, FAILED, CANCELLED, EXPIRED = range(8)
-"""Indexes into STATES and into the counters: comparing and counting small integers is what is fast."""
-GONE = 8
-BLOCKED_DUE = -1
-"""In the place of a batch's due time: its jobs are blocked by the steps before theirs."""
-LIVE_BYTES = 8
-"""The place behind the states in `Scope.counts`: bytes of the payloads of live jobs, added up like them."""
-
-
-class Detail(msgspec.Struct, gc=False, eq=False):
-    """What there is to know about a job beyond that it waits."""
-
-    attempts: int = 0
-    crashes: int = 0
-    due: int = 0
-    # the current delivery
-    token: int = 0
-    worker: str = ""
-    claim: str | None = None
-    started_at: int = 0
-    lease_ms: int = 0
-    lease_until: int = 0
-    fires_at: int = 0
-    """When the delivery fails by itself: the earlier of lease and timeout."""
-    cancel: bool = False
-    # what it waits for: the unfinished jobs by id, with the policy of the edge
-    blockers: dict[int, str] | None = None
-    # what happened
-    error: str = ""
-    stack: str = ""
-    reason: str = ""
-    history: list[Attempt] | None = None
-    percent: int = 0
-    message: str = ""
-    logs: deque[LogLine] | None = None
-    partials: deque[Chunk] | None = None
-    next_chunk: int = 0
-    # the end
-    ended_at: int = 0
-    result: bytes | None = None
-    serial: int = 0
-    """Its number among the ended jobs of its queue."""
-    expires_at: int = 0
-    retry_count: int = 0
-    next_retry_at: int = 0
-    revived: bool = False
-    """Once back from the dead letters, its ttl no longer counts."""
-    result_codec: Codec = "bytes"
-
-
-@final
-class Job(msgspec.Struct, gc=False, eq=False):
-    """A job of its own."""
-
-    id: int
-    queue: "Queue"
-    options: Options
-    payload: bytes | Stored
-    pushed_at: int
-    state: int
-    detail: Detail | None = None
-
-    @property
-    def order(self) -> int:
-        sequence = self.id >> SHARD_BITS
-        return -sequence if self.options.lifo else sequence
-
-    @property
-    def last_order(self) -> int:
-        return self.order
-
-    @property
-    def ids(self) -> Sequence[int]:
-        return (self.id,)
-
-    @property
-    def lowest(self) -> int:
-        return self.id
-
-    @property
-    def jobs(self) -> int:
-        return 1
-
-    def details(self) -> Detail:
-        """Its detail, made when there is none yet. For `apply_*.py` only."""
-        detail = self.detail
-        if detail is None:
-            detail = self.detail = Detail()
-        return detail
-
-
-@final
-class Batch(msgspec.Struct, gc=False, eq=False):
-    """Plain jobs pushed together with the same options.
-
-    Position p has id `first + p * step`; for lifo batches the step is negative, so that positions
-    ascend in pull order either way.
-    """
-
-    first: int
-    step: int
-    count: int
-    queue: "Queue"
-    options: Options
-    payloads: list[bytes | None] | StoredRun
-    sizes: int | list[int]
-    pushed_at: int
-    waiting: Span
-    slices: "Pieces[Slice]"
-    ended: "Pieces[EndedRun]"
-    due: int = 0
-    """Delayed until then; 0 once they wait. `BLOCKED_DUE` while they are blocked."""
-    left: int = 0
-    """Positions that are still readable here: waiting, active or ended."""
-
-    @property
-    def order(self) -> int:
-        return self.order_at(self.waiting.start)
-
-    @property
-    def last_order(self) -> int:
-        return self.order_at(self.count - 1)
-
-    def order_at(self, position: int) -> int:
-        sequence = self.first >> SHARD_BITS
-        return (sequence if self.step > 0 else -sequence) + position
-
-    @property
-    def pending(self) -> int:
-        """The state of what stands in `waiting`."""
-        if not self.due:
-            return WAITING
-        return BLOCKED if self.due == BLOCKED_DUE else DELAYED
-
-    @property
-    def lowest(self) -> int:
-        return self.first if self.step > 0 else self.id_at(self.count - 1)
-
-    def id_at(self, position: int) -> int:
-        return self.first + position * self.step
-
-    def ids(self, start: int, stop: int) -> range:
-        return range(self.id_at(start), self.id_at(stop), self.step)
-
-    def sizes_of(self, start: int, stop: int) -> int | list[int]:
-        return self.sizes if isinstance(self.sizes, int) else self.sizes[start:stop]
-
-    def bytes_of(self, start: int, stop: int) -> int:
-        """How much memory these payloads take: none when they lie in the journal."""
-        if type(self.payloads) is StoredRun:
-            return 0
-        return self.sizes * (stop - start) if isinstance(self.sizes, int) else sum(self.sizes[start:stop])
-
-
-@final
-class Slice(msgspec.Struct, gc=False, eq=False):
-    """Positions of a batch that one pull delivered together; all in their first attempt."""
-
-    batch: Batch
-    origin: int
-    span: Span
-    token: int
-    worker: str
-    claim: str | None
-    started_at: int
-    lease_ms: int
-    lease_until: int
-    fires_at: int
-
-    def covers(self, position: int) -> bool:
-        return position in self.span
-
-
-@final
-class EndedRun(msgspec.Struct, gc=False, eq=False):
-    """Neighbouring positions that ended together and are still readable."""
-
-    batch: Batch
-    origin: int
-    start: int
-    stop: int
-    state: int
-    ended_at: int
-    serial: int
-    """Of the position `origin`; the others follow."""
-    started_at: int = 0
-    worker: str = ""
-    reason: str = ""
-    results: list[bytes | None] | None = None
-    codec: Codec = "bytes"
-    """Of the results."""
-
-    def covers(self, position: int) -> bool:
-        return self.start <= position < self.stop
-
-
-@final
-class Members(msgspec.Struct, gc=False):
-    """Neighbouring positions of a batch that are in the same state: what a decision about many jobs speaks of."""
-
-    batch: Batch
-    start: int
-    stop: int
-
-    @property
-    def queue(self) -> "Queue":
-        return self.batch.queue
-
-    @property
-    def options(self) -> Options:
-        return self.batch.options
-
-    @property
-    def pushed_at(self) -> int:
-        return self.batch.pushed_at
-
-    @property
-    def ids(self) -> Sequence[int]:
-        return self.batch.ids(self.start, self.stop)
-
-    @property
-    def lowest(self) -> int:
-        return min(self.batch.id_at(self.start), self.batch.id_at(self.stop - 1))
-
-    @property
-    def jobs(self) -> int:
-        return self.stop - self.start
-
-    @property
-    def slice(self) -> Slice | None:
-        """The delivery that they are in, if they are active."""
-        return self.batch.slices.find(self.start)
-
-
-Part = Job | Members
-"""One or more jobs of one queue, whatever form they have."""
-
 
 Appliers = dict[type[Record], Callable[["Shard", Any], None]]
 """What each record does to the state."""

@@ -17,11 +17,12 @@ from stoker.engine.edges import settle_one
 from stoker.engine.ends import cancel_jobs, lowest
 from stoker.engine.finishing import by_queue, fail_delivery
 from stoker.engine.flows import Flow
+from stoker.engine.jobs import ACTIVE, EXPIRED, FAILED, Batch, Job, Members, Part, Slice
 from stoker.engine.moves import PENDING, arm_age, arm_due, is_due_entry
 from stoker.engine.retained import ended_at
 from stoker.engine.schedules import holds as schedule_holds
 from stoker.engine.schedules import on_crowd, on_slot
-from stoker.engine.state import ACTIVE, EXPIRED, FAILED, Batch, Job, Members, Part, Queue, Slice, Tenant
+from stoker.engine.state import Queue, Tenant
 from stoker.model.states import Reason
 from stoker.records import records as rec
 

@@ -8,8 +8,8 @@ import msgspec
 from stoker.engine import checks, flows
 from stoker.engine.ends import lowest
 from stoker.engine.flows import BAD, GOOD, POLICIES, Flow, Step
+from stoker.engine.jobs import ACTIVE, BLOCKED, COMPLETED, DELAYED, WAITING, Members, Part
 from stoker.engine.looking import view as job_view
-from stoker.engine.state import ACTIVE, BLOCKED, COMPLETED, DELAYED, WAITING, Members, Part
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r

@@ -16,9 +16,9 @@ from stoker.engine.dead import emit_revived
 from stoker.engine.ends import cancel_jobs, fail_for_good, make_room
 from stoker.engine.finishing import held_or_raise, wants_cancel
 from stoker.engine.flows import CONTINUE, POLICIES, Flow, Step
+from stoker.engine.jobs import ACTIVE, BLOCKED, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, Job, Part
 from stoker.engine.pushing import answer_to, due_of, remember_request
 from stoker.engine.sending import send
-from stoker.engine.state import ACTIVE, BLOCKED, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, Job, Part
 from stoker.engine.workflow_views import known, parts_of, standings, view
 from stoker.model import commands as c
 from stoker.model import errors

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from stoker.engine.jobs import Batch
 from stoker.engine.shard import Shard
-from stoker.engine.state import Batch
 from stoker.journal.contract import Journal
 from stoker.model import replies as r
 from stoker.model.ids import shard_of

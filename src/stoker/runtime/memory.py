@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from stoker.engine.jobs import Batch
 from stoker.engine.shard import Shard
-from stoker.engine.state import Batch, StagedPart
+from stoker.engine.state import StagedPart
 from stoker.journal.contract import Journal
 from stoker.model.ids import STEP
 from stoker.records.records import KvWritten, PartPublished, Pushed
