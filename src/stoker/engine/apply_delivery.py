@@ -30,8 +30,7 @@ from stoker.engine.moves import (
     leave_blocked,
     leave_delayed,
     leave_waiting,
-    make_delayed,
-    make_waiting,
+    make_pending,
     settle_end,
     split,
 )
@@ -184,7 +183,7 @@ def retrying(shard: "Shard", record: rec.Retrying) -> None:
     _note_failure(shard, job, record.at, record.reason, record.error, record.stack)
     queue.total(T_RETRIED)
     leave_active(shard, job, record.at, hold=queue.group_on_retry == "hold")
-    _send_back(shard, job, record.due)
+    make_pending(shard, job, ACTIVE, record.due)
 
 
 def _note_failure(shard: "Shard", job: Job, at: int, reason: str, error: str, stack: str) -> None:
@@ -200,16 +199,6 @@ def _note_failure(shard: "Shard", job: Job, at: int, reason: str, error: str, st
     history.append(Attempt(detail.attempts, detail.started_at, at, reason, detail.worker, error))
     if len(history) > shard.limits.attempt_history_max:
         del history[0]
-
-
-def _send_back(shard: "Shard", job: Job, due: int) -> None:
-    """A job that was active waits again, now or later."""
-    if due:
-        job.queue.move(ACTIVE, DELAYED)
-        make_delayed(shard, job, due)
-        return
-    job.queue.move(ACTIVE, WAITING)
-    make_waiting(shard, job)
 
 
 def failed(shard: "Shard", record: rec.Failed) -> None:
@@ -259,7 +248,7 @@ def released(shard: "Shard", record: rec.Released) -> None:
             detail.attempts -= 1
             hold = record.due > 0 and job.queue.group_on_retry == "hold"
             leave_active(shard, job, record.at, hold=hold)
-            _send_back(shard, job, record.due)
+            make_pending(shard, job, ACTIVE, record.due)
             if not detail.attempts:
                 arm_ttl(shard, job, record.at)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from stoker.engine import flows
 from stoker.engine.flows import GOOD, OPEN, Flow
 from stoker.engine.jobs import BLOCKED, BLOCKED_DUE, DELAYED, WAITING, Batch, Job
-from stoker.engine.moves import make_delayed, make_waiting
+from stoker.engine.moves import make_delayed, make_pending
 from stoker.engine.state import Appliers
 from stoker.records import records as rec
 
@@ -41,12 +41,7 @@ def step_released(shard: "Shard", record: rec.StepReleased) -> None:
 
 def _release_job(shard: "Shard", job: Job, due: int) -> None:
     job.details().due = 0
-    if due:
-        job.queue.move(BLOCKED, DELAYED)
-        make_delayed(shard, job, due)
-    else:
-        job.queue.move(BLOCKED, WAITING)
-        make_waiting(shard, job)
+    make_pending(shard, job, BLOCKED, due)
 
 
 def _release_batch(shard: "Shard", batch: Batch, due: int) -> None:

@@ -16,7 +16,7 @@ from stoker.engine.moves import (
     leave_blocked,
     leave_delayed,
     leave_waiting,
-    make_delayed,
+    make_pending,
     make_waiting,
     split,
     total_of,
@@ -80,12 +80,7 @@ def unblocked(shard: "Shard", record: rec.Unblocked) -> None:
         return
     detail.blockers = None
     detail.due = 0
-    if record.due:
-        job.queue.move(BLOCKED, DELAYED)
-        make_delayed(shard, job, record.due)
-    else:
-        job.queue.move(BLOCKED, WAITING)
-        make_waiting(shard, job)
+    make_pending(shard, job, BLOCKED, record.due)
 
 
 def became_due(shard: "Shard", record: rec.BecameDue) -> None:
@@ -125,12 +120,7 @@ def delayed(shard: "Shard", record: rec.Delayed) -> None:
         leave_waiting(job)
     else:
         leave_delayed(job)
-    if record.due:
-        job.queue.move(old, DELAYED)
-        make_delayed(shard, job, record.due)
-    else:
-        job.queue.move(old, WAITING)
-        make_waiting(shard, job)
+    make_pending(shard, job, old, record.due)
 
 
 def reprioritised(shard: "Shard", record: rec.Reprioritised) -> None:

@@ -76,6 +76,16 @@ def make_delayed(shard: "Shard", entry: Job | Batch, due: int) -> None:
     arm_due(shard, queue)
 
 
+def make_pending(shard: "Shard", job: Job, old: int, due: int) -> None:
+    """From another state to waiting or, with a time when it is due, to delayed."""
+    if due:
+        job.queue.move(old, DELAYED)
+        make_delayed(shard, job, due)
+    else:
+        job.queue.move(old, WAITING)
+        make_waiting(shard, job)
+
+
 def arm_due(shard: "Shard", queue: Queue) -> None:
     """See to it that the queue is looked at when its next delayed entry is due."""
     delayed = queue.delayed

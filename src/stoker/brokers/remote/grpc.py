@@ -17,9 +17,9 @@ from stoker.brokers.remote.links import (
     AsyncLink,
     BlockingLink,
     LinkLost,
-    check_head,
     check_welcome,
     greet,
+    greeted,
     read_head,
     unreachable,
 )
@@ -62,18 +62,7 @@ class GrpcLinks:
     async def connect_async(
         self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
     ) -> AsyncLink:
-        link = GrpcAsyncLink(address, settings, lost)
-        try:
-            async with asyncio.timeout(settings.connect_timeout_s):
-                head = await link.call(native.Request("hello", native.Greeting(client="python", tokens=False)))
-            check_head(head, address, settings.codec)
-        except (TimeoutError, LinkLost) as error:
-            link.close()
-            raise unreachable(address, error) from None
-        except BaseException:
-            link.close()
-            raise
-        return link
+        return await greeted(GrpcAsyncLink(address, settings, lost), address, settings)
 
 
 class GrpcLink:

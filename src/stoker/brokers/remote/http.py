@@ -23,10 +23,10 @@ from stoker.brokers.remote.links import (
     AsyncLink,
     BlockingLink,
     LinkLost,
-    check_head,
     check_welcome,
     connected_to,
     greet,
+    greeted,
     read_head,
     tls_context,
     unreachable,
@@ -50,18 +50,7 @@ class HttpLinks:
     async def connect_async(
         self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
     ) -> AsyncLink:
-        link = PoolLink(address, settings, lost)
-        try:
-            async with asyncio.timeout(settings.connect_timeout_s):
-                greeting = native.Greeting(client="python", tokens=False)
-                head = await link.call(native.Request("hello", greeting))
-            check_head(head, address, settings.codec)
-        except BaseException as error:
-            link.close()
-            if isinstance(error, OSError | LinkLost):
-                raise unreachable(address, error) from None
-            raise
-        return link
+        return await greeted(PoolLink(address, settings, lost), address, settings)
 
 
 def headers_for(settings: RemoteSettings) -> dict[str, str]:

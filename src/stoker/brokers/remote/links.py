@@ -136,6 +136,20 @@ def check_head(head: native.Head, address: Address, codec: Codec) -> None:
         )
 
 
+async def greeted(link: AsyncLink, address: Address, settings: RemoteSettings) -> AsyncLink:
+    """A link whose greeting is a request like any other, once the server has answered it; otherwise it is closed."""
+    try:
+        async with asyncio.timeout(settings.connect_timeout_s):
+            head = await link.call(native.Request("hello", native.Greeting(client="python", tokens=False)))
+        check_head(head, address, settings.codec)
+    except BaseException as error:
+        link.close()
+        if isinstance(error, OSError | LinkLost):
+            raise unreachable(address, error) from None
+        raise
+    return link
+
+
 def tls_context(settings: RemoteSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.ca)
