@@ -74,77 +74,83 @@ class Shard:
         self.limits = limits
         self.level: r.Level = "memory"
         """What its journal gives everybody who asks for nothing else."""
+        self.queue_levels: dict[tuple[str, str], r.Level] = {}
+        """What queues ask for, by tenant and name, where it is not what everybody gets."""
+        self.default_retention: tuple[int, int] | None = None
+        # the last numbers that were given
         self.sequence = 0
-        """The last sequence number given to a job."""
+        """To a job."""
         self.token = 0
-        """The last token given to a delivery."""
+        """To a delivery."""
         self.epoch = 0
         """How often its journal has been opened."""
+        self.never_given = RangeSet()
+        """Sequence numbers left out after a crash, so that none is given twice: whoever had one, his job is lost."""
+        self._numbers = 0
+        # time
         self.now = 0
         self.ahead_ms = 0
         """How far the shard's time is ahead of the calendar: the clock on the wall may have been set back."""
+        self.deadlines = Deadlines()
         self.calendar: Calendar = NoCalendar()
         self.schedules = 0
         """How many there are, of all tenants."""
         self.crowd = Crowd()
         self.pace = Pace()
-        self.no_room: Callable[[], str] | None = None
-        """Says why nothing new can be taken, if that is so: for jobs that nobody pushes."""
+        # jobs, and whose they are
         self.tenants: dict[str, Tenant] = {}
         self.index = Index()
         self.dependents: dict[int, dict[int, None]] = {}
         """Who waits for a job to end, by its id."""
-        self.deadlines = Deadlines()
+        self.senders: Senders = {}
+        """Answers that may be asked for again."""
+        self._interned: dict[Options, Options] = {}
+        self.simple: dict[int, Options] = {}
+        """Checked and interned options that take the short ways of `quick.py`, by their `id()`."""
         self._scope = Scope()
         self.touched: list[Queue] = []
         """Queues whose counters have moved since they were last added up."""
-        # what is on its way out, or only for this moment
-        self.records: list[rec.Record] = []
-        self.effects: list[tuple[Parked, Any]] = []
-        self.dirty: list[Queue] = []
-        """Queues for which something may have become possible that somebody waits for."""
-        self.settling: deque[tuple[int, int]] = deque()
-        """Jobs that have ended, and how, whose edges are still to be settled."""
-        self.moved_steps: deque[tuple[Flow, Step]] = deque()
-        """Steps of workflows that stand otherwise than before, which others behind them are still to hear of."""
-        self.early: dict[int, list[rec.TellStep | rec.FillStep]] = {}
-        """What other shards have said about workflows that are not known here yet, by their ids."""
-        self.watchers: dict[int, str] = {}
-        """Jobs that somebody in another shard waits for, and whose they are."""
-        self.watching: dict[int, list[tuple[int, int]]] = {}
-        """Jobs of other shards that new ones wait for, by shard; asked for at the end of the push."""
-        self.knows: Callable[[int], bool] | None = None
-        """Says whether an id of another shard was ever given; None if there is no other."""
-        self.job_waiters: dict[int, dict[Parked, None]] = {}
-        self.ended_waits: deque[r.Ended] = deque()
-        self.claim_waiters: dict[tuple[str, str], dict[Parked, None]] = {}
-        """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
-        self.claims_made: list[tuple[str, str]] = []
-        self.senders: Senders = {}
-        """Answers that may be asked for again."""
-        self.never_given = RangeSet()
-        """Sequence numbers left out after a crash, so that none is given twice: whoever had one, his job is lost."""
+        # other shards
         self.outbox: dict[int, dict[int, tuple[str, rec.Message]]] = {}
         """Messages that other shards have not taken yet: by shard and number, with the tenant."""
         self.sent: dict[int, int] = {}
         """The number of the last message to each shard."""
         self.taken: dict[int, int] = {}
         """The number of the last message taken from each shard."""
-        self.staged: list[tuple[StagedPart, int]] = []
-        """Parts of stages that were written in this turn, and their places among its records."""
+        self.early: dict[int, list[rec.TellStep | rec.FillStep]] = {}
+        """What other shards have said about workflows that are not known here yet, by their ids."""
+        self.watchers: dict[int, str] = {}
+        """Jobs that somebody in another shard waits for, and whose they are."""
+        # what whoever runs the shard lends it
+        self.no_room: Callable[[], str] | None = None
+        """Says why nothing new can be taken, if that is so: for jobs that nobody pushes."""
+        self.knows: Callable[[int], bool] | None = None
+        """Says whether an id of another shard was ever given; None if there is no other."""
         self.stored_payloads: Callable[[int], Sequence[bytes]] | None = None
         """Reads the payloads of one of its records back."""
         self.old_keys: OldKeys | None = None
         """Keys of ended jobs that have left memory."""
+        # those who wait for an answer
         self._parked: list[tuple[int, int, Parked]] = []
         self._parked_most = SWEEP_MIN
-        self._numbers = 0
-        self.queue_levels: dict[tuple[str, str], r.Level] = {}
-        """What queues ask for, by tenant and name, where it is not what everybody gets."""
-        self.default_retention: tuple[int, int] | None = None
-        self._interned: dict[Options, Options] = {}
-        self.simple: dict[int, Options] = {}
-        """Checked and interned options that take the short ways of `quick.py`, by their `id()`."""
+        self.job_waiters: dict[int, dict[Parked, None]] = {}
+        self.claim_waiters: dict[tuple[str, str], dict[Parked, None]] = {}
+        """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
+        # what is on its way out, or only for this moment
+        self.records: list[rec.Record] = []
+        self.effects: list[tuple[Parked, Any]] = []
+        self.dirty: list[Queue] = []
+        """Queues for which something may have become possible that somebody waits for."""
+        self.ended_waits: deque[r.Ended] = deque()
+        self.claims_made: list[tuple[str, str]] = []
+        self.settling: deque[tuple[int, int]] = deque()
+        """Jobs that have ended, and how, whose edges are still to be settled."""
+        self.moved_steps: deque[tuple[Flow, Step]] = deque()
+        """Steps of workflows that stand otherwise than before, which others behind them are still to hear of."""
+        self.watching: dict[int, list[tuple[int, int]]] = {}
+        """Jobs of other shards that new ones wait for, by shard; asked for at the end of the push."""
+        self.staged: list[tuple[StagedPart, int]] = []
+        """Parts of stages that were written in this turn, and their places among its records."""
         self.configure(self.settings, limits)
 
     def configure(self, settings: Settings, limits: Limits) -> None:
