@@ -1,6 +1,7 @@
 """Few directories of many, and the same numbers before, meanwhile and afterwards."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,13 @@ def test_a_compaction_that_is_interrupted_anywhere_leaves_the_lake_whole_and_the
     def die_at_the_first_batch(name: str) -> None:
         return die() if name.endswith(lake.batch(0)) else remove(name)
 
+    exists = lake.files.exists
+
+    def die_before_the_manifest_counts(name: str) -> bool:
+        if name.endswith(".json"):
+            die()
+        return exists(name)
+
     def ids() -> list[int]:
         rows = lake.read("bronze")
         assert rows is not None
@@ -86,6 +94,7 @@ def test_a_compaction_that_is_interrupted_anywhere_leaves_the_lake_whole_and_the
     points: list[tuple[object, str, Any]] = [
         (lake.files, "move", die),
         (lake, "replace", die),
+        (lake.files, "exists", die_before_the_manifest_counts),
         (lake.files, "remove", die_at_the_first_batch),
     ]
     for where, what, dying in points:
@@ -101,6 +110,7 @@ def test_a_compaction_that_is_interrupted_anywhere_leaves_the_lake_whole_and_the
         spark.range(1).write.parquet(lake.files / f"_new/{name}")
     compact(lake)
     assert lake.files.names("_new") == under_way[:1]
+    assert sorted(os.listdir(tmp_path / "lake")) == [".lake.json.crc", "_new", "bronze", "lake.json"]
     assert sorted(lake.files.names("bronze")) == [lake.name(Stretch(0, 1)), lake.batch(2)]
     lake.write("bronze", lake.batch(1), spark.range(5))  # a batch that is in there already
     assert ids() == list(range(30))

@@ -90,7 +90,7 @@ class Files:
     @in_words
     def write_json(self, name: str, value: Any) -> None:
         """Written beside and renamed: nobody ever reads half of it."""
-        beside = f"_{name.replace('/', '-')}.{uuid4().hex}"
+        beside = f"_new/{name.replace('/', '-')}.{uuid4().hex}"
         stream = self._system.create(self._path(beside))
         try:
             stream.write(bytearray(json.dumps(value, sort_keys=True).encode()))

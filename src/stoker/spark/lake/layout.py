@@ -137,10 +137,13 @@ class Lake:
         self.files.write_json(name, {"epoch": self.epoch, "stretches": sorted([*kept, whole])})
 
     def begun(self, layer: str) -> list[str]:
-        """What was written beside for several batches at once; single ones are the stream's, which writes them anew."""
+        """What compactions have written beside. Single batches are the stream's, which writes them anew."""
         found = [name.removeprefix(f"{layer}-") for name in self.files.names("_new") if name.startswith(f"{layer}-")]
-        stretches = [(name, self._stretch(name)) for name in found]
-        return [f"_new/{layer}-{name}" for name, stretch in stretches if stretch is not None and not stretch.is_single]
+        return [f"_new/{layer}-{name}" for name in found if name.startswith(MANIFESTS) or self._is_of_several(name)]
+
+    def _is_of_several(self, name: str) -> bool:
+        stretch = self._stretch(name)
+        return stretch is not None and not stretch.is_single
 
     def _manifest(self, layer: str) -> tuple[int, list[Stretch]]:
         """The valid one: its number, and what it names."""
