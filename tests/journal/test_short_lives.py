@@ -100,7 +100,7 @@ def test_a_file_that_has_grown_is_finished(path: Path, monkeypatch: pytest.Monke
 
 def test_a_checkpoint_that_is_due_is_made_at_the_close(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recovery, "GO_ON_BYTES", 0)
-    settings = JournalSettings(checkpoint_files=3)
+    settings = JournalSettings(checkpoint_files=3, checkpoint_process=False)
     for _ in range(3):
         live(path, settings)
     assert manifest(path).checkpoint is None
@@ -146,6 +146,6 @@ def test_a_checkpoint_that_fails_at_the_close_costs_nothing_but_itself(path: Pat
 
     with monkeypatch.context() as patch:
         patch.setattr("stoker.journal.retention.make", broken)
-        live(path, JournalSettings(checkpoint_files=1))
+        live(path, JournalSettings(checkpoint_files=1, checkpoint_process=False))
     assert not manifest(path).clean, "the next open recovers"
     assert waiting(path) == 2

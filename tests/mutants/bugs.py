@@ -80,7 +80,7 @@ BUGS = [
     Bug(
         "new log file not flushed",
         "power cuts",
-        (Edit("journal.logfile:LogFile.create", "disk.fsync(file._wal, file.wal_path)", "pass"),),
+        (Edit("journal.logfile:LogFile.create", "disk.fsync(file.wal, file.wal_path)", "pass"),),
         "it does not open: .*no such table",
     ),
     Bug(

@@ -203,12 +203,12 @@ class Retention:
 
         Processes that live too shortly for the upkeep to come to it would leave more to read to each that follows.
         """
+        if self._process is None and not self.pinned and self._may_begin():
+            self.begin()
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience_s)
                 self._finish()
-        elif not self.pinned and self._may_begin():
-            self._make_here()
 
     def stop(self) -> None:
         """A checkpoint in the making is given up; what it has written is removed at the next open."""
