@@ -28,3 +28,17 @@ def test_registering_leaves_the_session_active_that_is(spark: SparkSession):
     after = SparkSession.getActiveSession()
     assert after is not None
     assert after._jsparkSession.equals(before._jsparkSession)
+
+
+def test_a_session_asked_for_in_a_thread_is_the_one_that_is_there_with_its_settings(spark: SparkSession):
+    setting = "spark.sql.parquet.compression.codec"
+    before = spark.conf.get(setting)
+    assert before != "snappy"
+    spark.conf.set(setting, "snappy")
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            found = threads.submit(stoker.spark.session).result()
+        assert found._jsparkSession.equals(spark._jsparkSession)
+        assert spark.conf.get(setting) == "snappy"
+    finally:
+        spark.conf.set(setting, before)

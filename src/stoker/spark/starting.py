@@ -73,7 +73,7 @@ def session(
         raise NoSpark(f"this needs pyspark: pip install 'stoker[spark]' ({error})") from None
     from stoker.spark.source import register
 
-    running = SparkSession.getActiveSession()
+    running = session_there()
     if running is None:
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # its JVM is there, with all that spark-submit was told
         master = master or os.environ.get("STOKER_SPARK_MASTER") or (None if submitted else "local[*]")
@@ -96,6 +96,17 @@ def session(
         carry(running.sparkContext)
     register(running)
     return running
+
+
+def session_there() -> "SparkSession | None":
+    """The session of this thread, or the one that others have begun: a new thread has none of its own."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def carry(context: "SparkContext") -> None:
