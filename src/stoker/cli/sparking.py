@@ -127,10 +127,8 @@ def quietly_started(master: str | None) -> "SparkSession":
     told("starting Spark ...")
     logging.disable()  # Spark takes SIGINT for itself, and py4j logs what comes of that: a stack
     try:
-        nowhere = (
-            cache_directory() / "warehouse"
-        ).as_uri()  # else the name of a table in SQL makes one in our directory
-        started = session(master, name="stoker pipeline", settings={"spark.sql.warehouse.dir": nowhere})
+        warehouse = cache_directory() / "warehouse"  # else the name of a table in SQL makes one where the user is
+        started = session(master, name="stoker pipeline", settings={"spark.sql.warehouse.dir": warehouse.as_uri()})
     finally:
         logging.disable(logging.NOTSET)
     if signal.getsignal(signal.SIGTERM) is raised:
