@@ -19,22 +19,24 @@ from stoker.spark.lake.layout import Lake
 from tests.spark_cluster.holding import HeldLake, Points, doubled, held_source
 
 AT_ONCE = 100
-"""Records in a batch: small, so that there are several."""
+"""Records in a batch: small, so that there are several while somebody is to be killed."""
+REST = 100_000
+"""Records in a batch when nobody is: what was begun is ended as it was begun, and all else comes at once."""
 
 
 def lake_path(folder: Path) -> str:
     return f"file://{folder}/lake"
 
 
-def fill(spark: SparkSession, lake: Lake, url: str) -> StreamingQuery:
+def fill(spark: SparkSession, lake: Lake, url: str, at_once: int = AT_ONCE) -> StreamingQuery:
     """Everything that happens, into the lake."""
-    return running.start(spark, lake, {"url": url, "maxRecordsPerTrigger": str(AT_ONCE)}, {"availableNow": True})
+    return running.start(spark, lake, {"url": url, "maxRecordsPerTrigger": str(at_once)}, {"availableNow": True})
 
 
-def copy(spark: SparkSession, folder: Path, url: str) -> StreamingQuery:
+def copy(spark: SparkSession, folder: Path, url: str, at_once: int = AT_ONCE) -> StreamingQuery:
     """A job in `copies` for each job that was pushed to `orders`: its payload is the number of that."""
     options = {"url": url, "queues": "orders", "events": "pushed", "startingOffsets": "earliest"}
-    pushed = spark.readStream.format("stoker").options(**options, maxRecordsPerTrigger=str(AT_ONCE)).load()
+    pushed = spark.readStream.format("stoker").options(**options, maxRecordsPerTrigger=str(at_once)).load()
     writer = pushed.selectExpr("cast(job as string) as payload").writeStream.format("stoker")
     writer = writer.option("url", url).option("queue", "copies").option("checkpointLocation", f"file://{folder}/copied")
     return writer.trigger(availableNow=True).start()

@@ -22,7 +22,7 @@ from stoker.spark.lake import reading
 from stoker.spark.lake.layout import Lake
 from tests.spark.story import live
 from tests.spark_cluster.cluster import INSTALLED, environment, killed, numbers_in, started, until
-from tests.spark_cluster.drivers import copy, fill, lake_path, work
+from tests.spark_cluster.drivers import REST, copy, fill, lake_path, work
 from tests.spark_cluster.holding import Points, doubled
 from tests.worker_kill.scene import Server
 
@@ -71,10 +71,10 @@ def two_dead(one_dead: Scene) -> Scene:
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, two_dead: Scene) -> Lake:
     """The third driver ends it all, and the lake comes last: it tells of everything."""
-    copy(spark, two_dead.folder, two_dead.url).awaitTermination()
+    copy(spark, two_dead.folder, two_dead.url, REST).awaitTermination()
     until(lambda: worked_off(spark, two_dead), "all numbers are doubled")
     lake = Lake(spark, lake_path(two_dead.folder))
-    fill(spark, lake, two_dead.url).awaitTermination()
+    fill(spark, lake, two_dead.url, REST).awaitTermination()
     return lake
 
 
