@@ -32,7 +32,7 @@ def test_registering_leaves_the_session_active_that_is(spark: SparkSession):
 
 def test_a_session_asked_for_in_a_thread_is_the_one_that_is_there_with_its_settings(spark: SparkSession):
     setting = "spark.sql.parquet.compression.codec"
-    before = spark.conf.get(setting)
+    before = str(spark.conf.get(setting))
     assert before != "snappy"
     spark.conf.set(setting, "snappy")
     try:
