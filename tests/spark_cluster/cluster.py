@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyspark
@@ -137,18 +137,21 @@ class Daemon:
             self.process.wait()
 
 
-class Cluster:
-    """One master, two workers."""
+def at(host: str) -> tuple[str, ...]:
+    return ("--host", host, "--port", "0", "--webui-port", "0")
 
-    def __init__(self, folder: Path) -> None:
+
+class Cluster:
+    """One master, and a worker at each of these hosts."""
+
+    def __init__(self, folder: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")) -> None:
         self.folder = folder
-        loopback = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        self._daemons = [Daemon(folder, "master", "org.apache.spark.deploy.master.Master", *loopback)]
+        self._daemons = [Daemon(folder, "master", "org.apache.spark.deploy.master.Master", *at("127.0.0.1"))]
         try:
             self.url = self._daemons[0].until_logged(r"spark://127\.0\.0\.1:\d+")
-            for number in range(2):
+            for number, host in enumerate(hosts):
                 main, size = "org.apache.spark.deploy.worker.Worker", ("--cores", "4", "--memory", "4g")
-                self._daemons.append(Daemon(folder, f"worker-{number}", main, *loopback, *size, self.url))
+                self._daemons.append(Daemon(folder, f"worker-{number}", main, *at(host), *size, self.url))
             for worker in self._daemons[1:]:
                 worker.until_logged("Successfully registered with master")
         except BaseException:
