@@ -1,5 +1,6 @@
 """Many processes that do little, one after the other: what they leave must not make each open slower than the last."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -125,16 +126,45 @@ def test_a_close_that_finds_a_checkpoint_begun_waits_for_it(path: Path, monkeypa
 
 
 def test_a_close_does_not_wait_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(recovery, "GO_ON_BYTES", 0)
+    monkeypatch.setattr("stoker.journal.retention.COMMAND", ("sleep", "600"))
     live(path)
     broker = open_sqlite(str(path), {}, LocalSettings(shards=2))
     store, upkeep = parts_of(broker)
-    store.patience_s = 0.0
+    store.patience_s = 0.1
     upkeep.retention.begin()
     broker.close()
     assert manifest(path).checkpoint is None
     assert manifest(path).clean
     assert waiting(path) == 1
+
+
+def test_a_close_puts_no_checkpoint_in_force_while_somebody_needs_the_files(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(recovery, "GO_ON_BYTES", 0)
+    live(path)
+    before = logs(path)
+    broker = open_sqlite(str(path), {}, LocalSettings(shards=2))
+    _, upkeep = parts_of(broker)
+    upkeep.retention.begin()
+    assert upkeep.retention._process is not None
+    upkeep.retention._process.wait()
+    upkeep.retention.pinned += 1
+    broker.close()
+    assert manifest(path).checkpoint is None
+    assert logs(path)[:1] == before
+
+
+def test_a_checkpoint_is_out_of_reach_of_the_terminal(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C reaches all processes of a group: it would end in a warning with a stack."""
+    monkeypatch.setattr("stoker.journal.retention.COMMAND", ("sleep", "600"))
+    broker = open_sqlite(str(path), {}, LocalSettings(shards=2))
+    store, upkeep = parts_of(broker)
+    store.patience_s = 0.0
+    upkeep.retention.begin()
+    assert upkeep.retention._process is not None
+    assert os.getpgid(upkeep.retention._process.pid) != os.getpgid(0)
+    broker.close()
 
 
 def test_a_checkpoint_that_fails_at_the_close_costs_nothing_but_itself(path: Path, monkeypatch: pytest.MonkeyPatch):

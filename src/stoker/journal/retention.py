@@ -124,10 +124,10 @@ class Retention:
         self.made += 1
 
     def _start(self, request: Request) -> None:
+        """In a group of its own: Ctrl-C is for us, and we wait for it or end it. It notices if we die."""
         self._request = request
-        self._process = subprocess.Popen(
-            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
-        )
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", process_group=0)
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(request))
         self._process.stdin.close()
@@ -203,7 +203,9 @@ class Retention:
 
         Processes that live too shortly for the upkeep to come to it would leave more to read to each that follows.
         """
-        if self._process is None and not self.pinned and self._may_begin():
+        if self.pinned:
+            return
+        if self._process is None and self._may_begin():
             self.begin()
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
