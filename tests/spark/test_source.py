@@ -1,7 +1,6 @@
 """The log of a queue as a table, read by Spark itself."""
 
 import json
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from stoker.model.errors import StokerError
 from stoker.spark.logs import position_before, reaches
 from stoker.spark.options import read_options
 from stoker.spark.source import BatchReader
+from tests.ports import kept_port
 from tests.spark.story import live
 
 
@@ -155,11 +155,8 @@ def test_spark_finds_the_sources_by_itself(spark: SparkSession, url: str, queue:
 
 
 def test_a_server_that_is_away_is_named_before_any_data_moves(spark: SparkSession):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
-        port = taken.getsockname()[1]
-        with pytest.raises(PySparkException, match=rf"127\.0\.0\.1:{port}"):
-            table(spark, f"tcp://127.0.0.1:{port}?retry_s=0").count()
+    with kept_port() as port, pytest.raises(PySparkException, match=rf"127\.0\.0\.1:{port}"):
+        table(spark, f"tcp://127.0.0.1:{port}?retry_s=0").count()
 
 
 def test_a_schema_of_somebody_elses_is_refused(spark: SparkSession, url: str, queue: Client):

@@ -8,7 +8,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -57,10 +56,8 @@ def schedule(seed: int, drivers: int, others: int) -> list[Kill]:
 class Server:
     """`stoker serve`, which can be killed, and comes back to where it was."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            listen = f"127.0.0.1:{probe.getsockname()[1]}"
+    def __init__(self, folder: Path, port: int) -> None:
+        listen = f"127.0.0.1:{port}"
         self.url, self._folder = f"tcp://{listen}", folder
         data = str(folder / "data")
         self._command = [sys.executable, "-m", "stoker", "serve", "--data", data, "--tcp", listen]

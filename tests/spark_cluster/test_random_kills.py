@@ -23,6 +23,7 @@ import stoker
 from stoker.client.sync import Client
 from stoker.model.events import Event, EventKind
 from stoker.model.options import Options
+from tests.ports import kept_port
 from tests.spark.story import live
 from tests.spark_cluster.cluster import Cluster
 from tests.spark_cluster.plain_lake import LAYERS, Watcher, all_contents, by_batch, expected
@@ -108,23 +109,29 @@ class Round:
 
 
 @contextmanager
+def served(folder: Path) -> Iterator[Server]:
+    with kept_port() as port:
+        server = Server(folder, port)
+        try:
+            yield server
+        finally:
+            server.end()
+
+
+@contextmanager
 def played(folder: Path, seed: int, kills: Sequence[Kill], **planned: Any) -> Iterator[Round]:
     """One round. Its log tells of it, which pytest shows if something is wrong."""
     folder.mkdir()
     log.warning("STOKER_SEED=%s %s, to be killed: %s", seed, planned, kills)
-    server = Server(folder)
-    try:
-        with stoker.connect(server.url) as client:
-            past = make_past(client)
-            plan = Plan(server.url, past.since, **planned)
-            (folder / PLAN).write_bytes(msgspec.json.encode(plan))
-            killing = Killing(folder, server, seed, kills)
-            with Watcher(folder / "lake") as watcher:
-                killing.run()
-            log.warning("hit: %s; the lake was looked at %s times", killing.hits, watcher.looks)
-            yield Round(seed, killing.hits, client, past, plan, folder / "lake", watcher)
-    finally:
-        server.end()
+    with served(folder) as server, stoker.connect(server.url) as client:
+        past = make_past(client)
+        plan = Plan(server.url, past.since, **planned)
+        (folder / PLAN).write_bytes(msgspec.json.encode(plan))
+        killing = Killing(folder, server, seed, kills)
+        with Watcher(folder / "lake") as watcher:
+            killing.run()
+        log.warning("hit: %s; the lake was looked at %s times", killing.hits, watcher.looks)
+        yield Round(seed, killing.hits, client, past, plan, folder / "lake", watcher)
 
 
 @pytest.fixture(scope="module")
