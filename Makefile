@@ -25,8 +25,8 @@ demo: $(READY) ## see a queue at work: jobs of every kind, a crash that is survi
 test: $(READY) ## the whole test suite
 	@if [ -n "$(ARGS)" ]; then $(PY) -m pytest $(ARGS); else $(PY) tools/run_tests.py; fi
 
-soak: $(READY) ## the long versions: crash loops, power cuts, damage, random histories (about an hour)
-	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/model tests/mutants tests/sharing tests/worker_kill tests/spark \
+soak: $(READY) ## the long versions: crash loops, power cuts, damage, random histories, leaks (about two hours)
+	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/histories tests/leaks tests/model tests/mutants tests/sharing tests/worker_kill tests/spark \
 		tests/spark_cluster tests/app tests/processes tests/schedules tests/security tests/unit tests/wire $(ARGS)
 	STOKER_SOAK=1 $(PY) -m pytest tests/conformance $(ARGS)
 

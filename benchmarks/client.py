@@ -7,14 +7,15 @@ import asyncio
 import resource
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import stoker
 import stoker.aio
 from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row
 from benchmarks.served import SECONDS, in_turn, stoker_server
+from stoker.cli.measuring import push, rate
 
 IMPORT_MS_MAX = 50
 HELP_MS_MAX = 200
@@ -67,21 +68,12 @@ def gathering() -> list[Row]:
 
 
 def thread_rate(url: str) -> float:
-    counts = [0] * THREADS
-    with stoker.connect(url) as client:
-        until = time.perf_counter() + SECONDS
+    with stoker.connect(url) as client, ThreadPoolExecutor(THREADS) as pool:
 
-        def produce(number: int) -> None:
-            while time.perf_counter() < until:
-                client.push("gathered", PAYLOAD)
-                counts[number] += 1
+        def produce(_: int) -> float:
+            return rate(lambda: len(push(client, "gathered", [PAYLOAD])[0]), SECONDS)
 
-        threads = [threading.Thread(target=produce, args=(number,)) for number in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return sum(counts) / SECONDS
+        return sum(pool.map(produce, range(THREADS)))
 
 
 def task_rate(url: str) -> float:

@@ -22,10 +22,12 @@ import apsw
 import msgspec
 
 import stoker
+from benchmarks import measure
 from benchmarks.measure import PAYLOAD, Row, resident_bytes
 from stoker.aio import connect as connect_async
 from stoker.brokers.local import LocalSettings
 from stoker.brokers.shared import SharedBroker
+from stoker.cli.measuring import quantiles, times_us
 from stoker.journal.sqlite import JournalSettings
 
 MIB = 1024 * 1024
@@ -50,13 +52,9 @@ def client(path: str, settings: LocalSettings | None = None) -> Iterator[stoker.
         opened.close()
 
 
-def best(run: Callable[[], int], rounds: int = 3) -> float:
-    rates = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        jobs = run()
-        rates.append(jobs / (time.perf_counter() - started))
-    return max(rates)
+def best(run: Callable[[], int]) -> float:
+    """By the clock on the wall: waiting for the disk counts."""
+    return measure.best(run, clock=time.perf_counter)
 
 
 class Bare:
@@ -81,58 +79,46 @@ class Bare:
 
 
 def pushes() -> list[Row]:
-    rows = []
-    for size, rounds in ((10_000, 60), (1_000, 400), (100, 1_500), (10, 4_000)):
-        payloads = [PAYLOAD] * size
-        with place() as path:
-            with client(path) as queue:
+    return [push_row(size, rounds) for size, rounds in ((10_000, 60), (1_000, 400), (100, 1_500), (10, 4_000))]
 
-                def push(queue: stoker.Client = queue, payloads: list[bytes] = payloads, rounds: int = rounds) -> int:
-                    for _ in range(rounds):
-                        queue.push_batch("q", payloads)
-                    return rounds * len(payloads)
 
-                rate = best(push)
-                waiting = queue.get_counts("q").waiting
-                assert waiting == 3 * rounds * size, waiting
-            bare = Bare(path)
+def push_row(size: int, rounds: int) -> Row:
+    payloads = [PAYLOAD] * size
+    with place() as path:
+        with client(path) as queue:
+            rate = best(lambda: repeated(rounds, size, lambda: queue.push_batch("q", payloads)))
+            waiting = queue.get_counts("q").waiting
+            assert waiting == 3 * rounds * size, waiting
+        bare = Bare(path)
+        floor = best(lambda: repeated(rounds, size, lambda: bare.commit(payloads)))
+    return Row(f"push, uniform batches of {size:,}", rate, floor)
 
-            def commit(bare: Bare = bare, payloads: list[bytes] = payloads, rounds: int = rounds) -> int:
-                for _ in range(rounds):
-                    bare.commit(payloads)
-                return rounds * len(payloads)
 
-            rows.append(Row(f"push, uniform batches of {size:,}", rate, best(commit)))
-    return rows
+def repeated(rounds: int, size: int, call: Callable[[], object]) -> int:
+    """Make a call for `size` jobs so many times: how many jobs."""
+    for _ in range(rounds):
+        call()
+    return rounds * size
 
 
 def cycles() -> list[Row]:
-    rows = []
-    for size, rounds in ((10_000, 40), (1_000, 300), (100, 1_000)):
-        payloads = [PAYLOAD] * size
-        with place() as path, client(path) as queue:
+    return [cycle_row(size, rounds) for size, rounds in ((10_000, 40), (1_000, 300), (100, 1_000))]
 
-            def cycle(queue: stoker.Client = queue, payloads: list[bytes] = payloads, rounds: int = rounds) -> int:
-                for _ in range(rounds):
-                    queue.push_batch("q", payloads)
-                    delivery = queue.pull("q", len(payloads))
-                    queue.ack_batch(delivery.ids, delivery.token)
-                return rounds * len(payloads)
 
-            rate = best(cycle)
-            totals = queue.get_stats("q").totals
-            assert totals.pushed == totals.started == totals.completed == 3 * rounds * size, totals
-            bare = Bare(path)
+def cycle_row(size: int, rounds: int) -> Row:
+    payloads = [PAYLOAD] * size
+    with place() as path, client(path) as queue:
+        rate = best(lambda: measure.cycles(queue, size, rounds))
+        measure.check(queue, 3 * rounds * size)
+        bare = Bare(path)
 
-            def commits(bare: Bare = bare, payloads: list[bytes] = payloads, rounds: int = rounds) -> int:
-                for _ in range(rounds):
-                    bare.commit(payloads)
-                    bare.commit([1, 2, 3])
-                    bare.commit([1, 2, 3])
-                return rounds * len(payloads)
+        def commit() -> None:
+            bare.commit(payloads)
+            bare.commit([1, 2, 3])
+            bare.commit([1, 2, 3])
 
-            rows.append(Row(f"push + pull + ack, uniform batches of {size:,}", rate, best(commits)))
-    return rows
+        floor = best(lambda: repeated(rounds, size, commit))
+    return Row(f"push + pull + ack, uniform batches of {size:,}", rate, floor)
 
 
 def latencies() -> list[Row]:
@@ -140,26 +126,15 @@ def latencies() -> list[Row]:
     pushes = 20_000
     with place() as path, client(path) as queue:
         queue.push("q", PAYLOAD)
-        ours = timed(lambda: queue.push("q", PAYLOAD), pushes)
+        ours = quantiles(times_us(lambda: queue.push("q", PAYLOAD), pushes))
         assert queue.get_counts("q").waiting == pushes + 1
         bare = Bare(path)
         record = ["pushed", 1, "default", "q", 64, 100, PAYLOAD]
-        floor = timed(lambda: bare.commit(record), pushes)
-    rows = []
-    for name, share in (("p50", 0.5), ("p99", 0.99)):
-        at = int(pushes * share)
-        note = f"{ours[at] / floor[at]:.1f} times a bare insert + commit of {floor[at] * 1e6:.1f} us"
-        rows.append(Row(f"one push, {name}", ours[at] * 1e6, unit="us", note=note))
-    return rows
-
-
-def timed(run: Callable[[], object], times: int) -> list[float]:
-    found = []
-    for _ in range(times):
-        started = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - started)
-    return sorted(found)
+        floor = quantiles(times_us(lambda: bare.commit(record), pushes))
+    return [
+        Row(f"one push, {name}", us, unit="us", note=f"{us / least:.1f} times a bare insert + commit of {least:.1f} us")
+        for name, us, least in zip(ours._fields, ours, floor, strict=True)
+    ]
 
 
 def flushed() -> list[Row]:
@@ -351,8 +326,7 @@ def children_of(pid: int) -> Iterator[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             for child in (task / "children").read_text().split():
-                pages = int(Path(f"/proc/{child}/statm").read_text().split()[1])
-                yield pages * os.sysconf("SC_PAGE_SIZE")
+                yield resident_bytes(child)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile
 
@@ -387,6 +361,5 @@ def stalls() -> list[Row]:
         assert broker.store.upkeep is not None
         made = broker.store.upkeep.retention.made
         assert made > 1, "no checkpoints were made: this would show nothing"
-    times.sort()
-    note = f"{len(times):,} calls of 1,000 jobs, {made} checkpoints; p99 {times[int(len(times) * 0.99)] * 1000:.1f} ms"
-    return [Row("longest call while checkpointing", times[-1] * 1000, unit="ms", note=note)]
+    note = f"{len(times):,} calls of 1,000 jobs, {made} checkpoints; p99 {quantiles(times).p99 * 1000:.1f} ms"
+    return [Row("longest call while checkpointing", max(times) * 1000, unit="ms", note=note)]

@@ -4,10 +4,13 @@ The floor of each line is the same jobs pushed, pulled and acknowledged without 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import stoker
+from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row, best
+from stoker.cli.measuring import push, settle
 from stoker.model.options import Dependency
 from stoker.model.workflows import Edge, Step
 
@@ -28,30 +31,25 @@ def fans() -> list[Row]:
     ]
 
 
-def connected(shards: int = 1, kind: str = "memory") -> stoker.Client:
-    if kind == "memory":
-        return stoker.connect(f"memory://?shards={shards}")
-    from tempfile import mkdtemp
-
-    return stoker.connect(f"sqlite:///{mkdtemp(prefix='stoker-bench-')}?shards={shards}")
+@contextmanager
+def connected(shards: int = 1, kind: str = "memory") -> Iterator[stoker.Client]:
+    with place() as path:
+        url = "memory://" if kind == "memory" else f"sqlite:///{path}/data"
+        with stoker.connect(f"{url}?shards={shards}") as client:
+            yield client
 
 
 def plain(jobs: int, batch: int, kind: str = "memory", shards: int = 1) -> int:
     with connected(shards, kind) as client:
         for _ in range(jobs // batch):
-            if batch == 1:
-                client.push("q", PAYLOAD)
-            else:
-                client.push_batch("q", [PAYLOAD] * batch)
+            push(client, "q", [PAYLOAD] * batch)
         work_off(client, "q", jobs, batch)
     return jobs
 
 
 def work_off(client: stoker.Client, queue: str, jobs: int, batch: int) -> None:
     while jobs:
-        delivery = client.pull(queue, batch)
-        client.ack_batch(delivery.ids, delivery.token)
-        jobs -= len(delivery)
+        jobs -= settle(client, queue, batch)
 
 
 def fan(shards: int, kind: str = "memory") -> int:

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import stoker
 from benchmarks.durable import place
-from benchmarks.measure import PAYLOAD, Row
+from benchmarks.measure import PAYLOAD, Row, cpu_seconds, seconds_of
 from benchmarks.served import server_pid, stoker_server
-from benchmarks.workers import cpu_seconds
+from stoker.cli.measuring import quantiles, settle
 
 JOBS = int(os.environ.get("STOKER_BENCH_SPARK_JOBS", "300000"))
 BATCH = 1_000
@@ -23,19 +24,12 @@ WARM_S, LAG_S = 30, 30
 SMALL = 2_000
 
 
-def timed(run: Any) -> float:
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
-
-
 def history(url: str, jobs: int = JOBS) -> int:
     """Jobs pushed, pulled and acknowledged in batches: three events each. How many events that are."""
     with stoker.connect(url) as client:
-        for _ in range(jobs // BATCH):
-            client.push_batch("q", [PAYLOAD] * BATCH, name="kind")
-        while len(delivery := client.pull("q", BATCH)):
-            client.ack_batch(delivery.ids, delivery.token)
+        client.push_many("q", [PAYLOAD] * jobs, name="kind", batch_jobs=BATCH)
+        while settle(client, "q", BATCH):
+            pass
     return 3 * jobs
 
 
@@ -70,7 +64,7 @@ def bronze(spark: Any, path: str, url: str, events: int, server: int) -> tuple[l
 
     def copied(number: int) -> float:
         source = spark.read.format("stoker").option("url", url).load()
-        return timed(lambda: source.write.parquet(f"{path}/bronze-{number}"))
+        return seconds_of(lambda: source.write.parquet(f"{path}/bronze-{number}"))
 
     copied(0)
     before = cpu_seconds(server)
@@ -78,7 +72,7 @@ def bronze(spark: Any, path: str, url: str, events: int, server: int) -> tuple[l
     read_s = cpu_seconds(server) - before
     assert spark.read.parquet(f"{path}/bronze-1").count() == events
     source = spark.read.parquet(f"{path}/bronze-1")
-    floor = min(timed(lambda n=n: source.write.parquet(f"{path}/copy-{n}")) for n in range(2))
+    floor = min(seconds_of(partial(source.write.parquet, f"{path}/copy-{n}")) for n in range(2))
     note = "asked 0.5 of Spark copying the same rows from Parquet to Parquet"
     return [Row(f"events to bronze, {events:,} events", events / taken, events / floor, "events/s", note)], read_s
 
@@ -88,7 +82,7 @@ def layers(spark: Any, path: str, url: str, events: int, number: int) -> Row:
     from stoker.spark.lake.layout import Lake
 
     def fill(name: str) -> float:
-        return timed(lambda: running.run(spark, f"{path}/{name}", {"url": url}))
+        return seconds_of(lambda: running.run(spark, f"{path}/{name}", {"url": url}))
 
     if number == 1:
         fill("lake-first")
@@ -126,23 +120,21 @@ def lag() -> list[Row]:
             while time.monotonic() < until:
                 client.push_batch("q", [PAYLOAD] * 100, name="kind")
                 pushed += 100
-                delivery = client.pull("q", 100)
-                client.ack_batch(delivery.ids, delivery.token)
+                settle(client, "q", 100)
                 over.wait(0.1)
         query.processAllAvailable()
         query.stop()
         found = lags(lake, f"{path}/lake", 3 * pushed, counted)
     spark.stop()
-    found.sort()
-    p50, p99 = found[len(found) // 2] * 1_000, found[len(found) * 99 // 100] * 1_000
+    lag_ms = quantiles(found)
     return [
-        Row("from an event to gold, p50", p50, unit="ms", note="asked < 3,000; a batch every second"),
-        Row("from an event to gold, p99", p99, unit="ms"),
+        Row("from an event to gold, p50", lag_ms.p50, unit="ms", note="asked < 3,000; a batch every second"),
+        Row("from an event to gold, p99", lag_ms.p99, unit="ms"),
     ]
 
 
 def lags(lake: Any, path: str, events: int, since: float) -> list[float]:
-    """A batch was visible when the last of its directories got its name."""
+    """In milliseconds. A batch was visible when the last of its directories got its name."""
     from pyspark.sql import functions as F
 
     rows = lake.read("bronze").select("batch", F.unix_millis("time").alias("at")).collect()
@@ -151,7 +143,7 @@ def lags(lake: Any, path: str, events: int, since: float) -> list[float]:
         batch: max(os.stat(f"{path}/{layer}/batch={batch}").st_ctime for layer in ("bronze", "jobs", "minutes"))
         for batch in {row.batch for row in rows}
     }
-    return [shown[row.batch] - row.at / 1000 for row in rows if row.at / 1000 >= since]
+    return [shown[row.batch] * 1000 - row.at for row in rows if row.at / 1000 >= since]
 
 
 def cold() -> list[Row]:
@@ -161,7 +153,7 @@ def cold() -> list[Row]:
         history(url, SMALL)
         command = [sys.executable, "-m", "stoker", "pipeline", "run", "--url", url, "--lake"]
         taken = [
-            timed(lambda n=n: subprocess.run([*command, f"{path}/lake-{n}"], check=True, capture_output=True))
+            seconds_of(partial(subprocess.run, [*command, f"{path}/lake-{n}"], check=True, capture_output=True))
             for n in range(3)
         ]
     note = f"asked < 20; the first of three took {taken[0]:.1f}"

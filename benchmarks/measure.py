@@ -1,4 +1,7 @@
-"""Timing and printing, the same for every benchmark."""
+"""Timing, checking and printing, the same for every benchmark.
+
+What `stoker bench` measures, too, is in `stoker.cli.measuring`: rates, times and quantiles, pushing and settling.
+"""
 
 import gc
 import os
@@ -6,6 +9,9 @@ import time
 from collections.abc import Callable
 
 import msgspec
+
+import stoker
+from stoker.cli.measuring import settle
 
 PAYLOAD = b"x" * 100
 
@@ -21,21 +27,50 @@ class Row(msgspec.Struct):
     note: str = ""
 
 
-def best(run: Callable[[], int], rounds: int = 3) -> float:
+def best(run: Callable[[], int], rounds: int = 3, clock: Callable[[], float] = time.process_time) -> float:
     """Jobs per second of CPU time, the best of some rounds: noise only ever slows down."""
     rates = []
     for _ in range(rounds):
         gc.collect()
-        started = time.process_time()
+        started = clock()
         jobs = run()
-        rates.append(jobs / (time.process_time() - started))
+        rates.append(jobs / (clock() - started))
     return max(rates)
 
 
-def resident_bytes() -> int:
-    """Memory that this process holds in RAM."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
+def seconds_of(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def cycles(client: stoker.Client, size: int, rounds: int) -> int:
+    """Push a uniform batch, pull it and acknowledge it, so many times: how many jobs."""
+    payloads = [PAYLOAD] * size
+    for _ in range(rounds):
+        client.push_batch("q", payloads)
+        settle(client, "q", size)
+    return size * rounds
+
+
+def check(client: stoker.Client, jobs: int, queue: str = "q", before: int = 0) -> None:
+    """Every job was pushed, delivered once and completed."""
+    totals = client.get_stats(queue).totals
+    found = (totals.pushed - before, totals.started - before, totals.completed - before)
+    assert found == (jobs, jobs, jobs), totals
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """Memory that a process holds in RAM."""
+    with open(f"/proc/{pid}/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(pid: int | str = "self") -> float:
+    """User and system time of a process so far."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        user, system = stat.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def print_rows(title: str, rows: list[Row]) -> None:

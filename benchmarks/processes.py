@@ -7,11 +7,11 @@ server share the cores of this machine, so two processes can only bring what the
 
 import subprocess
 import sys
-import time
 
 from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row
 from benchmarks.served import ROUNDS, SECONDS, Wire, frame, stoker_server, waiting
+from stoker.cli.measuring import rate
 from stoker.model import commands as c
 
 QUEUES = 16
@@ -68,18 +68,20 @@ def push(port: int, size: int, number: int) -> float:
         requests = [frame(c.PushBatch(queue, [PAYLOAD] * size)) for queue in queues]
     print("connected", flush=True)
     sys.stdin.readline()
-    count, started = 0, time.perf_counter()
     for wire, request in zip(wires, requests, strict=True):
         wire.socket.sendall(request)
-    while (elapsed := time.perf_counter() - started) < SECONDS:
+
+    def step() -> int:
         for wire, request in zip(wires, requests, strict=True):
             wire.answers(1)
             wire.socket.sendall(request)
-            count += size
+        return size * CONNECTIONS
+
+    found = rate(step, SECONDS)
     for wire in wires:
         wire.answers(1)
         wire.close()
-    return count / elapsed
+    return found
 
 
 if __name__ == "__main__":

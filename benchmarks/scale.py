@@ -7,6 +7,7 @@ from collections.abc import Callable
 import stoker
 from benchmarks.measure import Row, resident_bytes
 from stoker.brokers.local import LocalSettings
+from stoker.cli.measuring import push, quantiles
 
 
 def memory() -> list[Row]:
@@ -18,16 +19,13 @@ def memory() -> list[Row]:
 
 
 def bytes_a_job(jobs: int, size: int) -> float:
-    client = stoker.connect(settings=LocalSettings(events_bytes_max=1 << 20))  # the history is bounded, not a job's
+    settings = LocalSettings(events_bytes_max=1 << 20)  # of history, which is not part of a job
+    client = stoker.connect("memory://", settings=settings)
     client.push("q", b"")
     gc.collect()
     before = resident_bytes()
     for start in range(0, jobs, size):
-        payloads = [b"%0100d" % number for number in range(start, start + size)]
-        if size == 1:
-            client.push("q", payloads[0])
-        else:
-            client.push_batch("q", payloads)
+        push(client, "q", [b"%0100d" % number for number in range(start, start + size)])
     gc.collect()
     grown = resident_bytes() - before
     assert client.get_counts("q").waiting == jobs + 1
@@ -62,7 +60,7 @@ def pull_us(waiting: int) -> float:
         client.push_batch("q", payloads)
     gc.unfreeze()
     client.close()
-    return sorted(times)[len(times) // 2] * 1e6
+    return quantiles(times).p50 * 1e6
 
 
 def obstacles() -> list[Row]:

@@ -4,13 +4,12 @@ The idle servers are real ones, side by side for the same minute: one without sc
 that are not due. What they use is read from the kernel's count of their CPU time.
 """
 
-import os
 import time
 from pathlib import Path
 
 import stoker
 from benchmarks.durable import place
-from benchmarks.measure import Row, resident_bytes
+from benchmarks.measure import Row, cpu_seconds, resident_bytes
 from benchmarks.served import stoker_server
 from stoker.engine.crowds import PAUSE_MS
 from stoker.journal.directory import holder_of
@@ -41,12 +40,6 @@ def fill(client: stoker.Client, count: int = SCHEDULES) -> None:
         client.execute(c.PutSchedule(f"q{number % 50}", f"s{number}", schedule))
 
 
-def cpu_ms(pid: str) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * 1_000 / os.sysconf("SC_CLK_TCK")
-
-
 def idle(seconds: float = IDLE_SECONDS) -> list[Row]:
     with place() as one, place() as two, stoker_server(one), stoker_server(two) as port:
         with stoker.connect(f"tcp://127.0.0.1:{port}") as client:
@@ -55,9 +48,9 @@ def idle(seconds: float = IDLE_SECONDS) -> list[Row]:
             made = SCHEDULES / (time.perf_counter() - started)
         pids = [holder_of(Path(path) / "data").pid for path in (one, two)]
         time.sleep(5)  # what was begun ends: connections close, files are written
-        before = [cpu_ms(pid) for pid in pids]
+        before = [cpu_seconds(pid) for pid in pids]
         time.sleep(seconds)
-        empty, full = (cpu_ms(pid) - at for pid, at in zip(pids, before, strict=True))
+        empty, full = ((cpu_seconds(pid) - at) * 1_000 for pid, at in zip(pids, before, strict=True))
     return [
         Row("made over TCP, each with a rule of its own", made, unit="a second"),
         Row(f"CPU of an idle server in {seconds:.0f} s, without schedules", empty, unit="ms"),

@@ -14,12 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import stoker
 from benchmarks.durable import place
-from benchmarks.measure import PAYLOAD, Row
+from benchmarks.measure import PAYLOAD, Row, check, resident_bytes
+from stoker.cli.measuring import Quantiles, push, quantiles, rate, settle, times_us
 from stoker.model import commands as c
 from stoker.wire import native
 
@@ -115,25 +117,22 @@ def in_turn(runs: list[Callable[[], float]], pick: Callable[[list[float]], float
 
 def push_rate(port: int, request: bytes, jobs: int) -> float:
     """Jobs a second with one request after another on one connection."""
-    wire = Wire(port)
-    count, started = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < SECONDS:
-        wire.ask(request)
-        count += 1
-    wire.close()
-    return count * jobs / elapsed
+    with closing(Wire(port)) as wire:
+
+        def step() -> int:
+            wire.ask(request)
+            return jobs
+
+        return rate(step, SECONDS)
 
 
 def encoding_rate(port: int, size: int) -> float:
     """The same through the client, which encodes each batch anew."""
     with stoker.connect(f"tcp://127.0.0.1:{port}") as client:
         payloads = [PAYLOAD] * size
-        count, started = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - started) < SECONDS:
-            client.push_batch("encoded", payloads)
-            count += 1
+        found = rate(lambda: len(push(client, "encoded", payloads)[0]), SECONDS)
         client.obliterate("encoded")
-    return count * size / elapsed
+    return found
 
 
 def pushes() -> list[Row]:
@@ -144,7 +143,7 @@ def pushes_of(size: int, wanted: float) -> Row:
     with three_servers() as (ours, commits, _):
         request = frame(c.PushBatch("q", [PAYLOAD] * size))
         before = waiting(ours)
-        rate, floor, encoded = in_turn(
+        ours_per_s, floor, encoded = in_turn(
             [
                 lambda: push_rate(ours, request, size),
                 lambda: push_rate(commits, request, size),
@@ -153,7 +152,7 @@ def pushes_of(size: int, wanted: float) -> Row:
         )
         assert waiting(ours) > before
         note = f"asked {wanted} of the floor; {encoded:,.0f} jobs/s with encoding"
-        return Row(f"push, batches of {size:,}, 1 connection", rate, floor, note=note)
+        return Row(f"push, batches of {size:,}, 1 connection", ours_per_s, floor, note=note)
 
 
 def waiting(port: int) -> int:
@@ -164,35 +163,27 @@ def waiting(port: int) -> int:
 # --- one job at a time -----------------------------------------------------------------------------------------------
 
 
-def latencies_us(port: int, make: Callable[[], bytes], count: int = 5_000) -> list[float]:
-    wire = Wire(port)
-    taken = []
-    for _ in range(count):
-        request = make()
-        started = time.perf_counter()
-        wire.ask(request)
-        taken.append((time.perf_counter() - started) * 1e6)
-    wire.close()
-    return taken
+def latencies_us(port: int, request: bytes, count: int = 5_000) -> list[float]:
+    with closing(Wire(port)) as wire:
+        return times_us(lambda: wire.ask(request), count)
 
 
-def quantiles(port: int, request: bytes) -> tuple[float, float]:
-    """p50 and p99 in microseconds, the median of some rounds."""
-    rounds = [statistics.quantiles(latencies_us(port, lambda: request), n=100) for _ in range(ROUNDS)]
-    return statistics.median(cuts[49] for cuts in rounds), statistics.median(cuts[98] for cuts in rounds)
+def usual_us(port: int, request: bytes) -> Quantiles:
+    """The medians of some rounds."""
+    rounds = [quantiles(latencies_us(port, request)) for _ in range(ROUNDS)]
+    return Quantiles(*map(statistics.median, zip(*rounds, strict=True)))
 
 
 def in_flight_rate(port: int, make: Callable[[int], bytes], most: int) -> float:
     """Requests a second on one connection with so many of them under way."""
-    wire = Wire(port)
     burst = b"".join(make(number) for number in range(most))
-    count, started = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < SECONDS:
-        wire.socket.sendall(burst)
-        wire.answers(most)
-        count += most
-    wire.close()
-    return count / elapsed
+    with closing(Wire(port)) as wire:
+
+        def step() -> int:
+            wire.socket.sendall(burst)
+            return len(wire.answers(most))
+
+        return rate(step, SECONDS)
 
 
 def many_connections(port: int, request: bytes, connections: int) -> float:
@@ -236,42 +227,33 @@ def many_connections(port: int, request: bytes, connections: int) -> float:
 
 def singles() -> list[Row]:
     with three_servers() as (ours, commits, echoes):
-        push = frame(c.Push("q", PAYLOAD))
-        (p50, p99), (floor50, floor99) = quantiles(ours, push), quantiles(commits, push)
+        request = frame(c.Push("q", PAYLOAD))
+        us, floor = usual_us(ours, request), usual_us(commits, request)
         rows = [
-            Row("one push, 1 connection, p50", p50, floor50, "us", "asked <= 1.5 of a bare echo + commit"),
-            Row("one push, 1 connection, p99", p99, floor99, "us", "asked <= 2"),
+            Row("one push, 1 connection, p50", us.p50, floor.p50, "us", "asked <= 1.5 of a bare echo + commit"),
+            Row("one push, 1 connection, p99", us.p99, floor.p99, "us", "asked <= 2"),
         ]
-        rate, echo = in_turn([lambda: many_connections(ours, push, 10), lambda: many_connections(echoes, push, 10)])
-        rows.append(Row("one push, 10 connections", rate, echo, note="asked 0.5 of a bare echo"))
 
         def numbered(number: int) -> bytes:
             return frame(c.Push("q", PAYLOAD), number)
 
-        rate, echo = in_turn(
-            [lambda: in_flight_rate(ours, numbered, 100), lambda: in_flight_rate(echoes, numbered, 100)]
-        )
-        rows.append(Row("one push, 1 connection, 100 in flight", rate, echo, note="asked 0.5 of a bare echo"))
+        pushed, echoed = in_turn([partial(many_connections, port, request, 10) for port in (ours, echoes)])
+        rows.append(Row("one push, 10 connections", pushed, echoed, note="asked 0.5 of a bare echo"))
+        pushed, echoed = in_turn([partial(in_flight_rate, port, numbered, 100) for port in (ours, echoes)])
+        rows.append(Row("one push, 1 connection, 100 in flight", pushed, echoed, note="asked 0.5 of a bare echo"))
         pull = frame(c.Pull(["q"]))
-        p50, _ = quantiles(ours, pull)
-        floor50, _ = quantiles(commits, pull)
-        rows.append(Row("one pull, 1 connection, p50", p50, floor50, "us", "asked <= 1.5 of a bare echo + commit"))
+        us, floor = usual_us(ours, pull), usual_us(commits, pull)
+        rows.append(Row("one pull, 1 connection, p50", us.p50, floor.p50, "us", "asked <= 1.5 of a bare echo + commit"))
     return rows
 
 
 def cycles() -> list[Row]:
     """Pull 1,000 and acknowledge them."""
     with place() as path, stoker_server(path) as port, stoker.connect(f"tcp://127.0.0.1:{port}") as client:
-        jobs = 1_000_000
-        for _ in range(jobs // 10_000):
-            client.push_batch("q", [PAYLOAD] * 10_000)
-        done, started = 0, time.perf_counter()
-        while len(delivery := client.pull("q", 1_000)):
-            done += client.ack_batch(delivery.ids, delivery.token).count
-        rate = done / (time.perf_counter() - started)
-        assert done == jobs
-        assert client.get_counts().waiting == 0
-    return [Row("pull 1,000 + ack 1,000, 1 connection", rate, note="asked 500,000; the client decodes every job")]
+        client.push_many("q", [PAYLOAD] * 1_000_000, batch_jobs=10_000)
+        settled = rate(lambda: settle(client, "q", 1_000))
+        check(client, 1_000_000)
+    return [Row("pull 1,000 + ack 1,000, 1 connection", settled, note="asked 500,000; the client decodes every job")]
 
 
 # --- many ------------------------------------------------------------------------------------------------------------
@@ -285,22 +267,22 @@ def crowds() -> list[Row]:
         wires = [Wire(port) for _ in range(10)]
         for wire in wires:
             wire.ask(frame(c.ListQueues()))
-        before = resident_of(pid)
+        before = resident_bytes(pid)
         count = 2_000
         wires += [Wire(port) for _ in range(count)]
         for wire in wires[10:]:
             wire.ask(frame(c.ListQueues()))
-        each = (resident_of(pid) - before) / count / 1024
+        each = (resident_bytes(pid) - before) / count / 1024
         rows = [Row("memory of an idle connection, 2,000 of them", each, unit="KB", note="asked <= 30")]
-        push = frame(c.Push("plain", PAYLOAD))
-        alone = statistics.median(latencies_us(port, lambda: push))
+        plain = frame(c.Push("plain", PAYLOAD))
+        alone = quantiles(latencies_us(port, plain)).p50
         for wire in wires[:500]:
             wire.socket.sendall(frame(c.Pull(["crowded"], wait_ms=600_000)))
-        crowded = statistics.median(latencies_us(port, lambda: push))
+        crowded = quantiles(latencies_us(port, plain)).p50
         rows.append(Row("one push while 500 pulls wait on another queue, p50", crowded, alone, "us"))
         note = "each push wakes one of the pulls; beside it the push that wakes nobody"
         to_crowded = frame(c.Push("crowded", PAYLOAD))
-        woken = statistics.median(latencies_us(port, lambda: to_crowded, 400))
+        woken = quantiles(latencies_us(port, to_crowded, 400)).p50
         rows.append(Row("one push to the queue on which they wait, p50", woken, alone, "us", note))
         for wire in wires:
             wire.close()
@@ -320,11 +302,6 @@ def server_pid(port: int) -> int:
         if f"socket:[{inode}]" in links:
             return int(pid)
     raise RuntimeError(f"nobody listens on {port}")
-
-
-def resident_of(pid: int) -> int:
-    with open(f"/proc/{pid}/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # --- other transports ------------------------------------------------------------------------------------------------
@@ -426,11 +403,8 @@ def grpc_rate(port: int, size: int) -> float:
         stub = stoker_pb2_grpc.QueueStub(channel)
         batch = stoker_pb2.PushBatchRequest(queue="grpc", payloads=[PAYLOAD] * size)
 
-        def once() -> float:
-            count, started = 0, time.perf_counter()
-            while (elapsed := time.perf_counter() - started) < SECONDS:
-                stub.PushBatch(batch)
-                count += size
-            return count / elapsed
+        def step() -> int:
+            stub.PushBatch(batch)
+            return size
 
-        return in_turn([once])[0]
+        return in_turn([lambda: rate(step, SECONDS)])[0]

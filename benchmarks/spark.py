@@ -8,8 +8,8 @@ from typing import Any
 
 import stoker
 from benchmarks.durable import place
-from benchmarks.lake import BATCH, JOBS, session, timed
-from benchmarks.measure import PAYLOAD, Row
+from benchmarks.lake import BATCH, JOBS, session
+from benchmarks.measure import PAYLOAD, Row, seconds_of
 from benchmarks.served import stoker_server
 
 
@@ -31,10 +31,10 @@ def pushed(spark: Any, url: str) -> list[Row]:
         frame.write.format("stoker").mode("append").option("url", url).option("queue", queue).save()
 
     written("warm")
-    taken = timed(lambda: written("pushed"))
+    taken = seconds_of(lambda: written("pushed"))
     with stoker.connect(url) as client:
         assert client.get_counts("pushed").waiting == JOBS
-        floor = timed(lambda: [client.push_batch("plain", [PAYLOAD] * BATCH) for _ in range(JOBS // BATCH)])
+        floor = seconds_of(lambda: client.push_many("plain", [PAYLOAD] * JOBS, batch_jobs=BATCH))
         for queue in ("warm", "pushed", "plain"):
             client.obliterate(queue)
     note = "asked 0.5 of the plain client's batches of 1,000"
@@ -53,8 +53,7 @@ def fleet(spark: Any, url: str) -> list[Row]:
     with stoker.connect(url) as client:
         client.push_batch("fleet", [PAYLOAD] * BATCH)
         run()  # the first use starts Python processes
-        for _ in range(JOBS // BATCH):
-            client.push_batch("fleet", [PAYLOAD] * BATCH)
-    taken = timed(run)
+        client.push_many("fleet", [PAYLOAD] * JOBS, batch_jobs=BATCH)
+    taken = seconds_of(run)
     assert done.completed == JOBS
     return [Row("fleet, no-op jobs, 2 tasks of 10,000", JOBS / taken, note="asked 60,000")]

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.measure import resident_bytes
 from stoker.app.app import App
 from stoker.worker.worker import loop_factory
 
@@ -166,11 +167,6 @@ def bare(jobs: str) -> dict[str, list[float]]:
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())
     return {"latencies": latencies}
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 ROLES: dict[str, Callable[..., Any]] = {

@@ -6,12 +6,11 @@ are of the same run: the bare client that only pulls 1,000 and acknowledges 1,00
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
@@ -19,8 +18,9 @@ import msgspec
 import stoker
 from benchmarks.client import cpu_ms
 from benchmarks.durable import place
-from benchmarks.measure import Row
+from benchmarks.measure import PAYLOAD, Row, check, cpu_seconds
 from benchmarks.served import ROUNDS, Wire, frame, process, server_pid, stoker_server
+from stoker.cli.measuring import quantiles, rate, settle, times_us
 from stoker.client.sync import Client
 from stoker.model import commands as c
 
@@ -51,20 +51,13 @@ def push_all(client: Client, name: str, jobs: int) -> None:
     client.push_many(QUEUES[name], [payload] * jobs, name=name, codec="msgpack", batch_jobs=10_000)
 
 
-def check(client: Client, queue: str, before: int, jobs: int) -> None:
-    """Every job was delivered once and completed."""
-    totals = client.get_stats(queue).totals
-    assert (totals.started - before, totals.completed - before) == (jobs, jobs), totals
-
-
 def bare_rate(client: Client, jobs: int) -> float:
     """The client alone: pull and acknowledge, nothing decoded, no handler."""
-    client.push_many("floor", [b"x" * 100] * jobs, batch_jobs=10_000)
-    done, began = 0, time.perf_counter()
-    while len(delivery := client.pull("floor", 1_000)):
-        done += client.ack_batch(delivery.ids, delivery.token).count
-    assert done == jobs
-    return done / (time.perf_counter() - began)
+    before = client.get_stats("floor").totals.completed
+    client.push_many("floor", [PAYLOAD] * jobs, batch_jobs=10_000)
+    found = rate(lambda: settle(client, "floor", 1_000))
+    check(client, jobs, "floor", before)
+    return found
 
 
 # --- no-op jobs ------------------------------------------------------------------------------------------------------
@@ -76,9 +69,9 @@ def noop() -> list[Row]:
         url = f"tcp://127.0.0.1:{port}"
         with stoker.connect(url) as client:
             for name in QUEUES:
-                rate, floor, cpu_us = measured(client, url, name)
+                jobs_per_s, floor, cpu_us = measured(client, url, name)
                 note = f"asked {ASKED[name]:,}; {cpu_us:.1f} us of CPU a job in the worker; floor: bare pull and ack"
-                rows.append(Row(f"over TCP, {TITLES[name]}", rate, floor, note=note))
+                rows.append(Row(f"over TCP, {TITLES[name]}", jobs_per_s, floor, note=note))
     return rows + embedded()
 
 
@@ -90,7 +83,7 @@ def measured(client: Client, url: str, name: str) -> tuple[float, float, float]:
         push_all(client, name, JOBS)
         floors.append(bare_rate(client, JOBS))
         said = role(url, "noop", name, str(JOBS))
-        check(client, QUEUES[name], before, JOBS)
+        check(client, JOBS, QUEUES[name], before)
         rates.append(said["rate"])
         costs.append(said["cpu_us"])
     return max(rates), max(floors), min(costs)
@@ -107,7 +100,7 @@ def embedded() -> list[Row]:
                 floor = bare_rate(client, JOBS)
             said = role(url, "noop", name, str(JOBS))
             with stoker.connect(url) as client:
-                check(client, QUEUES[name], 0, JOBS)
+                check(client, JOBS, QUEUES[name])
         note = "asked as over TCP; queue and worker share one process; floor: bare pull and ack"
         rows.append(Row(f"embedded, {TITLES[name]}", said["rate"], floor, note=note))
     return rows
@@ -130,22 +123,11 @@ def latency() -> list[Row]:
     return rows
 
 
-def quantiles(seconds: list[float]) -> tuple[float, float]:
-    cut = statistics.quantiles(seconds, n=100)
-    return cut[49] * 1e6, cut[98] * 1e6
-
-
 def echoes(port: int) -> list[float]:
     """Bare round trips, with the same pauses."""
-    wire, request = Wire(port), frame(c.Push("q", b"x" * 100))
-    found = []
-    for _ in range(IDLE_JOBS):
-        time.sleep(IDLE_S)
-        began = time.perf_counter()
-        wire.ask(request)
-        found.append(time.perf_counter() - began)
-    wire.close()
-    return found
+    request = frame(c.Push("q", PAYLOAD))
+    with closing(Wire(port)) as wire:
+        return times_us(lambda: wire.ask(request), IDLE_JOBS, IDLE_S)
 
 
 def starts(url: str, who: tuple[str, ...], name: str, queue: str) -> list[float]:
@@ -160,7 +142,7 @@ def starts(url: str, who: tuple[str, ...], name: str, queue: str) -> list[float]
             client.push(queue, msgspec.msgpack.encode({"at": time.perf_counter()}), name=name, codec="msgpack")
         said: list[float] = json.loads(child.stdout.readline())["latencies"]
     assert len(said) == IDLE_JOBS
-    return said
+    return [seconds * 1e6 for seconds in said]
 
 
 @contextmanager
@@ -191,7 +173,7 @@ def processes() -> list[Row]:
                 payload = msgspec.msgpack.encode({"ms": CPU_MS})
                 client.push_many("cpu", [payload] * CPU_JOBS, name="cpu", codec="msgpack")
                 said = role(url, "processes", str(CPU_PROCESSES), str(before), str(CPU_JOBS))
-                check(client, "cpu", before, CPU_JOBS)
+                check(client, CPU_JOBS, "cpu", before)
                 rates.append(said["rate"])
                 used = said["own_cpu"] + said["children_cpu"] + cpu_seconds(server) - cpu_before
                 shares.append(CPU_JOBS * CPU_MS / 1_000 / used)
@@ -201,12 +183,6 @@ def processes() -> list[Row]:
         " CPU time of server, worker and children, their start included"
     )
     return [Row(f"{CPU_MS:g} ms of CPU a job, {CPU_PROCESSES} processes", max(rates), floor, note=note)]
-
-
-def cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-        user, system = stat.read().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def memory() -> list[Row]:

@@ -2,9 +2,12 @@
 
 import gc
 import http.client  # noqa: F401  before pytest comes to the folder of this name
+import json
 import os
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # A process that was started in the background ignores Ctrl-C, and hands that on to its children: tests that send it to
@@ -24,3 +27,18 @@ def pytest_collection_finish() -> None:
     """The tests themselves are no garbage, and there are thousands of them: nobody has to look at them again."""
     gc.collect()
     gc.freeze()
+
+
+_SECONDS: dict[str, float] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up how long each file takes, for `tools/run_tests.py`."""
+    name = report.nodeid.partition("::")[0]
+    _SECONDS[name] = _SECONDS.get(name, 0.0) + report.duration
+
+
+def pytest_sessionfinish() -> None:
+    path = os.environ.get("TEST_TIMES_FILE")
+    if path is not None:
+        Path(path).write_text(json.dumps(_SECONDS))

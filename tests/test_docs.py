@@ -1,29 +1,22 @@
 """What the documentation says is so: pages made from the code are up to date, and every example runs.
 
-Python examples run in this process; one that begins with a comment that names a file is saved as that file, as a reader
-would do. On a page that starts a server or a worker, and in the guide, the shell examples (`sh`) run, too: `stoker
-serve` is a real one on free ports, which stand in the place of the usual ones from then on, and `stoker worker` runs
-until the page ends. TOML must be a configuration. Examples of other products carry a word behind their language, and
-are not run.
+A reader (`reading.py`) types the examples. On a page that starts a server or a worker, and in the guide, the shell
+examples (`sh`) run, too. Examples of other products carry a word behind their language, and are not run. README and the
+guide are read where only what they name is installed: see `test_installed.py`.
 """
 
-import importlib
-import os
 import re
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
-from stoker.app.app import App
+import stoker
 from stoker.brokers.remote.settings import RemoteSettings
-from stoker.server.config import load
+from stoker.server.auth.settings import JwtKey
+from stoker.server.config.tree import NOT_SETTINGS
 from stoker.wire import flashq
-from tests.examples.processes import ONLY_OUR_PLUGIN
+from tests.reading import Reader, examples
+from tests.test_installed import FIRST
 from tests.wire.flashq_peer import Peer
 from tools import make_docs, wire_page
 
@@ -36,128 +29,11 @@ PAGES = [
     *sorted(ROOT.glob("docs/*.md")),
     *(page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md"))),
 ]
-RUNNING = ("stoker serve", "stoker worker")
-"""Commands that go on until they are told to stop."""
-
-FENCED = re.compile(r"^```(?P<language>python|sh|toml)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# (?P<path>[\w/]+\.py)\n")
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)(?P<target>[^)#\s]+)")
 
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def examples(text: str, *, all_of_them: bool = False) -> list[tuple[str, int, str]]:
-    """The blocks of a page that run, each with its language and the line that it starts at."""
-    serves = all_of_them or any(f"```sh\n{command}" in text for command in RUNNING)
-    return [
-        (found["language"], text.count("\n", 0, found.start("code")), found["code"])
-        for found in FENCED.finditer(text)
-        if serves or found["language"] != "sh"
-    ]
-
-
-class Reader:
-    """Somebody who types the examples of a page, one after another: a block may go on where the one before it ended."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._session: dict[str, object] = {"__name__": "__main__"}
-        self._server: subprocess.Popen[str] | None = None
-        self._workers: list[subprocess.Popen[str]] = []
-        self._ports = {"tcp": "6789", "http": "6790", "grpc": "6791"}
-        own = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
-        listeners = {f"STOKER_{name.upper()}": "127.0.0.1:0" for name in self._ports}
-        self._environment = {**own, "PATH": path, "PYTEST_ADDOPTS": ONLY_OUR_PLUGIN, **listeners}
-
-    def type(self, language: str, line: int, code: str, page: Path) -> None:
-        for usual, port in zip(("6789", "6790", "6791"), self._ports.values(), strict=True):
-            code = code.replace(usual, port)
-        if language == "python" and (file := FILE.match(code)):
-            self.save(self._directory / file["path"], code)
-        elif language == "python":
-            exec(compile("\n" * line + code, str(page), "exec"), self._session)
-        elif language == "toml":
-            (self._directory / "example.toml").write_text(code)
-            load(file=self._directory / "example.toml", environ={}, directory=self._directory)
-        elif code.startswith("stoker serve") and "--show-config" not in code:
-            self.serve(code)
-        elif code.startswith("stoker worker"):
-            self.work(code)
-        else:
-            shell = ["bash", "-eu", "-o", "pipefail", "-c", code]
-            done = subprocess.run(
-                shell, cwd=self._directory, env=self._environment, capture_output=True, text=True, timeout=300
-            )
-            assert done.returncode == 0, f"line {line}: {done.stdout}{done.stderr}"
-            assert '"ok":false' not in done.stdout, f"line {line}: {done.stdout}"
-
-    def serve(self, command: str) -> None:
-        self.stop_serving()
-        words = command.split()
-        self._server = subprocess.Popen(
-            words, cwd=self._directory, env=self._environment, stdout=subprocess.PIPE, text=True
-        )
-        assert self._server.stdout is not None
-        too_late = threading.Timer(60, self._server.kill)
-        too_late.start()
-        while "grpc" not in (said := self._server.stdout.readline()):
-            assert said, f"{command!r} ended before it served"
-            name, *_, where = said.split()
-            self._ports[name] = where.rpartition(":")[2]
-        self._ports["grpc"] = said.strip().rpartition(":")[2]
-        too_late.cancel()
-
-    def save(self, file: Path, code: str) -> None:
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(code)
-        importlib.invalidate_caches()
-
-    def work(self, command: str) -> None:
-        """Until it says that it works, as a reader would: pages give it seconds for a result, and none to start."""
-        words = command.partition("#")[0].split()
-        said = self._directory / f".worker-{len(self._workers)}"
-        with said.open("w") as errors:
-            worker = subprocess.Popen(words, cwd=self._directory, env=self._environment, stderr=errors, text=True)
-        self._workers.append(worker)
-        for _ in range(6_000):
-            if "job type" in said.read_text():
-                return
-            assert worker.poll() is None, f"{command!r} ended: {said.read_text()}"
-            time.sleep(0.01)
-        raise AssertionError(f"{command!r} does not begin: {said.read_text()}")
-
-    def stop(self) -> None:
-        try:
-            for name in [name for name, module in sys.modules.items() if self._is_mine(module)]:
-                for value in list(vars(sys.modules.pop(name)).values()):
-                    if isinstance(value, App):
-                        value.close()
-            for worker in self._workers:
-                worker.send_signal(signal.SIGTERM)
-            assert [worker.wait(60) for worker in self._workers] == [0] * len(self._workers)
-        finally:
-            for worker in self._workers:
-                worker.kill()
-            self.stop_serving()
-
-    def _is_mine(self, module: object) -> bool:
-        """Whether it was imported from a file of the page."""
-        return str(getattr(module, "__file__", None) or "").startswith(str(self._directory))
-
-    def stop_serving(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.send_signal(signal.SIGTERM)
-            server.send_signal(signal.SIGTERM)  # without waiting for jobs that an example has left running
-            try:
-                assert server.wait(60) == 0
-            finally:
-                server.kill()
-                assert server.stdout is not None
-                server.stdout.close()
 
 
 @pytest.mark.parametrize("path", MADE, ids=name_of)
@@ -170,7 +46,7 @@ def test_nothing_but_made_pages_stands_in_the_reference():
     assert set((make_docs.DOCS / "reference").iterdir()) == made
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name_of)
+@pytest.mark.parametrize("path", [page for page in PAGES if page not in FIRST], ids=name_of)
 def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -178,8 +54,8 @@ def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pyt
     reader = Reader(tmp_path)
     first = any(name_of(path).startswith(folder) for folder in FOLDERS)
     try:
-        for language, line, code in examples(path.read_text(), all_of_them=first):
-            reader.type(language, line, code, path)
+        for example in examples(path.read_text(), all_of_them=first):
+            reader.type(example.language, example.line, example.code, str(path))
     finally:
         reader.stop()
 
@@ -192,15 +68,19 @@ def test_the_links_of_a_page_lead_somewhere(path: Path):
 
 def test_an_example_is_found_with_its_line():
     text = "# A page\n\n```python\nx = 1\n```\n\n```\nnot python\n```\n\n```sh\nls\n```\n"
-    assert examples(text) == [("python", 3, "x = 1\n")]
-    served = f"{text}\n```sh\nstoker serve\n```\n"
-    assert examples(served) == [("python", 3, "x = 1\n"), ("sh", 11, "ls\n"), ("sh", 15, "stoker serve\n")]
+    assert examples(text) == [("python", 3, "x = 1\n", [])]
+    served = f"{text}\nGet it: `pip install 'stoker[server]' `.\n\n```sh\nstoker serve\n```\n"
+    assert examples(served) == [
+        ("python", 3, "x = 1\n", []),
+        ("sh", 11, "ls\n", []),
+        ("sh", 17, "stoker serve\n", ["stoker[server]"]),
+    ]
 
 
 @pytest.mark.parametrize("command", ["false", "false | true", "echo '{\"ok\":false}'", "nowhere"])
 def test_a_shell_example_that_fails_would_be_noticed(command: str, tmp_path: Path):
     with pytest.raises(AssertionError):
-        Reader(tmp_path).type("sh", 1, command, tmp_path)
+        Reader(tmp_path).type("sh", 1, command, str(tmp_path))
 
 
 def test_the_commands_of_the_wire_answer_with_the_fields_that_the_reference_names():
@@ -221,12 +101,33 @@ def test_the_pages_say_what_the_code_says():
     assert "| `closed` | `Closed` | `Unavailable` | yes | this broker was closed |" in text["errors.md"]
     assert "| `tags_max` | `32` |" in text["limits.md"]
     assert "- `cancel_requested`" in text["events.md"]
-    assert "| `server.handshake_s` | a time in s | `10.0` | From the connection" in text["configuration.md"]
+    assert "| `server.handshake_s` | a time in s | `10.0` | For the handshake of TLS" in text["configuration.md"]
     assert "| `--count INTEGER RANGE` | How many jobs at most." in text["cli.md"]
     assert (
         "Needs `produce`; may be sent again with `request_key`. REST: `POST /queues/{queue}/jobs`." in text["wire.md"]
     )
     assert "| `payloads` | `list[bytes]` |  |" in text["wire.md"]
+
+
+def test_every_setting_of_a_server_says_what_it_means():
+    rows = [line for line in MADE[make_docs.DOCS / "reference" / "configuration.md"].splitlines() if "| `" in line]
+    assert len(rows) > 100
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_the_tables_of_a_list_have_their_fields_in_the_configuration_page():
+    text = MADE[make_docs.DOCS / "reference" / "configuration.md"]
+    assert "`[[auth.jwt.keys]]`" in text
+    assert [name for name in JwtKey.__struct_fields__ if f"| `auth.jwt.keys.{name}` |" not in text] == []
+
+
+def test_the_settings_that_python_takes_have_a_page_and_a_way_to_import_them():
+    text = MADE[make_docs.DOCS / "reference" / "settings.md"]
+    for name in ("LocalSettings", "JournalSettings", "BackupSettings", "RemoteSettings"):
+        kind = getattr(stoker, name)
+        assert f"## {name}" in text
+        shown = [field for field in kind.__struct_fields__ if f"journal.{field}" not in NOT_SETTINGS]
+        assert [field for field in shown if f"| `{field}` |" not in text] == []
 
 
 def test_the_server_page_names_every_parameter_of_a_url():

@@ -23,8 +23,8 @@ PURE_PACKAGES = ("model", "records", "engine")
 # not would never be complete. Adding to it is fine for a module that always answers the same to the same arguments.
 PURE_IMPORTS = frozenset(
     """
-    __future__ abc array base64 binascii bisect collections contextlib copy dataclasses enum functools hashlib heapq
-    itertools json keyword math msgspec operator re stoker string struct sys types typing zlib
+    __future__ abc array base64 binascii bisect collections contextlib copy dataclasses difflib enum functools hashlib
+    heapq itertools json keyword math msgspec operator re stoker string struct sys types typing zlib
     """.split()
 )
 

@@ -35,9 +35,9 @@ def made_from(source: str) -> str:
     body = body.replace("import active_context, inject", "import inject")
     body = body.replace("import msgspec\n\n", "").replace("from stoker.model import errors\n", "")
     body = body.replace(
-        "from stoker.client.workers",
+        "from stoker.model import commands as c\n",
         "from stoker.client.sync import raise_refused, schedule_with, traced, traced_steps, with_changes\n"
-        "from stoker.client.workers",
+        "from stoker.model import commands as c\n",
     )
     return HEAD + "\n" + body
 

@@ -1,13 +1,14 @@
 """Make the reference pages of `docs/` from the code: model, app, configuration, command line, metrics, Spark.
 
-Run it after editing `src/stoker/model`, `app`, `worker`, `server/config`, `server/http/metrics.py` or `cli`:
-`python tools/make_docs.py`. A test fails when a page is not up to date. What the pages say stands in the docstrings
-there, and nowhere else.
+Run it after editing `src/stoker/model`, `app`, `worker`, `settings.py`, `server/config`, `server/http/metrics.py` or
+`cli`: `python tools/make_docs.py`. A test fails when a page is not up to date. What the pages say stands in the
+docstrings there, and nowhere else.
 """
 
 import ast
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -16,12 +17,13 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import click
 import msgspec
 
+from stoker import settings as python_settings
 from stoker.cli import exits
 from stoker.cli.main import stoker
 from stoker.model import commands, errors, events, limits, options, replies, schedules, states
 from stoker.server import config as settings
 from stoker.server.config import keys, values
-from stoker.server.config.tree import ServerConfig
+from stoker.server.config.tree import NOT_SETTINGS, ServerConfig
 from stoker.server.http import metrics
 
 ROOT = Path(__file__).parent.parent
@@ -88,7 +90,7 @@ def fields_of(body: list[ast.stmt], kind: type[Any], aliases: dict[str, str]) ->
     for place, node in enumerate(body):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             name = node.target.id
-            annotation = ast.unparse(node.annotation)
+            annotation = ast.unparse(node.annotation).strip("'")
             for alias, meaning in aliases.items():
                 annotation = re.sub(rf"\b{alias}\b", meaning, annotation)
             yield Field(name, annotation, default_of(kind, name), docstring_at(body, place + 1))
@@ -114,14 +116,15 @@ def docstring_at(body: list[ast.stmt], place: int) -> str:
 
 
 def default_of(kind: type[Any], name: str) -> str:
-    if not issubclass(kind, msgspec.Struct):
+    if not issubclass(kind, msgspec.Struct) or name not in kind.__struct_fields__:
         return ""
-    for field in msgspec.structs.fields(kind):
-        if field.name == name:
-            if field.default_factory is not msgspec.NODEFAULT:
-                return shown(field.default_factory())
-            return "" if field.default is msgspec.NODEFAULT else shown(field.default)
-    return ""
+    # Not `msgspec.structs.fields`: it needs every type, also those that only type checkers import.
+    missing = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
+    place = kind.__struct_fields__.index(name) - missing
+    default = msgspec.NODEFAULT if place < 0 else kind.__struct_defaults__[place]
+    if hasattr(default, "factory"):
+        default = default.factory()
+    return "" if default is msgspec.NODEFAULT else shown(default)
 
 
 def shown(value: Any) -> str:
@@ -205,7 +208,7 @@ def states_page() -> str:
         "\n".join(["```mermaid", "stateDiagram-v2", *diagram, "```"]),
         table("From, To, When", [[code(old), code(new), why] for old, new, why in steps]),
         "## Reasons",
-        "Why a delivery failed, or a job ended otherwise than well: "
+        "Why a delivery failed, or why a job did not complete: "
         + ", ".join(code(reason) for reason in states.Reason)
         + ".",
     )
@@ -290,6 +293,7 @@ def configuration_page() -> str:
         if section is not None:
             places = [place for place in keys.keys_of() if place[0] == name]
             blocks += [f"## {name}", joined(section.__doc__), setting_table(places)]
+            blocks += [block for place in places for block in listed_blocks(place)]
     return page(
         "Configuration",
         "server/config/tree.py",
@@ -299,15 +303,50 @@ def configuration_page() -> str:
 
 
 def setting_table(places: list[tuple[str, ...]]) -> str:
-    rows = []
-    for place in places:
-        owner = owner_of(place)
-        field = next(each for each in msgspec.structs.fields(owner) if each.name == place[-1])
-        written = classes_of(sys.modules[owner.__module__])[owner.__name__].fields
-        meaning = next(each.meaning for each in written if each.name == place[-1])
-        takes, default = kind_text(field.type, field.name), default_at(place, field)
-        rows.append([code(".".join(place)), takes, code(default), meaning])
-    return table("Setting, Takes, Default, Meaning", rows)
+    return table("Setting, Takes, Default, Meaning", [setting_row(place, owner_of(place)) for place in places])
+
+
+def setting_row(place: tuple[str, ...], owner: Any) -> list[str]:
+    field = next(each for each in msgspec.structs.fields(owner) if each.name == place[-1])
+    written = classes_of(sys.modules[owner.__module__])[owner.__name__].fields
+    meaning = next(each.meaning for each in written if each.name == place[-1])
+    return [code(".".join(place)), kind_text(field.type, field.name), code(default_at(place, field)), meaning]
+
+
+def listed_blocks(place: tuple[str, ...]) -> Iterator[str]:
+    """What stands in each table of a list of tables."""
+    for member in values.members(keys.type_at(place)):
+        listed = values.struct_of(get_args(member)[0]) if get_origin(member) in (tuple, list) else None
+        if listed is not None:
+            yield f"Each table of `[[{'.'.join(place)}]]`: {joined(listed.__doc__)}"
+            rows = [setting_row((*place, field.name), listed) for field in msgspec.structs.fields(listed)]
+            yield table("Setting, Takes, Default, Meaning", rows)
+
+
+def settings_page() -> str:
+    """What `stoker.connect(url, settings=...)` takes."""
+    blocks = []
+    for kind in (
+        python_settings.LocalSettings,
+        python_settings.JournalSettings,
+        python_settings.BackupSettings,
+        python_settings.FilterSettings,
+        python_settings.RemoteSettings,
+    ):
+        found = classes_of(sys.modules[kind.__module__])[kind.__name__]
+        fields = [field for field in found.fields if f"journal.{field.name}" not in NOT_SETTINGS]
+        blocks += [f"## {found.name}", found.meaning, field_table(fields)]
+    told, *example, more = (python_settings.__doc__ or "").split("\n\n")
+    shown_code = textwrap.dedent("\n\n".join(example))
+    return page(
+        "Settings in Python",
+        "settings.py",
+        joined(told),
+        f"```python\n{shown_code}\n```",
+        joined(more),
+        *blocks,
+        "`limits` has the fields of [limits](limits.md), `engine` those of `Settings` in [options](options.md).",
+    )
 
 
 def owner_of(place: tuple[str, ...]) -> Any:
@@ -354,7 +393,7 @@ def cli_page() -> str:
         *blocks,
         "## Exit codes",
         "An error is one line on standard error, `error: message (code)`, with a code from [errors.md](errors.md), or"
-        " `usage`, `bad_config`, `cannot_load` (an app), `bench` or `demo`.",
+        " `usage`, `bad_config`, `log_failed` (a server), `cannot_load` (an app), `bench` or `demo`.",
         table("Code, Meaning", codes),
     )
 
@@ -438,6 +477,7 @@ def pages() -> dict[Path, str]:
         reference / "limits.md": limits_page(),
         reference / "events.md": events_page(),
         reference / "configuration.md": configuration_page(),
+        reference / "settings.md": settings_page(),
         reference / "cli.md": cli_page(),
         reference / "metrics.md": metrics_page(),
         reference / "wire.md": wire_page(),

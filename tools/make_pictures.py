@@ -1,9 +1,9 @@
-"""Draw the pictures of `docs/workflows.md` with our own hand: `python tools/make_pictures.py`."""
+"""Draw the pictures of `docs/workflows.md`, as `stoker workflow show --svg` would: `python tools/make_pictures.py`."""
 
 from pathlib import Path
 
-from stoker.app.drawing import Box
-from stoker.app.picture import as_svg
+from stoker.app.graphs.boxes import Box
+from stoker.app.graphs.svg import as_svg
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
 PROTO = SOURCE / "stoker" / "proto"
-NAMES = ("stoker", "flashq")
+NAMES = ("stoker",)
 PATHS = ("protoc", f"--proto_path={SOURCE}", f"--proto_path={files('grpc_tools') / '_proto'}")
 
 

@@ -10,6 +10,7 @@ A test that hangs says where, in every thread, and then its share ends.
 # ruff: noqa: T201  it talks to whoever runs it
 
 import compileall
+import json
 import os
 import re
 import subprocess
@@ -34,27 +35,31 @@ SECONDS: dict[str, int] = {
     "tcp-2-processes sqlite-shared strangers-rest": 60,
     "tcp-msgpack tcp-json memory-unbatched": 40,
     "http grpc": 55,
-    "unix strangers-frames strangers-command": 20,
+    "unix tcp-without-turns strangers-frames strangers-command": 28,
     # everything else, by folders
     "tests/spark": 290,
     "tests/spark_cluster": 120,
     "tests/crash": 80,
     "tests/processes": 60,
     "tests/cli": 60,
-    "tests/mutants": 50,
+    "tests/mutants": 75,
     "tests/security": 45,
     "tests/worker_kill": 45,
     "tests/lanes": 45,
     "tests/faults": 40,
-    "tests/test_docs.py": 40,
+    "tests/test_installed.py": 30,
+    "tests/test_docs.py": 25,
     "tests/unit": 32,
     "tests/examples": 30,
     "tests/worker": 25,
-    "tests/sharing": 20,
+    "tests/histories": 30,
+    "tests/sharing": 32,
+    "tests/leaks": 15,
     "tests/http": 20,
     "tests/model": 18,
     "tests/wire": 15,
     "tests/journal": 15,
+    "tests/waking": 15,
     "tests/schedules": 12,
     "tests/webhooks": 12,
     "tests/client": 12,
@@ -64,6 +69,8 @@ SECONDS: dict[str, int] = {
     "tests/contradictions": 8,
 }
 """What they were measured to take, roughly, work and waiting: only the order and the parts follow from it."""
+SLOWEST = 10
+"""How many files are named at the end."""
 UNKNOWN_S = 6
 """Of a folder that nobody has measured, or that was hardly worth it."""
 PART_S = 100
@@ -91,6 +98,8 @@ class Share:
     cpu_s: float = 0.0
     """Of it and of all processes that it has started and waited for."""
     counts: dict[str, int] = field(default_factory=dict)
+    times: "IO[bytes] | None" = None
+    """Where it writes how long each file of tests took."""
 
     def start(self) -> None:
         self.started = time.monotonic()
@@ -99,6 +108,8 @@ class Share:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every share would rewrite all modules for itself
         if self.brokers:
             environment["STOKER_BROKERS"] = self.brokers
+        self.times = tempfile.NamedTemporaryFile()  # noqa: SIM115  closed when the share has ended
+        environment["TEST_TIMES_FILE"] = self.times.name
         hanging = ["-o", f"faulthandler_timeout={TEST_S}", "-o", "faulthandler_exit_on_timeout=true"]
         unused = ["-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:anyio"]
         options = [*unused, *hanging, "-rfE", "-vv", "-q", "-q"]
@@ -135,6 +146,13 @@ class Share:
         print("\n".join(lines[-1:] if well else lines), flush=True)
         return well
 
+    def seconds_by_file(self) -> dict[str, float]:
+        """As the share has written it; nothing if it died before."""
+        assert self.times is not None
+        text = self.times.read()
+        self.times.close()
+        return json.loads(text) if text else {}
+
 
 def conformance(brokers: str, cases: int = 0, every: int = 1) -> Share:
     """The tests over some brokers: all cases over those that decide something, one of each over those that only carry
@@ -151,7 +169,7 @@ def all_shares() -> list[Share]:
         conformance("tcp-2-processes sqlite-shared strangers-rest", cases=1),
         conformance("tcp-msgpack tcp-json memory-unbatched", cases=1),
         conformance("http grpc", cases=1),
-        conformance("unix strangers-frames strangers-command", cases=1, every=3),
+        conformance("unix tcp-without-turns strangers-frames strangers-command", cases=1, every=3),
     ]
     taken = {path for share in shares for path in share.paths}
     rest = [f"tests/{entry.name}" for entry in sorted(TESTS.iterdir()) if is_tests(entry)]
@@ -186,6 +204,17 @@ def compile_all() -> None:
         compileall.compile_dir(ROOT / folder, quiet=2, workers=0)
 
 
+def show_slowest(shares: Sequence[Share]) -> None:
+    """The files of tests that took the longest, over all shares."""
+    taken: dict[str, float] = {}
+    for share in shares:
+        for name, seconds in share.seconds_by_file().items():
+            taken[name] = taken.get(name, 0.0) + seconds
+    print(f"\nThe {SLOWEST} slowest files:")
+    for name in sorted(taken, key=lambda name: -taken[name])[:SLOWEST]:
+        print(f"{taken[name]:6.0f} s  {name}")
+
+
 def main() -> int:
     compile_all()
     waiting = all_shares()
@@ -206,6 +235,7 @@ def main() -> int:
         time.sleep(0.1)
     words = ("passed", "failed", "error", "skipped")
     totals = {word: sum(share.counts.get(word, 0) for share in ended) for word in words}
+    show_slowest(ended)
     work_s = sum(share.cpu_s for share in ended)
     print(
         f"\n{time.monotonic() - started:.0f} s, {work_s:.0f} s of work"

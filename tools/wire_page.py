@@ -8,7 +8,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -33,12 +33,7 @@ AGAIN = {
     "keyed": "may be sent again with a key",
     "never": "not to be sent again after a lost answer",
 }
-KEYS = {
-    "push": "sending",
-    "push_batch": "request_key` or `sending",
-    "push_workflow": "request_key",
-    "stage": "part",
-    "pull": "claim",
+FLASHQ_KEYS = {
     "PUSH": "request_key",
     "PUSHB": "request_key",
     "FLOW": "request_key",
@@ -46,7 +41,7 @@ KEYS = {
     "PULL": "claim",
     "PULLB": "claim",
 }
-"""What makes a second sending of a command harmless."""
+"""What makes a second sending of a command in flashQ's dialect harmless."""
 ENVELOPE = frozenset(("ok", "success"))
 
 
@@ -73,7 +68,7 @@ def native_blocks() -> Iterator[str]:
         " in JSON; an array of ids may be a range `[-1, start, stop, step]`."
     )
     rows = [
-        [f"[`{row.name}`](#{row.name})", row.permission, told_again(row.name, row.again), joined(row.command.__doc__)]
+        [f"[`{row.name}`](#{row.name})", row.permission, told_again(row.again, row.keys), joined(row.command.__doc__)]
         for row in table.ROWS.values()
     ]
     yield markdown("Command, Needs, After a lost answer, What it does", rows)
@@ -97,7 +92,7 @@ def native_command(row: table.Row, asked: Class, answer: Class) -> Iterator[str]
     yield typed(asked.fields) or "No fields."
     names = words(field.name for field in answer.fields)
     yield f"Answers with [{answer.name}](#{answer.name.lower()}) ({names})."
-    yield f"Needs `{row.permission}`; {told_again(row.name, row.again)}."
+    yield f"Needs `{row.permission}`; {told_again(row.again, row.keys)}."
 
 
 def of_the_connection() -> Iterator[str]:
@@ -124,10 +119,8 @@ def of_the_connection() -> Iterator[str]:
         yield typed(fields_of(view))
 
 
-def told_again(name: str, again: str) -> str:
-    if again == "keyed" or name == "push":
-        return AGAIN["keyed"].replace("a key", f"`{KEYS[name]}`")
-    return AGAIN[again]
+def told_again(again: str, keys: Sequence[str]) -> str:
+    return AGAIN[again].replace("a key", " or ".join(f"`{key}`" for key in keys))
 
 
 def fields_of(kind: type) -> list[Field]:
@@ -209,7 +202,8 @@ def flashq_command(row: flashq.Row, written: dict[str, Class], shown: dict[str, 
         yield f"```json\n{asked}\n{answer}\n```"
     needs = f"Needs `{row.permission}`" if row.permission else "Needs no permission"
     routes = [f"`{route.method} {route.path}`" for route in ROUTES if flashq.BY_NAME[route.cmd] is row]
-    yield f"{needs}; {told_again(row.name, row.again)}." + (f" REST: {', '.join(routes)}." if routes else "")
+    again = told_again(row.again, [FLASHQ_KEYS.get(row.name, "")])
+    yield f"{needs}; {again}." + (f" REST: {', '.join(routes)}." if routes else "")
 
 
 def own_fields(kind: type, written: dict[str, Class]) -> tuple[list[Field], bool]:

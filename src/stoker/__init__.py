@@ -20,6 +20,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stoker import aio as aio
+    from stoker import logs as logs
+    from stoker import maintenance as maintenance
+    from stoker import settings as settings
+    from stoker import spark as spark
+    from stoker import testing as testing
+    from stoker import tracing as tracing
+    from stoker import webhooks as webhooks
     from stoker.app.app import App
     from stoker.app.depends import Depends
     from stoker.app.errors import JobFailed, ResultTimeout
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
     from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Retention, Settings
     from stoker.model.states import State
     from stoker.model.version import __version__
+    from stoker.settings import BackupSettings, JournalSettings, Limits, LocalSettings, RemoteSettings
     from stoker.worker.context import Context, JobLogHandler, current_job
     from stoker.worker.errors import (
         BadArguments,
@@ -44,6 +53,7 @@ if TYPE_CHECKING:
         LeaseLost,
         SoftTimeout,
     )
+    from stoker.worker.fields import JobFields
     from stoker.worker.handler import Batch, Middleware
     from stoker.worker.outcomes import Cancel, Dead, Retry, RetryPolicy, Snooze
     from stoker.worker.queues import QueueSettings
@@ -53,6 +63,7 @@ if TYPE_CHECKING:
 __all__ = [
     "App",
     "Backoff",
+    "BackupSettings",
     "BadArguments",
     "BadHandler",
     "BadResult",
@@ -71,13 +82,18 @@ __all__ = [
     "JobBatch",
     "JobCancelled",
     "JobFailed",
+    "JobFields",
     "JobLogHandler",
     "JobType",
+    "JournalSettings",
     "LeaseLost",
+    "Limits",
+    "LocalSettings",
     "Middleware",
     "Options",
     "QueueSettings",
     "RateLimit",
+    "RemoteSettings",
     "ResultTimeout",
     "Retention",
     "Retry",
@@ -116,7 +132,9 @@ _HOMES = {
     "stoker.model.options": "Backoff DeadLetterPolicy Dependency Options RateLimit Retention Settings",
     "stoker.model.states": "State",
     "stoker.model.version": "__version__",
+    "stoker.settings": "BackupSettings JournalSettings Limits LocalSettings RemoteSettings",
     "stoker.worker.context": "Context JobLogHandler current_job",
+    "stoker.worker.fields": "JobFields",
     "stoker.worker.errors": "BadArguments BadHandler BadResult Interrupted JobCancelled LeaseLost SoftTimeout",
     "stoker.worker.handler": "Batch Middleware",
     "stoker.worker.outcomes": "Cancel Dead Retry RetryPolicy Snooze",
@@ -125,9 +143,13 @@ _HOMES = {
     "stoker.worker.worker": "Worker",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_DOORS = ("aio", "logs", "maintenance", "settings", "spark", "testing", "tracing", "webhooks")
+"""Modules for users. `stoker.aio` loads the module when it is first asked for: `import stoker` is enough."""
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
+    if name in _DOORS:
+        return import_module(f"stoker.{name}")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'stoker' has no attribute {name!r}")
@@ -135,8 +157,12 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+if not TYPE_CHECKING:  # a checker that saw it would take any misspelt name for something that is loaded
+    __getattr__ = _load
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_DOORS})
 
 
 def connect(
@@ -148,8 +174,9 @@ def connect(
 ) -> "Client":
     """A synchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`.
 
-    Pushes inside a span of OpenTelemetry carry its context along, unless `tracing` is false. `stoker.aio.connect`
-    gives the asynchronous client.
+    `settings` is a `LocalSettings` for `memory://` and `sqlite:///`, a `RemoteSettings` for a server. Pushes inside a
+    span of OpenTelemetry carry its context along, unless `tracing` is false. `stoker.aio.connect` gives the
+    asynchronous client.
     """
     from stoker.brokers.connect import open_broker
     from stoker.client.sync import Client

@@ -1,20 +1,29 @@
 """Looking after data directories: backups, restoring them, and whether all is well.
 
-A running broker is backed up through itself (`backup(client, url)`), since only its owner knows a consistent moment;
-everything else works on a directory that nobody has open.
+All of it works while the directory is in use, from any process of its user: the process that owns the directory, an
+application or `stoker serve`, makes a snapshot, and the caller reads that. Only restoring is offline: it makes a new
+directory.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from stoker.brokers.contract import Broker
 from stoker.brokers.local import LocalBroker
-from stoker.brokers.shared import SharedBroker
+from stoker.brokers.shared import SharedBroker, open_shared
+from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
 from stoker.journal import backup as backups
 from stoker.journal import doctor as checks
-from stoker.journal.backup import BackupInfo, BackupSettings, Listed, Progress
-from stoker.journal.doctor import Finding
+from stoker.journal import snapshots
+from stoker.journal.backup import BackupInfo, BackupSettings, Listed
+from stoker.journal.dealing import gather
+from stoker.journal.deals import FACT
+from stoker.journal.disk import Disk
+from stoker.journal.doctor import Finding, Progress
+from stoker.journal.store import Snapshot
 from stoker.journal.targets import open_target
 from stoker.model.errors import InUse, InvalidRequest
 
@@ -32,16 +41,34 @@ __all__ = [
 ]
 
 
-def backup(client: Client, url: str, progress: Progress | None = None) -> BackupInfo:
-    """Write everything behind an embedded client to a directory or to `s3://bucket/prefix`, while it is in use."""
+def backup(client: Client | AsyncClient, url: str, progress: Progress | None = None) -> BackupInfo:
+    """Write everything behind an embedded client to a directory or to `s3://bucket/prefix`, while it is in use.
+
+    This process writes the backup, whichever process owns the data directory. It blocks: call it from a coroutine with
+    `asyncio.to_thread`. `progress` is told how many bytes are done, and how many there are.
+    """
     broker: Broker | None = client.broker
     if isinstance(broker, SharedBroker):
+        if broker.owned is None:
+            with _snapshot(broker) as folder:
+                return _backup_folder(folder, url, progress)
         broker = broker.owned
-        if broker is None:
-            raise InUse("another process owns this data directory: take the backup there, or end that one first")
     if not isinstance(broker, LocalBroker) or broker.store is None:
         raise InvalidRequest("only a data directory can be backed up: connect with sqlite:///path")
     return broker.store.backup(url, progress)
+
+
+@contextmanager
+def _snapshot(broker: SharedBroker) -> Iterator[Path]:
+    with broker.snapshot() as folder, snapshots.held(folder):
+        yield folder
+
+
+def _backup_folder(folder: Path, url: str, progress: Progress | None) -> BackupInfo:
+    target = open_target(url)
+    if (folder / FACT).exists():  # of a server in several processes: a backup is of one
+        gather(folder, None, Disk(), "")
+    return backups.backup(Snapshot(*snapshots.files_of(folder)), target, progress=progress)
 
 
 def list_backups(url: str) -> Sequence[Listed]:
@@ -59,6 +86,17 @@ def check(path: str) -> list[Finding]:
     return checks.check(path)
 
 
-def verify(path: str) -> list[Finding]:
-    """Read every record of a directory that nobody has open, and hold it against its checksum."""
-    return checks.verify(path)
+def verify(path: str, progress: Progress | None = None) -> list[Finding]:
+    """Read every record of a directory, and hold it against its checksum.
+
+    If a process has it open, what is read is a snapshot that the process makes.
+    """
+    try:
+        return checks.verify(path, progress)
+    except InUse:
+        broker = open_shared(os.path.abspath(path), {})
+    try:
+        with _snapshot(broker) as folder:
+            return checks.verify(str(folder), progress)
+    finally:
+        broker.close()

@@ -121,6 +121,20 @@ def test_a_job_is_found_by_its_name_and_its_aliases(app: App):
         app.handlers(["nowhere"])
 
 
+def test_options_hold_however_the_decorator_is_used(app: App):
+    def plain(): ...
+
+    def many(items: list[int]) -> None: ...
+
+    job: Any = app.job
+    assert job(plain, queue="mail").queue == "mail"
+    assert job(many, batch=3).handler().batch.size == 3
+    mail_job = app.job(queue="letters", name="letter")
+    assert mail_job(plain).queue == "letters"
+    with pytest.raises(BadHandler, match="max_wait goes with batch"):
+        job(plain, max_wait="1s")
+
+
 def test_max_wait_is_for_batches(app: App):
     with pytest.raises(BadHandler, match="max_wait goes with batch"):
         app.job(max_wait="1s")  # type: ignore[call-overload]

@@ -68,7 +68,7 @@ def test_the_usual_name_may_be_taken_by_another_application(write):
         ("nowhere_at_all:app", "there is no module 'nowhere_at_all': looked in /"),
         ("pack_f.nowhere:app", "there is no module 'pack_f.nowhere'"),
         ("broken_f:app", "cannot be imported: ZeroDivisionError: division by zero"),
-        ("needy_f:app", "it asks for 'not_installed', which is not there"),
+        ("needy_f:app", r"needy_f.py, line 1 asks for 'not_installed', which is not there"),
         ("shop_f:tasks", r"shop_f has no 'tasks'; there is shop_f:app"),
         ("empty_f:app", "empty_f has no 'app'; there is no stoker.App in it"),
         ("empty_f", "has no app that is named 'app': say which; there is no stoker.App in it"),
@@ -88,3 +88,49 @@ def test_what_cannot_be_loaded_says_why(write, target: str, told: str):
     )
     with pytest.raises(CannotLoad, match=told):
         load_app(target)
+
+
+def test_a_broken_module_shows_where_in_the_users_own_code(write):
+    """Also where it is another module than the one that was named, and with nothing of the importing in front."""
+    write(
+        trace_a__jobs="import stoker\nfrom trace_a import mail\n",
+        trace_a__mail="def connect():\n    raise LookupError('no relay')\n\n\nconnect()\n",
+    )
+    with pytest.raises(
+        CannotLoad, match=r"trace_a.jobs.*LookupError: no relay \(.*trace_a/mail.py, line 2\)"
+    ) as caught:
+        load_app("trace_a.jobs:app")
+    lines = caught.value.trace.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert lines[1].endswith('trace_a/jobs.py", line 2, in <module>')
+    assert any(line.endswith('trace_a/mail.py", line 2, in connect') for line in lines)
+    assert lines[-1] == "LookupError: no relay"
+
+
+def test_a_module_that_another_one_of_the_user_lacks_is_not_taken_for_the_one_that_was_named(write):
+    """`pack_b` is there: it is `pack_b.jobs` that asks for what is not."""
+    write(pack_b__jobs="import pack_b.jobs.nowhere\n")
+    with pytest.raises(CannotLoad, match=r"pack_b/jobs.py, line 1 asks for 'pack_b.jobs.nowhere'"):
+        load_app("pack_b.jobs:app")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def broken(:\n", r"SyntaxError.*syntax_{0}.py, line 1"),
+        ("import sys\nsys.exit(3)\n", r"syntax_{0}.py, line 2 ends the program, with sys.exit\(3\)"),
+        ("def app():\n    raise KeyError('URL')\n", r"app\(\) raised KeyError: 'URL'"),
+    ],
+)
+def test_what_else_a_module_can_do_wrong(write, text: str, told: str):
+    number = len(text)
+    write(**{f"syntax_{number}": text})
+    with pytest.raises(CannotLoad, match=told.format(number)) as caught:
+        load_app(f"syntax_{number}:app")
+    assert f"syntax_{number}.py" in caught.value.trace
+
+
+def test_a_module_that_an_app_includes_is_told_of_in_the_same_way(write):
+    write(incl_a="import stoker\napp = stoker.App('memory://', include=['incl_b'])\n", incl_b="import starlette_x\n")
+    with pytest.raises(CannotLoad, match=r"'incl_b' cannot be imported: .*incl_b.py, line 1 asks for 'starlette_x'"):
+        load_app("incl_a").handlers()

@@ -40,7 +40,7 @@ def test_every_option_of_a_push_can_be_written(app: App):
         unique_key="u", unique_ttl=4, on_conflict="replace", custom_id="c", custom_id_ttl=5, debounce_id="d",
         debounce=6, depends_on=[64, Dependency(128, "continue")], group_id="g", lifo=True, tags=["a", "b"],
         remove_on_complete=True, remove_on_fail=True, keep_completed_age=7, keep_completed_count=8, parent=192,
-        trace="00-1-2-3",
+        trace="00-1-2-3", log_lines_max=9, stack_lines_max=10,
     )  # fmt: skip
     expected = Options(
         priority=5, delay_ms=300_000, run_at=1_767_268_800_000, ttl_ms=1_000, timeout_ms=2_000, lease_ms=3_000,
@@ -48,7 +48,7 @@ def test_every_option_of_a_push_can_be_written(app: App):
         on_conflict="replace", custom_id="c", custom_id_ttl_ms=5_000, debounce_id="d", debounce_ms=6_000,
         depends_on=(Dependency(64), Dependency(128, "continue")), group_id="g", lifo=True, tags=("a", "b"),
         remove_on_complete=True, remove_on_fail=True, keep_completed_age_ms=7_000, keep_completed_count=8,
-        parent_id=192, trace="00-1-2-3", codec="msgpack", name="work",
+        parent_id=192, trace="00-1-2-3", codec="msgpack", name="work", log_lines_max=9, stack_lines_max=10,
     )  # fmt: skip
     options = options_of(view)
     assert options == expected

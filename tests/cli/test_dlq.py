@@ -37,8 +37,8 @@ def test_dead_letters_of_a_queue_are_listed_oldest_first(client: Client, at: Sto
     shown = at("dlq", "list", "mail")
     assert [line.split()[0] for line in shown.out.splitlines()[1:]] == [str(first), str(second)]
     assert "bang" in shown.out
-    lines = at("dlq", "list", "mail", "--json", "--since", "1h", "--limit", 1).out.splitlines()
-    assert [json.loads(line)["payload"] for line in lines] == [{"to": "ada"}]
+    listed = json.loads(at("dlq", "list", "mail", "--json", "--since", "1h", "--limit", 1).out)
+    assert [one["payload"] for one in listed] == [{"to": "ada"}]
     assert "2 in all" in at("dlq", "list", "mail", "--limit", 1).err
     assert at("dlq", "list", "mail", "--tag", "none").out == "no dead letters\n"
 

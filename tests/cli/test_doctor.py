@@ -90,7 +90,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_queue_that_nobody_pulls_from_is_told_of(client: Client, later: None):
     client.push("mail", b"")
     found = troubles(client)["queue mail"]
-    assert "nobody pulls" in found.found
+    assert "no worker pulls" in found.found
     assert found.advice == "stoker worker module:app --queue mail"
 
 

@@ -68,7 +68,7 @@ def test_looking_makes_no_data_directory(stoker: Stoker):
 def test_jobs_are_listed_newest_first_and_filtered(client: Client, at: Stoker):
     first = client.push("a", b"1", tags=("red",), name="paint").id
     second = client.push("b", b"2", group_id="g").id
-    ids = [json.loads(line)["id"] for line in at("job", "list", "--json").out.splitlines()]
+    ids = [one["id"] for one in json.loads(at("job", "list", "--json").out)]
     assert ids == [second, first]
     wanted: list[tuple[list[object], list[int]]] = [
         (["--queue", "a"], [first]),
@@ -81,8 +81,8 @@ def test_jobs_are_listed_newest_first_and_filtered(client: Client, at: Stoker):
         (["--since", "1h"], [second, first]),
     ]
     for filters, found in wanted:
-        lines = at("job", "list", "--json", *filters).out.splitlines()
-        assert [json.loads(line)["id"] for line in lines] == found
+        listed = json.loads(at("job", "list", "--json", *filters).out)
+        assert [one["id"] for one in listed] == found
 
 
 def test_a_list_says_the_one_thing_that_matters_in_each_state(client: Client, at: Stoker):
@@ -92,7 +92,7 @@ def test_a_list_says_the_one_thing_that_matters_in_each_state(client: Client, at
     client.push("active", b"")
     client.pull("active", worker="w-7")
     shown = at("job", "list").out
-    for text in ("due 2", f"waits for {blocker}", "max_attempts_exceeded: boom", "w-7"):
+    for text in ("due 2", f"waits for {blocker}", "max_attempts_exceeded: ValueError: boom", "w-7"):
         assert text in shown
     assert "no such jobs" in at("job", "list", "--state", "expired").out
 
@@ -102,7 +102,7 @@ def test_a_long_list_says_how_to_go_on(client: Client, at: Stoker):
     outcome = at("job", "list")
     assert len(outcome.out.splitlines()) == 21
     assert f"--after {ids[10]}" in outcome.err
-    assert len(at("job", "list", "--limit", 30, "--json").out.splitlines()) == 30
+    assert len(json.loads(at("job", "list", "--limit", 30, "--json").out)) == 30
 
 
 # --- retry and cancel --------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_a_dead_letter_goes_back_to_work(client: Client, at: Stoker):
 
 def test_a_delayed_job_is_let_go_at_once(client: Client, at: Stoker):
     job = client.push("q", b"", delay_ms=3_600_000).id
-    assert json.loads(at("job", "retry", job, "--json").out) == {"id": job, "was": "delayed"}
+    assert json.loads(at("job", "retry", job, "--json").out) == [{"id": job, "was": "delayed"}]
     assert client.get_state(job) == "waiting"
 
 
@@ -183,12 +183,12 @@ def test_waiting_ends_when_the_time_is_over(client: Client, at: Stoker):
 
 def test_why_names_every_hindrance_and_what_helps(client: Client, at: Stoker):
     job = client.push("q", b"").id
-    assert "nobody seems to pull from q" in at("job", "why", job).out
+    assert "no worker seems to pull from q" in at("job", "why", job).out
     client.pause("q")
     client.set_concurrency("q", 1)
     shown = at("job", "why", job).out
     assert "stoker queue resume q" in shown
-    assert "nobody seems" not in shown
+    assert "no worker seems" not in shown
     assert json.loads(at("job", "why", job, "--json").out)["paused"] is True
 
 
@@ -209,7 +209,7 @@ def test_a_job_of_a_workflow_says_what_it_waits_for(client: Client, at: Stoker):
     pushed = client.push_workflow([Step("a", [b""]), Step("b", [b""], after=[Edge(0)])])
     first, last = pushed.ids(0)[0], pushed.ids(1)[0]
     shown = at("job", "why", last).out
-    assert f"have ended: {first}" in shown or f"earlier steps of workflow {pushed.id}" in shown
+    assert f"jobs to end: {first}" in shown or f"earlier steps of workflow {pushed.id}" in shown
     assert ["workflow", str(pushed.id)] in [line.split() for line in at("job", "show", last).out.splitlines()]
 
 

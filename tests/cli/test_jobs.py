@@ -56,7 +56,7 @@ def test_raw_data_need_not_be_json(stoker: Stoker):
 
 def test_json_output_has_bytes_as_base64(stoker: Stoker):
     stoker("push", "q", "-", "--raw", *URL, stdin=b"\xff\x00")
-    assert json.loads(stoker("pull", "q", "--json", "--ack", *URL).out)["data"] == {"$bytes": "/wA="}
+    assert json.loads(stoker("pull", "q", "--json", "--ack", *URL).out)[0]["data"] == {"$bytes": "/wA="}
 
 
 @pytest.mark.parametrize("arguments", [["-"], ["--file", "data.json"]])

@@ -15,10 +15,13 @@ import pytest
 
 from stoker import __version__
 from stoker.cli import exits
-from stoker.cli.main import COMMANDS
+from stoker.cli.kinds import DURATION, SECONDS, Duration
+from stoker.cli.main import COMMANDS, EXTRAS
 from stoker.cli.main import stoker as program
 from stoker.model import errors
+from stoker.model.units import duration_ms
 from stoker.server.config import BadConfig
+from stoker.server.packages import LISTENERS, lacking
 from tests.cli.conftest import Stoker
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,6 +37,34 @@ def commands(command: click.Command, context: click.Context) -> Iterator[tuple[s
 
 
 ALL = dict(commands(program, click.Context(program, info_name="stoker", **program.context_settings)))
+
+
+DURATIONS = [
+    (path, option.opts[0])
+    for path, command in ALL.items()
+    for option in command.params
+    if isinstance(option.type, Duration) and option.type is not SECONDS
+]
+
+
+@pytest.mark.parametrize(("path", "option"), DURATIONS)
+def test_a_duration_without_a_unit_is_refused(stoker: Stoker, path: str, option: str):
+    """Python's `delay=30` are seconds: the command line must not take the same for milliseconds."""
+    outcome = stoker(*path.split()[1:], option, "30")
+    assert outcome.code == exits.USAGE
+    assert f"{option}': '30' has no unit: say 30s for seconds, or 30ms for milliseconds" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("30s", 30_000), ("1h30m", 5_400_000), ("250ms", 250), ("0", 0), ("0.5s", 500)]
+)
+def test_a_duration_is_milliseconds(text: str, ms: int):
+    assert DURATION.convert(text, None, None) == ms
+    assert duration_ms(text) == ms, "Python reads it in the same way"
+
+
+def test_an_option_that_names_its_unit_takes_a_number():
+    assert [SECONDS.convert(text, None, None) for text in ("2", "0.5", "20ms")] == [2_000, 500, 20]
 
 
 @pytest.mark.parametrize("path", ALL)
@@ -124,7 +155,7 @@ def test_wrong_usage_exits_with_2(stoker: Stoker, arguments: list[str]):
 
 
 def test_a_command_that_is_nearly_right_is_guessed(stoker: Stoker):
-    assert "there is no command 'quue': did you mean queue?" in stoker("quue", "list").err
+    assert "there is no command 'quue'; did you mean 'queue'?" in stoker("quue", "list").err
     assert "there is no command 'xyz' (usage)" in stoker("xyz").err
 
 
@@ -200,8 +231,20 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(tmp_path: Path)
     )
     done = python("-c", script)
     assert (done.returncode, done.stdout) == (exits.USAGE, "")
-    expected = "error: this needs uvicorn, which is not installed: pip install 'stoker[server]' (usage)"
-    assert done.stderr.splitlines()[-1] == expected
+    expected = "error: http.listen (--http): it needs the package uvicorn; pip install 'stoker[server]', or"
+    assert done.stderr.splitlines()[-1].startswith(expected)
+
+
+def test_what_a_server_would_need_is_named(monkeypatch: pytest.MonkeyPatch):
+    """`stoker dev` goes without a server then."""
+    assert lacking("http") == ""
+    monkeypatch.setitem(sys.modules, "starlette", None)  # as if it were not installed
+    assert lacking("http") == "starlette"
+
+
+def test_what_listeners_need_comes_with_the_extras_that_are_named():
+    needed = {package: needs.extra for needs in LISTENERS.values() for package in needs.packages}
+    assert needed.items() <= EXTRAS.items()
 
 
 def test_the_program_is_there_as_a_module():
@@ -245,7 +288,7 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path):
 def test_a_family_says_of_each_command_what_it_does_in_a_whole_sentence(stoker: Stoker):
     said = stoker("job", "--help").out
     assert "...\n" not in said.partition("Commands:")[2]
-    assert "not tried again." in said
+    assert "are not retried." in said
 
 
 def test_an_interrupted_command_exits_with_130(tmp_path: Path):

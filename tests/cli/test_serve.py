@@ -1,16 +1,26 @@
 """`stoker serve` and `stoker config`: what a server does, what it would do, and why it would not."""
 
+import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from stoker import connect
 from stoker.cli import exits
+from stoker.model.errors import StokerError
+from stoker.server.config import ServerConfig
+from stoker.server.processes.supervisor import supervise
+from stoker.server.run import serve
 from tests.cli.conftest import Stoker
+from tests.ports import kept_port
 
 
 def test_the_configuration_is_shown_with_the_source_of_each_value(
@@ -121,3 +131,139 @@ def test_a_server_serves_until_it_is_told_to_stop(stoker: Stoker, tmp_path: Path
         assert process.wait(60) == 0
     assert stoker("pull", "q", "--ack", "--url", "sqlite:///data").out.endswith("\t1\n")
     assert not os.path.exists(tmp_path / "socket")
+
+
+# --- listeners whose packages are not installed -----------------------------------------------------------------------
+
+HIDING = """
+import sys
+hidden, sys.argv = sys.argv[1], ["stoker", *sys.argv[2:]]
+sys.modules.update(dict.fromkeys(hidden.split(","), None))  # they cannot be imported, as if they were not installed
+from stoker.cli.main import main
+main()
+"""
+
+
+def served_lines(tmp_path: Path, hidden: str, *options: str, lines: int, **environment: str) -> list[str]:
+    """What `stoker serve` says at its start where some packages are missing. It answers on TCP, and ends."""
+    command = [sys.executable, "-c", HIDING, hidden, "serve", "--data=data", *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=os.environ | environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = [process.stdout.readline() for _ in range(lines)]
+            assert said[0].startswith("tcp ")
+            with connect(f"tcp://{said[0].split()[1]}") as client:
+                client.push("mail", b"")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    return said
+
+
+def test_a_listener_whose_package_is_missing_is_off_and_a_line_says_how_to_get_it(tmp_path: Path):
+    """`pip install 'stoker[server]'` has no gRPC, and plain `pip install stoker` no HTTP either."""
+    _, http, grpc = served_lines(tmp_path, "grpc", "--tcp=127.0.0.1:0", "--http=127.0.0.1:0", lines=3)
+    assert http.startswith("http   http://127.0.0.1:")
+    assert grpc == "grpc   off: it needs the package grpc; pip install 'stoker[grpc]'\n"
+    _, http, grpc = served_lines(tmp_path, "starlette,grpc_health", "--tcp=127.0.0.1:0", lines=3)
+    assert http == "http   off: it needs the package starlette; pip install 'stoker[server]'\n"
+    assert grpc == "grpc   off: it needs the package grpc_health; pip install 'stoker[grpc]'\n"
+
+
+@pytest.mark.parametrize("by", ["flag", "STOKER_GRPC", "STOKER_GRPC__LISTEN", "GRPC_PORT", "file"])
+def test_a_listener_that_was_asked_for_and_cannot_be_is_an_error(
+    stoker: Stoker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+):
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    if by == "file":
+        (tmp_path / "stoker.toml").write_text('grpc = "127.0.0.1:0"')
+    elif by != "flag":
+        monkeypatch.setenv(by, "6791" if by == "GRPC_PORT" else "127.0.0.1:0")
+    outcome = stoker(
+        "serve", "--data=data", "--tcp=off", "--http=off", *(["--grpc=127.0.0.1:0"] if by == "flag" else [])
+    )
+    assert outcome.code == exits.USAGE
+    assert "grpc.listen (" in outcome.err
+    assert "pip install 'stoker[grpc]'" in outcome.err
+    assert not (tmp_path / "data").exists()
+    if by != "flag":
+        assert stoker("config", "check").code == exits.USAGE
+
+
+# --- flashQ's environment ---------------------------------------------------------------------------------------------
+
+
+def test_variables_of_flashq_are_understood_and_a_line_says_so(tmp_path: Path):
+    with kept_port() as tcp, kept_port() as http:
+        names = {"PORT": str(tcp), "HTTP_PORT": str(http), "UNIX_SOCKET": "queue.sock", "SYNC_PERSISTENCE": "1"}
+        tcp_line, unix_line, http_line, env_line = served_lines(tmp_path, "grpc", "--grpc=off", lines=4, **names)
+        assert tcp_line == f"tcp    127.0.0.1:{tcp}\n"
+        assert unix_line == "unix   queue.sock\n"
+        assert http_line == f"http   http://127.0.0.1:{http}\n"
+        assert env_line == (
+            'env    used as flashQ does: SYNC_PERSISTENCE (durability = "fsync"),'
+            f' PORT (tcp.listen = "127.0.0.1:{tcp}"), HTTP_PORT (http.listen = "127.0.0.1:{http}"),'
+            ' UNIX_SOCKET (unix.listen = "queue.sock")\n'
+        )
+
+
+def test_own_settings_win_over_those_of_flashq(stoker: Stoker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name, value in (("PORT", "1001"), ("HTTP_PORT", "1002"), ("GRPC_PORT", "1003"), ("UNIX_SOCKET", "/flashq")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SYNC_PERSISTENCE", "true")
+    monkeypatch.setenv("STOKER_HTTP", "127.0.0.1:2002")
+    (tmp_path / "stoker.toml").write_text('grpc.listen = "127.0.0.1:2003"\ndurability = "commit"')
+    shown = stoker("serve", "--data=d", "--unix=/own", "--show-config").out
+    for line in ('tcp.listen = "127.0.0.1:1001"', 'http.listen = "127.0.0.1:2002"', 'grpc.listen = "127.0.0.1:2003"'):
+        assert line in shown
+    assert 'unix.listen = "/own"' in shown
+    assert 'durability = "commit"' in shown
+    monkeypatch.setenv("TCP_PORT", "1004")
+    monkeypatch.setenv("SYNC_PERSISTENCE", "0")
+    assert 'tcp.listen = "127.0.0.1:1004"' in stoker("serve", "--data=d", "--show-config").out
+
+
+def test_a_port_of_flashq_that_is_none_is_refused(stoker: Stoker, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PORT", "tcp://10.0.0.1:80")
+    outcome = stoker("serve", "--show-config")
+    assert outcome.code == exits.USAGE
+    assert "PORT = 'tcp://10.0.0.1:80': expected a port" in outcome.err
+    assert "STOKER_TCP__LISTEN" in outcome.err
+
+
+# --- a start that fails -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("what", ["tcp", "http", "grpc", "unix", "tokens", "certificate"])
+def test_a_server_that_cannot_start_leaves_no_directory(tmp_path: Path, what: str, processes: int):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen: dict[str, Any] = {name: {"listen": "127.0.0.1:0"} for name in ("tcp", "http", "grpc")}
+        auth: dict[str, str] = {}
+        if what in listen:
+            listen[what]["listen"] = f"127.0.0.1:{taken.getsockname()[1]}"
+        elif what == "unix":
+            (tmp_path / "file").write_bytes(b"")
+            listen["unix"] = {"listen": str(tmp_path / "file")}
+        elif what == "tokens":
+            auth["tokens_file"] = str(tmp_path / "missing")
+        else:
+            listen["grpc"]["tls"] = {"cert": "missing", "key": "missing"}
+        settings = {**listen, "auth": auth, "data": str(tmp_path / "data"), "processes": processes}
+        config = msgspec.convert(settings, ServerConfig)
+        with pytest.raises(StokerError), asyncio.Runner() as runner:
+            runner.run(serve(config) if processes == 1 else supervise(config))
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_that_is_taken_is_named_and_nothing_is_left(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = "{}:{}".format(*taken.getsockname())
+        command = [sys.executable, "-m", "stoker", "serve", "--data=data", f"--tcp={where}", "--http=off", "--grpc=off"]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == exits.REFUSED
+    assert f"cannot listen at {where} for tcp: " in ended.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -135,6 +135,15 @@ def test_on_a_terminal_the_page_lives_until_one_leaves_it(tmp_path: Path, way: s
         os.close(above)
 
 
+def test_done_counts_no_failures(client: Client, at: Stoker):
+    register(client, done=1_234, failed=34)
+    (row,) = [line.split() for line in at("stats").out.splitlines() if line.startswith("host-1")]
+    assert row[2:5] == ["3/8", "1,200", "34"]
+    (shown,) = [line.split() for line in at("top", "--once").out.splitlines() if "host-1" in line]
+    assert "1,200" in shown
+    assert "1,234" not in shown
+
+
 def test_stats_name_the_workers(client: Client, at: Stoker):
     client.push("mail", b"")
     register(client, stopping=True)

@@ -105,6 +105,112 @@ def test_an_app_can_be_looked_at_without_running_it(stoker: Stoker, shop: Path, 
     assert not (shop / "stoker.db").exists()
 
 
+WRONG = """
+import stoker
+
+app = stoker.App({url!r})
+
+@app.schedule("61 8 * * *")
+@app.job
+def cron() -> None: ...
+
+@app.schedule("0 8 * * *", zone="Europe/Wien")
+@app.job
+def zone() -> None: ...
+
+@app.schedule(every="5m")
+@app.job
+def arguments(drink: str) -> None: ...
+
+app.schedule(every="5m", name="types")(arguments.s(7))
+
+@app.schedule(every="5m", overlap="never")
+@app.job
+def overlap() -> None: ...
+
+@app.job(queue="no name!")
+def queue() -> None: ...
+
+@app.job(max_attempts=-1)
+def attempts() -> None: ...
+
+@app.job(backoff=stoker.Backoff(kind="sometimes"))
+def backoff() -> None: ...
+
+@app.job(tags=["x" * 10_000])
+def tags() -> None: ...
+
+@app.job
+def fine() -> None: raise AssertionError("a check runs nothing")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, stoker: Stoker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory whose modules the command line finds, and forgets."""
+    known = set(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_a_check_finds_everything_that_a_start_would(stoker: Stoker, project: Path):
+    (project / "wrong_shop.py").write_text(WRONG.format(url=f"sqlite:///{project}/queue"))
+    outcome = stoker("worker", "wrong_shop:app", "--check")
+    assert (outcome.code, outcome.out) == (exits.FAILED, "")
+    lines = outcome.err.splitlines()
+    named = [line.removeprefix("error: ").partition(":")[0] for line in lines]
+    wrong_jobs = ["queue", "attempts", "backoff", "tags"]
+    assert named == [
+        *(f"job {name}" for name in wrong_jobs),
+        *(f"schedule {name}" for name in ("cron", "zone", "arguments", "types", "overlap")),
+    ]
+    told = dict(zip(named, lines, strict=True))
+    assert "61 8 * * *" in told["schedule cron"]
+    assert "Europe/Wien" in told["schedule zone"]
+    assert "drink" in told["schedule arguments"]
+    assert "drink" in told["schedule types"]
+    assert "max_attempts" in told["job attempts"]
+    assert not (project / "queue").exists(), "the app's own queue is not touched"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "told"),
+    [
+        ("import nowhere_at_all\n", (), "asks for 'nowhere_at_all'"),
+        ("import stoker\nstoker.RetryPolicy(retry_on='KeyError')\n", (), "'KeyError' is no exception class"),
+        ("import stoker\napp = stoker.App()\n", (), "a worker without handlers has nothing to do"),
+        ("import stoker\napp = stoker.App()\n@app.job\ndef a(): ...\n", ("--queue", "a b"), "a b"),
+        ("import stoker\napp = stoker.App()\n@app.job\ndef a(): ...\n", ("--job", "b"), "no job 'b'"),
+        ("import stoker\napp = stoker.App()\n@app.job\ndef a(): ...\n", ("--tenant", "a b"), "tenant"),
+        ("import stoker\napp = stoker.App(include=['nowhere_b'])\n", (), "there is no module 'nowhere_b'"),
+        (
+            "import stoker\napp = stoker.App()\ndef make():\n    @app.job(kind='process')\n    def a(): ...\nmake()\n",
+            (),
+            "move it to its module (",
+        ),
+    ],
+)
+def test_a_check_of_what_cannot_start_exits_with_1(stoker: Stoker, project: Path, text: str, flags, told: str):
+    (project / "cannot_start.py").write_text(text)
+    outcome = stoker("worker", "cannot_start:app", "--check", *flags)
+    assert outcome.code == exits.FAILED
+    assert told in outcome.err
+
+
+def test_a_module_that_cannot_be_imported_shows_its_traceback(stoker: Stoker, project: Path):
+    (project / "raising_shop.py").write_text("import stoker\n\nprint(1 / 0)\n")
+    outcome = stoker("worker", "raising_shop:app")
+    assert outcome.code == exits.USAGE
+    lines = outcome.err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert 'raising_shop.py", line 3, in <module>' in lines[1]
+    assert "raising_shop.py, line 3" in lines[-1]
+    assert lines[-1].endswith("(cannot_load)")
+
+
 @pytest.mark.parametrize("target", ["nowhere:app", "json:app", "shop.py:app", ""])
 def test_an_app_that_cannot_be_loaded_is_wrong_usage(stoker: Stoker, target: str):
     outcome = stoker("worker", target)
@@ -165,7 +271,7 @@ def test_a_worker_tells_of_its_health_and_drains_on_sigterm(shop: Path):
 
 def test_a_worker_says_at_once_that_nobody_answers(shop: Path):
     with running("worker", "shop:app", "--url", "tcp://127.0.0.1:1", cwd=shop) as worker:
-        assert "trying again until somebody does" in worker.until("127.0.0.1:1")
+        assert "trying again until the server answers" in worker.until("127.0.0.1:1")
         worker.process.send_signal(signal.SIGTERM)
 
 

@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
+import stoker
 from tests.client.serving import ServerThread
-from tests.test_layers import modules_loaded_by
+from tests.test_layers import SOURCE, modules_loaded_by
 
 QUEUE_SIDE = (
     "stoker.engine",
@@ -14,6 +15,7 @@ QUEUE_SIDE = (
     "stoker.records",
     "stoker.server",
     "stoker.maintenance",
+    "stoker.settings",
     "stoker.brokers.local",
     "stoker.brokers.shared",
     "stoker.cli",
@@ -45,6 +47,28 @@ def test_importing_loads_neither_the_queue_nor_a_network():
     assert not queue_side(loaded)
     brought_by_msgspec = modules_loaded_by("import msgspec")
     assert not {name for name in loaded - brought_by_msgspec if name.partition(".")[0] in SLOW}
+
+
+def test_every_module_for_users_is_there_after_import_stoker():
+    """`stoker.aio.connect(...)` as README writes it: a module is loaded when it is first asked for."""
+    doors = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"} | {"spark", "testing"}
+    assert set(stoker._DOORS) == doors
+    assert doors <= set(dir(stoker))
+    for door in sorted(doors):
+        loaded = modules_loaded_by(f"import stoker\nassert stoker.{door}.__name__ == 'stoker.{door}'")
+        assert f"stoker.{door}" in loaded
+
+
+def test_the_asynchronous_client_needs_no_import_of_its_own():
+    loaded = modules_loaded_by(
+        "import asyncio, stoker\n"
+        "async def main():\n"
+        "    queue = await stoker.aio.connect('memory://')\n"
+        "    await queue.push('mail', b'')\n"
+        "    await queue.close()\n"
+        "asyncio.run(main())"
+    )
+    assert "stoker.aio" in loaded
 
 
 @pytest.mark.parametrize("parameters", ["", "?codec=json", "?batch_ms=1"])

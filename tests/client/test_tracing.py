@@ -14,6 +14,7 @@ from stoker import tracing
 from stoker.brokers.remote.opening import open_remote
 from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
+from stoker.logs import JsonLines, PlainLines
 from stoker.model import commands as c
 from stoker.model import traces
 from stoker.model.errors import InvalidRequest
@@ -21,7 +22,6 @@ from stoker.model.options import Options
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, MetricsSettings, TcpListener, TracingSettings
 from stoker.server.desk import Desk
-from stoker.server.logs import JsonLines, PlainLines
 from tests.client.serving import ServerThread
 from tests.client.spans import Heard
 from tests.served.on_loop import serving

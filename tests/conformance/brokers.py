@@ -122,6 +122,7 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "tcp-msgpack": served.tcp_msgpack,
     "tcp-json": served.tcp_json,
     "tcp-2-processes": served.tcp_2_processes,
+    "tcp-without-turns": served.tcp_without_turns,
     "unix": served.unix,
     "http": served.http,
     "grpc": served.grpc,

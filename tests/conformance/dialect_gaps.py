@@ -58,6 +58,8 @@ TESTS: dict[str, tuple[Entry, ...]] = {
         ("test_names_of_requests_claims_and_transactions_may_be_so_long", "transaction="),
         ("test_a_command_that_makes_no_sense_is_refused", "transaction="),
     ),
+    "a heartbeat of flashQ renews": ("test_a_look_at_leases_renews_nothing_and_tells_what_a_renewal_would",),
+    "a release of flashQ has no note": ("test_a_release_may_say_why", "test_a_note_is_cut_where_an_error_would_be"),
     "what becomes of a claim's jobs is said of the jobs": (
         "test_a_claim_brings_nothing_new_from_shards_it_had_no_jobs_in",
         "test_a_claim_holds_jobs_of_all_shards_in_id_order",

@@ -78,6 +78,7 @@ class Script:
             c.Browse(ascending=True, limit=1_000),
             c.ListDead("q", limit=1_000),
             c.GetDeadStats("q"),
+            c.GetPriorities("q"),
             c.ListQueues(),
         ):
             self(command)

@@ -326,6 +326,27 @@ def test_without_retry_the_first_failure_is_the_last(client: Client):
     assert (view.reason, view.error) == ("explicit_fail", "broken")
 
 
+@pytest.mark.parametrize("reason", ["explicit_fail", "invalid_arguments", "invalid_result"])
+def test_a_worker_may_say_why_a_job_is_not_tried_again(client: Client, reason: str):
+    job = push(client, max_attempts=10)
+    client.fail(start(client).id, error="broken", error_class="shop.Wrong", retry=False, reason=reason)
+    view = client.get_job(job)
+    assert (view.reason, view.error_class, view.history[0].error_class) == (reason, "shop.Wrong", "shop.Wrong")
+    client.retry_dead("q")
+    client.ack(start(client).id)
+    view = client.get_job(job)
+    assert (view.error, view.error_class) == ("", "")
+
+
+@pytest.mark.parametrize("fields", [{"reason": "timeout", "retry": False}, {"reason": "invalid_arguments"}])
+def test_a_reason_that_no_worker_can_give_is_refused(client: Client, fields: dict[str, Any]):
+    push(client, max_attempts=10)
+    job = start(client)
+    with pytest.raises(InvalidRequest, match="reason"):
+        client.fail(job.id, **fields)
+    assert client.get_state(job.id) is State.ACTIVE
+
+
 def test_without_retry_the_reason_is_explicit_even_on_the_last_attempt(client: Client):
     job = push(client, max_attempts=1)
     client.fail(start(client).id, retry=False)
@@ -538,7 +559,44 @@ def test_a_release_is_no_failure(client: Client):
     assert (totals.retried, totals.failed, totals.started) == (0, 0, 1)
 
 
+def test_a_release_may_say_why(client: Client):
+    ids = push_many(client, 3)
+    token = client.pull("q", 3).token
+    client.release_batch(ids[:2], token, 500, "no handler for it")
+    client.snooze(ids[2], token, 500)
+    assert [client.get_job(job).error for job in ids] == ["no handler for it", "no handler for it", ""]
+    told = [client.story(job).events[-1] for job in ids]
+    assert [(event.kind, event.message) for event in told] == [
+        ("snoozed", "no handler for it"),
+        ("snoozed", "no handler for it"),
+        ("snoozed", ""),
+    ]
+
+
+def test_a_note_is_cut_where_an_error_would_be(make_world: MakeWorld):
+    client = make_world(limits=Limits(error_chars_max=5)).client
+    job = push(client)
+    client.snooze(job, start(client).token, 0, "not at all")
+    assert client.get_job(job).error == "not …"
+
+
 # --- extend --------------------------------------------------------------------------------------
+
+
+def test_a_look_at_leases_renews_nothing_and_tells_what_a_renewal_would(world: ContractWorld):
+    client = world.client
+    ids = push_many(client, 4, lease_ms=1_000)
+    delivery = client.pull("q", 4)
+    until = client.get_job(ids[0]).lease_until
+    client.ack(ids[3], delivery.token)
+    client.cancel(ids[1])
+    world.advance(600)
+    reply = client.extend_batch(ids, delivery.token, renew=False)
+    assert (reply.count, reply.lease_until, list(reply.cancelled)) == (3, until, [ids[1]])
+    assert dict(reply.refused) == {ids[3]: "lost_lease"}
+    assert story(client, ids[0]) == ["pushed", "started"]
+    world.advance(400)
+    assert client.get_state(ids[0]) is State.DELAYED, "its lease ended when it would have ended without the look"
 
 
 def test_a_heartbeat_renews_the_lease_by_its_own_length(world: ContractWorld):
@@ -659,6 +717,23 @@ def test_a_full_log_forgets_its_oldest_lines(make_world: MakeWorld):
     for number in range(5):
         client.append_log(job, str(number))
     assert [line.message for line in client.get_logs(job)] == ["2", "3", "4"]
+
+
+def test_a_job_may_ask_for_a_shorter_log_and_no_log_at_all(make_world: MakeWorld):
+    client = make_world(limits=Limits(log_lines_max=3)).client
+    for wanted, kept in ((2, ["c", "d"]), (0, []), (9, ["b", "c", "d"])):
+        job = client.push("q", b"", log_lines_max=wanted).id
+        for line in "abcd":
+            client.append_log(job, line)
+        assert [line.message for line in client.get_logs(job)] == kept
+
+
+@pytest.mark.parametrize(("wanted", "kept"), [(None, "a\nb\nc"), (2, "b\nc"), (0, ""), (9, "a\nb\nc")])
+def test_a_job_may_ask_for_the_end_of_a_stack_alone(client: Client, wanted: int | None, kept: str):
+    client.push("q", b"", max_attempts=1, stack_lines_max=wanted)
+    (job,) = client.pull("q")
+    client.fail(job.id, job.token, "broken", stack="a\nb\nc")
+    assert client.get_job(job.id).stack == kept
 
 
 def test_the_log_stays_with_a_retried_and_an_ended_job(client: Client):

@@ -346,6 +346,27 @@ def test_counts_are_by_state(world: ContractWorld):
     assert world.client.get_counts() == everything
 
 
+def test_waiting_jobs_are_counted_by_priority_whatever_form_they_have(world: ContractWorld):
+    client = world.client
+    batch = push_many(client, 5, priority=2)
+    for priority in (0, 2, 2**31 - 1, -7):
+        push(client, priority=priority)
+    groups = [push(client, group_id="g", priority=priority) for priority in (2, 4, 4)]
+    push(client, priority=4, delay_ms=1_000)
+    push(client, priority=4, depends_on=(Dependency(batch[0]),))
+    wanted = {2**31 - 1: 1, 4: 2, 2: 7, 0: 1, -7: 1}
+    assert list(client.get_priorities("q").items()) == list(wanted.items())
+    first = start(client)
+    client.cancel(groups[1])
+    client.change_priority(batch[4], 0)
+    assert dict(client.get_priorities("q")) == {4: 1, 2: 6, 0: 2, -7: 1}
+    client.release(first.id, first.token)
+    assert sum(client.get_priorities("q").values()) == client.get_counts("q").waiting
+    world.advance(1_000)
+    assert client.get_priorities("q")[4] == 2
+    assert dict(client.as_tenant("other").get_priorities("q")) == {}
+
+
 def test_a_tenants_counts_are_the_sum_of_its_queues(world: ContractWorld):
     client = world.client
     push_many(client, 2, "a")
@@ -457,11 +478,14 @@ def test_looking_makes_no_queue(world: ContractWorld):
     client.browse("never")
     client.list_dead("never")
     client.get_dead_stats("never")
+    client.get_priorities("never")
     client.pull("never")
     assert list(client.list_queues()) == []
 
 
-@pytest.mark.parametrize("command", [c.GetQueue("a b"), c.GetStats("a b"), c.Browse("a b"), c.FindJob("x", "a b")])
+@pytest.mark.parametrize(
+    "command", [c.GetQueue("a b"), c.GetStats("a b"), c.GetPriorities("a b"), c.Browse("a b"), c.FindJob("x", "a b")]
+)
 def test_a_bad_name_is_refused(world: ContractWorld, command: c.Command[Any]):
     check_refused(world, InvalidRequest, command)
 

@@ -47,6 +47,8 @@ SAMPLES: dict[str, Any] = {
     "workflow": 123_456,
     "schedule": "nightly",
     "slot": 1_700_000_000_000,
+    "log_lines_max": 60,
+    "stack_lines_max": 61,
 }
 """One value a field, none of them the default. The dependency is the first job of the test."""
 
@@ -147,6 +149,8 @@ def test_all_options_at_once_survive_a_retry_a_release_and_a_death(
         ("name", ["n", "any ☂ printable text", "n" * 256]),
         ("schedule", ["s", "s" * 1_024]),
         ("slot", [1, INT_MAX // 2]),
+        ("log_lines_max", [0, 1_000_000]),
+        ("stack_lines_max", [0, 1_000_000]),
     ],
 )
 def test_values_at_the_edge_are_taken(world: ContractWorld, field: str, values: list[Any]):
@@ -193,6 +197,7 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
     *[("workflow", bad) for bad in (0, -1, INT_MAX + 1, "64")],
     *[("schedule", bad) for bad in ("", "s" * 1_025, 7)],
     *[("slot", bad) for bad in (-1, INT_MAX, "1", None)],
+    *[(name, bad) for name in ("log_lines_max", "stack_lines_max") for bad in (-1, "5")],
 ]
 
 

@@ -7,14 +7,19 @@ from pathlib import Path
 import pytest
 
 import stoker
+from stoker.brokers.local import LocalSettings
 from stoker.engine.keys import OldKey
 from stoker.journal.ahead import ReadAhead
 from stoker.journal.filters import FilterSettings, RotatingFilter
 from stoker.journal.keys import KeyStore
+from stoker.journal.sqlite import JournalSettings
 from stoker.model.errors import Damaged, LostLease, NotFound
+from stoker.model.options import Backoff, Options
 from stoker.model.states import State
 from stoker.testing import World
 from tests.contradictions.support import STEADY, pulled, push, start
+
+AT_ONCE = Backoff("fixed", 0, 0, "none")
 
 
 class Always:
@@ -253,3 +258,83 @@ def test_c15_a_job_that_cannot_be_read_is_told_and_kept(tmp_path: Path):
     write(good)
     with stoker.connect(url) as queue:
         assert queue.pull("q", 2).ids == ids
+
+
+class Scene:
+    """A directory with jobs of which one has become unreadable, although nothing said so at the start."""
+
+    def __init__(self, path: Path, delay_ms: int = 0) -> None:
+        self.path = path
+        options = Options(max_attempts=0, backoff=AT_ONCE, delay_ms=delay_ms)
+        small = JournalSettings(checkpoint_process=False, wal_bytes_max=50_000)  # the next owner begins a new file
+        self.settings = LocalSettings(shards=1, journal=small)
+        with stoker.connect(self.url, settings=self.settings) as queue:
+            self.bad = list(queue.push_batch("q", [b"damaged" * 5_000] * 2, options).ids)
+            self.good = [queue.push("q", b"sound" * 5_000).id for _ in range(2)]
+            self.last = list(queue.push_batch("q", [b"last" * 5_000] * 2).ids)
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    def damage(self) -> None:
+        """The owner that has it open does not notice: payloads of batches are read when they are needed."""
+        file = self.path / "log-00000001.db"
+        with sqlite3.connect(file) as connection:
+            rows = connection.execute("SELECT position, data FROM log").fetchall()
+            ((position, data),) = [row for row in rows if b"damaged" in row[1]]
+            broken = data.replace(b"damaged", b"DAMAGED", 1)
+            connection.execute("UPDATE log SET data = ? WHERE position = ?", (broken, position))
+        connection.close()
+
+
+def test_c15_a_corrupt_job_is_put_aside_with_its_reason_and_the_others_go_on(tmp_path: Path):
+    """An unreadable entry was lost silently, or kept the jobs around it from ever being delivered."""
+    scene = Scene(tmp_path / "data")
+    with stoker.connect(scene.url, settings=scene.settings) as queue:
+        scene.damage()
+        delivered = [job for _ in range(4) for job in queue.pull("q", 10)]
+        assert sorted(job.id for job in delivered) == sorted(scene.good + scene.last)
+        queue.ack_batch([job.id for job in delivered], [job.token for job in delivered])
+        letters = queue.list_dead("q").jobs
+        assert [job.id for job in letters] == scene.bad
+        for job in letters:
+            assert (job.state, job.reason, job.attempts) == (State.FAILED, "corrupt", 3)
+            assert "is damaged at shard 0 sequence" in job.error
+            assert [attempt.reason for attempt in job.history] == ["corrupt"] * 3
+        assert queue.get_stats("q").counts.completed == 4
+
+
+def test_c15_a_waiting_pull_survives_a_corrupt_job(tmp_path: Path):
+    """The pull waits until the job is due, and is answered without it."""
+    scene = Scene(tmp_path / "data", delay_ms=500)
+    with stoker.connect(scene.url, settings=scene.settings) as queue:
+        scene.damage()
+        found = [job.id for _ in range(4) for job in queue.pull("q", 10, wait_ms=60_000)]
+        assert sorted(found) == sorted(scene.good + scene.last)
+        while queue.get_counts("q").failed < 2:
+            assert queue.pull("q", 10, wait_ms=60_000).ids == []
+
+
+def test_c15_a_claim_survives_a_corrupt_job(tmp_path: Path):
+    """The pull that met it was answered with an error, and so was every pull after it."""
+    scene = Scene(tmp_path / "data")
+    with stoker.connect(scene.url, settings=scene.settings) as queue:
+        scene.damage()
+        delivery = queue.pull("q", 2, claim="mine")
+        assert delivery.ids == []
+        assert queue.pull("q", 2, claim="mine").ids == []
+        found = [job.id for _ in range(4) for job in queue.pull("q", 2, wait_ms=10)]
+        assert sorted(found) == sorted(scene.good + scene.last)
+        assert queue.get_counts("q").failed == 2
+
+
+def test_c15_a_corrupt_job_can_be_tried_again(tmp_path: Path):
+    """What was taken out of its queue was nowhere, so nothing could bring it back."""
+    scene = Scene(tmp_path / "data")
+    with stoker.connect(scene.url, settings=scene.settings) as queue:
+        scene.damage()
+        for _ in range(4):
+            queue.pull("q", 10)
+        assert list(queue.retry_dead("q", reason="corrupt").ids) == scene.bad
+        assert queue.get_counts("q").waiting == 2

@@ -189,7 +189,7 @@ class _HalfFull:
     def payload_bytes(self, tenant: str) -> int:
         return 1_000
 
-    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
+    def admitted(self, tenant: str, queue: str | None, jobs: int, bytes: int) -> None:
         """What it uses does not change."""
 
 

@@ -8,12 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import stoker
+from stoker.client.sync import Client
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, LimitExceeded, UnknownDependency
 from stoker.model.limits import Limits
@@ -23,6 +27,7 @@ from stoker.testing import World
 from stoker.wire.frames import Frames, codec_of, framed
 from tests.contradictions.support import STEADY, pulled, push, start
 from tests.served.on_loop import run, serving, until
+from tests.waking.places import PLACES, Opened
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -270,6 +275,29 @@ def test_f19_burst_is_not_the_rate(world: World):
         started += len(world.client.pull("q", 10))
         world.advance(1)
     assert started == 10
+
+
+def test_f19_a_waiter_sleeps_until_the_next_token():
+    """Whoever waited for a rate limit slept until the end of its own wait, wherever a server kept the time."""
+
+    def pulled_in_turn(opened: Opened) -> list[float]:
+        with ExitStack() as stack:
+            client = opened(stack).waiting
+            client.set_rate_limit("q", 2, 500)
+            client.push_batch("q", [b""] * 5)
+            began = time.monotonic()
+            return [pulled_at(client) - began for _ in range(5)]
+
+    def pulled_at(client: Client) -> float:
+        job = start(client, wait_ms=40_000)
+        client.ack(job.id, job.token)
+        return time.monotonic()
+
+    with ThreadPoolExecutor(len(PLACES)) as pool:
+        times = dict(zip(PLACES, pool.map(pulled_in_turn, PLACES.values()), strict=True))
+    for place, found in times.items():
+        assert found[-1] < 20, f"{place}: {found}"
+        assert all(at >= 0.25 * (number - 1) - 0.01 for number, at in enumerate(found)), f"{place}: {found}"
 
 
 @pytest.mark.parametrize("options", [Options(debounce_id="x"), Options(custom_id="x"), Options(unique_key="x")])

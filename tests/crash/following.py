@@ -8,11 +8,11 @@ import pytest
 
 from stoker.brokers.local import LocalSettings
 from stoker.testing import FakeClock
-from tests.crash.checker import Checker
-from tests.crash.history import Entry, Intent, Recovered, Reply
 from tests.crash.oracle import Oracle
 from tests.crash.pictures import differences, plain
 from tests.crash.zygote import Child
+from tests.histories.checker import Checker
+from tests.histories.history import Entry, Intent, Recovered, Refused, Reply
 
 
 class Following:
@@ -35,6 +35,7 @@ class Following:
             self._asked = entry
         elif self._asked is not None:
             expected = self.oracle.carry_out(self._asked.at, self._asked.command)
+            assert isinstance(entry, (Reply, Refused))
             said = entry.reply if isinstance(entry, Reply) else entry.code
             assert without_level(said) == without_level(expected), f"{self.name}: {self._asked}"
             self._asked = None

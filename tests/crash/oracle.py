@@ -13,7 +13,7 @@ from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.testing import FakeClock
 from tests.crash.pictures import Picture, state_of, take_pictures
-from tests.crash.workload import TENANT
+from tests.histories.workload import TENANT
 
 KEYS_ALL = 1_000
 """More keys than any test has."""

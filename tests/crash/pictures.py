@@ -20,7 +20,7 @@ from stoker.model.options import DeadLetterPolicy, Options
 from stoker.model.states import State
 from stoker.records.records import Staged
 from stoker.records.stored import StoredRun
-from tests.crash.history import Seen, key_of
+from tests.histories.history import Seen, key_of
 
 RAISED = ("sequence", "token", "epoch")
 

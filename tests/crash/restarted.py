@@ -38,6 +38,7 @@ LOOKS = (
     c.ListQueues,
     c.GetQueue,
     c.GetStats,
+    c.GetPriorities,
     c.ReadEvents,
     c.ReadRecords,
     c.ListDead,

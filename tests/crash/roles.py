@@ -4,13 +4,11 @@ Each role gets its end of the connection first; what else it gets is small and p
 """
 
 import asyncio
-import copyreg
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import apsw
@@ -18,15 +16,18 @@ import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.journal import recovery, upkeep
+from stoker.journal.disk import Disk
 from stoker.journal.sqlite import SqliteJournal
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
+from stoker.model.ids import sequence_of
+from stoker.model.replies import Level
 from stoker.testing import FakeClock
 from tests.conformance.pictures import taken
-from tests.crash.history import Intent, Recovered, Refused, Reply
 from tests.crash.pictures import state_of, take_pictures
 from tests.crash.watching import LyingDisk, Trace, WatchedDisk, WatchedVFS, Witness
-from tests.crash.workload import QUEUES, TENANT, Memory, Work
+from tests.histories.history import Intent, Recovered, Refused, Reply
+from tests.histories.workload import QUEUES, TENANT, Memory, Work
 
 STEPS = 400
 """More than a process ever does before it is killed."""
@@ -43,13 +44,6 @@ UPKEEP_EVERY = 8
 
 IDLE_ROUNDS = 3
 """So often nothing was delivered, an hour apart, and nothing ever will be."""
-
-
-def _read_only(content: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    return MappingProxyType(content)
-
-
-copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))  # replies have them
 
 
 def open_at(path: str, settings: LocalSettings, now_ms: int) -> tuple[LocalBroker, FakeClock]:
@@ -251,6 +245,28 @@ def work_upkeep(broker: LocalBroker) -> None:
     assert broker.store.upkeep is not None
     with broker.store.upkeep.work_lock:
         broker.store.upkeep.work()
+
+
+def push_once(
+    wire: "Connection[Any, Any]",
+    path: str,
+    settings: LocalSettings,
+    level: Level | None = None,
+    boot: str | None = None,
+    broken: bool = False,
+) -> None:
+    """Open the directory, push one job, tell its number, and wait for the end."""
+    if boot is not None:
+        setattr(Disk, "boot_id", lambda disk: boot)  # noqa: B010  # a method, not a field
+    broker = open_sqlite(path, {}, settings)
+    pushed = broker.execute("t", c.Push("q", b"", durability=level))
+    if broken:
+        assert isinstance(broker.runtime.journal, SqliteJournal)
+        broker.runtime.journal.fail(OSError("the disk is broken"))
+    wire.send(sequence_of(pushed.id))
+    if wire.recv() == "close":
+        broker.close()
+        wire.send("closed")
 
 
 def finish(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now: int) -> None:

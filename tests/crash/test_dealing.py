@@ -29,8 +29,8 @@ from tests.crash.dealt import WATCHED, deal_watched, holdings, opened
 from tests.crash.restarted import fresh_directory
 from tests.crash.test_kill_points import until_the_end
 from tests.crash.watching import KillPoint
-from tests.crash.workload import SHARDS, TENANT, Memory, Work
 from tests.crash.zygote import the_zygote
+from tests.histories.workload import SHARDS, TENANT, Memory, Work
 
 SETTINGS = LocalSettings(
     engine=Settings(retention=Retention(completed_count=20)),
@@ -182,7 +182,7 @@ def test_a_part_is_no_directory_of_its_own(tmp_path: Path):
     with pytest.raises(InvalidRequest):
         open_store(str(tmp_path / "elsewhere"), SETTINGS, NOW, part=True)
     store = open_store(str(root.parts[0]), SETTINGS, NOW, part=True)
-    with pytest.raises(InvalidRequest, match="gathers"):
+    with pytest.raises(InvalidRequest, match="of the whole with `stoker backup`"):
         store.backup(str(tmp_path / "backups"))
     store.close()
     root.close()

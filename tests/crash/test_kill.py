@@ -22,11 +22,11 @@ from stoker.journal.sqlite import JournalSettings
 from stoker.model.options import Retention, Settings
 from stoker.testing import FakeClock
 from tests.crash.following import Following
-from tests.crash.history import Entry
 from tests.crash.restarted import fresh_directory
 from tests.crash.roles import finish, work
-from tests.crash.workload import SHARDS
 from tests.crash.zygote import Child, the_zygote
+from tests.histories.history import Entry
+from tests.histories.workload import SHARDS
 
 SOAKS = os.environ.get("STOKER_SOAK") == "1"
 ROUNDS = 12 if SOAKS else 6

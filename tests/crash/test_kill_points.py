@@ -19,14 +19,14 @@ from stoker.journal.sqlite import JournalSettings
 from stoker.model.options import Retention, Settings
 from stoker.testing import FakeClock
 from tests.crash.following import Following
-from tests.crash.history import Entry, Recovered
 from tests.crash.pictures import Picture
 from tests.crash.restarted import fresh_directory
 from tests.crash.roles import WATCHED, recover, recover_watched, work_watched
 from tests.crash.test_kill import DEATHS, SOAKS
 from tests.crash.watching import KillPoint
-from tests.crash.workload import SHARDS, Memory
 from tests.crash.zygote import Child, the_zygote
+from tests.histories.history import Entry, Recovered
+from tests.histories.workload import SHARDS, Memory
 
 SETTINGS = LocalSettings(
     engine=Settings(retention=Retention(completed_count=20)),

@@ -27,16 +27,16 @@ from stoker.model import replies as r
 from stoker.model.ids import sequence_of, shard_of
 from stoker.model.options import Retention, Settings
 from stoker.testing import FakeClock
-from tests.crash.checker import can_be_repeated
 from tests.crash.following import Following
-from tests.crash.history import Intent, Recovered, Reply
 from tests.crash.images import after_power_cut
 from tests.crash.pictures import Picture
 from tests.crash.restarted import fresh_directory
 from tests.crash.roles import WATCHED, recover_and_repeat, work_traced
 from tests.crash.watching import Call
-from tests.crash.workload import SHARDS
 from tests.crash.zygote import ChildFailed, the_zygote
+from tests.histories.checker import can_be_repeated
+from tests.histories.history import Intent, Recovered, Reply
+from tests.histories.workload import SHARDS
 
 SOAKS = os.environ.get("STOKER_SOAK") == "1"
 STORIES = 24 if SOAKS else 4

@@ -87,6 +87,10 @@ class WatchedDisk(Disk):
         self._witness = witness
         self._home = home
 
+    def boot_id(self) -> str:
+        """Not the machine's: after a power cut the directory is opened in another boot."""
+        return "the boot that ends with the power"
+
     @contextmanager
     def new_file(self, path: Path) -> Iterator[Callable[[bytes], None]]:
         self._witness.happens(Call("create", path.name), lambda call: path.open("wb").close())
@@ -108,12 +112,12 @@ class WatchedDisk(Disk):
         fsync = super().fsync
         self._witness.happens(Call("sync", path.name), lambda call: fsync(descriptor, path))
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: Path, descriptor: int | None = None) -> None:
         sync_directory = super().sync_directory
         if path == self._home:
-            self._witness.happens(Call("sync_directory", ""), lambda call: sync_directory(path))
+            self._witness.happens(Call("sync_directory", ""), lambda call: sync_directory(path, descriptor))
         else:
-            sync_directory(path)
+            sync_directory(path, descriptor)
 
     def make_directory(self, path: Path) -> None:
         make_directory = super().make_directory

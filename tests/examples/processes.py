@@ -9,10 +9,10 @@ import sys
 import threading
 from pathlib import Path
 
+from tests.reading import ONLY_OUR_PLUGIN
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SECONDS = 60
-ONLY_OUR_PLUGIN = "-p no:schemathesis -p no:hypothesispytest -p no:anyio -p no:cacheprovider"
-"""For a pytest inside a test: loading those takes longer than all that it does."""
 LISTENING = re.compile(r"running on (?P<url>http://127\.0\.0\.1:\d+)")
 
 

@@ -8,7 +8,9 @@ import asyncio
 import fcntl
 import functools
 import os
+import resource
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from hashlib import sha256
@@ -150,8 +152,8 @@ class Worker:
     def open(self, settings: JournalSettings, memory_bytes: int = MEMORY_BYTES) -> LocalBroker | None:
         threading.excepthook = self._thread_died
         self._watch_rounds()
-        self._is_paced = self.injector.fault.error not in ("ENOSPC", "FULL")
-        """A round of upkeep when one is asked for here, and never else. When there is no room, it must try again."""
+        self._is_paced = self.injector.fault.error not in ("ENOSPC", "FULL", "CANTOPEN")
+        """A round of upkeep when one is asked for here, and never else. What passes is tried again."""
         if self._is_paced:
             upkeep.IDLE_S = LONG_S
         upkeep.DEFERRED_S = LONG_S
@@ -185,7 +187,7 @@ class Worker:
         for step in script:
             outcome = self._carry_out(script, step)
             self.send(outcome)
-            refused += outcome.word == "closed"
+            refused += outcome.word == "unavailable"
             if refused > 3:
                 return
 
@@ -449,6 +451,12 @@ def serve(wire: "Connection[Any, Any]", path: str, settings: JournalSettings, ro
                 wire.send(server.push() or "ok")
             case ("work off", turns):
                 wire.send(server.work_off(turns))
+            case ("execute", command):
+                wire.send(server.execute(command))
+            case ("repeat", command, times):
+                wire.send(server.repeat(command, times))
+            case ("turn", commands):
+                wire.send(server.turn(commands))
             case ("keep",):
                 worker.keep()
                 wire.send("kept")
@@ -490,6 +498,30 @@ class Server:
             if code:
                 return self._pushed, code
         return self._pushed, "never"
+
+    def execute(self, command: c.Command[Any]) -> Any:
+        """The reply, or the code of the refusal."""
+        try:
+            return self._broker.execute(TENANT, command)
+        except StokerError as error:
+            return error.code
+
+    def repeat(self, command: c.Command[Any], times: int) -> set[str]:
+        """What became of it each time: the codes, or `ok`."""
+        replies = [self.execute(command) for _ in range(times)]
+        return {reply if isinstance(reply, str) else "ok" for reply in replies}
+
+    def turn(self, commands: list[c.Command[Any]]) -> list[str]:
+        """The same for commands of one turn, as a server carries them out."""
+        codes = []
+        for command in commands:
+            try:
+                self._broker.begin(TENANT, command)
+                codes.append("ok")
+            except StokerError as error:
+                codes.append(error.code)
+        self._broker.end()
+        return codes
 
     def work_off(self, turns: int) -> dict[str, int]:
         """How often each of these was done; the first refusal ends it."""
@@ -630,3 +662,111 @@ def publish_for_ever(wire: "Connection[Any, Any]", path: str, life: int) -> None
         level: r.Level = "fsync" if number % 3 == 0 else "commit"
         broker.execute(TENANT, c.Publish(name, [f"s{place}" for place in range(len(QUEUES))], level))
         wire.send(("published", name))
+
+
+# --- without descriptors -----------------------------------------------------------------------------
+
+
+class Starved(msgspec.Struct, frozen=True):
+    """How a process has fared in which no descriptors were left for a while."""
+
+    pushed: int
+    refused: list[str]
+    read: list[str]
+    """What was found in finished files meanwhile."""
+    files_before: int
+    files_meanwhile: int
+    files: int
+    """How many were made: before, meanwhile, and in the end."""
+    stopped: str
+
+
+DESCRIPTORS = 100
+STARVING = JournalSettings(
+    wal_bytes_max=60_000, checkpoint_records=40, disk_reserve_bytes=RESERVE_BYTES, fsync_interval_ms=20
+)
+
+
+class Glutton:
+    """Takes every descriptor that there is; a greedy one also every one that becomes free."""
+
+    def __init__(self, greedy: bool) -> None:
+        self._taken: list[int] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._take_for_ever, daemon=True)
+        self.take()
+        if greedy:
+            self._thread.start()
+
+    def take(self) -> None:
+        try:
+            while True:
+                self._taken.append(os.dup(0))
+        except OSError:
+            pass
+
+    def _take_for_ever(self) -> None:
+        while not self._ended.is_set():
+            self.take()
+
+    def end(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for descriptor in self._taken:
+            os.close(descriptor)
+
+
+def starve(wire: "Connection[Any, Any]", path: str, greedy: bool) -> None:
+    """Push while others have all descriptors, and for a while after they have let go of them."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    starving = Starving(open_sqlite(path, {}, LocalSettings(shards=1, journal=STARVING)))
+    starving.push_until(lambda: starving.files > 3)
+    before, read = starving.files, list[str]()
+    glutton = Glutton(greedy)
+    if greedy:
+        starving.push_until(lambda: starving.pushed > 60 and starving.waits)
+    else:
+        starving.push_until(lambda: starving.files > before + 3)
+        events = starving.broker.execute(TENANT, c.ReadEvents(0, 0, limit=1))
+        read = [event.kind.value for event in events.events]
+    meanwhile = starving.files
+    glutton.end()
+    made = starving.retention.made
+    starving.push_until(lambda: starving.files > meanwhile + 3 and starving.retention.made > made)
+    stopped = starving.broker._closed
+    wire.send(Starved(starving.pushed, starving.refused, read, before, meanwhile, starving.files, stopped))
+    wire.recv()
+
+
+class Starving:
+    """A broker that is pushed to."""
+
+    def __init__(self, broker: LocalBroker) -> None:
+        assert broker.store is not None
+        assert broker.store.upkeep is not None
+        self.broker = broker
+        self._store, self.retention = broker.store, broker.store.upkeep.retention
+        self._upkeep = broker.store.upkeep
+        self.pushed = 0
+        self.refused: list[str] = []
+
+    @property
+    def files(self) -> int:
+        """How many were made so far."""
+        return self._store.directory.manifest.number
+
+    @property
+    def waits(self) -> bool:
+        """Whether a round of upkeep was put off."""
+        return self._upkeep._tell_at > 0
+
+    def push_until(self, come: Callable[[], bool]) -> None:
+        pause, until = threading.Event(), time.monotonic() + PATIENCE_S / 2
+        while not come() and not self.refused and time.monotonic() < until:
+            try:
+                self.broker.execute(TENANT, c.Push(QUEUES[0], bytes(10_000)))
+                self.pushed += 1
+            except Exception as error:
+                self.refused.append(repr(error))
+            pause.wait(0.01)

@@ -46,9 +46,9 @@ class Recording(MemoryJournal):
         super().__init__(SHARDS, 1 << 30)
         self.turns: list[dict[int, list[rec.Record]]] = []
 
-    def append(self, turn: Turn, *, defer: bool = False) -> None:
+    def append(self, turn: Turn, *, defer: bool = False, waits: bool = True) -> None:
         self.turns.append({shard: list(records) for shard, records in turn})
-        super().append(turn, defer=defer)
+        super().append(turn, defer=defer, waits=waits)
 
 
 def runtime_of(shards: Sequence[Shard], journal: MemoryJournal | None = None) -> Runtime:

@@ -17,9 +17,13 @@ import msgspec
 import pytest
 
 from stoker.journal.sqlite import JournalSettings
+from stoker.model import commands as c
+from stoker.model.schedules import Schedule
+from stoker.model.workflows import Step
 from tests.crash.zygote import Child, the_zygote
 from tests.faults.injecting import Fault
 from tests.faults.roles import BUSY, Found, serve
+from tests.faults.script import QUEUES
 from tests.faults.support import SEED, fresh_directory, opened, sampled, seen, worked
 
 MIB = 1024 * 1024
@@ -127,6 +131,91 @@ def test_jobs_can_be_worked_off_when_the_disk_is_full(small: Small):
         found = opened(aside)
         assert found.state == state
         assert {job for job, *_ in found.jobs} >= set(pushed)
+
+
+MUCH = bytes(100_000)
+"""A fifth of the reserve."""
+
+
+def brought(active: int, waiting: int) -> list[c.Command[Any]]:
+    """One command of each kind that makes data."""
+    return [
+        c.UpdatePayload(waiting, MUCH),
+        c.AppendPartial(active, MUCH),
+        c.AppendLog(active, "x" * 8_000),
+        c.SetProgress(active, 50, "x" * 1_000),
+        c.Ack([active], None, [MUCH]),
+        c.Push("q", MUCH),
+        c.PushBatch("q", [MUCH]),
+        c.PushWorkflow([Step("q", [MUCH])]),
+        c.Stage("t", "s", "q", [MUCH]),
+        c.Publish("t", ["staged"]),
+        c.KvSet("k", MUCH),
+        c.KvSetMany([c.KvEntry("k", MUCH)]),
+        c.PutSchedule("q", "s", Schedule(every_ms=1_000, payload=bytes(60_000))),
+    ]
+
+
+@each_kind
+def test_whatever_makes_data_is_refused_before_the_reserve_is_touched(small: Small):
+    """Ten times the reserve of each: none of it is taken, and the broker goes on."""
+    with small(SIZE) as place, served(place, ONE_FILE) as child:
+        ask(child, "execute", c.Stage("t", "staged", "q", [b""]))
+        pushed, _ = ask(child, "push until refused")
+        delivery = ask(child, "execute", c.Pull(QUEUES))
+        (active,) = delivery.ids
+        waiting = pushed[-1]
+        for command in brought(active, waiting):
+            assert ask(child, "repeat", command, 50) == {"disk_full"}, type(command).__name__
+        assert (place.path / "reserve").exists()
+        assert ask(child, "repeat", c.Ack([active], delivery.token, [bytes(1_000)]), 1) == {"ok"}
+        assert ask(child, "repeat", c.Discard(waiting), 1) == {"ok"}
+        assert ask(child, "execute", c.GetJob(active)).result == bytes(1_000)
+
+
+@each_kind
+def test_a_large_result_waits_until_there_is_room(small: Small):
+    with small(SIZE) as place, served(place, ONE_FILE) as child:
+        place.fill(3 * MIB)
+        ask(child, "push until refused")
+        delivery = ask(child, "execute", c.Pull(QUEUES))
+        ack = c.Ack(delivery.ids, delivery.token, [MUCH])
+        assert ask(child, "execute", ack) == "disk_full"
+        assert ask(child, "execute", c.GetJob(delivery.ids[0])).state == "active", "the worker has it still"
+        place.filler.unlink()
+        ask(child, "keep")
+        assert ask(child, "execute", ack).count == 1
+
+
+@each_kind
+def test_when_the_reserve_is_used_up_everything_is_refused_and_nothing_breaks(small: Small):
+    with small(SIZE) as place, fresh_directory() as aside:
+        with served(place, ONE_FILE) as child:
+            place.fill(3 * MIB)
+            ask(child, "push until refused")
+            (active,) = ask(child, "execute", c.Pull(QUEUES)).ids
+            assert ask(child, "repeat", c.Extend([active]), 2_000) == {"ok", "disk_full"}
+            assert ask(child, "execute", c.Ack([active])) == "disk_full"
+            assert ask(child, "execute", c.GetJob(active)).state == "active", "looking is free"
+            place.filler.unlink()
+            ask(child, "keep")
+            assert ask(child, "execute", c.Ack([active])).count == 1
+            assert ask(child, "push") == "ok"
+            state = ask(child, "state")
+            child.kill()
+        shutil.copytree(place.path, aside)
+        assert opened(aside).state == state
+
+
+@each_kind
+def test_pushes_of_one_turn_share_the_room(small: Small):
+    """Each of them would have found room: together they would have used the reserve, and more."""
+    with small(SIZE) as place, served(place, ONE_FILE) as child:
+        codes = ask(child, "turn", [c.Push(QUEUES[0], MUCH) for _ in range(100)])
+        assert set(codes) == {"ok", "disk_full"}
+        assert codes == sorted(codes, reverse=True), "the first come first"
+        assert (place.path / "reserve").exists()
+        assert set(ask(child, "work off", 10)) >= {"Pull", "Ack"}
 
 
 @each_kind

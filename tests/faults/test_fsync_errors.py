@@ -103,7 +103,7 @@ def stopped_wrongly(tale: Tale) -> list[str]:
     codes = [pushed.code for pushed in tale.pushed]
     if "unknown" in codes:
         later = tale.pushed[codes.index("unknown") + 1 :]
-        wrong += [f"a later one heard {one}" for one in later if one.code != "closed" or REASON not in one.message]
+        wrong += [f"a later one heard {one}" for one in later if one.code != "unavailable" or REASON not in one.message]
     return wrong
 
 
@@ -156,7 +156,7 @@ def test_all_who_wait_for_the_same_flush_hear_the_same(fault: Fault):
             assert [pushed.level for pushed in tale.pushed] == ["fsync"] * 5
         else:
             assert [pushed.code for pushed in waited] == ["unknown"] * 4
-            assert later.code == "closed"
+            assert later.code == "unavailable"
             assert "injected" in later.message, "and why"
         assert len(opened(path).jobs) == (4 if fault.number else 5), "they were written, after all"
 

@@ -70,7 +70,7 @@ def wrong_with(done: Worked, path: Path) -> list[str]:
     wrong = list(done.report.bad)
     if done.report.stopped and "journal failed" not in done.report.stopped:
         wrong.append(f"it stopped without a reason: {done.report.stopped}")
-    closed = [outcome for outcome in done.outcomes if outcome.word == "closed"]
+    closed = [outcome for outcome in done.outcomes if outcome.word in ("closed", "unavailable")]
     wrong += [f"{one.step}: {one.message}" for one in closed if "journal failed" not in one.message]
     found = opened(path)
     if done.refused is None and found.state not in done.possible:

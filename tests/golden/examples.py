@@ -45,6 +45,8 @@ EVERYTHING_SET = Options(
     workflow=256,
     schedule="nightly",
     slot=1_700_000_000_000,
+    log_lines_max=13,
+    stack_lines_max=14,
 )
 
 POLICY = DeadLetterPolicy(
@@ -107,7 +109,7 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.Retrying(AT, T, Q, ONE, "failed", AT + 2_000, "broken", "OSError", "line 1"),
     rec.Failed(AT, T, Q, ONE, "max_attempts_exceeded", "broken", "OSError", "line 1", "failed"),
     rec.Ended(AT, T, Q, 6, "drained", [UP, DOWN]),
-    rec.Released(AT, T, Q, [ONE, UP], AT + 600),
+    rec.Released(AT, T, Q, [ONE, UP], AT + 600, "not now"),
     rec.Extended(AT, T, Q, [(64, 2), (512, -2)], 20_000),
     rec.CancelRequested(AT, T, Q, 64),
     rec.Progressed(AT, T, Q, 64, 42, "half way"),

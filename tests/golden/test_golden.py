@@ -1,4 +1,4 @@
-"""What lies on disks stays readable: the bytes of every record and the defaults that they leave out.
+"""What lies on disks stays readable: the bytes of every record, the defaults that they leave out, and their events.
 
 When one of these tests fails, the format has changed. If that is meant, `tests/golden/regenerate.py` says what to do.
 """
@@ -18,14 +18,18 @@ from stoker.model.options import Options
 from stoker.records import records as rec
 from stoker.records.codec import decode, encode
 from tests.golden.examples import EVERYTHING_SET, HISTORY, MESSAGES, OPTIONS, RECORDS
-from tests.golden.regenerate import FILE, OMITTING, spelled_out, tag_of
+from tests.golden.regenerate import EVENTS, FILE, OMITTING, spelled_out, tag_of, told
 
 GOLDEN: dict[str, Any] = json.loads(FILE.read_text())
+GOLDEN_EVENTS: dict[str, list[dict[str, Any]]] = json.loads(EVENTS.read_text())
 OLDER: dict[str, dict[str, Any]] = {
     name: json.loads(FILE.with_name(f"{name}.json").read_text())["records"] for name in ("records-1", "records-2")
 }
 """Rows of version 1, and those of version 2 before fields were added to its records."""
-LATEST = ("codec", "name", "workflow", "blocked", "schedule", "slot", "pushed_at", "size", "labels")
+LATEST = (
+    *("codec", "name", "workflow", "blocked", "schedule", "slot", "pushed_at", "size", "labels"),
+    *("note", "log_lines_max", "stack_lines_max"),
+)
 LATER = {"records-1": ("sizes", "durability", *LATEST), "records-2": LATEST}
 """Fields that did not exist then."""
 
@@ -48,6 +52,12 @@ def test_decoding_the_golden_bytes_gives_the_example(record: rec.Record):
     found = decode(bytes.fromhex(GOLDEN["records"][type(record).__name__]["hex"]))
     assert type(found) is type(record)
     assert found == record
+
+
+@by_name
+def test_a_record_means_the_golden_events(record: rec.Record):
+    assert told(record) == GOLDEN_EVENTS[type(record).__name__]
+    assert told(decode(encode(record))) == told(record)
 
 
 @by_name

@@ -12,7 +12,7 @@ import grpc
 import msgspec
 
 from stoker.brokers.local import LocalSettings, open_memory
-from stoker.proto import flashq_pb2_grpc, stoker_pb2_grpc
+from stoker.proto import stoker_pb2_grpc
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
 from stoker.server.run import new_loop
@@ -76,9 +76,6 @@ class Served:
     def queue(self, channel: grpc.Channel | None = None) -> Any:
         """A caller of stoker.v1.Queue."""
         return stoker_pb2_grpc.QueueStub(channel or self.channel())
-
-    def flashq(self) -> Any:
-        return flashq_pb2_grpc.QueueServiceStub(self.channel())
 
     def on_loop(self, act: Callable[[Server], Awaitable[T]]) -> T:
         """Do this where the server lives."""

@@ -14,7 +14,7 @@ from stoker.server.auth.settings import AuthSettings
 from stoker.server.auth.tokens import NewToken, create_token, revoke_token
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import ServerLimits
-from stoker.server.grpc.caller import is_loopback
+from stoker.server.grpc.caller import is_local
 from stoker.server.grpc.errors import STATUS, details_of
 from stoker.wire import native
 from tests.grpc.conftest import Serve
@@ -191,11 +191,22 @@ def test_a_stream_ends_when_its_token_is_withdrawn(serve: Serve, tokens: Path):
         ("ipv4:10.0.0.1:4000", False),
         ("ipv6:%5B2001:db8::1%5D:4000", False),
         ("ipv6:%5B::1:2%5D:1", False),
+        ("ipv4:127.evil.example:4000", False),
+        ("ipv6:%5B::ffff:127.0.0.1%5D:1", True),
+        ("ipv6:%5B::ffff:10.0.0.1%5D:1", False),
         ("", False),
     ],
 )
 def test_only_this_machine_counts_as_local(peer: str, local: bool):
-    assert is_loopback(peer) is local
+    assert is_local(peer) is local
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip"])
+def test_a_client_behind_a_proxy_on_this_machine_is_not_on_this_machine(served: Served, header: str):
+    queue = served.queue()
+    queue.Stats(pb.StatsRequest())
+    error = failure(lambda: queue.Stats(pb.StatsRequest(), metadata=((header, "192.0.2.7"),)))
+    assert error.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_unknown_kinds_of_errors_have_a_status_too():

@@ -1,6 +1,7 @@
 """The listener itself: its line, its port, its keys, reflection, health and its end."""
 
 import socket
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,7 +19,7 @@ from stoker.brokers.connect import open_broker
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, Unreachable
 from stoker.proto import stoker_pb2 as pb
-from stoker.server.config.tree import GrpcListener, Tls
+from stoker.server.config.tree import GrpcListener, ServerLimits, Tls
 from tests.grpc.conftest import Serve
 from tests.grpc.support import PATIENCE_S, Served, failure, with_changes
 
@@ -46,10 +47,23 @@ def test_a_port_that_is_taken_is_refused(served: Served, serve: Serve):
         serve(with_changes(grpc=GrpcListener(listen=served.address)))
 
 
+def test_connections_over_the_limit_are_closed_and_those_that_are_there_go_on(serve: Serve):
+    """gRPC accepts for itself: it is told how many connections it may have."""
+    served = serve(with_changes(server=ServerLimits(connections_max=3, handshake_s=PATIENCE_S)))
+    queue = served.queue()
+    queue.Stats(pb.StatsRequest())
+    host, port = served.address.split(":")
+    with ExitStack() as held:
+        silent = [held.enter_context(socket.create_connection((host, int(port)), PATIENCE_S)) for _ in range(5)]
+        for one in silent[2:]:
+            assert one.recv(65_536) == b""
+        queue.Stats(pb.StatsRequest())
+
+
 def test_reflection_tells_all_services_and_their_messages(served: Served):
     database = ProtoReflectionDescriptorDatabase(served.channel())
     services = set(database.get_services())
-    assert {OURS, "flashq.QueueService", "grpc.health.v1.Health"} <= services
+    assert {OURS, "grpc.health.v1.Health"} <= services
     file = database.FindFileContainingSymbol(OURS)
     (service,) = file.service
     assert [method.name for method in service.method] == [
@@ -58,14 +72,14 @@ def test_reflection_tells_all_services_and_their_messages(served: Served):
 
 
 def test_health_is_serving_until_the_server_stops(served: Served):
-    assert [health(served, name) for name in ("", OURS, "flashq.QueueService")] == ["SERVING"] * 3
+    assert [health(served, name) for name in ("", OURS)] == ["SERVING"] * 2
     stub = health_pb2_grpc.HealthStub(served.channel())
     watch = stub.Watch(health_pb2.HealthCheckRequest(service=OURS), timeout=PATIENCE_S)
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
     (listener,) = served.server._listeners
     served.on_loop(lambda server: listener.stop_accepting())
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
-    assert [health(served, name) for name in ("", OURS, "flashq.QueueService")] == ["NOT_SERVING"] * 3
+    assert [health(served, name) for name in ("", OURS)] == ["NOT_SERVING"] * 2
 
 
 def test_a_server_that_stops_lets_its_workers_finish(served: Served):

@@ -6,10 +6,10 @@ import pytest
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 
-from stoker.proto import flashq_pb2, flashq_pb2_grpc, stoker_pb2, stoker_pb2_grpc
+from stoker.proto import stoker_pb2, stoker_pb2_grpc
 from tools import make_proto
 
-MODULES = {"stoker": (stoker_pb2, stoker_pb2_grpc), "flashq": (flashq_pb2, flashq_pb2_grpc)}
+MODULES = {"stoker": (stoker_pb2, stoker_pb2_grpc)}
 
 
 def described(name: str, into: Path) -> descriptor_pb2.FileDescriptorProto:

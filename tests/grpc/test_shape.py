@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from stoker.model.errors import LimitExceeded
-from stoker.proto import flashq_pb2
 from stoker.proto import stoker_pb2 as pb
 from stoker.server.grpc.shape import FIELDS_MAX, SMALL_BYTES, check_size, count
 from tests.grpc.support import Served, code_of, failure
@@ -32,7 +31,6 @@ def sized(tag: bytes, body: bytes) -> bytes:
         (pb.PushRequest, sized(b"\x1a", b"\xa2\x01\x00" * MANY)),  # options.tags
         (pb.AckBatchRequest, sized(b"\x0a", b"\x0a\x00" * MANY)),  # ids.ranges
         (pb.ProcessJobsRequest, sized(b"\x1a", sized(b"\x0a", b"\x0a\x00" * MANY))),  # acks.ids.ranges
-        (flashq_pb2.PushBatchRequest, EMPTY_PAYLOAD * MANY),
     ],
 )
 def test_too_many_values_are_refused_at_any_depth(kind: Any, sent: bytes):
@@ -49,9 +47,8 @@ def test_too_many_values_are_refused_at_any_depth(kind: Any, sent: bytes):
         ),
         pb.PushRequest(queue="q", payload=bytes(10_000_000)),
         pb.AckBatchRequest(ids=pb.Ids(list=range(2**40, 2**40 + 100_000)), results=[bytes(1_000)] * 10_000),
-        flashq_pb2.PushBatchRequest(queue="q", jobs=[flashq_pb2.PushRequest(data=bytes(1_000))] * 1_000),
     ],
-    ids=["payloads", "options", "large", "ids", "flashq"],
+    ids=["payloads", "options", "large", "ids"],
 )
 def test_what_is_allowed_is_not_too_much(message: Any):
     sent = message.SerializeToString()

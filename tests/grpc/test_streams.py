@@ -25,7 +25,7 @@ def push(caller: Any, count: int) -> None:
 
 
 def active(server: Server) -> int:
-    return sum(stats.counts.active for stats in server.broker.shard_stats())
+    return sum(stats.counts.active for stats in server.desk.counters.shard_stats())
 
 
 def pull(caller: Any, count: int = 100, wait_ms: int = 0) -> Any:

@@ -121,14 +121,14 @@ class HttpServer:
         return socket.create_connection(("127.0.0.1", self.port), TIMEOUT_S)
 
     def events(self, path: str, **headers: str) -> "EventReader":
-        return EventReader(self, path, headers)
+        return EventReader(self.port, path, headers)
 
 
 class EventReader:
     """Server-sent events, one after another."""
 
-    def __init__(self, server: HttpServer, path: str, headers: dict[str, str]) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
+    def __init__(self, port: int, path: str, headers: dict[str, str]) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
         self._connection.request("GET", path, headers={name.replace("_", "-"): text for name, text in headers.items()})
         self._answer = self._connection.getresponse()
         self.status = self._answer.status

@@ -11,6 +11,10 @@ from tests.http.support import HttpServer
 
 Serve = Callable[..., HttpServer]
 CHANGING = [route for route in ROUTES if route.method != "GET"]
+WEBSOCKET = (
+    b"GET /ws HTTP/1.1\r\nHost: %b\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
 OTHERS = (
     "/api/call",
     "/api/call/push",
@@ -88,6 +92,38 @@ def test_a_name_that_leads_here_from_elsewhere_is_not_ours(server: HttpServer):
     assert server.post("/queues/a/jobs", {"data": 1}, host="evil.example", origin="http://evil.example").status == 403
     for host in ("localhost", f"localhost:{server.port}", f"[::1]:{server.port}", "127.0.0.1"):
         assert server.get("/queues", host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.evil.example",
+        "127.0.0.1.evil.example",
+        "127.0.0.1:80.evil.example",
+        "127.",
+        "localhost.evil.example",
+        "localhost@evil.example",
+        "[::1].evil.example",
+        "[::1",
+        "::1",
+        "::ffff:127.0.0.1.evil.example",
+        "10.0.0.1",
+        "",
+    ],
+)
+def test_a_name_that_begins_like_an_address_of_this_machine_is_not_one(server: HttpServer, host: str):
+    """Anybody can have the name `127.evil.example` lead here: an address is parsed, and never known by its prefix."""
+    for path in ("/queues", "/events"):
+        assert server.get(path, host=host).status == 403
+    assert server.post("/queues/a/jobs", {"data": 1}, host=host, origin=f"http://{host}").status == 403
+    got = server.raw(WEBSOCKET % host.encode())
+    assert got.startswith(b"HTTP/1.1 403")
+    assert server.execute(c.ListQueues()).names == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2:80", "LOCALHOST", "[::ffff:127.0.0.1]", "[0:0:0:0:0:0:0:1]:6790"])
+def test_every_way_to_write_this_machine_is(server: HttpServer, host: str):
+    assert server.get("/queues", host=host).status == 200
 
 
 def test_with_tokens_any_name_will_do(serve: Serve):

@@ -8,6 +8,8 @@ from stoker.server.config.tree import ServerLimits
 from tests.http.support import HttpServer
 
 Serve = Callable[..., HttpServer]
+KNOWN = b"GET /queues HTTP/1.1\r\nHost: localhost\r\n\r\n"
+"""By this a client is known: it needs rights, which everybody on this machine has while there are no tokens."""
 
 
 def test_a_body_that_is_too_large_is_not_read(serve: Serve):
@@ -54,14 +56,25 @@ def test_a_head_without_end_is_cut_off(serve: Serve):
     assert server.get("/health").status == 200
 
 
-def test_whoever_says_nothing_is_cut_off(serve: Serve):
-    server = serve(server=ServerLimits(handshake_s=0.1))
+def test_a_connection_that_asks_nothing_is_closed_like_an_idle_one(serve: Serve):
+    server = serve(server=ServerLimits(handshake_s=0.1, http_keep_alive_s=1))
     with server.socket() as connected:
         assert connected.recv(1) == b""
 
 
+def test_a_silent_connection_makes_room_and_one_whose_client_is_known_does_not(serve: Serve):
+    server = serve(server=ServerLimits(connections_max=2))
+    with server.socket() as known, server.socket() as silent:
+        known.sendall(KNOWN)
+        assert known.recv(15) == b"HTTP/1.1 200 OK"
+        assert server.get("/queues").status == 200
+        assert silent.recv(1) == b""
+        known.sendall(KNOWN)
+        assert known.recv(100_000)
+
+
 def test_a_head_that_trickles_is_cut_off(serve: Serve):
-    server = serve(server=ServerLimits(handshake_s=0.1))
+    server = serve(server=ServerLimits(frame_s=0.1))
     with server.socket() as connected:
         connected.sendall(b"GET /health HT")
         assert connected.recv(1) == b""
@@ -95,7 +108,7 @@ def test_there_are_only_so_many_connections(serve: Serve):
     server = serve(server=ServerLimits(connections_per_address_max=3))
     held = [server.socket() for _ in range(3)]
     for each in held:
-        each.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        each.sendall(KNOWN)
         assert each.recv(10)
     with server.socket() as one_more:
         try:
@@ -122,6 +135,24 @@ def test_what_is_no_http_is_refused(server: HttpServer, nonsense: bytes):
     got = server.raw(nonsense)
     assert got == b"" or got.startswith(b"HTTP/1.1 400")
     assert server.get("/health").status == 200
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        b"GET /ws HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+    ],
+)
+def test_a_request_needs_exactly_one_host(server: HttpServer, request_head: bytes):
+    assert server.raw(request_head).startswith(b"HTTP/1.1 400")
+    assert server.get("/health").status == 200
+
+
+def test_http_1_0_needs_none(server: HttpServer):
+    assert server.raw(b"GET /health HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("path", ["/api/call", "/api/command", "/queues/a/jobs", "/queues/a/jobs/batch"])

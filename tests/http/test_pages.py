@@ -1,7 +1,9 @@
 """Health, numbers, workers, hooks and the description of the API."""
 
 import re
+import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +19,9 @@ from stoker.server.http.metrics import METRICS, QUEUES_MAX
 from stoker.server.http.openapi import describe
 from stoker.server.http.paths import describe as described
 from stoker.wire.table import ROWS
-from tests.http.support import HttpServer
+from stoker.worker.worker import Worker
+from tests.http.support import TIMEOUT_S, HttpServer
+from tests.worker.running import Beside, handler
 
 Serve = Callable[..., HttpServer]
 
@@ -113,6 +117,24 @@ def test_the_history_has_points(server: HttpServer):
 
 
 # --- workers and hooks -------------------------------------------------------------------------------
+
+
+def test_a_worker_is_shown_with_its_real_concurrency(server: HttpServer):
+    """It writes what it can do into the key-value store; the list has shown 0."""
+
+    async def run() -> None:
+        pass
+
+    worker = Worker(f"http://{server.where}", [handler(run)], queues=["a", "b"], concurrency=7, id="seven")
+    with Beside(worker):
+        shown: dict[str, Any] = {}
+        until = time.monotonic() + TIMEOUT_S
+        while not shown.get("concurrency") or not shown["pulls"]:
+            assert time.monotonic() < until, shown
+            shown = next((one for one in server.get("/workers").json["data"] if one["id"] == "seven"), {})
+    assert (shown["concurrency"], sorted(shown["queues"])) == (7, ["a", "b"])
+    assert shown["pulls"] > 0
+    assert server.get("/workers", stoker_tenant="t").json["data"] == []
 
 
 def test_workers_are_known_by_their_pulls_and_by_what_they_say(server: HttpServer):

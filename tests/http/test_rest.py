@@ -1,10 +1,12 @@
 """flashQ's routes and commands over HTTP, as its SDKs use them."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from stoker.model import commands as c
+from stoker.server.config.tree import ServerLimits
 from stoker.server.http.routes import ROUTES, Route
 from tests.http.support import HttpServer
 
@@ -176,3 +178,34 @@ def test_a_job_carries_the_trace_of_the_request_that_pushed_it(server: HttpServe
     assert server.execute(c.GetJob(own)).options.trace == "mine"
     none = server.post("/queues/a/jobs", {"data": 1}, traceparent='nonsense","queue":"b').json["id"]
     assert server.execute(c.GetJob(none)).options.trace is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("/queues/a/jobs", {"data": 1, "prioriti": 5}, "unknown field 'prioriti'; did you mean 'priority'?"),
+        ("/queues/a/jobs", {"data": 1, "backoff": {"bas_ms": 5}}, "unknown field 'bas_ms' in backoff"),
+        ("/queues/a/pull", {"cuont": 5}, "unknown field 'cuont'; did you mean 'count'?"),
+        ("/queues/a/pull?cuont=5", {}, "unknown parameter 'cuont'; did you mean 'count'?"),
+    ],
+)
+def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(
+    server: HttpServer, path: str, body: object, told: str
+):
+    answer = server.post(path, body)
+    assert (answer.status, answer.json["code"]) == (400, "invalid")
+    assert told in answer.json["error"]
+    assert server.get("/queues").json["data"] == [], "and nothing was pushed"
+
+
+def test_a_command_of_flashqs_dialect_warns_of_a_misspelt_field(server: HttpServer):
+    answer = server.post("/api/command", {"cmd": "PUSH", "queue": "a", "data": 1, "prioriti\n": 5})
+    expected = "ignored unknown field 'prioriti\\n'; did you mean 'priority'?"
+    assert (answer.status, answer.json["warnings"]) == (200, [expected])
+    assert answer.headers["stoker-warnings"] == expected
+
+
+def test_a_server_can_refuse_what_flashqs_dialect_does_not_know(serve: Callable[..., HttpServer]):
+    server = serve(server=ServerLimits(unknown_fields="refuse"))
+    answer = server.post("/api/command", {"cmd": "PUSH", "queue": "a", "data": 1, "prioriti": 5})
+    assert (answer.status, answer.json["code"]) == (400, "invalid")

@@ -135,7 +135,7 @@ def test_the_last_job_lets_go_of_the_log(place: Place):
     assert journal.body(0, staged) is None
 
 
-@pytest.mark.parametrize("options", [Options(lifo=True), Options(delay_ms=5), Options(priority=3, ttl_ms=10**7)])
+@pytest.mark.parametrize("options", [Options(lifo=True), Options(delay_ms=10**7), Options(priority=3, ttl_ms=10**7)])
 def test_options_mean_what_they_mean_for_pushes(place: Place, tmp_path: Path, options: Options):
     staged_and_published(place.client, options)
     other = Client(open_sqlite(str(tmp_path / "pushed"), {}, ONE_SHARD))

@@ -5,7 +5,6 @@ from random import Random
 
 import pytest
 
-from stoker.journal import story as stories
 from stoker.journal.memory import MemoryJournal
 from stoker.journal.story import PAGE, story
 from stoker.model.errors import Refused
@@ -16,6 +15,7 @@ from stoker.model.replies import Story
 from stoker.model.states import State
 from stoker.records import records as rec
 from stoker.records.events import events_of
+from stoker.records.record_table import NOTED
 from stoker.testing import World
 from tests.golden.examples import RECORDS
 
@@ -389,10 +389,28 @@ def test_pushes_that_are_far_apart_are_found():
 # --- nothing is forgotten --------------------------------------------------------------------------
 
 
-def test_every_record_has_a_place():
-    placed = [*stories._ABOUT, *stories._NOTED, *stories.SILENT]
-    assert set(placed) == set(rec.ALL)
-    assert len(placed) == len(rec.ALL), "and only one"
+KEYED = rec.Pushed(1, "acme", "q", STEP, (b"",), Options(unique_key="k"))
+NOTES: dict[str, rec.Record] = {
+    "request_remembered": rec.RequestRemembered(2, "acme", "q", "r", [(STEP, 1)], [], [], 9),
+    "key_extended": rec.KeyExtended(2, "acme", "q", "k", 9),
+    "key_stored": rec.KeysStored(2, "acme", "q", [("unique_keys", "k")]),
+    "key_forgotten": rec.KeysForgotten(2, "acme", "q", [("unique_keys", "k")]),
+    "retry_postponed": rec.RetryPostponed(2, "acme", "q", STEP, 9),
+    "queue_obliterated": rec.QueueObliterated(2, "acme", "q"),
+    "published": rec.TransactionEnded(2, "acme", "t", True, 1, [(STEP, 1)], 9),
+}
+
+
+def test_every_record_that_may_concern_a_job_has_a_note():
+    assert {type(record) for record in NOTES.values()} == NOTED
+
+
+@pytest.mark.parametrize("kind", NOTES)
+def test_a_note_is_told_to_the_job_that_it_concerns(kind: str):
+    journal = MemoryJournal(1, 1 << 40)
+    journal.append([(0, [KEYED, rec.Pushed(1, "acme", "q", 2 * STEP, (b"",)), NOTES[kind]])])
+    assert notes(told_by(journal, STEP)) == [kind]
+    assert notes(told_by(journal, 2 * STEP)) == ([kind] if kind == "queue_obliterated" else [])
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)

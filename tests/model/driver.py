@@ -264,8 +264,8 @@ class Driver:
                 ids, tokens, "boom", "E", "line 1", self.chance(0.85), rng.choice((None, None, 0, 30, 3_000))
             )
         if roll < 0.88:
-            return tenant, c.Release(ids, tokens, rng.choice((0, 0, 40, 3_000)))
-        return tenant, c.Extend(ids, tokens, rng.choice((None, 1, 200, 10_000)))
+            return tenant, c.Release(ids, tokens, rng.choice((0, 0, 40, 3_000)), "not now" if token % 3 == 0 else "")
+        return tenant, c.Extend(ids, tokens, rng.choice((None, 1, 200, 10_000)), token % 3 != 0)
 
     def settle_strangely(self) -> tuple[str, c.Command[Any]]:
         """Late, twice, of several deliveries at once, or not one's own."""
@@ -485,6 +485,7 @@ class Driver:
             lambda: c.ListQueues(),
             lambda: c.GetQueue(self.queue()),
             lambda: c.GetStats(rng.choice((None, *QUEUES))),
+            lambda: c.GetPriorities(self.queue()),
         )
         return tenant, rng.choice(make)()
 

@@ -257,6 +257,7 @@ class Pair:
         looks: list[c.Command[Any]] = [c.GetJob(number * STEP) for number in range(self.reference.jobs_given + 2)]
         for queue in queues:
             looks += [c.GetStats(queue), c.GetQueue(queue), c.ListDead(queue, limit=20), c.GetDeadStats(queue)]
+            looks.append(c.GetPriorities(queue))
             looks += [c.FindJob(custom_id, queue) for custom_id in custom_ids]
         looks += [c.GetStats(), c.ListQueues(), *(c.FindJob(custom_id) for custom_id in custom_ids)]
         for tenant in tenants:

@@ -60,6 +60,7 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[World, str, Any], Any]] = {
     c.ListQueues: views.list_queues,
     c.GetQueue: views.get_queue,
     c.GetStats: views.get_stats,
+    c.GetPriorities: views.get_priorities,
     c.Pause: control.pause,
     c.Resume: control.resume,
     c.SetRateLimit: control.set_rate_limit,
@@ -101,6 +102,7 @@ HANDLERS: dict[type[c.Command[Any]], Callable[[World, str, Any], Any]] = {
 LOOKS = frozenset(
     {
         *(c.GetJob, c.FindJob, c.GetLogs, c.GetPartials, c.Browse, c.Why, c.ListQueues, c.GetQueue, c.GetStats),
+        c.GetPriorities,
         *(c.ListDead, c.GetDeadStats),
         *(c.KvGet, c.KvGetMany, c.KvExists, c.KvTtl, c.KvKeys),
         *(c.GetSchedule, c.ListSchedules),

@@ -195,7 +195,7 @@ def update_payload(world: World, tenant: str, command: c.UpdatePayload) -> r.Don
 
 def discard(world: World, tenant: str, command: c.Discard) -> r.Done:
     job = live(world, tenant, command.id)
-    job.error, job.stack = "discarded", ""
+    job.error, job.error_class, job.stack = "discarded", "", ""
     end(world, job, State.FAILED, Reason.EXPLICIT_FAIL)
     return r.Done()
 

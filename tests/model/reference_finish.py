@@ -6,7 +6,7 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, LostLease, NotFound, Refused, WrongState
 from stoker.model.options import Codec
-from stoker.model.states import Reason, State
+from stoker.model.states import GIVEN_REASONS, Reason, State
 from tests.model import reference_checks as check
 from tests.model.reference_life import end, fail_delivery, hand_back, jobs_under
 from tests.model.reference_world import Claim, Job, World
@@ -68,7 +68,7 @@ def ack(world: World, tenant: str, command: c.Ack) -> r.Settled:
 def complete(world: World, job: Job, result: bytes | None, codec: Codec) -> None:
     job.result = result
     job.result_codec = "bytes" if result is None else codec
-    job.error = job.stack = ""
+    job.error = job.error_class = job.stack = ""
     end(world, job, State.COMPLETED)
 
 
@@ -76,10 +76,21 @@ def fail(world: World, tenant: str, command: c.Fail) -> r.Failed:
     check.duration(command.delay_ms)
     error = check.cut(command.error, world.limits.error_chars_max)
     stack = check.cut(command.stack, world.limits.stack_chars_max)
+    error_class = check.cut(command.error_class, world.limits.key_chars_max)
+    if command.reason and (command.retry or command.reason not in GIVEN_REASONS):
+        raise InvalidRequest("no reason for a dead letter")
+    final = "" if command.retry else command.reason or Reason.EXPLICIT_FAIL
     jobs, refused = judged(world, tenant, command.ids, command.tokens)
     for _, job in jobs:
         fail_delivery(
-            world, job, Reason.FAILED, error=error, stack=stack, retry=command.retry, delay_ms=command.delay_ms
+            world,
+            job,
+            Reason.FAILED,
+            error=error,
+            error_class=error_class,
+            stack=stack,
+            final=final,
+            delay_ms=command.delay_ms,
         )
     led_to = [r.FailedJob(job.id, job.state, job.due if job.state is State.DELAYED else 0) for _, job in jobs]
     return r.Failed(led_to, refused)
@@ -89,6 +100,8 @@ def release(world: World, tenant: str, command: c.Release) -> r.Settled:
     check.duration(command.delay_ms)
     jobs, refused = judged(world, tenant, command.ids, command.tokens)
     for _, job in jobs:
+        if command.note and not job.cancel_requested:
+            job.error, job.error_class, job.stack = check.cut(command.note, world.limits.error_chars_max), "", ""
         hand_back(world, job, command.delay_ms)
     return r.Settled(len(jobs), refused)
 
@@ -96,12 +109,15 @@ def release(world: World, tenant: str, command: c.Release) -> r.Settled:
 def extend(world: World, tenant: str, command: c.Extend) -> r.Extended:
     check.duration(command.lease_ms, least=world.limits.lease_ms_min)
     jobs, refused = judged(world, tenant, command.ids, command.tokens)
-    return extended(world, [job for _, job in jobs], command.lease_ms, refused)
+    return extended(world, [job for _, job in jobs], command.lease_ms, refused, renew=command.renew)
 
 
-def extended(world: World, jobs: Sequence[Job], lease_ms: int | None, refused: dict[int, str]) -> r.Extended:
-    for job in jobs:
+def extended(
+    world: World, jobs: Sequence[Job], lease_ms: int | None, refused: dict[int, str], *, renew: bool = True
+) -> r.Extended:
+    for job in jobs if renew else ():
         job.lease_until = world.now + (job.lease_ms if lease_ms is None else lease_ms)
+        job.heartbeat_at = world.now
     return r.Extended(
         len(jobs),
         max((job.lease_until for job in jobs), default=0),
@@ -167,7 +183,9 @@ def append_log(world: World, tenant: str, command: c.AppendLog) -> r.Done:
             raise WrongState(f"it is {job.state}")
     message = check.cut(command.message, world.limits.log_line_chars_max)
     job.logs.append(r.LogLine(world.now, command.level, message))
-    del job.logs[: -world.limits.log_lines_max]
+    wanted = job.options.log_lines_max
+    most = world.limits.log_lines_max if wanted is None else min(wanted, world.limits.log_lines_max)
+    del job.logs[: max(0, len(job.logs) - most)]
     return r.Done()
 
 

@@ -57,6 +57,7 @@ def start(world: World, job: Job, token: int, command: c.Pull) -> None:
     job.started_at = world.now
     job.lease_ms = job.options.lease_ms if command.lease_ms is None else command.lease_ms
     job.lease_until = world.now + job.lease_ms
+    job.heartbeat_at = world.now
     job.worker = command.worker
     job.claim = command.claim
     job.cancel_requested = False
@@ -67,6 +68,7 @@ def leave_active(world: World, job: Job) -> None:
     claim, job.claim = job.claim, None
     job.token = 0
     job.lease_until = 0
+    job.heartbeat_at = 0
     if claim is not None and not jobs_under(world, job.tenant, claim):
         world.claims[job.tenant, claim].until = world.now + world.settings.claim_ttl_ms
 
@@ -101,17 +103,21 @@ def fail_delivery(
     reason: str,
     *,
     error: str = "",
+    error_class: str = "",
     stack: str = "",
-    retry: bool = True,
+    final: str = "",
     delay_ms: int | None = None,
 ) -> None:
-    """A worker's word, a timeout or a lost lease; `reason` is the delivery's."""
+    """A worker's word, a timeout or a lost lease; `reason` is the delivery's, `final` a dead letter's."""
     queue = world.queue_of(job)
     if job.cancel_requested:
         end(world, job, State.CANCELLED, Reason.CANCELLED)
         return
-    job.error, job.stack = error, stack
-    job.history.append(r.Attempt(job.attempts, job.started_at, world.now, reason, job.worker, error))
+    wanted, lines = job.options.stack_lines_max, stack.splitlines()
+    if wanted is not None:
+        stack = "\n".join(lines[max(0, len(lines) - wanted) :])
+    job.error, job.error_class, job.stack = error, error_class, stack
+    job.history.append(r.Attempt(job.attempts, job.started_at, world.now, reason, job.worker, error, error_class))
     del job.history[: -world.limits.attempt_history_max]
     if reason == Reason.TIMEOUT:
         world.count(queue, "timed_out")
@@ -120,8 +126,8 @@ def fail_delivery(
         job.crashes += 1
 
     used_up = 0 < job.options.max_attempts <= job.attempts
-    if not retry:
-        end(world, job, State.FAILED, Reason.EXPLICIT_FAIL)
+    if final:
+        end(world, job, State.FAILED, final)
     elif reason == Reason.STALLED and 0 < job.options.max_crashes <= job.crashes:
         end(world, job, State.FAILED, Reason.WORKER_LOST)
     elif used_up:
@@ -184,16 +190,16 @@ def end_one(world: World, job: Job, state: State, reason: str) -> None:
     policy = queue.dead_letters
     if state is State.CANCELLED and policy.take_cancelled:
         state, reason = State.FAILED, Reason.CANCELLED
-        job.error = job.stack = ""
+        job.error = job.error_class = job.stack = ""
     if state is State.EXPIRED and policy.take_expired:
         state, reason = State.FAILED, Reason.TTL_EXPIRED
-        job.error = job.stack = ""
+        job.error = job.error_class = job.stack = ""
     if job.active:
         leave_active(world, job)
     unhold(queue, job)
     world.move(job, state)
     if state is State.FAILED and reason == Reason.DEPENDENCY_FAILED:
-        job.error = OWN_WORDS
+        job.error, job.error_class = OWN_WORDS, ""
     job.finished_at = world.now
     job.reason = reason
     world.count(queue, state)
@@ -219,7 +225,7 @@ def free_keys(queue: Queue, job: Job, now: int) -> None:
 
 
 def ended(job: Job) -> r.Ended:
-    return r.Ended(job.id, job.state, not job.live, job.result, job.reason, job.error)
+    return r.Ended(job.id, job.state, not job.live, job.result, job.reason, job.error, job.result_codec)
 
 
 def answer_waits(world: World, job: Job) -> None:

@@ -35,6 +35,7 @@ def view(world: World, job: Job) -> r.JobView:
         blocked_by=blocked_by(job),
         started_at=job.started_at,
         lease_until=job.lease_until,
+        heartbeat_at=job.heartbeat_at,
         worker=job.worker,
         claim=job.claim,
         cancel_requested=job.cancel_requested,
@@ -42,6 +43,7 @@ def view(world: World, job: Job) -> r.JobView:
         result=job.result,
         reason=job.reason,
         error=job.error,
+        error_class=job.error_class,
         stack=job.stack,
         progress=job.progress,
         history=tuple(job.history),
@@ -134,6 +136,13 @@ def get_dead_stats(world: World, tenant: str, command: c.GetDeadStats) -> r.Dead
     letters = world.dead_letters(queue) if queue is not None else []
     by_reason = Counter(str(job.reason) for job in letters)
     return r.DeadStats(len(letters), dict(by_reason), letters[0].finished_at if letters else None)
+
+
+def get_priorities(world: World, tenant: str, command: c.GetPriorities) -> r.Priorities:
+    check.name(command.queue)
+    own = [job for job in world.jobs if job.live and (job.tenant, job.queue) == (tenant, command.queue)]
+    counts = Counter(job.options.priority for job in own if job.state is State.WAITING)
+    return r.Priorities(dict(sorted(counts.items(), reverse=True)))
 
 
 # --- queues --------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class Job:
     started_at: int = 0
     lease_ms: int = 0
     lease_until: int = 0
+    heartbeat_at: int = 0
     worker: str = ""
     claim: str | None = None
     cancel_requested: bool = False
@@ -72,6 +73,7 @@ class Job:
     result_codec: Codec = "bytes"
     reason: str = ""
     error: str = ""
+    error_class: str = ""
     stack: str = ""
 
     # the dead letter

@@ -118,6 +118,8 @@ JOB_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "name": st.sampled_from(("welcome", "report")),
     "schedule": keys,
     "slot": st.just(START),
+    "log_lines_max": st.integers(0, 2),
+    "stack_lines_max": st.integers(0, 2),
 }
 BAD_OPTIONS: tuple[dict[str, Any], ...] = (
     {"delay_ms": -1},
@@ -332,19 +334,33 @@ class EngineAgainstReference(RuleBasedStateMachine):
         token=tokens,
         foreign=foreign,
         error=st.sampled_from(("", "boom", "longer than eight")),
+        error_class=st.sampled_from(("", "E", "shop.errors.NoStock")),
+        reason=rarely(st.sampled_from(("invalid_arguments", "timeout")), st.just(""), 5),
         retry=rarely(st.just(False), st.just(True), 5),
         delay_ms=st.sampled_from((None, None, 0, 10)),
     )
     def fail(self, ids: list[int], token: int | None, foreign: bool, **fields: Any) -> None:
         self.settle(c.Fail, ids, token, foreign, **fields)
 
-    @rule(ids=several, token=tokens, foreign=foreign, delay_ms=st.sampled_from((0, 0, 10, 100)))
-    def release(self, ids: list[int], token: int | None, foreign: bool, delay_ms: int) -> None:
-        self.settle(c.Release, ids, token, foreign, delay_ms=delay_ms)
+    @rule(
+        ids=several,
+        token=tokens,
+        foreign=foreign,
+        delay_ms=st.sampled_from((0, 0, 10, 100)),
+        note=st.sampled_from(("", "", "not now", "longer than eight")),
+    )
+    def release(self, ids: list[int], token: int | None, foreign: bool, **fields: Any) -> None:
+        self.settle(c.Release, ids, token, foreign, **fields)
 
-    @rule(ids=several, token=tokens, foreign=foreign, lease_ms=st.sampled_from((None, 1, 10, 500, 0)))
-    def extend(self, ids: list[int], token: int | None, foreign: bool, lease_ms: int | None) -> None:
-        self.settle(c.Extend, ids, token, foreign, lease_ms=lease_ms)
+    @rule(
+        ids=several,
+        token=tokens,
+        foreign=foreign,
+        lease_ms=st.sampled_from((None, 1, 10, 500, 0)),
+        renew=rarely(st.just(False), st.just(True), 4),
+    )
+    def extend(self, ids: list[int], token: int | None, foreign: bool, **fields: Any) -> None:
+        self.settle(c.Extend, ids, token, foreign, **fields)
 
     @rule(
         tenant=tenants,
@@ -505,6 +521,7 @@ class EngineAgainstReference(RuleBasedStateMachine):
             c.ListDead(queue, entered_from=at, tag=tag, limit=20),
             c.ListDead(queue, entered_before=at, tag=tag, limit=20),
             c.GetStats(queue),
+            c.GetPriorities(queue),
             c.GetStats(),
             c.ListQueues(),
             c.GetDeadStats(queue),

@@ -62,7 +62,7 @@ BUGS = [
     Bug(
         "ids given again after a power cut",
         "weak moments",
-        (Edit("journal.recovery:_opened", "gap = 0 if clean else GAP", "gap = 0"),),
+        (Edit("journal.recovery:gap_after", "else GAP", "else 0"),),
         "reused: ",
     ),
     Bug(
@@ -321,7 +321,7 @@ BUGS = [
         "overlap not looked at",
         "reference",
         (Edit("engine.schedules:hindered_by", 'if planned.schedule.overlap == "allow":', "if True:"),),
-        "the reference says",
+        "the reference says|reference: 'not_found'",
     ),
     Bug(
         "missed slots made up for one too many",
@@ -372,6 +372,157 @@ BUGS = [
         ),
         "for ever|never ends",
     ),
+    # --- waking up -----------------------------------------------------------------------------------
+    Bug(
+        "pushed workflow wakes nobody",
+        "wakes",
+        (Edit("runtime.runtime:Runtime._execute_any", "shard.serve(now)", "pass"),),
+        "sleeps on: .*workflow",
+    ),
+    Bug(
+        "message of another shard wakes nobody",
+        "wakes",
+        (Edit("runtime.outbox:deliver", "shards.at(to).serve(now)", "pass"),),
+        "sleeps on: .*elsewhere",
+    ),
+    Bug(
+        "message for another process is not sent",
+        "wakes elsewhere",
+        (Edit("runtime.runtime:Runtime._deliver", "self.letters()", "pass"),),
+        "'dependency_ended_elsewhere': 'not answered",
+    ),
+    Bug(
+        "pushed job wakes nobody",
+        "wakes",
+        (Edit("engine.quick:push", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: .*push",
+    ),
+    Bug(
+        "pushed batch wakes nobody",
+        "wakes",
+        (Edit("engine.apply_push:_add_batch", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: .*batch",
+    ),
+    Bug(
+        "job that may start wakes nobody",
+        "wakes",
+        (Edit("engine.moves:make_waiting", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: ",
+    ),
+    Bug(
+        "batch whose delay is over wakes nobody",
+        "wakes",
+        (Edit("engine.apply_pending:_batch_became_due", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: .*batch_delay_over",
+    ),
+    Bug(
+        "step that is let go wakes nobody",
+        "wakes",
+        (Edit("engine.apply_flows:_release_batch", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: .*step_released",
+    ),
+    Bug(
+        "freed slot wakes nobody",
+        "wakes",
+        (Edit("engine.quick:ack", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: .*slot_free",
+    ),
+    Bug(
+        "slot freed with a result wakes nobody",
+        "wakes",
+        (Edit("engine.moves:leave_active", "shard.dirty.append(job.queue)", "pass"),),
+        "sleeps on: .*slot_free_with_a_result",
+    ),
+    Bug(
+        "slots freed by a batch wake nobody",
+        "wakes",
+        (Edit("engine.moves:leave_active_run", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: .*slots_of_a_batch_free",
+    ),
+    Bug(
+        "freed group wakes nobody",
+        "wakes",
+        (Edit("engine.moves:free_group", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: .*(workflow_cancelled|head_of_a_group)",
+    ),
+    Bug(
+        "limit that was changed wakes nobody",
+        "wakes",
+        (Edit("engine.apply_queue:queue_configured", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: .*(raised|pause_ended)",
+    ),
+    Bug(
+        "waiters lost when a queue is obliterated",
+        "wakes",
+        (
+            Edit(
+                "engine.apply_queue:queue_obliterated",
+                "shard.queue(record.tenant, record.queue).waiters = waiters",
+                "pass",
+            ),
+        ),
+        "sleeps on: .*push_after_obliterate",
+    ),
+    Bug(
+        "end of a job not told to those who wait for it",
+        "wakes",
+        (Edit("engine.shard:Shard.serve", "self.answer(parked, ended)", "pass"),),
+        "sleeps on: .*job_",
+    ),
+    Bug(
+        "event not told to those who wait for it",
+        "wakes",
+        (Edit("runtime.runtime:Runtime._wake_readers", "self._answer_reader(parked, page)", "pass"),),
+        "sleeps on: .*event_of",
+    ),
+    Bug(
+        "waiting pull does not look for the next token",
+        "wakes",
+        (Edit("engine.pulling:arm_refill", "shard.deadlines.arm(at, kinds.REFILL, queue)", "pass"),),
+        "sleeps on: .*token_back",
+    ),
+    Bug(
+        "token that is back wakes nobody",
+        "wakes",
+        (Edit("engine.timers:on_refill", "shard.dirty.append(queue)", "pass"),),
+        "sleeps on: .*token_back",
+    ),
+    Bug(
+        "timekeeper not told of the token that a held pull waits for",
+        "wakes",
+        (
+            Edit(
+                "brokers.local.broker:LocalBroker.hold",
+                "self._wake_keepers(self.runtime.turn_next_at())",
+                "pass",
+            ),
+        ),
+        "sleeps on: .*token_back, at a server",
+    ),
+    Bug(
+        "timekeeper of a server not told of a deadline",
+        "wakes",
+        (Edit("brokers.local.broker:LocalBroker.end", "self._wake_keepers(self.runtime.turn_next_at())", "pass"),),
+        "sleeps on: .*, at a server",
+    ),
+    Bug(
+        "timekeeper of an embedded broker not told of a deadline",
+        "wakes",
+        (Edit("brokers.local.broker:LocalBroker._wake_sleepers", "self._wake_keepers(self.runtime.next_at)", "pass"),),
+        "sleeps on: .*, embedded",
+    ),
+    Bug(
+        "worker does not break off its pull for a token",
+        "rate of a worker",
+        (Edit("worker.pulling:Puller._token_came", "self.reconsider()", "pass"),),
+        "waits for",
+    ),
+    Bug(
+        "worker takes a token twice",
+        "rate of a worker",
+        (Edit("worker.pace:Bucket.take", "self._refilled()", "self._tokens"),),
+        "began too early",
+    ),
     # --- sharing -------------------------------------------------------------------------------------
     Bug(
         "push sent again without a name",
@@ -382,14 +533,23 @@ BUGS = [
                 "yield msgspec.structs.replace(push, sending=sender.next())",
                 "yield push",
             ),
-            Edit("brokers.resending:may_resend", "return not is_nameless(command)", "return True"),
+            Edit("brokers.resending:may_resend", "any(getattr(command, key) is not None for key in row.keys)", "True"),
         ),
         "assert payloads",
     ),
     Bug(
         "push not sent again",
         "shared",
-        (Edit("brokers.resending:may_resend", "return not is_nameless(command)", "return False"),),
-        "it is not known whether this Push",
+        (Edit("brokers.resending:may_resend", "return any(", "return kind not in NUMBERED and any("),),
+        "it is not known whether this",
+    ),
+    Bug(
+        "lease ends before its time",
+        "histories",
+        (
+            Edit("engine.moves:fires_at", "return lease_until", "return lease_until - 180"),
+            Edit("engine.apply_delivery:_start_job", "fires = at + lease_ms if", "fires = at + lease_ms - 180 if"),
+        ),
+        "'(doubled|unleased)': ",
     ),
 ]

@@ -5,12 +5,15 @@ that they start, and keep their own truth (an oracle, a list of promises) in thi
 """
 
 import random
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+import stoker
 from stoker.brokers.local import LocalSettings
 from stoker.engine import messages
 from stoker.engine.shard import Shard
@@ -32,6 +35,7 @@ from tests.crash.zygote import ChildFailed, the_zygote
 from tests.faults import support
 from tests.faults.injecting import Fault
 from tests.faults.test_nth_fault import PAST_SEED, STEPS, WORK_SEED, wrong_with
+from tests.histories.scene import opened
 from tests.model import test_between_shards, test_workflows
 from tests.model.test_against_reference import drive
 from tests.mutants import power_loss
@@ -39,6 +43,10 @@ from tests.schedules import test_once_a_slot
 from tests.security import test_lost_answers
 from tests.sharing import test_owners_die
 from tests.unit import test_replay, test_saving
+from tests.waking import simulated, ways
+from tests.waking.matrix import run_place
+from tests.waking.places import served_by_two_parts
+from tests.worker import test_served
 
 Noticed = (AssertionError, pytest.fail.Exception, ChildFailed)
 """What a harness raises when something is wrong."""
@@ -198,12 +206,18 @@ def shared() -> None:
     played = test_owners_die.Round()
     for test in (
         test_owners_die.test_nobody_who_lives_on_is_told_of_an_error,
-        test_owners_die.test_no_push_that_was_answered_is_lost,
-        test_owners_die.test_no_push_has_made_two_jobs,
-        test_owners_die.test_no_job_is_done_twice,
+        test_owners_die.test_nothing_is_lost_or_doubled,
         test_owners_die.test_there_was_one_owner_at_a_time,
     ):
         test(played)
+
+
+def histories() -> None:
+    """Clients of one directory, some of them stopped beyond their leases: tests/histories."""
+    with tempfile.TemporaryDirectory() as folder, opened("shared directory", 5, Path(folder)) as scene:
+        scene.play("stop a client", "stop a client")
+        found = dict(scene.check().found)
+    assert not found, found
 
 
 def lost_answers() -> None:
@@ -211,7 +225,27 @@ def lost_answers() -> None:
     test_lost_answers.test_pushes_whose_answers_are_lost_are_there_once(False)
 
 
+def wakes() -> None:
+    """Every way in which a wait ends, under a clock that only timekeepers move: tests/waking/simulated.py."""
+    simulated.check_all()
+
+
+def wakes_elsewhere() -> None:
+    """A wait in one process that ends because of something in another: tests/waking/matrix.py."""
+    outcomes = run_place(served_by_two_parts, [ways.dependency_ended_elsewhere], [])
+    assert not any(outcomes.values()), outcomes
+
+
+def rate_of_a_worker() -> None:
+    """A worker with two queues, one of them limited: tests/worker/test_served.py."""
+    with stoker.connect("memory://") as client:
+        test_served.check_rate(client, client, test_served.RATE_MS / 1_000, bound_ms=5_000)
+
+
 HARNESSES: dict[str, Harness] = {
+    "wakes": Harness(wakes),
+    "wakes elsewhere": Harness(wakes_elsewhere, in_children=True),
+    "rate of a worker": Harness(rate_of_a_worker),
     "lost answers": Harness(lost_answers),
     "reference": Harness(reference),
     "saving": Harness(saving),
@@ -230,4 +264,5 @@ HARNESSES: dict[str, Harness] = {
     "weak moments": Harness(weak_moments, in_children=True),
     "set back": Harness(set_back, in_children=True),
     "shared": Harness(shared, in_children=True),
+    "histories": Harness(histories, in_children=True),
 }

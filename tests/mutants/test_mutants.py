@@ -2,52 +2,76 @@
 
 bug -> harness that notices it
 
-    reply before commit                                 -> killed
-    fsync reply without flush                           -> weak moments
-    durable mark before the flush                       -> weak moments
-    turn torn across shards                             -> weak moments
-    ids given again after a power cut                   -> weak moments
-    closing moves the log unflushed                     -> weak moments
-    manifest moved into place unflushed                 -> weak moments
-    new log file not flushed                            -> power cuts
-    name of a new log file not flushed                  -> weak moments
-    log file does not say what it follows               -> weak moments
-    log file sealed without a flush                     -> weak moments
-    checkpoint without position                         -> found again
-    row applied twice                                   -> found again
-    file dropped that something live refers to          -> found again
-    deferred rows forgotten when they are written       -> found again
-    deferred rows forgotten at rotation                 -> found again
-    lease by the clock on the wall                      -> found again
-    wall time instead of journaled time after a restart -> set back
-    stored batch read from the wrong place              -> power cuts
-    timer not armed again after load                    -> saving
-    message taken twice                                 -> redelivered
-    stage published twice after a restart               -> found again
-    token not compared                                  -> reference
-    retry keeps the old token                           -> reference
-    attempts not counted at delivery                    -> reference
-    counter missed on cancel                            -> reference
-    group not freed when a lease ends                   -> restarted
-    unique key released at the start                    -> invariants
-    tenant not compared                                 -> reference
-    rate limit off by one                               -> reference
-    lease ends a millisecond late                       -> reference
-    quick way forgets a counter                         -> replay
-    pause forgotten by a checkpoint                     -> checkpoints
-    going on after a write that failed                  -> nth fault
-    slots counted from the clock                        -> slots
-    slot pushed again after a restart                   -> slots
-    next slot not armed again after load                -> slots
-    overlap not looked at                               -> reference
-    missed slots made up for one too many               -> reference
-    step let go whatever came of the one before it      -> flows
-    failure stops at the next step                      -> flows
-    retry leaves those waiting who failed with another  -> flows
-    message of another shard taken again                -> between shards
-    what is heard too early is forgotten                -> between shards
-    push sent again without a name                      -> lost answers
-    push not sent again                                 -> shared
+    reply before commit                                         -> killed
+    fsync reply without flush                                   -> weak moments
+    durable mark before the flush                               -> weak moments
+    turn torn across shards                                     -> weak moments
+    ids given again after a power cut                           -> weak moments
+    closing moves the log unflushed                             -> weak moments
+    manifest moved into place unflushed                         -> weak moments
+    new log file not flushed                                    -> power cuts
+    name of a new log file not flushed                          -> weak moments
+    log file does not say what it follows                       -> weak moments
+    log file sealed without a flush                             -> weak moments
+    checkpoint without position                                 -> found again
+    row applied twice                                           -> found again
+    file dropped that something live refers to                  -> found again
+    deferred rows forgotten when they are written               -> found again
+    deferred rows forgotten at rotation                         -> found again
+    lease by the clock on the wall                              -> found again
+    wall time instead of journaled time after a restart         -> set back
+    stored batch read from the wrong place                      -> power cuts
+    timer not armed again after load                            -> saving
+    message taken twice                                         -> redelivered
+    stage published twice after a restart                       -> found again
+    token not compared                                          -> reference
+    retry keeps the old token                                   -> reference
+    attempts not counted at delivery                            -> reference
+    counter missed on cancel                                    -> reference
+    group not freed when a lease ends                           -> restarted
+    unique key released at the start                            -> invariants
+    tenant not compared                                         -> reference
+    rate limit off by one                                       -> reference
+    lease ends a millisecond late                               -> reference
+    quick way forgets a counter                                 -> replay
+    pause forgotten by a checkpoint                             -> checkpoints
+    going on after a write that failed                          -> nth fault
+    slots counted from the clock                                -> slots
+    slot pushed again after a restart                           -> slots
+    next slot not armed again after load                        -> slots
+    overlap not looked at                                       -> reference
+    missed slots made up for one too many                       -> reference
+    step let go whatever came of the one before it              -> flows
+    failure stops at the next step                              -> flows
+    retry leaves those waiting who failed with another          -> flows
+    message of another shard taken again                        -> between shards
+    what is heard too early is forgotten                        -> between shards
+    pushed workflow wakes nobody                                -> wakes
+    message of another shard wakes nobody                       -> wakes
+    message for another process is not sent                     -> wakes elsewhere
+    pushed job wakes nobody                                     -> wakes
+    pushed batch wakes nobody                                   -> wakes
+    job that may start wakes nobody                             -> wakes
+    batch whose delay is over wakes nobody                      -> wakes
+    step that is let go wakes nobody                            -> wakes
+    freed slot wakes nobody                                     -> wakes
+    slot freed with a result wakes nobody                       -> wakes
+    slots freed by a batch wake nobody                          -> wakes
+    freed group wakes nobody                                    -> wakes
+    limit that was changed wakes nobody                         -> wakes
+    waiters lost when a queue is obliterated                    -> wakes
+    end of a job not told to those who wait for it              -> wakes
+    event not told to those who wait for it                     -> wakes
+    waiting pull does not look for the next token               -> wakes
+    token that is back wakes nobody                             -> wakes
+    timekeeper not told of the token that a held pull waits for -> wakes
+    timekeeper of a server not told of a deadline               -> wakes
+    timekeeper of an embedded broker not told of a deadline     -> wakes
+    worker does not break off its pull for a token              -> rate of a worker
+    worker takes a token twice                                  -> rate of a worker
+    push sent again without a name                              -> lost answers
+    push not sent again                                         -> shared
+    lease ends before its time                                  -> histories
 """
 
 import re

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from stoker.model.ids import process_of, shard_for
 
@@ -27,12 +28,19 @@ OFF = ("--http", "off", "--grpc", "off")
 
 
 class Served:
-    def __init__(self, directory: Path, *options: str, processes: int = 2, listen: tuple[str, ...] = OFF) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *options: str,
+        processes: int = 2,
+        listen: tuple[str, ...] = OFF,
+        errors: IO[str] | int = subprocess.PIPE,
+    ) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
         command = [sys.executable, "-m", "stoker", "serve", "--processes", str(processes)]
         command += ["--data", str(directory / "data"), "--tcp", "127.0.0.1:0", *listen, *options]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory, env=environment
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=directory, env=environment
         )
         self.errors = ""
         assert self.process.stdout is not None

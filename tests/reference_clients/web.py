@@ -65,6 +65,7 @@ ROUTES: dict[str, tuple[str, str, str]] = {
     "FILLSTEP": ("POST", "/jobs/{id}/fill", ""),
     "DLQ": ("GET", "/queues/{queue}/dlq", "jobs"),
     "DLQSTATS": ("GET", "/queues/{queue}/dlq/stats", ""),
+    "PRIORITIES": ("GET", "/queues/{queue}/priorities", "waiting"),
     "RETRYDLQ": ("POST", "/queues/{queue}/dlq/retry", ""),
     "PURGEDLQ": ("DELETE", "/queues/{queue}/dlq", ""),
 }

@@ -16,7 +16,7 @@ MINUTE = 60_000
 @pytest.mark.parametrize("code", ["disk_full", "memory_full"])
 def test_a_slot_without_room_is_refused_and_the_next_one_is_not(code: str):
     shard, why = Shard(), [code]
-    shard.no_room = lambda: why[0]
+    shard.no_room = lambda tenant, size: why[0]
     shard.execute("t", c.PutSchedule("q", "s", Schedule(every_ms=MINUTE, runs_max=1)), 0)
     shard.advance(MINUTE)
     why[0] = ""
@@ -41,3 +41,14 @@ def test_the_broker_says_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(broker.runtime.journal, "is_full", False)
         world.advance(MINUTE)
         assert [one.outcome for one in client.get_schedule("q", "s").last_runs] == ["refused", "pushed"]
+
+
+def test_slots_of_one_moment_share_the_room(monkeypatch: pytest.MonkeyPatch):
+    """Each of their jobs may have a large payload: those that find no room beside the others are refused."""
+    with World() as world:
+        for number in range(20):
+            world.client.put_schedule("q", f"s{number}", every_ms=1_000, payload=bytes(60_000))
+        monkeypatch.setattr(world.broker.runtime.journal, "room", 1_000_000)
+        world.advance(1_000)
+        runs = [world.client.get_schedule("q", f"s{number}").last_runs[-1] for number in range(20)]
+        assert {(run.outcome, run.reason) for run in runs} == {("pushed", ""), ("refused", "disk_full")}

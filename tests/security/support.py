@@ -12,9 +12,9 @@ import pytest
 
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model import commands as c
+from stoker.model.command_table import PERMISSIONS, Permission
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.auth.tokens import create_token
-from stoker.wire.table import PERMISSIONS, Permission
 from tests.served.on_loop import Peer, Place, serving
 
 CANARY = "canary-of-a-that-b-must-never-see"

@@ -31,7 +31,7 @@ class Used:
         self.asked.append("bytes")
         return self.bytes
 
-    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
+    def admitted(self, tenant: str, queue: str | None, jobs: int, bytes: int) -> None:
         """What it uses does not change."""
 
 

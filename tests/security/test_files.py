@@ -12,9 +12,10 @@ import pytest
 from stoker.brokers.local import LocalBroker, open_sqlite
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
+from stoker.server.binding import bind_unix
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import TcpListener, UnixListener
-from stoker.server.server import Server, bind_unix
+from stoker.server.server import Server
 from tests.served.on_loop import OFF, Peer, run, serving
 
 

@@ -314,14 +314,16 @@ def test_of_a_key_that_is_there_twice_one_meaning_holds_for_all_who_look():
 
 
 def test_fields_that_no_command_has_change_nothing():
+    """flashQ's dialect passes over them, because old clients send some; our own refuses what a body should not have."""
+
     async def main() -> None:
         async with serving() as place:
             for cmd in ("PUSH", "push"):
                 fields = {"cmd": cmd, "queue": "q", "data": 1, "body": {"queue": "q", "payload": "", "x": 1}, "x": {}}
                 fields |= {"__class__": "x", "__proto__": {}, "self": 1, "": 0}
                 (answer,) = await answers_of(place, msgspec.json.encode(fields) + b"\n")
-                assert answer["ok"]
-            assert place.broker.execute("default", c.GetStats()).counts.waiting == 2
+                assert answer["ok"] is (cmd == "PUSH")
+            assert place.broker.execute("default", c.GetStats()).counts.waiting == 1
 
     run(main)
 

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker.logs import JsonLines, PlainLines
 from stoker.model import commands as c
 from stoker.server.auth.entitlements import Entitlement, sign
 from stoker.server.auth.quotas import Quotas
 from stoker.server.auth.settings import AuthSettings, JwtKey, JwtSettings
 from stoker.server.config.tree import LogSettings
-from stoker.server.logs import JsonLines, PlainLines
 from tests.security.auth_support import claims, sealed_by_hand
 from tests.security.support import Talker, secured
 from tests.served.on_loop import run

@@ -1,40 +1,48 @@
 """Answers that get lost after the work was done, and peers that are gone without a word: all is there, and once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stoker.brokers.connect import open_broker
+from stoker.brokers.local import LocalSettings
+from stoker.journal.sqlite import JournalSettings
 from stoker.model import commands as c
-from stoker.model.errors import LostLease, StokerError, Unknown
+from stoker.model.errors import LostLease, MemoryFull, StokerError, Unknown, Unreachable
 from stoker.model.options import Backoff, Options
 from stoker.wire.frames import LENGTH
 from tests.served.on_loop import Place, run, serving, until
 
 JOBS = 60
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Proxy:
     """Between a client and the server. Knows frames, so that it can lose exactly one answer."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, connect: Callable[[], Coroutine[Any, Any, Streams]]) -> None:
+        """`connect` opens a connection to the server."""
+        self._connect = connect
         self.port = 0
         self.loses: Callable[[int], bool] = lambda number: False
         """Whether the answer of this number, counted from the first greeting, is lost: both ends see a close."""
         self.is_dead = False
         """Swallows everything and closes nothing, like a cable that was pulled."""
         self.answers = self.lost = 0
+        self.hang_up: Callable[[], None] = lambda: None
+        """Nobody gets through any more."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
+        theirs, ours = await self._connect()
         there = asyncio.create_task(self._requests(reader, ours))
         try:
             await self._answers(theirs, writer)
@@ -73,11 +81,12 @@ class Proxy:
 
 
 @asynccontextmanager
-async def through_a_proxy() -> AsyncIterator[tuple[Place, Proxy]]:
-    async with serving() as place:
-        proxy = Proxy(place.port)
+async def through_a_proxy(**options: Any) -> AsyncIterator[tuple[Place, Proxy]]:
+    async with serving(**options) as place:
+        proxy = Proxy(partial(asyncio.open_connection, "127.0.0.1", place.port))
         server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
         proxy.port = server.sockets[0].getsockname()[1]
+        proxy.hang_up = server.close
         try:
             yield place, proxy
         finally:
@@ -127,6 +136,41 @@ def test_pushes_whose_answers_are_lost_are_there_once(batch: bool):
             assert len(set(ids)) == JOBS
             assert payloads(place) == [b"%03d" % n for n in range(JOBS)]
             assert stats(place).totals.pushed == JOBS
+
+    run(main)
+
+
+def test_what_is_refused_when_it_is_sent_again_may_have_happened(tmp_path: Path):
+    """The answer is lost, and the second sending finds the memory full of the first: `memory_full` would be a lie."""
+    small = LocalSettings(memory_bytes_max=100_000, journal=JournalSettings(disk_reserve_bytes=4096))
+
+    async def main() -> None:
+        async with through_a_proxy(settings=small, data=tmp_path / "data") as (place, proxy):
+            proxy.loses = lambda number: number == 1
+            with pytest.raises(Unknown, match=r"refused when it was sent again .memory_full: "):
+                await in_thread(proxy, lambda ask: ask(c.KvSet("k", bytes(200_000))))
+            assert proxy.lost == 1
+            assert list(place.broker.execute("default", c.KvExists(["k"])).exists) == [True]
+            with pytest.raises(MemoryFull):  # no answer was lost: it has certainly not happened
+                await in_thread(proxy, lambda ask: ask(c.KvSet("l", bytes(10))))
+
+    run(main)
+
+
+def test_what_was_sent_to_a_server_that_is_gone_may_have_happened():
+    async def main() -> None:
+        async with through_a_proxy() as (place, proxy):
+
+            def loses(number: int) -> bool:
+                proxy.hang_up()
+                return True
+
+            proxy.loses = loses
+            with pytest.raises(Unknown, match="unreachable: "):
+                await in_thread(proxy, lambda ask: ask(c.Push("q", b"a")), retry_s=0.3)
+            assert payloads(place) == [b"a"]
+            with pytest.raises(Unreachable):
+                await in_thread(proxy, lambda ask: ask(c.Push("q", b"b")), retry_s=0.3)
 
     run(main)
 

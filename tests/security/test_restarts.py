@@ -132,7 +132,7 @@ def test_every_acknowledged_push_survives_kills_once(tmp_path: Path, port: int):
 
 def everything(port: int) -> tuple[Counter[bytes], dict[bytes, int]]:
     """What is in the queue, taken out of it by pulling."""
-    broker = open_broker(f"tcp://127.0.0.1:{port}")
+    broker = open_broker(f"tcp://127.0.0.1:{port}?retry_s=60")
     found: Counter[bytes] = Counter()
     ids: dict[bytes, int] = {}
     try:

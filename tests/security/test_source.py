@@ -18,16 +18,15 @@ IMPORTERS = {"import_module", "__import__", "spec_from_file_location", "load_mod
 SHELLS = {"system", "popen", "getoutput", "getstatusoutput"}
 LOADS = "import_module of something computed"
 CHOSEN_FROM_A_TABLE = {
-    "__init__.py": [LOADS],
+    "__init__.py": [LOADS, LOADS],
     "cli/main.py": [LOADS],
-    "cli/dev.py": ["find_spec of something computed"],
+    "server/packages.py": ["find_spec of something computed"],
     "spark/__init__.py": [LOADS],
     "testing/__init__.py": [LOADS],
 }
 """They load the module that their own table names for a word that is in that table."""
 NAMED_BY_WHOEVER_STARTED_IT = {
-    "app/app.py": [LOADS],
-    "app/loading.py": [LOADS],
+    "app/importing.py": [LOADS],
     "worker/processes_finding.py": [LOADS, LOADS],
     "worker/reload.py": ["compile"],
 }

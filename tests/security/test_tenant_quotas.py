@@ -13,7 +13,7 @@ from stoker.server.auth.quotas import Quotas
 from stoker.server.auth.settings import AuthSettings
 from tests.security.examples import furnish, requests_of
 from tests.security.support import Secured, Talker, secured, snapshot
-from tests.served.on_loop import run
+from tests.served.on_loop import run, until
 
 SECRET = "a-secret-of-the-operator-for-entitlements"
 
@@ -172,5 +172,140 @@ def test_an_entitlement_widens_what_its_tenant_may_and_nobody_else(tmp_path: Pat
             assert (await small("hello", body={"entitlement": signed}))["ok"]
             answers = [await small("PUSH", queue="q", data=1) for _ in range(4)]
             assert [answer.get("code") for answer in answers] == [None, None, None, "quota_exceeded"]
+
+    run(main)
+
+
+# --- ways to jobs and bytes that are not pushes --------------------------------------------------------
+
+
+async def staged(talker: Talker, name: str, jobs: int, payload: str = "eHh4", **more: Any) -> dict[str, Any]:
+    body = {"transaction": name, "stage": "s", "queue": "q", "payloads": [payload] * jobs, **more}
+    answer: dict[str, Any] = await talker("stage", body=body)
+    return answer
+
+
+def counts(server: Secured) -> Any:
+    return server.place.broker.execute("small", c.GetStats()).counts
+
+
+def test_a_stage_reserves_the_jobs_that_it_will_publish(tmp_path: Path):
+    """Twenty stages of three jobs each and one publish after another left sixty jobs where three were allowed."""
+
+    async def main() -> None:
+        async with secured(tmp_path, shards=4, auth=quotas(waiting_jobs=3)) as server:
+            small, _ = await both(server)
+            assert (await staged(small, "first", 3))["ok"]
+            for number in range(20):
+                assert (await staged(small, f"t{number}", 3))["code"] == "quota_exceeded"
+            assert (await small("PUSH", queue="q", data="x"))["code"] == "quota_exceeded"
+            assert (await small("publish", body={"transaction": "first", "stages": ["s"]}))["ok"]
+            assert counts(server).waiting == 3
+            assert (await staged(small, "second", 1))["code"] == "quota_exceeded"
+
+    run(main)
+
+
+def test_what_was_staged_and_is_dropped_is_free_again(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(waiting_jobs=3, bytes=30)) as server:
+            small, _ = await both(server)
+            for number in range(5):
+                assert (await staged(small, f"t{number}", 3))["ok"]
+                assert (await staged(small, "late", 1))["code"] == "quota_exceeded"
+                assert (await small("abort", body={"transaction": f"t{number}"}))["ok"]
+
+    run(main)
+
+
+def test_a_part_that_is_staged_again_is_answered_though_the_quota_is_used(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(waiting_jobs=3)) as server:
+            small, _ = await both(server)
+            for _ in range(2):
+                assert (await staged(small, "t", 3, part=1))["ok"]
+            assert (await staged(small, "t", 3, part=2))["code"] == "quota_exceeded"
+
+    run(main)
+
+
+def test_new_payloads_are_within_the_quota(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(bytes=100)) as server:
+            small, other = await both(server)
+            ids = [(await one("PUSH", queue="q", data="x"))["id"] for one in (small, small, other)]
+            larger = {"id": ids[2], "payload": "eHh4" * 40}
+            assert (await other("update_payload", body=larger))["ok"]
+            for cmd in ("update_payload", "UPDATE"):
+                fields = {"body": {**larger, "id": ids[0]}} if cmd.islower() else {"id": ids[0], "data": "x" * 120}
+                answer = await small(cmd, **fields)
+                assert (answer["code"], "quota bytes" in answer["error"]) == ("quota_exceeded", True)
+            for payload in ("eHh4" * 20, "eHh4" * 30, "eHh4"):
+                assert (await small("update_payload", body={"id": ids[0], "payload": payload}))["ok"], len(payload)
+            assert (await small("update_payload", body={"id": ids[0], "payload": "eHh4" * 30}))["ok"]
+            assert (await small("update_payload", body={"id": ids[0], "payload": "eHh5" * 30}))["ok"], "no larger"
+
+    run(main)
+
+
+def test_entries_are_within_the_quota(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, shards=4, auth=quotas(bytes=100)) as server:
+            small, other = await both(server)
+            many = {"entries": [{"key": f"k{n}", "value": "eHh4" * 10} for n in range(4)]}
+            writes: list[tuple[str, dict[str, Any]]] = [
+                ("kv_set", {"body": {"key": "big", "value": "eHh4" * 40}}),
+                ("kv_set_many", {"body": many}),
+                ("KVSET", {"key": "big", "value": "x" * 120}),
+                ("kv_increment", {"body": {"key": "k" * 90, "by": 1}}),
+            ]
+            for cmd, fields in writes:
+                answer = await small(cmd, **fields)
+                assert (answer["code"], "quota bytes" in answer["error"]) == ("quota_exceeded", True), cmd
+                assert (await other(cmd, **fields))["ok"], cmd
+            assert (await small("kv_set", body={"key": "k", "value": "eHh4" * 20}))["ok"]
+            assert (await small("kv_set", body={"key": "k", "value": "eHh5" * 30}))["ok"], "in place of the old one"
+            assert (await small("PUSH", queue="q", data="x" * 50))["code"] == "quota_exceeded"
+            assert (await small("kv_delete", body={"keys": ["k"]}))["ok"]
+            assert (await small("PUSH", queue="q", data="x" * 50))["ok"]
+
+    run(main)
+
+
+def test_dead_letters_come_back_within_the_quota(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(waiting_jobs=3)) as server:
+            small, _ = await both(server)
+            ids = []
+            for _ in range(6):
+                ids.append((await small("PUSH", queue="q", data="x"))["id"])
+                token = (await small("PULL", queue="q", timeout=0))["job"]["token"]
+                assert (await small("fail", body={"ids": [ids[-1]], "tokens": token, "retry": False}))["ok"]
+            assert (await small("retry_dead", body={"queue": "q"}))["code"] == "quota_exceeded"
+            assert (await small("retry_dead", body={"queue": "q", "ids": ids[:4]}))["code"] == "quota_exceeded"
+            assert counts(server).waiting == 0
+            assert (await small("retry_dead", body={"queue": "q", "limit": 2}))["ok"]
+            assert (await small("retry_dead", body={"queue": "q", "ids": ids[4:]}))["code"] == "quota_exceeded"
+            assert (await small("retry_dead", body={"queue": "q", "ids": ids[5:]}))["ok"]
+            assert counts(server).waiting == 3
+
+    run(main)
+
+
+def test_a_slot_of_a_schedule_is_refused_when_the_quota_is_used(tmp_path: Path):
+    async def main() -> None:
+        async with secured(tmp_path, auth=quotas(waiting_jobs=1)) as server:
+            small, _ = await both(server)
+            schedule = {"every_ms": 1_000, "payload": "eHh4", "overlap": "allow"}
+            assert (await small("put_schedule", body={"queue": "q", "name": "s", "schedule": schedule}))["ok"]
+
+            def outcomes() -> list[tuple[str, str]]:
+                view = server.place.broker.execute("small", c.GetSchedule("q", "s"))
+                return [(run.outcome, run.reason) for run in view.last_runs]
+
+            await small("PUSH", queue="q", data="x")
+            await until(lambda: ("refused", "quota_exceeded") in outcomes())
+            assert counts(server).waiting == 1
+            assert (await small("delete_schedule", body={"queue": "q", "name": "s"}))["ok"]
 
     run(main)

@@ -19,7 +19,7 @@ from stoker.brokers.connect import open_broker
 from stoker.model import commands as c
 from stoker.model.errors import StokerError, Unreachable
 from stoker.server.config.tree import ServerLimits, TcpListener, Tls
-from tests.served.on_loop import PATIENCE_S, Peer, Place, run, serving
+from tests.served.on_loop import PATIENCE_S, Peer, Place, run, serving, until
 
 NOW = datetime.datetime.now(datetime.UTC)
 
@@ -185,6 +185,21 @@ def test_who_connects_and_shakes_no_hands_is_cut_off(authority: Authority):
     async def main() -> None:
         async with listening(authority.issue("server"), handshake_s=0.3) as place:
             assert await (await place.peer()).is_cut_off()
+
+    run(main)
+
+
+def test_connections_that_are_busy_with_tls_are_counted_and_make_room(authority: Authority):
+    async def main() -> None:
+        async with listening(authority.issue("server"), handshake_s=PATIENCE_S, connections_max=2) as place:
+            silent: list[Peer] = []
+            for _ in range(4):
+                silent.append(await place.peer())
+                await until(lambda: place.server.service.meter.connections.get("tcp") == min(len(silent), 2))
+            peer = await connect(place, ssl.create_default_context(cafile=authority.file))
+            assert (await peer.ask(cmd="PING"))["ok"]
+            for one in silent[:3]:
+                assert await one.is_cut_off()
 
     run(main)
 

@@ -250,6 +250,36 @@ def test_a_private_url_cannot_be_registered():
     run(claim())
 
 
+@pytest.mark.parametrize(
+    "host", ["ip6-localhost", "ip6-loopback", "broadcasthost", "app.localhost", "localhost.localdomain", "nas.local"]
+)
+def test_a_local_name_that_has_no_address_now_cannot_be_registered(host: str):
+    """It never means a receiver on the internet; where it means one at all, it means this machine or its network."""
+
+    async def claim():
+        async with serving(allow=()) as server:
+            for names in (Names(), Names(**{host.replace(".", "_"): [["::1"]]})):
+                guarded = Webhooks(server.desk, settings(allow=()), resolver=names)
+                for written in (host, host.upper(), f"{host}."):
+                    with pytest.raises(Forbidden) as refused:
+                        await guarded.add("default", Wanted(url=f"http://{written}/", events=("*",)))
+                    assert "webhooks.allow" in str(refused.value)
+                assert await guarded.list("default") == ()
+
+    run(claim())
+
+
+def test_a_local_name_may_wait_for_its_address_where_the_operator_allows_networks():
+    async def claim():
+        async with serving(allow=()) as server:
+            guarded = Webhooks(server.desk, settings(allow=("10.1.0.0/16",)), resolver=Names())
+            await guarded.add("default", Wanted(url="http://receiver:8080/", events=("*",)))
+            with pytest.raises(Forbidden):
+                await guarded.add("default", Wanted(url="http://ip6-localhost:8080/", events=("*",)))
+
+    run(claim())
+
+
 def test_the_system_resolver_finds_loopback_and_it_is_refused():
     """With the real resolver: `localhost` is a name like any other."""
 

@@ -21,10 +21,14 @@ class Served:
         parameters: str = "",
         on_disk: bool = False,
         processes: int = 1,
+        has_turns: bool = True,
     ) -> None:
         self._process: ServerProcess = the_process()
-        verb = "open" if processes == 1 else "open2"
-        self._world, where = self._process.call(verb, transport, settings, limits, shards, on_disk)
+        if processes == 1:
+            asked: tuple[Any, ...] = ("open", transport, settings, limits, shards, on_disk, has_turns)
+        else:
+            asked = ("open2", transport, settings, limits, shards, on_disk)
+        self._world, where = self._process.call(*asked)
         self.broker: Any = open_broker(f"{transport}://{where}{parameters}")
         if processes > 1 and shards > 1:
             self.broker = Settling(self.broker, self._settle)
@@ -74,6 +78,11 @@ def tcp_msgpack(settings: Settings, limits: Limits, shards: int) -> Served:
 def tcp_2_processes(settings: Settings, limits: Limits, shards: int) -> Served:
     """Two servers over one directory, the client at the one that has half of the shards, or none of one."""
     return Served("tcp", settings, limits, shards, processes=2)
+
+
+def tcp_without_turns(settings: Settings, limits: Limits, shards: int) -> Served:
+    """A broker that the server gives each command as a task of its own."""
+    return Served("tcp", settings, limits, shards, has_turns=False)
 
 
 def tcp_json(settings: Settings, limits: Limits, shards: int) -> Served:

@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stoker.brokers.local import NO_REPLY
+from stoker.brokers.local import NO_REPLY, LocalBroker
 from stoker.server.desk import Desk
 from stoker.testing import FakeClock
+from tests.served.no_turns import WithoutTurns
 
 LOOK_S = 0.004
 """Between two looks whether anybody waits. What they find does not depend on it."""
@@ -77,7 +78,7 @@ class ServedClock(FakeClock):
                         sleeper.woken.set_result(None)
 
     def _is_waited_for(self) -> bool:
-        return any(desk.is_waiting for desk in self._desks())
+        return any(desk.is_waiting or (desk._held and desk.broker.turns is None) for desk in self._desks())
 
     async def _stays_idle(self) -> bool:
         for _ in range(QUIET_TURNS):
@@ -94,8 +95,12 @@ class ServedClock(FakeClock):
 
 def is_idle(desk: Desk) -> bool:
     """Whether nobody has to be answered, by now or by the disk."""
+    broker = desk.broker
+    if isinstance(broker, WithoutTurns):
+        return len(desk._away) == len(desk._held) and not (desk._is_open or broker.local.line(desk._loop)._waiting)
+    assert isinstance(broker, LocalBroker)
     answered = any(held.slot is not None and held.slot.reply is not NO_REPLY for held in desk._held)
-    return not (answered or desk._is_open or desk._flushing or desk.broker.line(desk._loop)._waiting)
+    return not (answered or desk._is_open or desk._flushing or broker.line(desk._loop)._waiting)
 
 
 def nothing_is_said(desks: Sequence[Desk]) -> bool:

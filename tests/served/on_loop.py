@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stoker.brokers.local import LocalBroker, LocalSettings
+from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, ServerLimits, TcpListener
 from stoker.server.server import Server
@@ -76,10 +77,10 @@ class Place:
 
 @asynccontextmanager
 async def serving(
-    limits: ServerLimits | None = None, settings: LocalSettings | None = None, **config: Any
+    limits: ServerLimits | None = None, settings: LocalSettings | None = None, data: Path | None = None, **config: Any
 ) -> AsyncIterator[Place]:
-    """A server with a TCP listener, over a queue in memory."""
-    broker = LocalBroker(settings)
+    """A server with a TCP listener, over a queue in memory, or over a data directory."""
+    broker = LocalBroker(settings) if data is None else open_sqlite(str(data), {}, settings)
     chosen: dict[str, Any] = {**OFF, "tcp": TcpListener(listen="127.0.0.1:0"), "server": limits or ServerLimits()}
     server = Server(ServerConfig(**{**chosen, **config}), broker)
     (line,) = await server.start()

@@ -27,12 +27,15 @@ from stoker.server.server import Server
 from tests.conformance.pictures import taken, taken_async
 from tests.crash.restarted import fresh_directory
 from tests.served.clock import ServedClock
+from tests.served.no_turns import WithoutTurns
 
 
 class World:
     """One broker and its server, in the process that serves."""
 
-    def __init__(self, transport: str, settings: Settings, limits: Limits, shards: int, on_disk: bool) -> None:
+    def __init__(
+        self, transport: str, settings: Settings, limits: Limits, shards: int, on_disk: bool, has_turns: bool = True
+    ) -> None:
         self.directory = fresh_directory()
         self.clock = ServedClock(lambda: [self.server.desk])
         local = small(settings, limits, shards)
@@ -40,7 +43,8 @@ class World:
             self.broker = open_sqlite(str(self.directory / "data"), {}, local, self.clock)
         else:
             self.broker = LocalBroker(local, self.clock)
-        self.server = Server(config_for(transport, self.directory, limits), self.broker)
+        served = self.broker if has_turns else WithoutTurns(self.broker)
+        self.server = Server(config_for(transport, self.directory, limits), served)
 
     async def picture(self, tenant: str) -> Any:
         return taken(self.broker, tenant)

@@ -1,9 +1,11 @@
 """What a connection promises: order, numbers, bounds, and that one bad peer is nobody else's trouble."""
 
+import asyncio
 import struct
 
 from stoker.brokers.local import LocalSettings
 from stoker.model import commands as c
+from stoker.server.auth.settings import AuthSettings
 from stoker.server.config.tree import ServerLimits
 from stoker.server.server import StreamListener
 from stoker.server.tcp import Connection
@@ -100,14 +102,60 @@ def test_a_giant_length_is_refused_with_a_code_and_closes():
     run(main)
 
 
-def test_a_peer_that_sends_nothing_is_cut_off_and_so_is_one_that_trickles():
+def test_a_peer_that_sends_nothing_stays_and_one_that_trickles_is_cut_off():
+    """Pools of clients connect ahead of need: their connections live as long as there is room."""
+
     async def main() -> None:
-        async with serving(ServerLimits(handshake_s=3.0, frame_s=0.1)) as place:
+        async with serving(ServerLimits(handshake_s=0.1, frame_s=0.1)) as place:
             silent, trickling = await place.peer(), await place.peer()
             assert (await trickling.ask(cmd="PING"))["ok"]
             trickling.writer.write(b'{"cmd":')
-            assert await silent.is_cut_off()
             assert await trickling.is_cut_off()
+            assert (await silent.ask(cmd="PING"))["ok"]
+
+    run(main)
+
+
+def test_when_there_is_no_room_the_oldest_silent_connection_makes_it():
+    async def main() -> None:
+        async with serving(ServerLimits(connections_max=4)) as place:
+            known = await place.peer()
+            assert (await known.ask(cmd="PING"))["ok"]
+            silent = []
+            for _ in range(3):
+                silent.append(await place.peer())
+                await until(lambda: len(connections(place)) == 1 + len(silent))
+            newest = await place.peer()
+            assert (await newest.ask(cmd="PING"))["ok"]
+            assert await silent[0].is_cut_off()
+            assert (await silent[1].ask(cmd="PING"))["ok"]
+            assert (await (await place.peer()).ask(cmd="PING"))["ok"]
+            assert await silent[2].is_cut_off()
+            assert await (await place.peer()).is_cut_off()  # all are known by now: none makes room
+            for peer in (known, newest, silent[1]):
+                assert (await peer.ask(cmd="PING"))["ok"]
+
+    run(main)
+
+
+def test_with_tokens_connections_without_one_get_a_quarter():
+    async def main() -> None:
+        auth = AuthSettings(tokens=("secret",))
+        async with serving(ServerLimits(connections_max=20), auth=auth) as place:
+            known = [await place.peer() for _ in range(2)]
+            for peer in known:
+                assert (await peer.ask(cmd="AUTH", token="secret"))["ok"]
+            refused = await place.peer()
+            assert (await refused.ask(cmd="AUTH", token="wrong"))["code"] == "unauthenticated"
+            silent = []
+            for _ in range(8):
+                silent.append(await place.peer())
+                await until(lambda: len(connections(place)) == min(3 + len(silent), 7))
+            for peer in silent[:4]:  # the one that has said something goes when all that are silent have gone
+                assert await peer.is_cut_off()
+            for peer in (*known, *silent[4:]):
+                assert (await peer.ask(cmd="AUTH", token="secret"))["ok"]
+            assert (await refused.ask(cmd="PING"))["code"] == "unauthenticated"
 
     run(main)
 
@@ -172,6 +220,27 @@ def test_a_disconnect_ends_no_lease():
             peer.close()
             assert (await other.ask(cmd="GETSTATE", id=job))["state"] == "active"
             assert (await other.ask(cmd="ACK", id=job, token=token))["ok"]
+
+    run(main)
+
+
+def test_a_job_tells_of_children_in_other_shards_and_of_its_last_heartbeat():
+    async def main() -> None:
+        async with serving(settings=LocalSettings(shards=16)) as place:
+            peer = await place.peer()
+            children = [{"queue": f"q{number}", "data": number} for number in range(8)]
+            flow = await peer.ask(cmd="FLOW", queue="parents", data=0, children=children)
+            for number in range(3):
+                child = (await peer.ask(cmd="PULL", queue=f"q{number}"))["job"]
+                assert (await peer.ask(cmd="ACK", id=child["id"]))["ok"]
+            parent = (await peer.ask(cmd="GETJOB", id=flow["parent_id"]))["job"]
+            assert (parent["children_ids"], parent["children_completed"]) == (flow["children_ids"], 3)
+            pulled = (await peer.ask(cmd="PULL", queue="q3"))["job"]
+            before = (await peer.ask(cmd="GETJOB", id=pulled["id"]))["job"]["last_heartbeat"]
+            assert before == pulled["started_at"]
+            await asyncio.sleep(0.01)  # so that the clock shows another millisecond
+            assert (await peer.ask(cmd="HEARTBEAT", id=pulled["id"], lease_ms=90_000))["ok"]
+            assert before < (await peer.ask(cmd="GETJOB", id=pulled["id"]))["job"]["last_heartbeat"] < before + 60_000
 
     run(main)
 
@@ -282,5 +351,19 @@ def test_who_has_said_all_and_waits_is_taken_for_gone():
             other = await place.peer()
             await other.ask(cmd="PUSH", queue="q", data=1)
             assert (await other.ask(cmd="GETJOB", id=64))["state"] == "waiting"
+
+    run(main)
+
+
+def test_flashqs_clients_are_told_of_a_misspelt_field_and_our_own_refused():
+    async def main() -> None:
+        async with serving() as place:
+            peer = await place.peer()
+            told = await peer.ask(cmd="PUSH", queue="q", data=1, prioriti=5)
+            assert told["ok"]
+            assert told["warnings"] == ["ignored unknown field 'prioriti'; did you mean 'priority'?"]
+            refused = await peer.ask(cmd="push", body={"queue": "q", "payload": "", "options": {"prioriti": 5}})
+            assert (refused["ok"], refused["code"]) == (False, "invalid")
+            assert "did you mean 'priority'?" in refused["error"]
 
     run(main)

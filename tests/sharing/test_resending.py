@@ -6,6 +6,7 @@ Every command is carried out twice by a true engine; the caller sees only the se
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from stoker.brokers.resending import Answer, Plan, Senders, may_resend, plan_of
@@ -161,6 +162,38 @@ def test_a_job_is_handed_back_once(world: World, delay_ms: int):
     reply = lost(world, c.Release([job], token, delay_ms))
     assert (reply.count, dict(reply.refused)) == (1, {})
     assert world.client.get_job(job).attempts == 0
+
+
+def test_each_job_is_held_against_its_own_token(world: World):
+    """Of two jobs with tokens of their own, one was taken over and completed by another worker."""
+    quick = Options(lease_ms=1_000, backoff=Backoff(base_ms=0))
+    (slow,), first = pulled(world, quick)
+    world.advance(5_000)
+    (again,) = world.client.pull("q")
+    (job,), second = pulled(world)
+    world.client.ack(again.id, again.token)
+    reply = lost(world, c.Ack([slow, job], [first, second]))
+    assert (reply.count, dict(reply.refused)) == (1, {slow: "lost_lease"})
+
+
+@pytest.mark.parametrize(("deliveries", "refused"), [(1, {}), (2, {64: "unknown"})])
+def test_a_server_that_tells_no_tokens_is_believed_where_there_is_no_doubt(
+    world: World, deliveries: int, refused: dict[int, str]
+):
+    """As servers of earlier releases answer."""
+    (job,), token = pulled(world)
+    for _ in range(deliveries - 1):
+        world.client.release(job)
+        token = world.client.pull("q").token
+    plan = plan_of(c.Ack([job], token), Senders())
+    command = next(plan)
+    world.client.execute(command)
+    question = plan.send(Answer(world.client.execute(command), again=True))
+    story: Any = world.client.execute(question)
+    tokenless = [msgspec.structs.replace(event, token=0) for event in story.events]
+    with pytest.raises(StopIteration) as end:
+        plan.send(Answer(msgspec.structs.replace(story, events=tokenless), again=False))
+    assert dict(end.value.value.refused) == refused
 
 
 @pytest.mark.parametrize(

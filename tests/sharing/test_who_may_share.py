@@ -13,6 +13,7 @@ import pytest
 import stoker
 from stoker.brokers import shared
 from stoker.brokers.local import LocalSettings
+from stoker.brokers.remote import patience
 from stoker.brokers.remote.settings import RemoteSettings
 from stoker.brokers.shared import SharedBroker
 from stoker.model.errors import InUse, InvalidRequest, Unreachable
@@ -150,16 +151,19 @@ def test_a_directory_that_a_server_has_open_can_be_used_beside_it(path: Path):
             again.communicate(timeout=60)
 
 
-def test_a_server_that_stays_away_is_not_replaced_behind_its_back(path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_server_that_stays_away_is_not_replaced_behind_its_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     url = f"sqlite:///{path}"
     with serving(path) as server, stoker.connect(url) as queue:
         queue.push("q", b"")
         server.kill()
         server.communicate(timeout=60)
-        with monkeypatch.context() as patched:
-            patched.setattr(shared, "PATIENCE_S", 0.1)
-            with pytest.raises(Unreachable, match="start its server again, or connect anew"):
+        with monkeypatch.context() as patched, caplog.at_level("WARNING", "stoker.client"):
+            patched.setattr(patience, "RETRY_S", 1.2)  # five seconds for users
+            with pytest.raises(Unreachable, match=r"tried for 1\.\d s\): start its server again, or connect anew"):
                 queue.get_counts()
+            assert "this call is tried again for up to 0" in caplog.text
     with stoker.connect(url) as queue:
         assert owns(queue)
         assert queue.get_counts().waiting == 1

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from stoker.model.errors import InvalidRequest
-from stoker.model.options import Options
-from stoker.spark.rows import Jobs, Rejected, Shape
+from stoker.model.option_table import TABLE
+from stoker.model.options import Backoff, Dependency, Options
+from stoker.spark.rows import OPTION_COLUMNS, Jobs, Rejected, Shape
 
 
 def jobs_of(columns: dict[str, Any], queue: str | None = "q", as_payload: tuple[str, ...] = ()) -> list[Jobs]:
@@ -101,3 +102,29 @@ def test_requests_hold_no_more_jobs_and_bytes_than_they_should():
     assert [place for piece in pieces for place in piece.places] == list(range(7))
     assert [one.priority for piece in pieces for one in piece.each or []] == list(range(7))
     assert list(jobs.pieces(7, 50)) == [jobs]
+
+
+CELLS: dict[str, tuple[Any, Any]] = {
+    "run_at": (datetime(2026, 11, 16, tzinfo=UTC), 1_794_787_200_000),
+    "backoff": ({"kind": "fixed", "base_ms": 5, "cap_ms": None}, Backoff("fixed", 5)),
+    "on_conflict": ("replace", "replace"),
+    "depends_on": ([64, 128], (Dependency(64), Dependency(128))),
+    "tags": (["x"], ("x",)),
+}
+"""What stands in a column, and what the option is then; of others a number, a text or true."""
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if row.is_column])
+def test_every_option_can_be_a_column(name: str):
+    examples = {"int": 7, "string": "text", "bool": True}
+    cell, option = CELLS.get(name) or (examples[OPTION_COLUMNS[name][0]],) * 2
+    (jobs,) = jobs_of({"payload": [b"a"], name: [cell]})
+    expected: dict[str, Any] = {name: option}
+    assert jobs.options == Options(**expected)
+
+
+def test_a_number_is_the_base_of_a_backoff():
+    (jobs,) = jobs_of({"payload": [b"a"], "backoff": [250]})
+    assert jobs.options == Options(backoff=Backoff(base_ms=250))
+    with pytest.raises(InvalidRequest, match="column backoff has the field delay: expected some of kind, base_ms"):
+        jobs_of({"payload": [b"a"], "backoff": [{"delay": 5}]})

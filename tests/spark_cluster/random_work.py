@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import stoker
 import stoker.spark
+from stoker.brokers.remote.settings import RemoteSettings
 from stoker.model.errors import Unavailable, Unknown
 from stoker.spark.fleet.rounds import RoundFailed
 from stoker.spark.lake import running
@@ -184,7 +185,7 @@ def doubled(numbers: list[int]) -> Sequence[int]:
 
 
 def worked_off(work: Work, queue: str) -> bool:
-    with stoker.connect(work.plan.url) as client:
+    with stoker.connect(work.plan.url, settings=RemoteSettings(retry_s=60)) as client:  # its server may be dead
         counts = client.get_counts(queue)
     return counts.waiting + counts.delayed + counts.active == 0
 

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 
 import stoker
+from stoker.brokers.remote.settings import RemoteSettings
 from stoker.client.sync import Client
 from stoker.model.events import Event, EventKind
 from stoker.model.options import Options
@@ -123,7 +124,8 @@ def played(folder: Path, seed: int, kills: Sequence[Kill], **planned: Any) -> It
     """One round. Its log tells of it, which pytest shows if something is wrong."""
     folder.mkdir()
     log.warning("STOKER_SEED=%s %s, to be killed: %s", seed, planned, kills)
-    with served(folder) as server, stoker.connect(server.url) as client:
+    patient = RemoteSettings(retry_s=60)
+    with served(folder) as server, stoker.connect(server.url, settings=patient) as client:
         past = make_past(client)
         plan = Plan(server.url, past.since, **planned)
         (folder / PLAN).write_bytes(msgspec.json.encode(plan))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stoker.testing import Harness
-from tests.examples.processes import ONLY_OUR_PLUGIN
+from tests.reading import ONLY_OUR_PLUGIN
 from tests.test_layers import modules_loaded_by
 
 JOBS = """

@@ -155,3 +155,20 @@ def taking(job_type: JobType[[int], int], jobs: Sequence[Job[object]]) -> None:
 taking(double, [double.push_sync(1), welcome.push_sync(1)])
 taking(welcome, [])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 assert_type(stoker.App, type[App])
+
+
+async def modules_for_users(queue: stoker.Client) -> None:
+    """`import stoker` brings them along, with their types."""
+    assert_type(await stoker.aio.connect("memory://"), stoker.aio.AsyncClient)
+    assert_type(stoker.maintenance.check("jobs.db"), list[stoker.maintenance.Finding])
+    assert_type(stoker.webhooks.verify("secret", None, b""), bool)
+    stoker.maintenance.backup(queue, 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await stoker.aoi.connect()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def settings() -> None:
+    backups = stoker.BackupSettings(url="backups", interval_s=3600, keep=24)
+    kept = stoker.LocalSettings(durability="fsync", journal=stoker.JournalSettings(backups=backups))
+    assert_type(stoker.connect("sqlite:///jobs.db", settings=kept), stoker.Client)
+    stoker.connect("tcp://127.0.0.1", settings=stoker.RemoteSettings(timeout_s=5))
+    stoker.LocalSettings(journal=backups)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -339,6 +339,8 @@ LOOK_ALIKES: dict[str, list[Any]] = {
     "name": ["", "n" * 257, "a\tb", "\x00", "\udfff", 7, b"n"],
     "schedule": ["", "s" * 1_025, "\udfff", 7, b"s"],
     "slot": [-1, 1 << 53, None, "5", 1.5],
+    "log_lines_max": [-1, INT_MAX + 1, 1.0, True],
+    "stack_lines_max": [-1, INT_MAX + 1, 1.0, True],
 }
 
 

@@ -1,11 +1,19 @@
 """The journal in memory: what it keeps, and reading it by sequence number."""
 
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import inspect
 
-from stoker.journal.memory import MemoryJournal
+from stoker.journal.memory import BULK, MemoryJournal
+from stoker.model.options import Options
+from stoker.records import records as rec
 from stoker.records.records import CancelRequested, Pushed, Record
+from tests.golden.examples import RECORDS
 from tests.unit.support import QUICK
 
 PLENTY = 1 << 40
@@ -109,3 +117,84 @@ def test_a_turn_without_records_changes_nothing():
     journal = filled(3)
     journal.append([(0, [])])
     assert journal.last(0) == 3
+
+
+# --- what a record weighs --------------------------------------------------------------------------
+
+FIXED = (Options, rec.Labels)
+"""Shared by many records."""
+
+
+def can_grow(kind: inspect.Type) -> bool:
+    """Whether a value of this type may hold any number of items or bytes."""
+    if isinstance(kind, inspect.CollectionType | inspect.DictType | inspect.BytesType):
+        return True
+    return any(can_grow(part) for part in parts_of(kind))
+
+
+def parts_of(kind: inspect.Type) -> Iterator[inspect.Type]:
+    if isinstance(kind, inspect.UnionType):
+        yield from kind.types
+    elif isinstance(kind, inspect.TupleType):
+        yield from kind.item_types
+    elif isinstance(kind, inspect.StructType) and kind.cls not in FIXED:
+        yield from (field.type for field in kind.fields)
+
+
+@pytest.mark.parametrize("kind", rec.ALL, ids=lambda kind: kind.__name__)
+def test_a_record_that_can_be_large_is_weighed_in_memory(kind: type[rec.Record]):
+    grows = [field.encode_name for field in inspect.type_info(kind).fields if can_grow(field.type)]  # type: ignore[attr-defined]
+    assert not grows or kind in BULK, f"journal/memory.py does not count {kind.__name__}: {', '.join(grows)}"
+
+
+LISTS = [
+    (record, field)
+    for record in RECORDS
+    for field in record.__struct_fields__
+    if isinstance(getattr(record, field), list | tuple | bytes) and getattr(record, field)
+    if field != "sizes" or "payloads" not in record.__struct_fields__  # a payload weighs more than the number
+]
+
+
+@pytest.mark.parametrize(
+    ("record", "field"), LISTS, ids=lambda value: value if isinstance(value, str) else type(value).__name__
+)
+def test_a_longer_record_weighs_more(record: rec.Record, field: str):
+    longer = msgspec.structs.replace(record, **{field: getattr(record, field) * 100})
+    assert BULK[type(record)](longer) > BULK[type(record)](record)
+
+
+MADE = rec.WorkflowMade(64, "w", [rec.StepMade(f"s{number}", "q", 0, []) for number in range(100)])
+BIG: list[Any] = [
+    rec.Sent(1, "acme", 1, 1, rec.StartWorkflow(1, rec.WorkflowMade(64, "w", []), {0: [b"x" * 5_000]})),
+    rec.Sent(1, "acme", 1, 1, rec.StartWorkflow(1, MADE, {})),
+    rec.Sent(1, "acme", 1, 1, rec.FillStep(64, 0, [b"x" * 5_000])),
+    rec.Sent(1, "acme", 1, 1, rec.PublishStages("t", ["stage"] * 100)),
+    rec.Sent(1, "acme", 1, 1, rec.Watch([(64, 128)] * 100)),
+    rec.Sent(1, "acme", 1, 1, rec.TellEnd(64, True, [128] * 100)),
+    rec.HeardEarly(1, "acme", 64, rec.FillStep(64, 0, [b"x" * 5_000])),
+    rec.WorkflowPushed(1, "acme", MADE),
+]
+
+
+@pytest.mark.parametrize("record", BIG, ids=lambda record: type(getattr(record, "message", record)).__name__)
+def test_what_a_record_holds_further_inside_is_weighed(record: rec.Record):
+    assert BULK[type(record)](record) >= 5_000
+
+
+def test_large_messages_between_shards_leave_when_there_is_too_much():
+    journal = MemoryJournal(1, 1 << 20)
+    start = rec.StartWorkflow(1, rec.WorkflowMade(64, "w", []), {0: [b"x" * 100_000]})
+    for number in range(1, 101):
+        journal.append([(0, [rec.Sent(number, "acme", 1, number, start)])])
+    assert len(numbers(journal, 0, 100)) * 100_000 <= 2 << 20
+
+
+def test_a_large_delivery_is_not_light():
+    """Sizes that differ are a number for each job."""
+    sizes = list(range(10_000))
+    started = rec.Started(1, "acme", "q", 1, "w", None, None, (rec.Run(64, 10_000, 1, sizes=sizes),))
+    journal = MemoryJournal(1, 1 << 20)
+    for _ in range(100):
+        journal.append([(0, [started])])
+    assert journal.lowest(0) > 1

@@ -203,7 +203,8 @@ def test_saving_changes_nothing():
 
 
 def test_a_detail_is_saved_whole():
-    assert saved.SavedDetail.__struct_fields__ == (*Detail.__struct_fields__, "partial_codecs")
+    apart = {"partial_codecs", "history_classes"}
+    assert {*saved.SavedDetail.__struct_fields__} == {*Detail.__struct_fields__, *apart}
 
 
 # --- the shard and its queues ----------------------------------------------------------------------------
@@ -446,7 +447,7 @@ def test_leases_and_timeouts_end_at_their_time():
 def test_everything_that_was_told_about_a_job_comes_back():
     shard = built((1, c.Push("q", b"", Options(backoff=NOW))), (2, c.Pull(["q"], worker="w")), limits=LIMITS)
     for step in (
-        (3, c.Fail([job(1)], error="boom", stack="line 1")),
+        (3, c.Fail([job(1)], error="boom", error_class="Late", stack="line 1")),
         (4, c.Pull(["q"], worker="v")),
         (5, c.SetProgress(job(1), 40, "half")),
         *((6, c.AppendLog(job(1), f"line {n}", "warn")) for n in range(4)),
@@ -467,6 +468,7 @@ def test_everything_that_was_told_about_a_job_comes_back():
     )
     assert view["progress"] == {"type": "Progress", "percent": 40, "message": "half"}
     assert (view["attempts"], view["cancel_requested"], view["history"][0]["error"]) == (2, True, "boom")
+    assert (view["error_class"], view["history"][0]["error_class"]) == ("Late", "Late")
     assert [line["message"] for line in logs["lines"]] == ["line 1", "line 2", "line 3"]
     assert [chunk["index"] for chunk in partials["chunks"]] == [0, 9]
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker.model.command_table import PERMISSIONS
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.auth.tokens import create_token
 from stoker.server.config import ServerConfig
 from stoker.server.session import WEBHOOK_COMMANDS
 from stoker.server.webhooks import commands
 from stoker.server.webhooks.hooks import MASK
-from stoker.wire.table import PERMISSIONS
 from tests.webhooks.support import PATIENCE_S, SECRET, Receiver, config, listening, push, run
 
 FREE = "127.0.0.1:0"

@@ -5,16 +5,9 @@ import asyncio
 import msgspec
 
 from stoker.model import commands as c
-from stoker.model.events import EventKind
 from stoker.model.ids import shard_for
 from stoker.model.limits import Limits
-from stoker.records.events import _EVENTS, MEANS
 from tests.webhooks.support import Got, Receiver, config, hook, push, run, serving, serving_with, status_when, work
-
-
-def test_every_record_tells_which_events_it_can_mean():
-    assert MEANS.keys() == _EVENTS.keys()
-    assert frozenset().union(*MEANS.values()) == frozenset(EventKind)
 
 
 def test_a_hook_that_wants_something_else_begins_beside_one_that_waits():

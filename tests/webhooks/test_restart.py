@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from stoker.brokers.local import LocalBroker
 from stoker.maintenance import restore
 from stoker.server.webhooks import Wanted
 from stoker.server.webhooks.store import WHOLE, Progress, Store
@@ -147,8 +148,10 @@ def test_a_restored_backup_knows_its_hooks_and_posts_nothing_twice(tmp_path: Pat
                 await status_when(server, lambda status: status.delivered == 5)
             async with serving(data, enabled=False) as server:
                 waiting = [await push(server) for _ in range(2)]
-                assert server.desk.broker.store is not None
-                await asyncio.to_thread(server.desk.broker.store.backup, backups)
+                broker = server.desk.broker
+                assert isinstance(broker, LocalBroker)
+                assert broker.store is not None
+                await asyncio.to_thread(broker.store.backup, backups)
                 lost = await push(server)
             restore(backups, str(tmp_path / "restored"))
             async with serving(tmp_path / "restored") as server:

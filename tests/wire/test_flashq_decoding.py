@@ -77,6 +77,7 @@ def test_a_damaged_frame_is_a_request_or_refused(codec: Codec, cmd: str, sent: d
 
 
 GIVEN: dict[str, Any] = {
+    "size_limit": 1_000,
     "jobs": [{"data": 1}],
     "children": [{"queue": "q", "data": 1}],
     "entries": [{"key": "k", "value": 1}],

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model import commands as c
 from stoker.model.options import Options
 from stoker.model.schedules import Schedule
+from stoker.testing import FakeClock
 from stoker.wire.flashq.decoding import Codec
 from tests.wire.flashq_peer import Peer
 
@@ -156,6 +158,37 @@ def test_a_flow_waits_for_its_children(peer: Peer):
     assert (found["completed"], found["total"], found["children_ids"]) == (1, 2, flow["children_ids"])
     peer("ACKB", ids=[job["id"] for job in peer("PULLB", queue="q", count=9, timeout=0)["jobs"]])
     assert peer("PULL", queue="q", timeout=0)["job"]["data"] == "parent"
+
+
+@pytest.mark.parametrize("keys", [{}, {"job_id": "custom"}], ids=["workflow", "batch with keys"])
+def test_a_job_tells_of_its_children(peer: Peer, keys: dict[str, str]):
+    """Dashboards read them off the job itself."""
+    children = [{"queue": "q", "data": n} for n in range(3)]
+    flow = peer("FLOW", queue="q", data="parent", children=children, **keys)
+    found = peer("GETJOB", id=flow["parent_id"])["job"]
+    assert (found["children_ids"], found["children_completed"]) == (flow["children_ids"], 0)
+    for ended in (1, 2, 3):
+        job = peer("PULL", queue="q", timeout=0)["job"]
+        peer("ACK", id=job["id"])
+        assert peer("GETJOB", id=flow["parent_id"])["job"]["children_completed"] == ended
+    child = peer("GETJOB", id=flow["children_ids"][0])["job"]
+    assert (child["children_ids"], child["children_completed"]) == ([], 0)
+
+
+@pytest.mark.parametrize("jobs", [1, 3], ids=["job", "batch"])
+def test_a_job_tells_when_its_worker_was_last_heard_of(jobs: int):
+    clock = FakeClock()
+    peer = Peer(broker=LocalBroker(LocalSettings(shards=2), clock))
+    ids = peer("PUSHB", queue="q", jobs=[{"data": n} for n in range(jobs)])["ids"]
+    for pulled in peer("PULLB", queue="q", count=jobs, timeout=0)["jobs"]:
+        assert pulled["last_heartbeat"] == pulled["started_at"] == clock.now_ms()
+    for lease in (None, 60_000, None):  # one that is as long as it was, a longer one, and again
+        clock.advance(10_000)
+        assert peer("HEARTBEAT", ids=ids, lease_ms=lease)["ok"]
+        clock.advance(5_000)
+        assert {peer("GETJOB", id=one)["job"]["last_heartbeat"] for one in ids} == {clock.now_ms() - 5_000}
+    peer("ACKB", ids=ids)
+    assert {peer("GETJOB", id=one)["job"]["last_heartbeat"] for one in ids} == {0}
 
 
 def test_a_flow_goes_over_several_queues_and_levels(peer: Peer):

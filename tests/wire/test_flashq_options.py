@@ -7,9 +7,13 @@ import msgspec
 import pytest
 
 from stoker.model import commands as c
+from stoker.model.errors import InvalidRequest
 from stoker.model.options import DEFAULT_OPTIONS, Backoff, Dependency, Options
-from stoker.wire.flashq import Context, decode, row_of
+from stoker.wire.flashq import Context, Unknown, decode, row_of
 from stoker.wire.flashq.decoding import Codec
+from stoker.wire.flashq.options import REFUSED
+from stoker.wire.flashq.requests import MixedPushBatch
+from stoker.wire.flashq.spelling import WARNINGS_MAX
 
 MODULES: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
 CODECS: tuple[Codec, ...] = ("json", "msgpack")
@@ -44,6 +48,8 @@ ASKED: dict[str, tuple[dict[str, Any], Any]] = {
     "codec": ({"codec": "bytes", "data": {"$bytes": "aGk="}}, "bytes"),
     "name": ({"name": "welcome"}, "welcome"),
     "workflow": ({"workflow": 64}, 64),
+    "log_lines_max": ({"keep_logs": 0}, 0),
+    "stack_lines_max": ({"stack_trace_limit": 7}, 7),
 }
 """By option: how it is asked for, and what the queue is told."""
 
@@ -150,3 +156,57 @@ def test_a_pull_takes_everything_that_the_contract_has():
     sent = {"queue": ["q", "p"], "count": 7, "timeout": 5, "worker": "w", "leaseMs": 9, "claim": "c"}
     assert command_of("PULLB", "json", sent) == c.Pull(["q", "p"], 7, 5, "w", 9, "c")
     assert command_of("PULL", "json", {}) == c.Pull(["q"], 1, 60_000)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_backoff_in_bullmqs_words_keeps_its_numbers(codec: Codec):
+    sent = {"type": "fixed", "delay": 5, "maxDelay": 50}
+    assert command_of("PUSH", codec, {"data": 1, "backoff": sent}).options.backoff == Backoff("fixed", 5, 50)
+
+
+@pytest.mark.parametrize("cmd", ["PUSH", "PUSHB", "FLOW"])
+def test_a_durable_push_is_flushed_before_its_answer(cmd: str):
+    sent = {"jobs": [{"data": 1, "priority": 2}]} if cmd == "PUSHB" else {"data": 1}
+    assert command_of(cmd, "json", {**sent, "durable": True}).durability == "fsync"
+    assert command_of(cmd, "json", {**sent, "durable": False}).durability is None
+    assert command_of(cmd, "json", {**sent, "durable": True, "durability": "memory"}).durability == "memory"
+
+
+def test_a_payload_over_the_jobs_own_limit_is_refused():
+    with pytest.raises(InvalidRequest, match="12 bytes are over this job's size_limit of 11"):
+        command_of("PUSH", "json", {"data": "0123456789", "sizeLimit": 11})
+    command_of("PUSH", "json", {"data": "0123456789", "sizeLimit": 12})
+    command = command_of("PUSHB", "json", {"jobs": [{"data": 1}, {"data": "0123456789", "sizeLimit": 11}]})
+    assert command.each[1] == REFUSED, "an item over its limit is refused alone"
+
+
+def test_unknown_fields_are_told_with_the_name_that_was_meant():
+    unknown = Unknown()
+    frame = b'{"queue":"q","data":1,"prioriti":5,"maxAttempt":1,"zzz":1,"backoff":{"kindd":"fixed"}}'
+    decode(frame, "json", "PUSH", unknown=unknown)
+    assert unknown.warnings == [
+        "ignored unknown field 'prioriti'; did you mean 'priority'?",
+        "ignored unknown field 'maxAttempt'; did you mean 'max_attempts'?",
+        "ignored unknown field 'zzz'",
+        "ignored unknown field 'kindd' in backoff; did you mean 'kind'?",
+    ]
+    with pytest.raises(InvalidRequest, match="unknown field 'prioriti'; did you mean 'priority'"):
+        decode(frame, "json", "PUSH", unknown=Unknown(refuse=True))
+
+
+def test_an_item_with_an_unknown_field_is_refused_alone():
+    frame = b'{"queue":"q","jobs":[{"data":1},{"data":2,"prioriti":5}]}'
+    request = decode(frame, "json", "PUSHB", unknown=Unknown(refuse=True))
+    assert isinstance(request, MixedPushBatch)
+    assert request.wrong == {1: "unknown field 'prioriti' in jobs[1]; did you mean 'priority'?"}
+
+
+def test_many_unknown_fields_are_told_in_part():
+    unknown = Unknown()
+    decode(
+        msgspec.json.encode({"queue": "q", "data": 1, **{f"x{n}": 1 for n in range(50)}}),
+        "json",
+        "PUSH",
+        unknown=unknown,
+    )
+    assert len(unknown.warnings) == WARNINGS_MAX

@@ -9,19 +9,20 @@ from hypothesis import strategies as st
 
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.command_table import PERMISSIONS, TABLE
 from stoker.model.errors import BY_CODE, InvalidRequest, NotFound, StokerError
 from stoker.model.options import Options
 from stoker.wire import native
 from stoker.wire.frames import Codec
-from stoker.wire.table import BY_COMMAND, MISSING, PERMISSIONS, ROWS
+from stoker.wire.table import ROWS
 from tests.soaking import drawing
 
 CODECS: tuple[Codec, ...] = ("json", "msgpack")
 
 
 def test_every_command_of_the_contract_has_a_row():
-    assert MISSING == []
-    assert set(BY_COMMAND) == set(c.ALL)
+    assert set(TABLE) == set(c.ALL)
+    assert {row.command for row in ROWS.values()} == set(c.ALL)
     assert {row.permission for row in ROWS.values()} == set(PERMISSIONS)
 
 
@@ -100,7 +101,7 @@ def check_frame(frame: bytes, codec: Codec) -> None:
         command = native.command_of(envelope, codec)
     except InvalidRequest:
         return
-    assert type(command) in BY_COMMAND
+    assert type(command) in TABLE
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -118,3 +119,23 @@ def test_an_amplifying_body_is_refused_by_its_type_before_it_is_built():
     body = msgspec.msgpack.encode({"cmd": "push", "body": {"queue": "q", "payload": [[]] * 1_000_000}})
     with pytest.raises(InvalidRequest, match="payload"):
         native.command_of(native.open_envelope(body, "msgpack"), "msgpack")
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+@pytest.mark.parametrize(
+    ("cmd", "body", "told"),
+    [
+        ("push", {"queue": "q", "payload": b"", "options": {"prioriti": 5}}, "in options; did you mean 'priority'?"),
+        ("push", {"queue": "q", "payload": b"", "optoins": {}}, "did you mean 'options'?"),
+        ("push_batch", {"queue": "q", "payloads": [b""], "each": [{"backoff": {"bas_ms": 1}}]}, "in each[0].backoff"),
+        ("push_workflow", {"steps": [{"queue": "q", "payload": b""}]}, "in steps[0]; did you mean 'payloads'?"),
+        ("kv_set_many", {"entries": [{"key": "k", "value": b"", "ttl": 1}]}, "did you mean 'ttl_ms'?"),
+        ("pull", {"queue": ["q"]}, "did you mean 'queues'?"),
+    ],
+)
+def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(codec: Codec, cmd: str, body: Any, told: str):
+    sent = native.Envelope(cmd, body=msgspec.Raw(native.FORMATS[codec].encode(body)))
+    with pytest.raises(InvalidRequest) as refused:
+        native.command_of(sent, codec)
+    assert str(refused.value).startswith(f"invalid {cmd}: unknown field ")
+    assert told in str(refused.value)

@@ -3,19 +3,27 @@
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+import stoker
 from stoker.client.sync import Client
 from stoker.model import commands as c
 from stoker.model.replies import Extended
 from stoker.model.states import State
+from stoker.server.config import ServerConfig
+from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
 from stoker.worker.context import Context, current_job
 from stoker.worker.errors import JobCancelled, LeaseLost
+from stoker.worker.handler import Batch
 from stoker.worker.lane import Chunk
 from stoker.worker.leases import LeaseKeeper
 from stoker.worker.worker import Worker
-from tests.worker.running import LEASE_MS, LIVED_MS, Beside, handler, happens, outlive_the_lease, push
+from tests.client.serving import ServerThread
+from tests.worker.running import LEASE_MS, LIVED_MS, WAIT_S, Beside, handler, happens, outlive_the_lease, push
 
 BUSY_MS = 4_500
 """A lease where the machine is kept busy: it is enough that it was renewed."""
@@ -201,6 +209,81 @@ def test_a_job_that_the_queue_times_out_frees_its_slot(queue: Client, kind: str)
         never.set()
 
 
+def test_a_thread_that_ignores_its_cancel_frees_its_slot_when_the_queue_times_it_out(queue: Client):
+    stuck, told, other, never = threading.Event(), threading.Event(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        stuck.set()
+        ctx = here()
+        while not ctx.cancelled:
+            time.sleep(0.001)
+        told.set()
+        never.wait()
+
+    try:
+        with Beside(Worker(queue, [handler(hang), handler(other.set, name="other")], concurrency=1)):
+            job = push(queue, "hang", timeout_ms=3_000, max_attempts=1)
+            happens(stuck)
+            queue.cancel(job)
+            happens(told)
+            push(queue, "other")
+            happens(other)
+    finally:
+        never.set()
+
+
+@pytest.mark.parametrize("where", ["directory", "tcp", "http", "grpc"])
+def test_a_cancel_reaches_every_kind_of_handler_long_before_its_lease_is_renewed(where: str, tmp_path: Path):
+    """With a lease of ten minutes the next renewal is 200 seconds away."""
+    with reached(where, tmp_path) as url, stoker.connect(url) as client, Beside(Worker(client, WAITING)):
+        jobs = [push(client, waiting.name, 1, queue=waiting.queue, lease_ms=600_000) for waiting in WAITING]
+        until = time.monotonic() + WAIT_S
+        while client.get_counts().active < len(jobs):
+            assert time.monotonic() < until, "they did not start"
+            time.sleep(0.001)
+        for job in jobs:
+            client.cancel(job)
+        ended = [client.wait_job(job, 50_000).state for job in jobs]
+    assert ended == [State.CANCELLED] * len(jobs)
+
+
+async def wait(value: int) -> None:
+    await asyncio.Event().wait()
+
+
+async def wait_together(values: list[int]) -> None:
+    await asyncio.Event().wait()
+
+
+def wait_plain(value: int) -> None:
+    while True:
+        here().check()
+        time.sleep(0.001)
+
+
+WAITING = [
+    handler(wait, queue="async"),
+    handler(wait_plain, name="plain", queue="thread"),
+    handler(wait_together, name="together", queue="batch", batch=Batch(size=1)),
+]
+
+
+@contextmanager
+def reached(where: str, directory: Path) -> Iterator[str]:
+    """A URL for a data directory, or for a server with this listener alone."""
+    if where == "directory":
+        yield f"sqlite:///{directory}/queue"
+        return
+    off, here = TcpListener(listen="off"), "127.0.0.1:0"
+    config = ServerConfig(
+        tcp=TcpListener(listen=here) if where == "tcp" else off,
+        http=HttpListener(listen=here if where == "http" else "off"),
+        grpc=GrpcListener(listen=here if where == "grpc" else "off"),
+    )
+    with ServerThread(config) as server:
+        yield f"{where}://127.0.0.1:{server.port}"
+
+
 def as_async(function):
     async def run() -> None:
         function()
@@ -235,15 +318,58 @@ def chunk(*ids: int, token: int = 1, received_at: float = 0.0) -> Chunk:
 def test_everything_in_hand_is_renewed_in_one_call_at_a_third_of_the_lease():
     queue, now = Queue(Extended(3, 0)), [0.0]
     held = [chunk(1, 2), chunk(3, token=2, received_at=3.0)]
-    keeper = LeaseKeeper(queue.execute, lambda: held, lambda chunk, job: None, lambda: now[0])
+    keeper = LeaseKeeper(queue.execute, lambda: held, lambda chunk, job: None, lambda chunk, job: None, lambda: now[0])
     keeper._next_at = 1e9
-    now[0] = 9.9
+    now[0] = 9.0
     keeper.renew_due()
-    assert queue.asked == []
+    assert [command.renew for command in queue.asked] == [False], "it only looked"
     now[0] = 10.0
     keeper.renew_due()
-    assert queue.asked == [c.Extend([1, 2, 3], [1, 1, 2])]
+    assert queue.asked[1:] == [c.Extend([1, 2, 3], [1, 1, 2])], "a renewal is a look, too"
     assert [one.renew_at for one in held] == [20.0, 20.0]
+
+
+def test_what_runs_for_longer_than_a_moment_is_looked_at_every_second():
+    """Short jobs cost the queue nothing, and a look renews nothing."""
+    queue, now = Queue(Extended(1, 0, {}, [3])), [0.0]
+    held = [chunk(1, 2), chunk(3, token=2)]
+    held[0].left = 0
+    flagged = []
+    keeper = LeaseKeeper(
+        queue.execute, lambda: held, lambda chunk, job: flagged.append(job), lambda chunk, job: None, lambda: now[0]
+    )
+    for now[0] in (0.0, 0.5, 0.99, 1.0, 1.5, 1.99):
+        keeper._next_at = 1e9
+        keeper.renew_due()
+    assert queue.asked == [c.Extend([3], [2], renew=False)]
+    assert flagged == [3]
+    assert keeper._next_at == 2.0, "when the next look is due"
+    assert held[1].renew_at == 10.0
+
+
+def test_a_worker_with_thousands_of_jobs_looks_less_often():
+    queue, now = Queue(Extended(1, 0)), [0.0]
+    held = [chunk(*range(1, 2_001))]
+    keeper = LeaseKeeper(queue.execute, lambda: held, lambda chunk, job: None, lambda chunk, job: None, lambda: now[0])
+    keeper._next_at, now[0] = 1e9, 1.0
+    keeper.renew_due()
+    assert (len(queue.asked[0].ids), keeper._next_at) == (2_000, 5.0)
+
+
+def test_a_look_that_fails_is_tried_again_and_loses_nothing():
+    from stoker.model.errors import Unreachable
+
+    held, now = [chunk(1)], [0.0]
+    keeper = LeaseKeeper(
+        Queue(Unreachable("gone")).execute,
+        lambda: held,
+        lambda chunk, job: None,
+        lambda chunk, job: None,
+        lambda: now[0],
+    )
+    keeper._next_at, now[0] = 1e9, 1.0
+    keeper.renew_due()
+    assert (held[0].flags, held[0].renew_at, keeper._next_at) == ({}, 10.0, 2.0)
 
 
 def test_jobs_that_are_done_are_not_renewed_and_never_lost():
@@ -251,7 +377,9 @@ def test_jobs_that_are_done_are_not_renewed_and_never_lost():
     held[0].over.add(1)
     flagged = []
     queue = Queue(Extended(0, 0, {2: "lost_lease"}))
-    keeper = LeaseKeeper(queue.execute, lambda: held, lambda chunk, job: flagged.append(job), lambda: 10.0)
+    keeper = LeaseKeeper(
+        queue.execute, lambda: held, lambda chunk, job: flagged.append(job), lambda chunk, job: None, lambda: 10.0
+    )
     keeper._next_at = 1e9
     keeper.renew_due()
     assert queue.asked[0].ids == [2]
@@ -263,7 +391,9 @@ def test_a_renewal_that_failed_is_tried_again_soon():
     from stoker.model.errors import Unreachable
 
     held = [chunk(1)]
-    keeper = LeaseKeeper(Queue(Unreachable("gone")).execute, lambda: held, lambda chunk, job: None, lambda: 10.0)
+    keeper = LeaseKeeper(
+        Queue(Unreachable("gone")).execute, lambda: held, lambda chunk, job: None, lambda chunk, job: None, lambda: 10.0
+    )
     keeper._next_at = 1e9
     keeper.renew_due()
     assert 10.0 < held[0].renew_at < 11.0

@@ -2,11 +2,13 @@
 
 import pickle
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from stoker.model.states import State
 from stoker.testing import World
+from stoker.worker.errors import BadHandler
 from stoker.worker.outcomes import Cancel, Dead, Failure, Outcome, Retry, RetryPolicy, Snooze, Verdict
 from stoker.worker.worker import Worker
 from tests.worker.running import handler, push
@@ -103,9 +105,40 @@ def test_a_policy_that_fails_itself_leaves_the_job_to_its_backoff():
 
 
 @kinds
-def test_a_policy_that_makes_no_sense_does_not_cost_the_job_its_end(world: World, kind: str):
-    policy = RetryPolicy(dead_on=("ValueError",))  # type: ignore[arg-type]
-    assert run_raising(world, ValueError("no"), kind, retry=policy).state is State.DELAYED
+def test_a_policy_that_is_broken_does_not_cost_the_job_its_end(world: World, kind: str):
+    class Broken(RetryPolicy):
+        def decide(self, error: BaseException, attempt: int) -> Verdict:
+            raise RuntimeError("not my day")
+
+    assert run_raising(world, ValueError("no"), kind, retry=Broken()).state is State.DELAYED
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RetryPolicy(retry_on=ConnectionError, dead_on=KeyError, cancel_on=EOFError),
+        RetryPolicy(retry_on=[ConnectionError], dead_on={KeyError}, cancel_on=(EOFError,)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_policy_takes_one_class_or_several(policy: RetryPolicy):
+    decided = [policy.decide(kind(), 1).kind for kind in (ConnectionResetError, KeyError, EOFError, ValueError)]
+    assert decided == ["retry", "dead", "cancel", "dead"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"retry_on": "ConnectionError"}, r"retry_on=...\): 'ConnectionError' is no exception class"),
+        ({"retry_on": ("ConnectionError",)}, "retry_on=...\\): 'ConnectionError' is no exception class"),
+        ({"dead_on": ValueError("x")}, "dead_on=...\\): ValueError\\('x'\\) is no exception class"),
+        ({"cancel_on": (EOFError, int)}, "cancel_on=...\\): <class 'int'> is no exception class"),
+        ({"delay": "5 parsecs"}, "delay='5 parsecs'\\): expected text like"),
+        ({"delay": -1}, "delay=-1\\): -1 is no duration"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused_when_it_is_made(said: dict[str, Any], told: str):
+    with pytest.raises(BadHandler, match=told):
+        RetryPolicy(**said)
 
 
 @pytest.mark.parametrize("outcome", [Snooze("1m", "later"), Retry(5, "again"), Retry(), Cancel("no"), Dead("never")])

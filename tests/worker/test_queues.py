@@ -138,6 +138,16 @@ def test_a_bucket_refills_with_time():
     assert bucket.tokens == 5
 
 
+def test_tokens_that_were_taken_after_a_pause_are_not_there_again():
+    """A worker looks before it pulls, and takes when the pull is answered: much later, perhaps."""
+    now = [0.0]
+    bucket = Bucket(RateLimit(5, 1_000), lambda: now[0])
+    assert bucket.tokens == 5
+    now[0] = 20.0
+    bucket.take(5)
+    assert (bucket.tokens, round(bucket.next_s, 3)) == (0, 0.2)
+
+
 @pytest.mark.parametrize("wrong", [{"weight": 0}, {"weight": -1}, {"concurrency": 0}])
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, int]):
     with pytest.raises(BadHandler, match="expected"):

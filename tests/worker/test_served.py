@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 
 import stoker
 from stoker.client.sync import Client
+from stoker.model.options import Options, RateLimit
 from stoker.model.states import State
+from stoker.model.workflows import Edge, Step
 from stoker.worker.worker import EXIT_OK, EXIT_RELEASED, Worker
 from tests.client.serving import ServerThread, on_port
 from tests.ports import kept_port
@@ -52,6 +55,45 @@ def test_thousands_of_jobs_each_run_once_over_tcp(server: ServerThread, queue: C
     assert sorted(seen) == list(range(3_000))
     assert queue.get_counts().completed == 3_000
     assert queue.get_job(ids[1_001]).result == b"1001"
+
+
+def test_a_chain_runs_through_an_idle_worker_without_waiting_for_its_pulls(tmp_path: Path):
+    """Over a data directory, whose queues live in different shards."""
+    url = f"sqlite:///{tmp_path}/data"
+    handlers = [handler(lambda: None, name=name, queue=name) for name in ("first", "second")]
+    with stoker.connect(url) as queue, Beside(Worker(url, handlers, poll_ms=600_000)):
+        while not queue.list_workers():
+            time.sleep(0.005)
+        steps = [Step("first", [b"[]"], Options(name="first", codec="json"))]
+        steps.append(Step("second", [b"[]"], Options(name="second", codec="json"), after=[Edge(0)]))
+        (_, (second, _)) = queue.push_workflow(steps).steps
+        assert queue.wait_job(second, 20_000).state is State.COMPLETED
+
+
+RATE_MS = 300
+
+
+@pytest.mark.parametrize("waits_s", [0.0, RATE_MS / 1_000])
+def test_a_rate_limit_of_one_queue_is_kept_while_the_worker_waits_for_another(
+    server: ServerThread, queue: Client, waits_s: float
+):
+    check_rate(server.url, queue, waits_s)
+
+
+def check_rate(worker_at: str | Client, queue: Client, waits_s: float, bound_ms: int = 20_000) -> None:
+    """The pull that waits for the other queue is broken off when a token is back, and no token is there twice."""
+    started: list[float] = []
+    limited = handler(lambda: started.append(time.monotonic()), name="run", queue="a", rate=RateLimit(1, RATE_MS))
+    idle = handler(lambda: None, name="idle", queue="b")
+    with Beside(Worker(worker_at, [limited, idle], poll_ms=600_000)):
+        while not queue.list_workers():
+            time.sleep(0.005)
+        time.sleep(waits_s)  # the bucket is full, and would be again
+        pushed = time.monotonic()
+        for number, job in enumerate([push(queue, "run", queue="a") for _ in range(4)]):
+            assert queue.wait_job(job, bound_ms).finished, f"job {number + 1} waits for a token that is there"
+    for number, at in enumerate(sorted(started)):
+        assert at - pushed >= number * RATE_MS / 1_000 - 0.002, f"job {number + 1} began too early"
 
 
 def test_a_job_that_comes_while_the_worker_waits_starts_at_once(server: ServerThread, queue: Client):

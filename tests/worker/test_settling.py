@@ -150,6 +150,30 @@ def test_a_settlement_that_is_not_answered_is_sent_again(world: World, kind: typ
     assert world.client.get_state(job) is expected
 
 
+class Acks(Flaky):
+    """A broker that counts the jobs of each ack that was sent."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, c.Ack, Unreachable("never"), happens=True)
+        self.left = 0
+        self.sizes: list[int] = []
+
+    async def execute_async(self, tenant: str, command: Any) -> Any:
+        if type(command) is c.Ack:
+            self.sizes.append(len(command.ids))
+        return await super().execute_async(tenant, command)
+
+
+def test_on_a_full_disk_results_are_sent_one_by_one(world: World):
+    """Together they are more than a server takes then, each of them is not."""
+    push_many(world.client, "work", range(8))
+    world.broker.runtime.journal.is_full = True
+    acks = Acks(world)
+    Worker(acks, [handler(lambda number: "x" * 30_000, name="work")], prefetch=8).run_until_idle()
+    assert max(acks.sizes) > 2
+    assert world.client.get_counts().completed == 8
+
+
 def test_a_server_with_small_limits_is_asked_for_less():
     limits = Limits(batch_jobs_max=10, pull_jobs_max=7)
     with World(limits=limits) as world:

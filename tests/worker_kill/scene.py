@@ -15,8 +15,10 @@ import msgspec
 import stoker
 from stoker.client.sync import Client
 from stoker.model.events import Event
-from stoker.model.ids import shard_of
 from stoker.model.states import State
+from tests.histories.checker import CLOCK_MS, Checker
+from tests.histories.history import Began, Ended
+from tests.histories.stories import stories_of
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 120.0
@@ -125,18 +127,17 @@ class Scene:
 
     def stories(self, ids: list[int]) -> dict[int, list[Event]]:
         """What the queue tells of each of these jobs, in order."""
-        found: dict[int, list[Event]] = {job: [] for job in ids}
-        for shard in {shard_of(job) for job in ids}:
-            after = 0
-            while True:
-                page = self.client.read_events(shard, after, queue=self.queue)
-                for event in page.events:
-                    if event.job in found:
-                        found[event.job].append(event)
-                if page.next_after == after:
-                    break
-                after = page.next_after
-        return found
+        return stories_of(self.client, ids, self.queue)
+
+    def wrongs(self, ids: list[int]) -> dict[str, list[str]]:
+        """What the checker of histories finds in what handlers wrote down, and the queue tells, of these jobs."""
+        checker = Checker(CLOCK_MS)
+        for note in self.notes():
+            if note.what in ("begin", "end"):
+                kind = Began if note.what == "begin" else Ended
+                checker.read(kind(note.at, note.job, note.token, note.attempt))
+        checker.check_told(self.stories(ids))
+        return dict(checker.found)
 
     def notes(self) -> list[Note]:
         """The whole lines so far, in the order in which they were written."""

@@ -10,7 +10,6 @@ import pytest
 
 from stoker.model.options import Backoff
 from stoker.model.states import State
-from tests.worker_kill.checker import wrongs
 from tests.worker_kill.scene import Scene
 
 AT_ONCE = Backoff("fixed", 0, jitter="none")
@@ -45,7 +44,7 @@ def test_workers_killed_at_random_lose_nothing_and_run_nothing_beside_a_valid_le
     scene.start_worker()
     scene.until_done(len(ids))
     assert scene.client.get_stats(scene.queue).totals.stalled > 0, "nobody was killed with a job in hand"
-    assert wrongs(scene.stories(ids), scene.notes()) == []
+    assert scene.wrongs(ids) == {}
 
 
 def test_a_worker_that_slept_past_its_lease_cannot_settle_what_another_has_done(scene: Scene):
@@ -100,7 +99,7 @@ def test_handlers_that_keep_a_core_busy_keep_their_leases(scene: Scene, kinds: t
     scene.until_done(len(ids))
     assert [scene.client.get_job(job).attempts for job in ids] == [1] * len(ids)
     assert scene.client.get_stats(scene.queue).totals.stalled == 0
-    assert wrongs(scene.stories(ids), scene.notes()) == []
+    assert scene.wrongs(ids) == {}
 
 
 def test_a_job_that_kills_every_worker_ends_among_the_dead_letters(scene: Scene):
@@ -148,7 +147,7 @@ def test_deploys_under_load_cost_no_attempt(scene: Scene):
         old.terminate()
         assert old.wait(60) == 0
     scene.until_done(len(ids))
-    assert wrongs(scene.stories(ids), scene.notes()) == []
+    assert scene.wrongs(ids) == {}
     attempts = {event.attempt for story in scene.stories(ids).values() for event in story if event.kind == "completed"}
     assert attempts == {1}
     begun = [note.job for note in scene.notes() if note.what == "begin"]

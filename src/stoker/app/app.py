@@ -12,7 +12,6 @@ Declaring opens nothing: the first push does. One app serves any number of threa
 worker's business.
 """
 
-import importlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -22,6 +21,7 @@ from stoker.app import options as friendly
 from stoker.app.decorators import Anything, BatchDecorator, JobDecorator
 from stoker.app.errors import UnknownJob
 from stoker.app.handles import Job
+from stoker.app.importing import imported
 from stoker.app.inputs import spreader
 from stoker.app.jobtype import AsyncJobType, Definition, JobType, PlainJobType, Step, kind_of
 from stoker.app.options import Defaults, JobOptions, Layer
@@ -65,6 +65,7 @@ class WorkerSettings(TypedDict, total=False):
     registered: bool
     id: str | None
     poll_ms: int
+    log_jobs: bool
 
 
 class App:
@@ -88,7 +89,7 @@ class App:
         queue: str = DEFAULT_QUEUE,
         defaults: Defaults | None = None,
         queues: Mapping[str, Defaults] | None = None,
-        middleware: Sequence[Middleware] = (),
+        middleware: Middleware | Sequence[Middleware] = (),
         dependencies: Mapping[Any, Any] | None = None,
         include: Sequence[str] = (),
         settings: "BrokerSettings | None" = None,
@@ -100,7 +101,10 @@ class App:
         self.name = name
         self.tenant = tenant
         self.default_queue = queue
-        self.middleware = tuple(middleware)
+        try:
+            self.middleware = friendly.middleware_of(middleware)
+        except TypeError as error:
+            raise InvalidRequest(f"App(middleware=...): {error}") from None
         self.dependencies = dict(dependencies or {})
         """Providers by the type that they provide, or by the provider whose place they take: in tests, say."""
         self.include = (include,) if isinstance(include, str) else tuple(include)
@@ -174,14 +178,12 @@ class App:
         worker and are no part of a push. `batch=64, max_wait="20ms"` calls a function of a list once for up to 64 jobs,
         or for those that came within 20 ms; it returns a list with a result, or an exception, for each.
         """
-        if function is not None:
-            return self._declare(function, None, {})
         wanted = batch_of(batch, max_wait)
 
         def declare(function: Callable[..., Any]) -> JobType[..., Any]:
             return self._declare(function, wanted, options)
 
-        return declare
+        return declare if function is None else declare(function)
 
     def _declare(
         self, function: Callable[..., Any], batch: Batch | None, given: Mapping[str, Any]
@@ -226,6 +228,11 @@ class App:
             return target
 
         return declare
+
+    @property
+    def schedules(self) -> Mapping[str, Declared]:
+        """Every schedule of the code by its name."""
+        return dict(self._schedules)
 
     def sync_schedules(self) -> Synced:
         """Tell the queue which schedules the code has: those that are new or differ are put there.
@@ -374,9 +381,9 @@ class App:
     # --- working ---------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Import the modules of `include`, so that their jobs are known."""
+        """Import the modules of `include`, so that their jobs are known. Raises `CannotLoad`."""
         for module in self.include:
-            importlib.import_module(module)
+            imported(module)
 
     def handlers(self, only: Iterable[str] | None = None) -> list[Handler]:
         """What a worker runs: every job of the app, or those with these names. Raises `BadHandler` for a wrong one."""

@@ -13,6 +13,7 @@ functions that cannot be jobs `BadHandler`: those stand in `worker/errors.py`.
 """
 
 from stoker.model.errors import StokerError
+from stoker.model.replies import cause_of
 from stoker.model.states import State
 
 
@@ -54,7 +55,7 @@ class JobFailed(AppError):
 
     def _told(self) -> str:
         what = f"job {self.job}" if self.name is None else f"job {self.job} ({self.name})"
-        cause = ": ".join(part for part in (self.error_class, self.error) if part)
+        cause = cause_of(self.error_class, self.error)
         tries = f" after {self.attempts} attempt{'' if self.attempts == 1 else 's'}" if self.attempts else ""
         told = f"{what} {'is' if self.state is State.EXPIRED else 'was' if self.state is State.CANCELLED else 'has'}"
         return f"{told} {self.state}{tries} ({self.reason})" + (f": {cause}" if cause else "")
@@ -88,3 +89,8 @@ class BadSchedule(AppError):
 
 class CannotLoad(AppError):
     code = "cannot_load"
+
+    def __init__(self, message: str = "", *, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
+        """Where the user's own code went wrong, as Python writes it; empty where none of it ran."""

@@ -8,12 +8,13 @@ from typing import Any
 
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.event_table import ENDS_JOB, REMOVES_JOB
 from stoker.model.events import Event, EventKind
 from stoker.model.ids import shard_of
 from stoker.model.states import ENDED
 
 WAIT_MS = 30_000
-ENDS = frozenset({EventKind.REMOVED, EventKind.EVICTED, *(EventKind(state.value) for state in ENDED)})
+ENDS = ENDS_JOB | REMOVES_JOB
 
 
 class Following:

@@ -4,13 +4,16 @@ A handle is an id with the type of its result; it holds nothing else of the job,
 Each method is there twice, for coroutines and (with `_sync`) for plain code. Nothing here runs jobs.
 """
 
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from stoker.app.errors import JobFailed, ResultTimeout
 from stoker.app.following import Following
+from stoker.app.hints import OF_JOBS, missing
 from stoker.app.plans import Plan, carry_out, carry_out_async
 from stoker.app.results import ANYTHING, Results
+from stoker.app.waiting import why_it_waits
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import BY_CODE, NotFound, StokerError
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
+log = logging.getLogger("stoker.app")
+
+FIRST_WAIT_MS = 5_000
+"""Of the first question of a wait without an end: then the log says if no worker is there."""
 WAIT_MS = 60_000
 """Of one question; whoever waits longer asks again, so that no proxy takes a connection for dead."""
 
@@ -49,6 +56,11 @@ class Job(Generic[R_co]):
     def __repr__(self) -> str:
         name = self.name
         return f"<Job {self.id}>" if name is None else f"<Job {self.id} {name}>"
+
+    if not TYPE_CHECKING:  # a type checker should know what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, OF_JOBS, "job")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and (self._app, self.id) == (other._app, other.id)
@@ -172,15 +184,31 @@ class Job(Generic[R_co]):
 
     def _ended(self, timeout: Duration | None) -> Plan[r.Ended]:
         left_ms = None if timeout is None else duration_ms(timeout)
+        most_ms = FIRST_WAIT_MS
         while True:
-            wait_ms = WAIT_MS if left_ms is None else min(left_ms, WAIT_MS)
+            wait_ms = most_ms if left_ms is None else min(left_ms, most_ms)
             ended: r.Ended = yield c.WaitJob(self.id, wait_ms)
             if ended.finished:
                 return ended
             if left_ms is not None:
                 left_ms -= wait_ms
                 if left_ms <= 0:
-                    raise ResultTimeout(f"job {self.id} is still {ended.state} after {timeout!r}; ask again")
+                    why = yield from self._why_waiting(ended.state)
+                    raise ResultTimeout(f"job {self.id} is still {ended.state} after {timeout!r}; {why or 'ask again'}")
+            elif most_ms == FIRST_WAIT_MS:
+                why = yield from self._why_waiting(ended.state)
+                if why:
+                    log.warning("job %s is still %s, and its result is waited for: %s", self.id, ended.state, why)
+            most_ms = WAIT_MS
+
+    def _why_waiting(self, state: State) -> Plan[str]:
+        if state is not State.WAITING:
+            return ""
+        try:
+            view: r.JobView = yield c.GetJob(self.id)
+        except StokerError:
+            return ""
+        return (yield from why_it_waits((view.queue,)))
 
     def _result(self, timeout: Duration | None) -> Plan[Any]:
         ended = yield from self._ended(timeout)
@@ -219,12 +247,17 @@ class Job(Generic[R_co]):
         try:
             view: r.JobView = yield c.GetJob(self.id)
             told |= {"attempts": view.attempts, "stack": view.stack, "name": view.options.name}
-            story: r.Story = yield c.GetStory(self.id)
-            classes = [event.error_class for event in story.events if event.error_class]
-            told["error_class"] = classes[-1] if classes and error else ""
+            told["error_class"] = view.error_class or (yield from self._error_class(error))
         except StokerError:
             pass
         return JobFailed(self.id, state, reason, **told)
+
+    def _error_class(self, error: str) -> Plan[str]:
+        """From the log: a server of an older release tells it nowhere else."""
+        if not error:
+            return ""
+        story: r.Story = yield c.GetStory(self.id)
+        return next((event.error_class for event in reversed(story.events) if event.error_class), "")
 
     def _retry(self) -> Plan[None]:
         view: r.JobView = yield c.GetJob(self.id)

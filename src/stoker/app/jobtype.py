@@ -18,6 +18,7 @@ from stoker.app.arguments import Arguments
 from stoker.app.converting import type_name
 from stoker.app.depends import by_annotation
 from stoker.app.handles import Job, JobBatch
+from stoker.app.hints import OF_JOB_TYPES, OF_STEPS, missing
 from stoker.app.inputs import provider_of
 from stoker.app.nodes import Map, Node
 from stoker.app.options import Layer, PushOptions, Wanted
@@ -26,7 +27,7 @@ from stoker.app.signatures import Signature, signature_of
 from stoker.client.batches import BATCH_JOBS, joined, pieces
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import InvalidRequest, LimitExceeded
+from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError
 from stoker.model.options import Options, RateLimit
 from stoker.tracing import inject
 from stoker.worker.errors import BadHandler
@@ -68,6 +69,11 @@ class Step(Node, Generic[R]):
         self.job_type = job_type
         self.args = args
         self.kwargs = kwargs
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, OF_STEPS, repr(self) if name in OF_STEPS else "")
 
     def __repr__(self) -> str:
         given = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
@@ -113,6 +119,11 @@ class JobType(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function, here and now: nothing is pushed."""
         return self.definition.function(*args, **kwargs)
+
+    if not TYPE_CHECKING:  # a type checker should know what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, OF_JOB_TYPES, self.name if name in OF_JOB_TYPES else "")
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -178,7 +189,10 @@ class JobType(Generic[P, R]):
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Step[R]:
         """A step of a workflow, or an item of a batch: the call with its arguments, not made yet."""
-        self.arguments.check(args, kwargs)
+        try:
+            self.arguments.check(args, kwargs)
+        except TypeError as error:
+            raise self._explained(error, kwargs, "s(...)") from None
         return Step(self, args, kwargs)
 
     step = s
@@ -275,13 +289,24 @@ class JobType(Generic[P, R]):
         """Payload and options of a call. Raises `TypeError` for a call that the function would not take, or
         `BadArguments` for a value that cannot be written or is not of the type that the function asks for."""
         arguments = self.arguments
-        payload = arguments.encode(args, kwargs)
+        try:
+            payload = arguments.encode(args, kwargs)
+        except TypeError as error:
+            raise self._explained(error, kwargs, "push_sync(...)") from None
         if self.app.validate if validate is None else validate:
             arguments.read(payload, "msgpack")
         wanted = self.wanted
         if not wanted.keys:
             return payload, wanted.options
         return payload, msgspec.structs.replace(wanted.options, **self._keys(wanted.keys, args, kwargs))
+
+    def _explained(self, error: TypeError, kwargs: Mapping[str, Any], call: str) -> TypeError:
+        """With what to write, if an option was given as if it were an argument of the function."""
+        options = [name for name in kwargs if name in friendly.PUSH and name not in self.arguments.names]
+        if not options:
+            return error
+        said = ", ".join(f"{name}={kwargs[name]!r}" for name in options)
+        return TypeError(f"{error}; {options[0]} is an option of the job: {self.name}.options({said}).{call}")
 
     def _keys(self, keys: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str | None]:
         given = self.arguments.given(args, kwargs)
@@ -317,6 +342,8 @@ class JobType(Generic[P, R]):
             return self.written((item,), {})
         except TypeError as error:
             raise TypeError(f"item {place}: {error}") from None
+        except StokerError as error:
+            raise type(error)(f"item {place}: {error.message}") from error
 
     def _step_written(self, step: Step[Any]) -> tuple[bytes, Options]:
         if step.job_type.definition is not self.definition:

@@ -3,15 +3,14 @@
 Nothing here knows what an app is for.
 """
 
-import importlib
 import inspect
 import os
-import sys
 from types import ModuleType
 from typing import Any
 
 from stoker.app.app import App
 from stoker.app.errors import CannotLoad
+from stoker.app.importing import broken, hint_for, imported
 
 USUAL = "app"
 """What an app is called where nothing is said."""
@@ -29,36 +28,13 @@ def load_app(target: str, *, directory: str | None = None) -> App:
     module = imported(module_name, directory or os.getcwd())
     found = value_in(module, attribute, target) if attribute else only_app_in(module)
     if inspect.isfunction(found):
-        found = found()
+        try:
+            found = found()
+        except Exception as error:
+            raise broken(module_name, f"{attribute}() raised {type(error).__name__}: {error}", error) from error
     if not isinstance(found, App):
         raise CannotLoad(f"{target!r} is no app: expected a stoker.App, got {type(found).__name__}")
     return found
-
-
-def hint_for(target: str) -> str:
-    path = target.partition(":")[0]
-    if path.endswith(".py") or "/" in path:
-        dotted = path.removesuffix(".py").strip("./").replace("/", ".")
-        return f"; for the file {path} that is {dotted}:app"
-    return ""
-
-
-def imported(name: str, directory: str) -> ModuleType:
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise CannotLoad(
-                f"there is no module {error.name!r}: looked in {directory} and where Python finds its packages; start"
-                f" this in the directory that has it, or install it{hint_for(name)}"
-            ) from None
-        raise CannotLoad(
-            f"the module {name!r} cannot be imported: it asks for {error.name!r}, which is not there"
-        ) from error
-    except Exception as error:
-        raise CannotLoad(f"the module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def value_in(module: ModuleType, attribute: str, target: str) -> Any:

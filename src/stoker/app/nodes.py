@@ -8,6 +8,7 @@ import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from stoker.app.hints import OF_GRAPHS, missing
 from stoker.model.errors import InvalidRequest
 from stoker.model.options import DependencyPolicy
 
@@ -25,6 +26,11 @@ class Node:
     def __init__(self) -> None:
         self.key = ""
         self.policy: DependencyPolicy | None = None
+
+    if not TYPE_CHECKING:  # a type checker should know what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, OF_GRAPHS, repr(self) if name in OF_GRAPHS else "")
 
     def __rshift__(self, other: Nodes) -> "Chain":
         return chain(self, other)

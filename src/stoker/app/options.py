@@ -61,6 +61,10 @@ class Common(TypedDict, total=False):
     """How long the ended job and its result stay readable."""
     keep_completed_count: int
     """Readable while it is among the last so many ended jobs of its queue."""
+    log_lines_max: int
+    """Keep the last so many lines of its log."""
+    stack_lines_max: int
+    """Keep the last so many lines of the stack of a failure."""
     durability: Level
     """`memory`, `commit` or `fsync`."""
 
@@ -108,7 +112,7 @@ class JobOptions(PushOptions, Defaults, total=False):
     """`async`, `thread` or `process`: where it runs. Coroutines are `async`, plain functions run in threads."""
     rate: str | RateLimit
     """How often one worker starts it: `"100/s"`, `"10/m"`."""
-    middleware: Sequence[Middleware]
+    middleware: Middleware | Sequence[Middleware]
     """Around this job, inside the app's own."""
 
 
@@ -238,6 +242,15 @@ def instance_of(kind: type[Any]) -> Callable[[Any], Any]:
     return checked
 
 
+def middleware_of(value: Middleware | Iterable[Middleware]) -> tuple[Middleware, ...]:
+    """One, or several."""
+    several = tuple(value) if isinstance(value, Iterable) else (value,)
+    for one in several:
+        if not isinstance(one, Middleware):
+            raise TypeError(f"{one!r} is no middleware: expected an object of a class that extends stoker.Middleware")
+    return several
+
+
 CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "run_at": moment,
     "backoff": backoff_of,
@@ -249,7 +262,7 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "queue": instance_of(str),
     "name": name_of,
     "aliases": names_of,
-    "middleware": tuple,
+    "middleware": middleware_of,
 }
 RENAMED = {"parent": "parent_id"}
 

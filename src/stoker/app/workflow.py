@@ -18,9 +18,10 @@ from stoker.app.jobtype import JobType
 from stoker.app.jobtype import Step as Call
 from stoker.app.nodes import Chain, Group, Map, Node, Nodes, node_of
 from stoker.app.plans import Nap, Plan, carry_out, carry_out_async
+from stoker.app.waiting import why_it_waits
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import InvalidRequest, NotFound
+from stoker.model.errors import InvalidRequest, NotFound, StokerError
 from stoker.model.ids import STEP
 from stoker.model.options import DependencyPolicy, Options
 from stoker.model.states import State
@@ -134,11 +135,11 @@ class _Drafts:
         self, members: tuple[Node, ...], after: tuple[int, ...], policy: DependencyPolicy | None
     ) -> Iterator[int]:
         alike: dict[Any, int] = {}
-        for member in members:
+        for place, member in enumerate(members):
             if not isinstance(member, Call):
                 yield from self.add(member, after, policy)
                 continue
-            payload, options = member.written()
+            payload, options = self._written(member, place)
             kind = (member.job_type.queue, options, member.policy, member.key)
             number = alike.get(kind)
             if number is not None:
@@ -148,6 +149,12 @@ class _Drafts:
                 member.job_type, [payload], options, after, member.policy or policy, member.key
             )
             yield number
+
+    def _written(self, member: Call[Any], place: int) -> tuple[bytes, Options]:
+        try:
+            return member.written()
+        except StokerError as error:
+            raise type(error)(f"item {place} of a group: {error.message}") from error
 
     def _map(self, node: Map, after: tuple[int, ...], policy: DependencyPolicy | None) -> int:
         """A job that looks at the results before it, and makes the others out of them."""
@@ -285,7 +292,9 @@ class WorkflowRun:
             if view.state is not WorkflowState.RUNNING:
                 return view
             if left_ms is not None and left_ms <= 0:
-                raise ResultTimeout(f"workflow {self.id} is still running after {timeout!r}; ask again")
+                waits = [step.queue for step in view.steps if step.counts.waiting]
+                why = yield from why_it_waits(dict.fromkeys(waits))
+                raise ResultTimeout(f"workflow {self.id} is still running after {timeout!r}; {why or 'ask again'}")
             nap_ms = round(next(naps, NAPS_S[-1]) * 1_000)
             last = [job for step in ends_of(view) for job in ids_of(step)]
             if len(last) == 1:  # it tells itself when it has ended

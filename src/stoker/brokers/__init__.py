@@ -1,1 +1,1 @@
-"""Whatever carries out the commands of the contract: the engine in this process, a server, Redis."""
+"""Brokers execute the commands of the contract: the engine in this process, or a server."""

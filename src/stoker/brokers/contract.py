@@ -6,9 +6,18 @@ conformance suite, which knows nothing but this contract.
 
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from stoker.model.commands import Command
 
 R = TypeVar("R")
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """How far the log of a shard reaches: its first sequence number that is still kept, and its last one."""
+
+    last: int
+    lowest: int
 
 
 class Broker(Protocol):

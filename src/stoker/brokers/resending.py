@@ -2,11 +2,12 @@
 
 A call is a plan: the commands that carry it out, one after another, each with its answer. Pushes get a name and a
 number, so that a second sending finds the first. Settling has one by nature, the token: if the second sending is
-refused, the first may have done it, and the job itself is asked. Nothing here sends anything.
+refused, the first may have done it, and the job's story is asked how the delivery of this token ended. Nothing here
+sends anything.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -14,10 +15,11 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import NotFound
+from stoker.model.command_table import NUMBERED, READS, SETTLES, TABLE, TAKES
+from stoker.model.errors import Forbidden, NotFound, StokerError, Unavailable, Unknown
+from stoker.model.event_table import ENDS_DELIVERY, HANDS_BACK
 from stoker.model.events import Event, EventKind
-from stoker.model.states import State
-from stoker.wire.table import BY_COMMAND
+from stoker.model.states import Reason, State
 
 R = TypeVar("R")
 
@@ -37,15 +39,18 @@ Plan = Generator[c.Command[Any], Answer, R]
 def plan_of(command: c.Command[R], senders: "Senders") -> Plan[R]:
     """How a command is carried out by somebody who may be lost over it."""
     kind: Any = type(command)
-    if kind in PUSHES and is_nameless(command):
+    if kind in NUMBERED and is_nameless(command):
         return (yield from pushed_once(command, senders))  # type: ignore[no-any-return]
     if kind is c.PushWorkflow and command.request_key is None:  # type: ignore[attr-defined]
         command = msgspec.structs.replace(command, request_key=secrets.token_hex(16))
     if kind is c.Stage and command.part is None:  # type: ignore[attr-defined]
         command = msgspec.structs.replace(command, part=secrets.randbelow(PARTS))
     answer = yield command
-    if answer.again and kind in SETTLING and answer.reply.refused:
-        return (yield from settled(command, answer.reply))  # type: ignore[no-any-return]
+    if answer.again and kind in SETTLES and answer.reply.refused:
+        try:
+            return (yield from settled(command, answer.reply))  # type: ignore[no-any-return]
+        except Unavailable as error:
+            raise doubted(command, error) from None
     return answer.reply  # type: ignore[no-any-return]
 
 
@@ -57,7 +62,7 @@ def carry_out(plan: Plan[R], send: Callable[[c.Command[Any]], Answer]) -> R:
             while True:
                 try:
                     answer = send(step)
-                except NotFound as error:
+                except (NotFound, Forbidden, Unavailable) as error:
                     step = plan.throw(error)
                 else:
                     step = plan.send(answer)
@@ -73,7 +78,7 @@ async def carry_out_async(plan: Plan[R], send: Callable[[c.Command[Any]], Awaita
             while True:
                 try:
                     answer = await send(step)
-                except NotFound as error:
+                except (NotFound, Forbidden, Unavailable) as error:
                     step = plan.throw(error)
                 else:
                     step = plan.send(answer)
@@ -89,21 +94,29 @@ def may_resend(command: c.Command[Any]) -> bool:
     kind: Any = type(command)
     if kind is c.Pull or kind is c.Ack:
         return True
-    if kind in PUSHES:
-        return not is_nameless(command)
     if kind is c.Fail or kind is c.Release:
         return command.tokens is not None  # type: ignore[attr-defined]  # else it might mean another's delivery
-    row = BY_COMMAND.get(kind)
-    if row is None or row.again == "keyed":
-        if kind is c.PushWorkflow:
-            return command.request_key is not None  # type: ignore[attr-defined]
-        return kind is c.Stage and command.part is not None  # type: ignore[attr-defined]
-    return row.again == "always"
+    row = TABLE[kind]
+    if row.resend == "keyed":
+        return any(getattr(command, key) is not None for key in row.keys)
+    return row.resend == "always"
+
+
+def doubted(command: c.Command[Any], error: StokerError) -> StokerError:
+    """What a refusal means to the caller after an earlier sending whose answer was lost: that one may have happened."""
+    if not isinstance(error, Unavailable) or type(command) in HARMLESS:
+        return error
+    return Unknown(
+        f"it is not known whether this {type(command).__name__} happened: the answer to it was lost, and it was refused"
+        f" when it was sent again ({error.code}: {error}); ask, or send it again with a key of your own"
+    )
+
+
+HARMLESS = READS | TAKES
+"""What changes nothing, or nothing that does not come back by itself."""
 
 
 # --- pushes ----------------------------------------------------------------------------------------
-
-PUSHES = frozenset((c.Push, c.PushBatch))
 
 
 def is_nameless(push: Any) -> bool:
@@ -149,31 +162,27 @@ def pushed_once(push: Any, senders: Senders) -> Plan[Any]:
 
 # --- settling --------------------------------------------------------------------------------------
 
-Found = r.FailedJob | bool
-SETTLING = frozenset((c.Ack, c.Fail, c.Release))
-ENDS_DELIVERY = frozenset(
-    (
-        EventKind.COMPLETED,
-        EventKind.RETRYING,
-        EventKind.FAILED,
-        EventKind.CANCELLED,
-        EventKind.EXPIRED,
-        EventKind.RELEASED,
-        EventKind.SNOOZED,
-    )
-)
+BY_ITSELF = frozenset((Reason.STALLED, Reason.TIMEOUT, Reason.WORKER_LOST, Reason.CORRUPT))
+"""Why deliveries fail without a word of their workers."""
+CUT = "…"
+"""At the end of a text that the queue has shortened."""
+
+Found = r.FailedJob | bool | None
+"""Whether the first sending did it, and what it came to; None if the log no longer tells."""
 
 
 def settled(command: Any, reply: Any) -> Plan[Any]:
     """The reply to a settling that was sent twice: what the first sending has done is done, and not refused.
 
-    A job that another worker has meanwhile brought to the same end counts as well: the caller wanted just this end.
+    What another worker did with the job meanwhile does not count: the caller's outcome was not used.
     """
     refused = dict(reply.refused)
     failed: list[r.FailedJob] = []
     for job in reply.refused:
         found = yield from done_before(command, job)
-        if found:
+        if found is None:
+            refused[job] = Unknown.code
+        elif found:
             del refused[job]
         if isinstance(found, r.FailedJob):
             failed.append(found)
@@ -183,34 +192,74 @@ def settled(command: Any, reply: Any) -> Plan[Any]:
 
 
 def done_before(command: Any, job: int) -> Plan[Found]:
-    """Whether the job is where the command should have led it."""
-    if type(command) is c.Ack:
-        try:
-            view = (yield c.GetJob(job)).reply
-            return bool(view.state is State.COMPLETED)
-        except NotFound:
-            pass  # not kept after its end, perhaps: the log tells
-    story = (yield c.GetStory(job)).reply
-    last = next(endings(story), None)
+    """Whether the delivery that the command names has led the job where the command should have led it."""
+    token = own(command.tokens, command.ids, job)
+    try:
+        if token is None:
+            return (yield from acked_without_token(command, job))
+        story = (yield c.GetStory(job)).reply
+    except Forbidden:
+        return None  # this token may consume, but not read
+    events = delivery_of(story, token)
+    if events is None:
+        return None
+    last = next((event for event in events if event.kind in ENDS_DELIVERY), None)
     if last is None:
         return False
     if type(command) is c.Ack:
         return last.kind is EventKind.COMPLETED
+    if last.kind is EventKind.CANCELLED and last.reason == Reason.CANCELLED:
+        return r.FailedJob(job, State.CANCELLED) if type(command) is c.Fail else True
     if type(command) is c.Release:
-        return last.kind in (EventKind.RELEASED, EventKind.SNOOZED)
+        return last.kind in HANDS_BACK
     return failed_by(command, job, last)
 
 
-def endings(story: r.Story) -> Iterator[Event]:
-    """What ended deliveries of a job, the latest first."""
-    return (event for event in reversed(story.events) if event.kind in ENDS_DELIVERY)
+def own(values: Any, ids: Sequence[int], job: int) -> Any:
+    """What a command says about one of its jobs, where it says one thing for all, one for each, or nothing."""
+    return values[ids.index(job)] if isinstance(values, list | tuple) else values
+
+
+def acked_without_token(command: c.Ack, job: int) -> Plan[Found]:
+    """Nothing tells one delivery from another: the job is completed, with the caller's result if it is readable."""
+    try:
+        view = (yield c.GetJob(job)).reply
+        return bool(view.state is State.COMPLETED and view.result == own(command.results, command.ids, job))
+    except NotFound:
+        story = (yield c.GetStory(job)).reply
+    last = next((event for event in reversed(story.events) if event.kind in ENDS_DELIVERY), None)
+    if last is None:
+        return False if story.complete else None
+    return last.kind is EventKind.COMPLETED
+
+
+def delivery_of(story: r.Story, token: int) -> Iterator[Event] | None:
+    """What happened from the beginning of a delivery on, up to the next one; None if the log no longer tells."""
+    starts = [place for place, event in enumerate(story.events) if event.kind is EventKind.STARTED]
+    named = [place for place in starts if story.events[place].token == token]
+    if not named:
+        tells = all(story.events[place].token for place in starts)
+        if not story.complete or (not tells and len(starts) != 1):
+            return None
+        named = [] if tells else starts  # a server of an earlier release tells no tokens: the only one is ours
+    if not named:
+        return iter(())
+    following = [place for place in starts if place > named[-1]]
+    return iter(story.events[named[-1] + 1 : following[0] if following else None])
 
 
 def failed_by(command: c.Fail, job: int, last: Event) -> Found:
-    if last.error != command.error or last.error_class != command.error_class:
+    if last.reason in BY_ITSELF or not says(last.error, command.error):
+        return False
+    if not says(last.error_class, command.error_class):
         return False
     if last.kind is EventKind.RETRYING:
         return r.FailedJob(job, State.DELAYED if last.due > last.at else State.WAITING, last.due)
     if last.kind is EventKind.FAILED:
         return r.FailedJob(job, State.FAILED)
     return False
+
+
+def says(kept: str, said: str) -> bool:
+    """Whether a text was kept, perhaps shortened."""
+    return kept == said or (kept.endswith(CUT) and said.startswith(kept[: -len(CUT)]))

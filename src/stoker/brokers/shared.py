@@ -10,10 +10,13 @@ A directory that `stoker serve` has open is used the same way, but never taken o
 
 import asyncio
 import atexit
+import logging
 import os
 import random
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,16 +24,39 @@ from typing import Any, TypeVar
 import msgspec
 
 from stoker.brokers.hosting import Host, Place
-from stoker.brokers.local import CLOSED, LocalBroker, LocalSettings, holder_of, open_sqlite, shards_of, with_parameters
+from stoker.brokers.local import (
+    CLOSED,
+    LocalBroker,
+    LocalSettings,
+    holder_of,
+    is_locked,
+    open_sqlite,
+    shards_of,
+    snapshot_of,
+    with_parameters,
+)
 from stoker.brokers.remote.broker import RemoteBroker
-from stoker.brokers.remote.links import LinkLost, StreamLinks
+from stoker.brokers.remote.links import BlockingLink, LinkLost, StreamLinks, read_head
+from stoker.brokers.remote.patience import Outage, default_retry_s
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import Answer, Senders, carry_out, carry_out_async, may_resend, plan_of
+from stoker.brokers.resending import Answer, Senders, carry_out, carry_out_async, doubted, may_resend, plan_of
 from stoker.model import commands as c
-from stoker.model.errors import Closed, InUse, InvalidRequest, ShuttingDown, Unknown, Unreachable
+from stoker.model.errors import (
+    Closed,
+    InUse,
+    InvalidRequest,
+    ShuttingDown,
+    StokerError,
+    Unavailable,
+    Unknown,
+    Unreachable,
+)
 from stoker.model.replies import LEVELS
+from stoker.wire import native
 
 R = TypeVar("R")
+
+log = logging.getLogger("stoker.sharing")
 
 EMBEDDED, SERVER = "shared", "server"
 """What a directory's owner says of itself: another one of us, or `stoker serve`. Others say nothing."""
@@ -39,10 +65,21 @@ PATIENCE_S = 30.0
 """For how long a call looks for an owner while nobody answers. An owner that recovers a large directory takes time."""
 PAUSE_S, PAUSE_S_MAX = 0.005, 0.1
 """Between two looks: takeover is to be a matter of tenths of a second, and a look costs microseconds."""
+TAKEOVER_S = 1.0
+"""For another process to take over a directory whose log failed here."""
 GRACE_S = 0.3
 """An owner has the lock a moment before it says what it is."""
 
+SNAPSHOT_S = 600.0
+"""For a snapshot: the owner finishes a file of its log, and copies the keys of ended jobs."""
+
 HOW = RemoteSettings(retry_s=0)
+
+LEAVING = frozenset((Unavailable, Unreachable, ShuttingDown, Closed))
+"""What calls hear whose owner is going, or gone."""
+
+_barred: dict[str, tuple[float, str]] = {}
+"""Directories that this process must not open any more, since when and why: their log failed here."""
 
 
 def notice(kind: str, settings: LocalSettings) -> str:
@@ -53,8 +90,9 @@ def notice(kind: str, settings: LocalSettings) -> str:
 class Trial:
     """One command on its way: how often it was sent, and how long its caller has patience."""
 
-    def __init__(self, command: c.Command[Any]) -> None:
+    def __init__(self, command: c.Command[Any], outage: Outage) -> None:
         self._command = command
+        self._outage = outage
         self._wait_ms: int = getattr(command, "wait_ms", 0)
         self._began = time.monotonic()
         self._alone_since: float | None = None
@@ -69,7 +107,7 @@ class Trial:
         waited_ms = round((time.monotonic() - self._began) * 1000)
         return msgspec.structs.replace(self._command, wait_ms=max(0, self._wait_ms - waited_ms))
 
-    def failed(self, error: Exception) -> float:
+    def failed(self, error: Exception, patience_s: float) -> float:
         """The pause before the next try. Raises if there must be none."""
         now = time.monotonic()
         if isinstance(error, LinkLost):
@@ -82,12 +120,21 @@ class Trial:
             self._alone_since, self._pause = now, PAUSE_S
         elif self._alone_since is None:
             self._alone_since = now
-        if now - self._alone_since > PATIENCE_S:
-            raise Unreachable(
-                f"nobody answers for the data directory any more ({error}): start its server again, or connect anew"
+        spent_s = now - self._alone_since
+        if spent_s > patience_s:
+            raise self.meaning(
+                Unreachable(
+                    f"no process answers for the data directory any more ({error}; tried for {spent_s:.1f} s):"
+                    " start its server again, or connect anew"
+                )
             ) from None
+        self._outage.lasts(error, spent_s, patience_s - spent_s)
         pause, self._pause = self._pause, min(2 * self._pause, PAUSE_S_MAX)
         return pause * random.uniform(0.5, 1.0)
+
+    def meaning(self, error: StokerError) -> StokerError:
+        """Of a refusal: an earlier sending may have been carried out."""
+        return doubted(self._command, error) if self.again else error
 
 
 class SharedBroker:
@@ -109,6 +156,9 @@ class SharedBroker:
         self._place: Place | None = None
         self._served: RemoteBroker | None = None
         self._senders = Senders()
+        self._handed_over = threading.Event()
+        """Set once the directory was left to others because its log failed here."""
+        self._outage = Outage()
         self._by_server = False
         """Whether the owner is, or was, a server."""
         self._strange_since: float | None = None
@@ -127,14 +177,76 @@ class SharedBroker:
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         owned = self._owned
         if owned is not None:
-            return owned.execute(tenant, command)
+            try:
+                return owned.execute(tenant, command)
+            except Unavailable as error:
+                if not self._has_left(owned, error):
+                    raise
         return carry_out(plan_of(command, self._senders), partial(self._send, tenant))
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         owned = self._owned
         if owned is not None:
-            return await owned.execute_async(tenant, command)
+            try:
+                return await owned.execute_async(tenant, command)
+            except Unavailable as error:
+                if not owned.has_failed or not await asyncio.to_thread(self._has_left, owned, error):
+                    raise
         return await carry_out_async(plan_of(command, self._senders), partial(self._send_async, tenant))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Path]:
+        """A folder that is a data directory of its own, with the state of one moment.
+
+        The owner makes it. It stays while the caller holds it (`journal/snapshots.py`), at least until the end here.
+        """
+        found = self._ask_for_snapshot()
+        if isinstance(found, LocalBroker):
+            yield snapshot_of(found)
+            return
+        link, folder = found
+        try:
+            yield folder
+        finally:
+            link.close()
+
+    def _ask_for_snapshot(self) -> LocalBroker | tuple[BlockingLink, Path]:
+        """The connection that keeps it, and its folder; or the engine, if this process owns the directory."""
+        trial = Trial(c.ListQueues(), self._outage)  # like this one, it may be sent again
+        while True:
+            target = self._target()
+            if isinstance(target, LocalBroker):
+                return target
+            try:
+                return self._asked_once()
+            except (LinkLost, Unavailable) as error:
+                self._check_open(target, error, trial)
+                pause = trial.failed(error, self._patience_s)
+            if not self._seek():
+                time.sleep(pause)
+
+    def _asked_once(self) -> tuple[BlockingLink, Path]:
+        assert self._place is not None
+        link = StreamLinks().connect(Address("unix", self._place.address, 0), HOW)
+        try:
+            frame = link.call(native.encoded(native.Request(native.SNAPSHOT, {}), HOW.codec), SNAPSHOT_S)
+            head = read_head(frame, HOW.codec)
+            if not head.ok:
+                raise self._refused(native.error_of(head))
+            name = native.FORMATS[HOW.codec].anything(head.body)["name"]
+            return link, self._path / name
+        except BaseException:
+            link.close()
+            raise
+
+    def _refused(self, error: StokerError) -> StokerError:
+        if isinstance(error, InvalidRequest) and "unknown command" in error.message:
+            pid = holder_of(self._path).pid
+            return InvalidRequest(
+                f"process {pid} owns {self._path} and is of an earlier release, which makes no snapshots for others:"
+                " start it again with this release"
+            )
+        return error
 
     def open_again(self) -> bool:
         """One more user in this process, who will close it too; false if it is closed already."""
@@ -178,32 +290,42 @@ class SharedBroker:
     # --- calls to the owner, wherever it is --------------------------------------------------------
 
     def _send(self, tenant: str, command: c.Command[Any]) -> Answer:
-        trial = Trial(command)
+        trial = Trial(command, self._outage)
         while True:
             target = self._target()
-            if isinstance(target, LocalBroker):
-                return Answer(target.execute(tenant, trial.command), trial.again)
             try:
-                return Answer(target.once(tenant, trial.command), trial.again)
-            except (LinkLost, Unreachable, ShuttingDown, Closed) as error:
-                self._check_open(target, error)
-                pause = trial.failed(error)
+                if isinstance(target, LocalBroker):
+                    return Answer(target.execute(tenant, trial.command), trial.again)
+                return self._answered(target.once(tenant, trial.command), trial)
+            except (LinkLost, Unavailable) as error:
+                self._check_open(target, error, trial)
+                pause = trial.failed(error, self._patience_s)
             if not self._seek():
                 time.sleep(pause)
 
     async def _send_async(self, tenant: str, command: c.Command[Any]) -> Answer:
-        trial = Trial(command)
+        trial = Trial(command, self._outage)
         while True:
             target = self._target()
-            if isinstance(target, LocalBroker):
-                return Answer(await target.execute_async(tenant, trial.command), trial.again)
             try:
-                return Answer(await target.once_async(tenant, trial.command), trial.again)
-            except (LinkLost, Unreachable, ShuttingDown, Closed) as error:
-                self._check_open(target, error)
-                pause = trial.failed(error)
+                if isinstance(target, LocalBroker):
+                    return Answer(await target.execute_async(tenant, trial.command), trial.again)
+                return self._answered(await target.once_async(tenant, trial.command), trial)
+            except (LinkLost, Unavailable) as error:
+                self._check_open(target, error, trial)
+                pause = trial.failed(error, self._patience_s)
             if not await asyncio.to_thread(self._seek):  # it may have to recover the directory
                 await asyncio.sleep(pause)
+
+    def _answered(self, reply: Any, trial: Trial) -> Answer:
+        if self._outage.is_told:
+            self._outage.over(self._path)
+        return Answer(reply, trial.again)
+
+    @property
+    def _patience_s(self) -> float:
+        """A server that is away is waited for as over any other URL; processes take over from each other by turns."""
+        return default_retry_s() if self._by_server else PATIENCE_S
 
     def _target(self) -> LocalBroker | RemoteBroker:
         target = self._owned or self._served
@@ -211,18 +333,26 @@ class SharedBroker:
             raise Closed(CLOSED)
         return target
 
-    def _check_open(self, target: RemoteBroker, error: Exception) -> None:
-        """`Closed` says that it is over, unless we have closed the connection ourselves, to become the owner."""
+    def _check_open(self, target: LocalBroker | RemoteBroker, error: LinkLost | Unavailable, trial: Trial) -> None:
+        """Go on if another owner can be asked.
+
+        `Closed` says that it is over, unless we have closed the connection ourselves, to become the owner. An owner
+        that is about to go says so, or that nothing can happen there any more. All else concerns the call.
+        """
         if self._closed:
-            raise Closed(CLOSED) from None
+            raise trial.meaning(Closed(CLOSED)) from None
+        if isinstance(error, LinkLost):
+            return
+        if not isinstance(target, RemoteBroker) or type(error) not in LEAVING:
+            raise trial.meaning(error) from None
         if isinstance(error, Closed) and not target.is_closed:
-            raise error
+            raise trial.meaning(error) from None
 
     # --- who is the owner? -------------------------------------------------------------------------
 
     def _open(self) -> None:
         """Become the owner or reach it."""
-        trial = Trial(c.ListQueues())
+        trial = Trial(c.ListQueues(), self._outage)
         while not self._seek():
             try:
                 assert self._served is not None
@@ -231,7 +361,7 @@ class SharedBroker:
                 return
             except (LinkLost, Unreachable) as error:
                 try:
-                    time.sleep(trial.failed(error))
+                    time.sleep(trial.failed(error, PATIENCE_S))
                 except Unreachable:
                     pid = holder_of(self._path).pid
                     raise InUse(f"{self._path} is open in process {pid}, which does not answer: {error}") from None
@@ -243,6 +373,10 @@ class SharedBroker:
                 raise Closed(CLOSED)
             if self._owned is not None:
                 return True
+            if str(self._path) in _barred:
+                self._reach()
+                self._check_barred()
+                return False
             if self._by_server and holder_of(self._path).notice.startswith(SERVER):
                 return False
             try:
@@ -261,9 +395,48 @@ class SharedBroker:
         except BaseException:
             owned.close()
             raise
+        self._handed_over.clear()
         self._owned = owned
+        owned.when_stopped(partial(self._hand_over_soon, owned))
         if self._served is not None:
             self._served.close()  # wakes who still waits for somebody who is gone
+
+    # --- when the log has failed here --------------------------------------------------------------
+
+    def _hand_over_soon(self, owned: LocalBroker) -> None:
+        if owned.has_failed:
+            _barred[str(self._path)] = (time.monotonic(), owned.failure)
+            threading.Thread(target=self._hand_over, args=(owned,), name="stoker-handing-over", daemon=True).start()
+
+    def _hand_over(self, owned: LocalBroker) -> None:
+        """Let the directory go, so that another process takes it over; from now on we are its guest."""
+        with self._change:
+            if self._owned is owned and not self._closed:
+                log.error("%s is left to other processes: %s", self._path, owned.failure)
+                host, self.host = self.host, None
+                if host is not None:
+                    host.stop()
+                owned.close()
+                self._served = None
+                self._reach()
+                self._owned = None
+        self._handed_over.set()
+
+    def _has_left(self, owned: LocalBroker, error: Unavailable) -> bool:
+        """Whether a refused call may be sent to the next owner."""
+        if type(error) is not Unavailable or not owned.has_failed:
+            return False
+        self._handed_over.wait(PATIENCE_S)
+        return self._owned is not owned and not self._closed
+
+    def _check_barred(self) -> None:
+        """Raise if there is no other owner, after a moment in which one may come: a worker ends by `Closed`."""
+        since, why = _barred[str(self._path)]
+        if time.monotonic() - since > TAKEOVER_S and not is_locked(self._path):
+            raise Closed(
+                f"this process does not open {self._path} again, because its log failed here ({why}): end the process,"
+                " and start it again"
+            )
 
     def _reach(self) -> None:
         if self._served is None:
@@ -332,6 +505,7 @@ def _close_all() -> None:
 def _begin_anew() -> None:
     global _open_lock
     _open_lock = threading.Lock()
+    _barred.clear()
     for broker in _open.values():
         broker.begin_anew()
 

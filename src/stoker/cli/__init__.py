@@ -1,1 +1,1 @@
-"""The command line: one file a command group, loaded only when its command is asked for."""
+"""The command line: one file per command group, loaded only when its command runs."""

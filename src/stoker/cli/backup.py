@@ -23,8 +23,8 @@ URL = click.option(
 def backup(place: str, url: str | None, is_json: bool) -> None:
     """Write a consistent backup of a data directory to PLACE, a directory or s3://bucket/prefix.
 
-    Every file is stored with its checksum. A directory that another process has open is refused: a server takes
-    backups of its own (journal.backups.url in its configuration), an application calls stoker.maintenance.backup.
+    An application, workers or a server may use the directory meanwhile: the process that owns it makes a snapshot and
+    goes on, and this command writes the backup. Every file is stored with its checksum.
     """
     from stoker import maintenance
     from stoker.cli.kinds import look_at
@@ -56,11 +56,11 @@ def checked(url: str | None) -> str | None:
 )
 @click.argument("place")
 @click.argument("into", required=False)
-@click.option("--name", help="This backup. [default: the latest]")
-@click.option("--list", "is_list", is_flag=True, help="Only list the backups that are at PLACE.")
+@click.option("--name", help="The name of the backup. [default: the latest]")
+@click.option("--list", "is_list", is_flag=True, help="Only list the backups at PLACE.")
 @as_json
 def restore(place: str, into: str | None, name: str | None, is_list: bool, is_json: bool) -> int:
-    """Make the new data directory INTO from a backup at PLACE. Everything is verified before it is there."""
+    """Make the new data directory INTO from a backup at PLACE. The backup is verified first."""
     from stoker import maintenance
     from stoker.cli.progress import moving
 

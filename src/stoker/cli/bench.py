@@ -1,17 +1,17 @@
 """`stoker bench`: how fast is this queue, from here, right now? Quick, bounded in time, and checked.
 
-What is measured is everything between this process and the queue, this process included: one connection, one thread.
-The table of `make bench` is the thorough one; this is for a look at a real server, or at a real disk.
+It measures everything between this process and the queue, this process included: one connection, one thread. It is for
+a look at a real server or a real disk; `make bench` has the thorough table, made with the same code (`measuring.py`).
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, open_client
+from stoker.cli import exits, measuring
+from stoker.cli.kinds import SECONDS, as_json, connected, echo_json, examples, open_client
 from stoker.cli.layout import columns
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BATCHES = (1, 10, 100, 1_000)
 JOBS_MAX = 200_000
-"""In one row: a fast queue must not fill a disk because somebody was curious."""
+"""In one row: a fast queue must not fill a disk for a measurement."""
 PINGS = 200
 
 
@@ -34,10 +34,15 @@ PINGS = 200
     help="Jobs in one call. May be repeated. [default: 1, 10, 100, 1000]",
 )
 @click.option(
-    "--payload", "payload_bytes", type=click.IntRange(0, 1 << 20), default=100, show_default=True, help="Bytes in each."
+    "--payload",
+    "payload_bytes",
+    type=click.IntRange(0, 1 << 20),
+    default=100,
+    show_default=True,
+    help="Bytes in each payload.",
 )
 @click.option(
-    "--seconds", "limit_ms", type=DURATION, default="1s", show_default=True, help="For each of the figures at most."
+    "--seconds", "limit_ms", type=SECONDS, default="1", show_default=True, help="The longest time for each measurement."
 )
 @click.option(
     "--durability",
@@ -55,18 +60,21 @@ def bench(
     tenant: str,
     is_json: bool,
 ) -> int:
-    """Measure pushes, pulls and acks at several batch sizes, beside a bare round trip.
+    """Measure pushes, pulls and acks at several batch sizes, and compare them with a bare round trip.
 
-    Works in a queue of its own, which is removed again. Every job is checked to have come back exactly once.
+    Uses a temporary queue and removes it. Checks that every job came back exactly once.
     """
     import os
 
     from stoker.cli.top import title_of
 
+    if not limit_ms:
+        raise click.BadParameter("nothing is measured in no time; give for example 500ms", param_hint="--seconds")
     queue = f"stoker-bench-{os.getpid()}-{time.time_ns() // 1_000_000}"
     with open_client(url, tenant) as client:
         try:
-            trip = quantiles(round_trips(client))
+            # A question that costs the queue nothing: no job can be faster.
+            trip = rounded(measuring.times_us(lambda: client.kv_exists(["stoker:bench"]), PINGS))
             rows = list(measure(client, queue, batches or BATCHES, payload_bytes, limit_ms / 1_000, durability))
         finally:
             clear_away(client, queue)
@@ -88,7 +96,7 @@ def bench(
 
 
 def clear_away(client: "Client", queue: str) -> None:
-    """Who may not, is told what is left; the figures are his all the same."""
+    """Remove the queue, or say that it is left behind; the figures are shown in both cases."""
     from stoker.model.errors import StokerError
 
     try:
@@ -107,43 +115,31 @@ def measure(
     payload = os.urandom(size)
     with counting("measuring", len(batches)) as moved:
         for number, batch in enumerate(batches, 1):
-            yield one_size(client, queue, batch, payload, limit_s, durability)
+            yield one_size(client, queue, [payload] * batch, limit_s, durability)
             moved(number)
 
 
 def one_size(
-    client: "Client", queue: str, batch: int, payload: bytes, limit_s: float, durability: Any
+    client: "Client", queue: str, payloads: Sequence[bytes], limit_s: float, durability: Any
 ) -> dict[str, Any]:
-    """Push for a while, then pull and acknowledge all of it."""
+    """Push batches for a while, then pull and acknowledge all of them."""
     pushed: list[int] = []
     pulled: list[int] = []
-    payloads = [payload] * batch
-    level = ""
     push_us: list[float] = []
+    level, batch = "", len(payloads)
 
     def push() -> int:
         nonlocal level
-        if batch == 1:
-            one = client.push(queue, payload, durability=durability)
-            pushed.append(one.id)
-            level = one.level
-        else:
-            many = client.push_batch(queue, payloads, durability=durability)
-            pushed.extend(many.ids)
-            level = many.level
+        ids, level = measuring.push(client, queue, payloads, durability)
+        pushed.extend(ids)
         return batch
 
-    def cycle() -> int:
-        delivery = client.pull(queue, batch, worker="stoker bench")
-        if not len(delivery):
-            return 0
-        settled = client.ack_batch(delivery.ids, delivery.token)
-        pulled.extend(delivery.ids)
-        return settled.count
+    def settle() -> int:
+        return measuring.settle(client, queue, batch, pulled, worker="stoker bench")
 
-    push_rate = timed(push, limit_s, JOBS_MAX, push_us)
-    cycle_rate = timed(cycle, limit_s, len(pushed))
-    while cycle():  # what the time was too short for
+    push_rate = measuring.rate(push, limit_s, JOBS_MAX, push_us)
+    settle_rate = measuring.rate(settle, limit_s)
+    while settle():  # what the time was too short for
         pass
     missing = len(set(pushed) ^ set(pulled)) + len(pulled) - len(set(pulled))
     return {
@@ -151,44 +147,14 @@ def one_size(
         "jobs": len(pushed),
         "durability": level,
         "push_per_s": round(push_rate),
-        "push_us": quantiles(push_us),
-        "pull_ack_per_s": round(cycle_rate),
+        "push_us": rounded(push_us),
+        "pull_ack_per_s": round(settle_rate),
         "lost": missing,
     }
 
 
-def timed(step: Callable[[], int], limit_s: float, jobs_max: int, times_us: list[float] | None = None) -> float:
-    """Jobs per second of doing it again and again."""
-    jobs, began = 0, time.perf_counter()
-    last = began
-    while jobs < jobs_max and last - began < limit_s:
-        done = step()
-        if not done:
-            break
-        jobs += done
-        now = time.perf_counter()
-        if times_us is not None:
-            times_us.append((now - last) * 1e6)
-        last = now
-    return jobs / (last - began) if jobs else 0.0
-
-
-def round_trips(client: "Client") -> list[float]:
-    """Of a question that costs the queue nothing: what no job can be faster than."""
-    times = []
-    for _ in range(PINGS):
-        began = time.perf_counter()
-        client.kv_exists(["stoker:bench"])
-        times.append((time.perf_counter() - began) * 1e6)
-    return times
-
-
-def quantiles(times_us: list[float]) -> dict[str, float]:
-    ordered = sorted(times_us)
-    return {
-        "p50": round(ordered[len(ordered) // 2], 1),
-        "p99": round(ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)], 1),
-    }
+def rounded(times_us: Sequence[float]) -> dict[str, float]:
+    return {name: round(us, 1) for name, us in measuring.quantiles(times_us)._asdict().items()}
 
 
 def page(title: str, payload_bytes: int, trip: dict[str, float], rows: Sequence[dict[str, Any]]) -> str:

@@ -7,35 +7,34 @@ from stoker.cli.kinds import Family, as_json, echo_json, examples
 
 @click.group(cls=Family)
 def config() -> None:
-    """Look at the configuration that `stoker serve` would have here."""
+    """Check or show the configuration that `stoker serve` would use here."""
 
 
-FILE = click.option("--config", "file", metavar="FILE", help="Read this file in place of stoker.toml.")
+FILE = click.option("--config", "file", metavar="FILE", help="Read this file instead of stoker.toml.")
 
 
 @config.command(epilog=examples("stoker config check", "stoker config check --config /etc/stoker/stoker.toml"))
 @FILE
 def check(file: str | None) -> None:
-    """Check the configuration: unknown settings, wrong values, what does not fit together, files that cannot be used.
+    """Check the configuration for unknown settings, wrong values, contradictions and unusable files.
 
-    Says nothing and exits with 0 when all is well. Otherwise prints a line for each problem and exits with 2, or with
-    4 when it is a file that the configuration names.
+    Prints nothing and exits with 0 if there is no problem. Else prints a line for each problem and exits with 2, or
+    with 4 if the problem is a file that the configuration names.
     """
-    from stoker.server.auth.gate import Gate
     from stoker.server.config import load
-    from stoker.server.config.tls import tls_context
+    from stoker.server.packages import without_lacking
+    from stoker.server.run import check_files
 
     loaded = load(file=file)
-    Gate(loaded.config.auth)
-    for listener in (loaded.config.tcp, loaded.config.http, loaded.config.grpc):
-        tls_context(listener.tls)
+    without_lacking(loaded)
+    check_files(loaded.config)
 
 
 @config.command(epilog=examples("stoker config show", "stoker config show --json"))
 @FILE
 @as_json
 def show(file: str | None, is_json: bool) -> None:
-    """Print every setting, its value and where that came from. Secrets are masked."""
+    """Print every setting with its value and source. Secrets are masked."""
     from stoker.server import config as settings
 
     loaded = settings.load(file=file)

@@ -44,13 +44,13 @@ def schedule_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 NAME = click.argument("name", shell_complete=schedule_names)
 QUEUE = click.option(
-    "--queue", shell_complete=queue_names, help="Its queue, where several have a schedule of that name."
+    "--queue", shell_complete=queue_names, help="The schedule's queue, if several queues have a schedule of this name."
 )
 
 
 @click.group(cls=Family)
 def cron() -> None:
-    """Push jobs by the clock: make, look at, pause, run and delete schedules."""
+    """Push jobs on a schedule: make, list, pause, run and delete schedules."""
 
 
 # --- making ------------------------------------------------------------------------------------------
@@ -66,45 +66,63 @@ def cron() -> None:
 @click.argument("name")
 @click.argument("queue", shell_complete=queue_names)
 @click.argument("data", required=False)
-@click.option("--cron", "expression", help="Five fields, six with the seconds first, or @daily and the like.")
+@click.option(
+    "--cron", "expression", help="A cron expression: five fields, six with seconds first, or @daily and the like."
+)
 @click.option("--every", "every_ms", type=DURATION, default=0, help="An interval: 30s, 5m, 1h30m.")
-@click.option("--at", help="Once, at this time: 2027-01-01T09:00, in the zone, or with an offset.")
-@click.option("--zone", default="UTC", show_default=True, help="The time zone, as Europe/Vienna.")
+@click.option("--at", help="Once, at this time, in the zone or with an offset: 2027-01-01T09:00.")
+@click.option("--zone", default="UTC", show_default=True, help="The time zone, for example Europe/Vienna.")
 @click.option("--start", help="No run before this time.")
 @click.option("--end", help="Only runs before this time.")
-@click.option("--limit", "runs_max", type=int, default=0, help="Stop after so many jobs.")
+@click.option("--limit", "runs_max", type=int, default=0, help="Stop after this many jobs; 0 is without limit.")
 @click.option(
     "--overlap",
     type=click.Choice(["allow", "skip", "queue"]),
     default="allow",
     show_default=True,
-    help="While a job of an earlier run is not over: push all the same, push nothing, or let one job wait.",
+    help="While a job of an earlier run is live: push another, push nothing, or push one that waits for it.",
 )
 @click.option(
     "--misfire",
     type=click.Choice(["skip", "once", "all"]),
     default="once",
     show_default=True,
-    help="Of runs that were missed while no server was there: make up for none, the latest, or as many as allowed.",
+    help="After missed runs, push none of them, the latest, or all up to --misfires-max.",
 )
-@click.option("--misfires-max", type=int, default=100, show_default=True, help="So many at most, with --misfire all.")
-@click.option("--grace", "grace_ms", type=DURATION, default=60_000, help="Later than this is missed. [default: 1m]")
-@click.option("--jitter", "jitter_ms", type=DURATION, default=0, help="Push up to so much later, each run its own.")
-@click.option("--raw", is_flag=True, help="The data are bytes and need not be JSON.")
-@click.option("--template", is_flag=True, help="Fill in {slot}, {slot_ms}, {schedule} and {run} in the data's texts.")
-@click.option("--job", "job_name", help="The kind of job: which handler of a worker runs it.")
-@click.option("--priority", type=int, help="Higher first; 0 if you do not say.")
-@click.option("--max-attempts", type=int, help="How often a job is tried at most; 0 is without limit.")
+@click.option(
+    "--misfires-max",
+    type=int,
+    default=100,
+    show_default=True,
+    help="How many missed runs to push at most, with --misfire all.",
+)
+@click.option(
+    "--grace", "grace_ms", type=DURATION, default=60_000, help="A run that is later than this is missed. [default: 1m]"
+)
+@click.option(
+    "--jitter",
+    "jitter_ms",
+    type=DURATION,
+    default=0,
+    help="Delay each run by up to this time, a different one for each.",
+)
+@click.option("--raw", is_flag=True, help="Take the data as bytes; they need not be JSON.")
+@click.option(
+    "--template", is_flag=True, help="Replace {slot}, {slot_ms}, {schedule} and {run} in the texts of the data."
+)
+@click.option("--job", "job_name", help="The job's name, which selects the handler in a worker.")
+@click.option("--priority", type=int, help="Higher numbers run first. [default: 0]")
+@click.option("--max-attempts", type=int, help="How many attempts a job has; 0 is without limit.")
 @click.option("--timeout", "timeout_ms", type=DURATION, help="Fail an attempt that runs longer than this.")
-@click.option("--ttl", "ttl_ms", type=DURATION, help="Forget a job if it was not started within this time.")
-@click.option("--tag", "tags", multiple=True, help="A word to find its jobs by; may be repeated.")
+@click.option("--ttl", "ttl_ms", type=DURATION, help="Expire a job that has not started within this time.")
+@click.option("--tag", "tags", multiple=True, help="A label to find its jobs by. May be repeated.")
 @click.option(
     "-o",
     "--option",
     "pairs",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Any other option of its jobs, the value as JSON or text: -o group_id=reports. May be repeated.",
+    help="Any other option of its jobs, with a JSON or text value: -o group_id=reports. May be repeated.",
 )
 @connected
 @as_json
@@ -130,9 +148,9 @@ def add(
     is_json: bool,
     **rule: Any,
 ) -> None:
-    """Let the schedule NAME push DATA, a JSON text, to QUEUE; an old one of that name in the queue is changed.
+    """Make the schedule NAME, which pushes DATA, a JSON text, to QUEUE; or change it if it exists.
 
-    Exactly one of --cron, --every and --at says when. DATA may be - for standard input; without it jobs carry null.
+    Exactly one of --cron, --every and --at is required. DATA may be - for standard input; without it, jobs carry null.
     """
     from stoker.cli.jobs import check_json, options_from
     from stoker.model.schedules import Schedule
@@ -188,7 +206,7 @@ def read_time(text: str | None, zone: str) -> int | None:
 @connected
 @as_json
 def list_(queue: str | None, url: str | None, tenant: str, is_json: bool) -> None:
-    """List schedules: when they push, where to, and when next."""
+    """List schedules: their rules, queues and next runs."""
     found: list[ScheduleView] = []
     with look_at(url, tenant) as client:
         page = client.list_schedules(queue, limit=PAGE)
@@ -219,7 +237,7 @@ def row_of(view: "ScheduleView") -> list[str]:
 @connected
 @as_json
 def show(name: str, queue: str | None, url: str | None, tenant: str, is_json: bool) -> None:
-    """Tell about one schedule: its rule, its next five runs, and what became of the last twenty."""
+    """Show one schedule: its rule, its next five runs, and the outcome of the last twenty."""
     with look_at(url, tenant) as client:
         tell(client.get_schedule(queue_of(client, name, queue), name), is_json)
 
@@ -326,7 +344,7 @@ def queue_of(client: "Client", name: str, queue: str | None) -> str:
 @connected
 @as_json
 def pause(name: str, queue: str | None, url: str | None, tenant: str, is_json: bool) -> None:
-    """Let runs pass without a job until the schedule is resumed."""
+    """Pause a schedule: its runs pass without a job until it is resumed."""
     with look_at(url, tenant) as client:
         view = client.pause_schedule(queue_of(client, name, queue), name)
     echo_json(as_value(view)) if is_json else click.echo(f"{name} is {view.state}")
@@ -338,7 +356,7 @@ def pause(name: str, queue: str | None, url: str | None, tenant: str, is_json: b
 @connected
 @as_json
 def resume(name: str, queue: str | None, url: str | None, tenant: str, is_json: bool) -> None:
-    """Go on with the next run; those of the pause are not made up for."""
+    """Resume a schedule with its next run. Runs during the pause are not made up for."""
     with look_at(url, tenant) as client:
         view = client.resume_schedule(queue_of(client, name, queue), name)
     if is_json:
@@ -354,7 +372,7 @@ def resume(name: str, queue: str | None, url: str | None, tenant: str, is_json: 
 @connected
 @as_json
 def run(name: str, queue: str | None, url: str | None, tenant: str, is_json: bool) -> None:
-    """Push one of its jobs now, and print the job's id. Its runs stay where they are."""
+    """Push one of the schedule's jobs now, and print its id. The regular runs do not change."""
     with look_at(url, tenant) as client:
         reply = client.run_schedule(queue_of(client, name, queue), name)
     echo_json(reply) if is_json else click.echo(reply.id)

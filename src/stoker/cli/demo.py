@@ -27,20 +27,20 @@ REPORT = "stoker-demo-report.html"
 
 
 @click.command(epilog=examples("stoker demo", "stoker demo --keep demo.db", "stoker demo --no-pipeline"))
-@click.option("--keep", metavar="DIR", help="Keep the data directory here, to look around in it afterwards.")
-@click.option("--plain", is_flag=True, help="Lines only, as where there is no terminal.")
+@click.option("--keep", metavar="DIR", help="Keep the data directory here, to inspect it afterwards.")
+@click.option("--plain", is_flag=True, help="Print plain lines, as without a terminal.")
 @click.option(
     "--pipeline/--no-pipeline",
     default=True,
     show_default=True,
-    help="End with Spark: take all of it into a lake, report.",
+    help="At the end, load the history into a lake with Spark, and write a report.",
 )
-@click.option("--report", default=REPORT, show_default=True, help="Where the report of the pipeline is written.")
+@click.option("--report", default=REPORT, show_default=True, help="The file for the report of the pipeline.")
 def demo(keep: str | None, plain: bool, pipeline: bool, report: str) -> int:
-    """See a queue at work: some thousand jobs of every kind, two workers, a crash, and what became of it all.
+    """Show a queue at work: some thousand jobs of every kind, two workers, a crash, and the outcome.
 
-    Everything happens in a data directory of its own, without a server, in about twenty seconds; then Spark takes its
-    history into a lake and draws a report, in about as many more. Exits with 0 only if every number adds up.
+    Uses its own data directory, without a server, and takes about twenty seconds. Then Spark loads the history into a
+    lake and draws a report, which takes about as long. Exits with 0 only if every number adds up.
     """
     import tempfile
     from pathlib import Path
@@ -245,7 +245,7 @@ class Workers:
 
 
 class Screen:
-    """What somebody sees while it happens: a page that lives, or lines where there is no terminal."""
+    """What the demo shows while it runs: a live page, or lines without a terminal."""
 
     def __init__(self, client: "Client", is_live: bool, began: float) -> None:
         self._client = client

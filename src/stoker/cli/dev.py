@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -30,18 +29,18 @@ STOP_S = 15.0
     "--url",
     envvar="STOKER_URL",
     show_envvar=True,
-    help="The queue. A data directory is served here; a server's URL is only used. [default: the app's own]",
+    help="The queue. A data directory is served here; a server at this URL is used as it is. [default: the app's own]",
 )
-@click.option("--no-server", is_flag=True, help="Only the worker: whoever opens the same data directory shares it.")
-@click.option("--tcp", metavar="HOST:PORT|off", help="Where the server speaks TCP. [default: 127.0.0.1:6789]")
-@click.option("--http", metavar="HOST:PORT|off", help="Where it speaks HTTP. [default: 127.0.0.1:6790]")
-@click.option("--grpc", metavar="HOST:PORT|off", default="off", show_default=True, help="Where it speaks gRPC.")
-@click.option("--concurrency", type=click.IntRange(1), help="Jobs at once. [default: as the worker has it]")
+@click.option("--no-server", is_flag=True, help="Run only the worker. Other programs can open the same data directory.")
+@click.option("--tcp", metavar="HOST:PORT|off", help="The server's TCP address. [default: 127.0.0.1:6789]")
+@click.option("--http", metavar="HOST:PORT|off", help="The server's HTTP address. [default: 127.0.0.1:6790]")
+@click.option("--grpc", metavar="HOST:PORT|off", default="off", show_default=True, help="The server's gRPC address.")
+@click.option("--concurrency", type=click.IntRange(1), help="Jobs at once. [default: the worker's default]")
 @click.option(
     "--watch",
     "roots",
     multiple=True,
-    help="Begin anew when Python files below this change. May be repeated. [default: this directory]",
+    help="Restart when Python files below this path change. May be repeated. [default: this directory]",
 )
 def dev(
     target: str,
@@ -53,10 +52,11 @@ def dev(
     concurrency: int | None,
     roots: Sequence[str],
 ) -> int:
-    """Run a server and a worker for MODULE:APP, and begin anew whenever the code changes.
+    """Run a server and a worker for MODULE:APP, and restart the worker when the code changes.
 
     Ctrl-C lets running jobs end and stops both; a second one does not wait.
     """
+    from stoker.server.packages import lacking
     from stoker.worker.reload import Reloader
 
     url = url or url_of(target)
@@ -67,7 +67,7 @@ def dev(
         raise click.UsageError(f"there is no {missing[0]!r} to watch")
     directory = directory_of(url)
     server = None
-    lacks = lacking()
+    lacks = lacking("http")
     if directory is not None and not no_server and not lacks:
         server = Server(directory, {"--tcp": tcp, "--http": http, "--grpc": grpc})
     worker = [sys.executable, "-m", "stoker.cli.main", "worker", target, "--url", url]
@@ -84,11 +84,6 @@ def dev(
     finally:
         if server is not None:
             server.stop()
-
-
-def lacking() -> str:
-    """What a server would need that is not installed; the worker and whoever shares its directory need no server."""
-    return next((package for package in ("httptools", "starlette", "uvicorn") if find_spec(package) is None), "")
 
 
 def url_of(target: str) -> str:

@@ -20,7 +20,7 @@ from stoker.cli.kinds import (
     tell_if_new,
 )
 from stoker.cli.layout import away, columns, cut, many, now_ms, plain, when
-from stoker.cli.listing import by_pages, show_job
+from stoker.cli.listing import brief_cause, by_pages, show_job
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 QUEUE = click.argument("queue", shell_complete=queue_names)
 IDS = click.argument("job_ids", type=int, nargs=-1)
-REASON = click.option("--reason", help="Only those with this reason: timeout, worker_lost, max_attempts_exceeded, ...")
+REASON = click.option(
+    "--reason", help="Only dead letters with this reason: timeout, worker_lost, max_attempts_exceeded, ..."
+)
 
 
 @click.group(cls=Family)
 def dlq() -> None:
-    """Look at dead letters: jobs that will not be tried again. Send them back to work, remove or export them."""
+    """Inspect dead letters, which are jobs that failed for good. Retry, remove or export them."""
 
 
 @dlq.command(
@@ -41,9 +43,9 @@ def dlq() -> None:
 )
 @click.argument("queue", required=False, shell_complete=queue_names)
 @REASON
-@click.option("--since", "since_ms", type=DURATION, help="That died in the last so much time: 1h.")
-@click.option("--tag", help="With this tag alone.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="So many at most.")
+@click.option("--since", "since_ms", type=DURATION, help="Only jobs that died within this period, for example 1h.")
+@click.option("--tag", help="Only jobs with this tag.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many to list at most.")
 @connected
 @as_json
 def list_(
@@ -56,10 +58,7 @@ def list_(
     tenant: str,
     is_json: bool,
 ) -> None:
-    """List the dead letters of QUEUE, oldest first; without one, count them by queue and reason.
-
-    With --json a list of a queue is one job a line.
-    """
+    """List the dead letters of QUEUE, oldest first; without QUEUE, count them by queue and reason."""
     from stoker.cli.payloads import job_value
 
     with look_at(url, tenant) as client:
@@ -67,12 +66,10 @@ def list_(
             overview(client, is_json)
             return
         since = None if since_ms is None else now_ms() - since_ms
-        rows = []
-        for job in letters(client, queue, limit, reason=reason, entered_from=since, tag=tag):
-            if is_json:
-                echo_json(job_value(job))
-            else:
-                rows.append(row_of(job))
+        found = letters(client, queue, limit, reason=reason, entered_from=since, tag=tag)
+        if is_json:
+            echo_json([job_value(job) for job in found])
+        rows = [row_of(job) for job in found]
         total = client.get_dead_stats(queue).total
         if not total:
             tell_if_new(client, queue)
@@ -110,7 +107,7 @@ def row_of(job: "JobView") -> list[str]:
         plain(name or "-"),
         str(job.attempts),
         click.style(job.reason, fg="red"),
-        cut(plain(job.error), 100),
+        cut(brief_cause(job), 100),
     ]
 
 
@@ -123,7 +120,7 @@ def letters(client: "Client", queue: str, limit: int | None = None, **filters: A
 @connected
 @as_json
 def show(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
-    """Print all about one dead letter: payload, reason, error, stack, every attempt."""
+    """Print one dead letter: payload, reason, error, stack, every attempt."""
     from stoker.model.errors import WrongState
 
     with look_at(url, tenant) as client:
@@ -137,8 +134,8 @@ def show(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
 @QUEUE
 @IDS
 @REASON
-@click.option("--limit", type=click.IntRange(1), help="So many at most, oldest first.")
-@click.option("--dry-run", is_flag=True, help="Only say what it would hit.")
+@click.option("--limit", type=click.IntRange(1), help="How many at most, oldest first.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be affected.")
 @connected
 @as_json
 def retry(
@@ -151,7 +148,7 @@ def retry(
     tenant: str,
     is_json: bool,
 ) -> int:
-    """Send dead letters back to work with a fresh count of attempts: those that are named, or all that match."""
+    """Send dead letters back to work with a fresh count of attempts: the given ids, or all that match."""
     with look_at(url, tenant) as client:
         if dry_run:
             hit = chosen(client, queue, job_ids, reason, limit)
@@ -187,7 +184,7 @@ def purge(
     tenant: str,
     is_json: bool,
 ) -> int:
-    """Remove dead letters for good: those that are named, or all that match. `stoker dlq export` keeps a copy."""
+    """Remove dead letters for good: the given ids, or all that match. `stoker dlq export` keeps a copy."""
     with look_at(url, tenant) as client:
         hit = chosen(client, queue, job_ids, reason, None)
         if not sure(f"remove {many(hit, 'dead letter')} of {queue}", dry_run=dry_run, yes=yes):
@@ -218,7 +215,7 @@ def chosen(client: "Client", queue: str, ids: Sequence[int], reason: str | None,
 @click.option("--file", type=click.File("wb"), default="-", help="Write to this file. [default: standard output]")
 @connected
 def export(queue: str, reason: str | None, file: IO[bytes], url: str | None, tenant: str) -> int:
-    """Write dead letters as JSON, one a line, with payloads, errors and attempts; they stay where they are."""
+    """Write dead letters as JSON, one per line, with payloads, errors and attempts. They stay in the queue."""
     import msgspec
 
     from stoker.cli.payloads import job_value

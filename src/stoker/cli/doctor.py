@@ -20,15 +20,14 @@ MARKS = {"ok": ("ok     ", "green"), "warning": ("warning", "yellow"), "problem"
         "stoker doctor", "stoker doctor --url tcp://127.0.0.1:6789", "stoker doctor --url sqlite:///stoker.db --full"
     ),
 )
-@click.option("--full", is_flag=True, help="Read every record of a data directory, too. Nobody may have it open.")
-@click.option("--strict", is_flag=True, help="Exit with 1 if there is only a warning, too.")
+@click.option("--full", is_flag=True, help="Also read every record of a data directory. It may be in use.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for a warning, too.")
 @connected
 @as_json
 def doctor(full: bool, strict: bool, url: str | None, tenant: str, is_json: bool) -> int:
-    """Check this machine, a data directory or a server, and what is paused, limited or stuck in the queues.
+    """Check this machine, a data directory or a server, and find paused, limited or stuck queues.
 
-    Says for each thing what was found and what to do about it, and changes nothing. Exits with 1 if there is a
-    problem.
+    Prints each finding and what to do about it, and changes nothing. Exits with 1 if there is a problem.
     """
     from stoker.brokers.connect import DEFAULT_URL
     from stoker.cli.examination import worst
@@ -47,6 +46,7 @@ def examine(url: str, tenant: str, full: bool) -> "list[Finding]":
 
     from stoker import maintenance
     from stoker.cli import examination
+    from stoker.cli.progress import moving
     from stoker.maintenance import Finding
     from stoker.model.errors import StokerError
 
@@ -55,7 +55,8 @@ def examine(url: str, tenant: str, full: bool) -> "list[Finding]":
     if directory is not None:
         found += maintenance.check(directory)
         if full:
-            found += maintenance.verify(directory)
+            with moving("reading") as moved:
+                found += maintenance.verify(directory, moved)
         if not Path(directory).exists() or examination.worst(found) == "problem":
             return found  # nothing to look into, or better not opened
     elif full:

@@ -1,6 +1,6 @@
-"""What `stoker doctor` looks at besides a data directory: this machine, the way to a server, and the queues behind it.
+"""What `stoker doctor` checks besides a data directory: this machine, the connection to a server, and its queues.
 
-Everything is a finding: what was looked at, what was found, what to do about it. Looking changes nothing.
+Every check returns findings: what was checked, what was found, what to do about it. Checks change nothing.
 """
 
 import sys
@@ -10,14 +10,17 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from stoker.cli.layout import lasting, many, now_ms, plain, size, wait, when
+from stoker.cli.reasons import unknown_name
 from stoker.cli.watching import QueueLook, look, oldest_waiting
 from stoker.maintenance import Finding
 from stoker.model.errors import StokerError
+from stoker.model.states import State
 from stoker.model.version import __version__
 
 if TYPE_CHECKING:
     from stoker import Client
     from stoker.cli.watching import Look
+    from stoker.model.workers import WorkerView
 
 FILES_LOW = 1_024
 """A server needs one for each connection, and some for its log."""
@@ -26,11 +29,13 @@ CLOCK_BEHIND = 1_767_225_600
 """The first second of 2026: a clock before that was never set."""
 SKEW_MS = 5_000
 IDLE_MS = 60_000
-"""A job that has waited for longer while nobody did anything is a sign."""
+"""A job that has waited for longer, while no worker finished anything, is a sign."""
 OLD_MS = 3_600_000
 RECENT_MS = 3_600_000
 PINGS = 10
 PING_SLOW_MS = 50.0
+STRANGERS_LOOKED_AT = 200
+"""Of the newest delayed and waiting jobs of a queue."""
 PACKAGES = ("msgspec", "uvloop", "apsw", "click", "rich")
 
 
@@ -60,7 +65,7 @@ def open_files() -> Finding:
     except ImportError:
         return Finding("open files", "ok", "not limited here")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = f"{soft:,} at most, {hard:,} if it asks"
+    found = f"{soft:,}; a process can raise it to {hard:,}"
     if 0 <= soft < FILES_LOW:
         return Finding("open files", "warning", found, f"each connection needs one: ulimit -n {min(hard, 65_536)}")
     return Finding("open files", "ok", found)
@@ -74,7 +79,7 @@ def memory() -> Finding:
     except (OSError, KeyError, ValueError):
         return Finding("memory", "ok", "not known here")
     if free < MEMORY_LOW_BYTES:
-        return Finding("memory", "warning", f"{size(free)} available", "end something, or give the machine more")
+        return Finding("memory", "warning", f"{size(free)} available", "stop other programs, or add memory")
     return Finding("memory", "ok", f"{size(free)} available")
 
 
@@ -85,11 +90,11 @@ def clock() -> Finding:
     return Finding("clock", "ok", found)
 
 
-# --- the way to the queue ----------------------------------------------------------------------------
+# --- the connection ----------------------------------------------------------------------------------
 
 
 def connection(client: "Client") -> list[Finding]:
-    """How long an answer takes, and what answers."""
+    """How long an answer takes, and which server answers."""
     times = []
     try:
         for _ in range(PINGS):
@@ -98,7 +103,7 @@ def connection(client: "Client") -> list[Finding]:
             times.append((time.perf_counter() - began) * 1_000)
     except StokerError as error:
         if error.code not in ("forbidden", "unauthenticated"):
-            return [Finding("connection", "problem", plain(error.message), "is the server there, and the URL right?")]
+            return [Finding("connection", "problem", plain(error.message), "check the server and the URL")]
         return [Finding("connection", "problem", plain(error.message), "give a token with --token or STOKER_TOKEN")]
     times.sort()
     middle = times[len(times) // 2]
@@ -110,7 +115,7 @@ def connection(client: "Client") -> list[Finding]:
 
 
 def server(client: "Client") -> Iterator[Finding]:
-    """What a server says of itself when it is greeted."""
+    """What a server says about itself in its greeting."""
     from stoker.brokers.remote.broker import RemoteBroker
     from stoker.brokers.remote.links import LinkLost, greet, read_head
     from stoker.brokers.remote.opening import links_for
@@ -146,6 +151,7 @@ def queues(client: "Client") -> list[Finding]:
     found = [totals(now), *skew(client, now), *workers(now)]
     for queue in now.queues:
         found += about(client, queue, {name for worker in now.workers for name in worker.queues})
+        found += strangers(client, queue, now.workers)
     return found
 
 
@@ -156,13 +162,13 @@ def totals(now: "Look") -> Finding:
     )
     found = f"{many(now.queues_total, 'queue')}; {live}; {many(counts.failed, 'dead letter')}"
     if sums.evicted:
-        advice = "dead letters were thrown away because there were too many: look at them sooner, or keep more"
+        advice = "dead letters were dropped because there were too many: handle them sooner, or keep more"
         return Finding("jobs", "warning", f"{found}; {sums.evicted:,} evicted", advice)
     return Finding("jobs", "ok", found)
 
 
 def skew(client: "Client", now: "Look") -> Iterator[Finding]:
-    """Times of the queue that lie ahead of this machine's clock."""
+    """Whether the queue's clock is ahead of this machine's."""
     newest = next(iter(client.browse(limit=1).jobs), None)
     ahead = max([0, *(one.seen_at - now.at for one in now.workers), newest.pushed_at - now.at if newest else 0])
     if ahead > SKEW_MS:
@@ -175,7 +181,7 @@ def workers(now: "Look") -> Iterator[Finding]:
         if now.stats.counts.waiting and not now.stats.completed_last_minute:
             yield Finding("workers", "warning", "none, and jobs wait", "start one: stoker worker module:app")
         else:
-            yield Finding("workers", "ok", "none has said so")
+            yield Finding("workers", "ok", "none is registered")
         return
     slots, running = sum(one.slots for one in now.workers), sum(one.running for one in now.workers)
     yield Finding("workers", "ok", f"{many(len(now.workers), 'worker')}, {running:,} of {slots:,} slots busy")
@@ -187,7 +193,7 @@ def workers(now: "Look") -> Iterator[Finding]:
 
 
 def about(client: "Client", queue: QueueLook, worked_on: set[str]) -> Iterator[Finding]:
-    """One queue's troubles; a healthy one is not worth a line."""
+    """The problems of one queue; a healthy queue has no line."""
     name, counts = f"queue {queue.name}", queue.stats.counts
     yield from waiting(client, queue, worked_on)
     policy = queue.policy
@@ -221,14 +227,29 @@ def waiting(client: "Client", queue: QueueLook, worked_on: set[str]) -> Iterator
     if why.rate_limited_until or why.no_free_slot:
         found = f"held back by its {'rate limit' if why.rate_limited_until else 'limit on active jobs'}; {found}"
         if age > OLD_MS:
-            yield Finding(name, "warning", found, f"raise it, if you can: stoker queue limit {queue.name}")
+            yield Finding(name, "warning", found, f"raise the limit if you can: stoker queue limit {queue.name}")
         else:
             yield Finding(name, "ok", found)
     elif age > IDLE_MS and not counts.active and not queue.stats.completed_last_minute:
-        whom = "its workers take nothing" if queue.name in worked_on else "nobody pulls"
+        whom = "its workers take nothing" if queue.name in worked_on else "no worker pulls"
         yield Finding(name, "warning", f"{found}, and {whom}", f"stoker worker module:app --queue {queue.name}")
     elif age > OLD_MS:
-        yield Finding(name, "warning", found, "more workers, or more slots in each")
+        yield Finding(name, "warning", found, "add workers, or slots to each of them")
+
+
+def strangers(client: "Client", queue: QueueLook, workers: "Sequence[WorkerView]") -> Iterator[Finding]:
+    """Jobs without a handler in any worker of the queue. Workers hand them back, so they are mostly delayed."""
+    counts = queue.stats.counts
+    if not (counts.delayed or counts.waiting):
+        return
+    told: set[str] = set()
+    for state in (State.DELAYED, State.WAITING):
+        for job in client.browse(queue.name, state, limit=STRANGERS_LOOKED_AT).jobs:
+            name, unknown = job.options.name or "", unknown_name(job, workers)
+            if unknown and name not in told:
+                told.add(name)
+                advice = f"correct the name where it is pushed, or deploy a worker that has it: stoker job why {job.id}"
+                yield Finding(f"queue {queue.name}", "warning", f"job {job.id} cannot run: {unknown}", advice)
 
 
 def worst(findings: Sequence[Finding]) -> str:

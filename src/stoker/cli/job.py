@@ -18,7 +18,7 @@ from stoker.cli.kinds import (
     tell_if_new,
 )
 from stoker.cli.layout import columns, cut, hanging, lasting, now_ms, plain, state, when
-from stoker.cli.listing import STATES, by_pages, show_job
+from stoker.cli.listing import STATES, brief_cause, by_pages, show_job
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -31,7 +31,7 @@ FOLLOW_MS = 500
 
 @click.group(cls=Family)
 def job() -> None:
-    """Look at single jobs, cancel them, or send them back to work."""
+    """Inspect single jobs, cancel them, or send them back to work."""
 
 
 @job.command(epilog=examples("stoker job show 76", "stoker job show 76 --json"))
@@ -39,7 +39,7 @@ def job() -> None:
 @connected
 @as_json
 def show(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
-    """Print all that is known about a job: options, times, payload, result, errors, attempts."""
+    """Print everything about a job: options, times, payload, result, errors, attempts."""
     with look_at(url, tenant) as client:
         found = client.get_job(job_id)
     show_job(found, is_json)
@@ -52,15 +52,15 @@ def show(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
         "stoker job list --name welcome --since 1h --limit 100 --json",
     ),
 )
-@click.option("--queue", shell_complete=queue_names, help="Of this queue alone.")
-@click.option("--state", "wanted", type=click.Choice(STATES), help="In this state alone.")
-@click.option("--name", help="Of this kind alone.")
-@click.option("--tag", help="With this tag alone.")
-@click.option("--group", help="Of this group alone.")
-@click.option("--since", "since_ms", type=DURATION, help="Pushed in the last so much time: 1h.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="So many at most.")
-@click.option("--after", type=int, help="Go on behind this id, where the last list ended.")
-@click.option("--oldest", is_flag=True, help="Begin with the oldest, not with the newest.")
+@click.option("--queue", shell_complete=queue_names, help="Only jobs of this queue.")
+@click.option("--state", "wanted", type=click.Choice(STATES), help="Only jobs in this state.")
+@click.option("--name", help="Only jobs with this name.")
+@click.option("--tag", help="Only jobs with this tag.")
+@click.option("--group", help="Only jobs of this group.")
+@click.option("--since", "since_ms", type=DURATION, help="Only jobs pushed within this period, for example 1h.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many to list at most.")
+@click.option("--after", type=int, help="Continue after this id, where the last list ended.")
+@click.option("--oldest", is_flag=True, help="List the oldest first.")
 @connected
 @as_json
 def list_(
@@ -77,7 +77,7 @@ def list_(
     tenant: str,
     is_json: bool,
 ) -> None:
-    """List jobs, newest first. With --json one job a line."""
+    """List jobs, newest first."""
     from stoker.cli.payloads import job_value
 
     named = {} if name is None else {"name": name}
@@ -88,8 +88,7 @@ def list_(
             lambda last, count: client.browse(queue, wanted, after=last, limit=count, **filters), limit, after
         )
         if is_json:
-            for one in found:
-                echo_json(job_value(one))
+            echo_json([job_value(one) for one in found])
             return
         rows = [row_of(one) for one in found]
         if queue is not None and not rows:
@@ -118,8 +117,8 @@ def row_of(view: "JobView") -> list[str]:
 def remark(view: "JobView") -> str:
     """The one thing that one wants to know about a job in its state."""
     if view.state == "delayed":
-        after = f", after: {plain(view.error)}" if view.error else ""
-        return f"due {when(view.due)}{after}"
+        cause = brief_cause(view)
+        return f"due {when(view.due)}" + (f", after: {cause}" if cause else "")
     if view.state == "blocked":
         return f"waits for {', '.join(map(str, view.blocked_by[:5]))}{' ...' if len(view.blocked_by) > 5 else ''}"
     if view.state == "active":
@@ -127,7 +126,7 @@ def remark(view: "JobView") -> str:
         return plain(", ".join(word for word in (view.worker, progress) if word))
     if view.state == "completed":
         return f"in {lasting(view.finished_at - view.pushed_at)}"
-    return plain(": ".join(word for word in (view.reason, view.error) if word))
+    return ": ".join(word for word in (plain(view.reason), brief_cause(view)) if word)
 
 
 @job.command(epilog=examples("stoker job retry 76 77"))
@@ -139,6 +138,7 @@ def retry(job_ids: Sequence[int], url: str | None, tenant: str, is_json: bool) -
     from stoker.model.errors import StokerError
 
     code = exits.OK
+    done = []
     with look_at(url, tenant) as client:
         for job_id in job_ids:
             try:
@@ -147,10 +147,11 @@ def retry(job_ids: Sequence[int], url: str | None, tenant: str, is_json: bool) -
                 exits.tell(error.message, error.code)
                 code = exits.exit_code_for(error)
                 continue
-            if is_json:
-                echo_json({"id": job_id, "was": was})
-            else:
+            done.append({"id": job_id, "was": was})
+            if not is_json:
                 click.echo(f"{job_id} was {was}, and waits for a worker now")
+    if is_json:
+        echo_json(done)
     return code
 
 
@@ -175,10 +176,11 @@ def retry_one(client: "Client", job_id: int) -> str:
 @connected
 @as_json
 def cancel(job_ids: Sequence[int], url: str | None, tenant: str, is_json: bool) -> int:
-    """Cancel jobs: what has not started ends at once, what runs is told to stop and is not tried again."""
+    """Cancel jobs: those that have not started end at once, running ones are asked to stop and are not retried."""
     from stoker.model.errors import StokerError
 
     code = exits.OK
+    done = []
     with look_at(url, tenant) as client:
         for job_id in job_ids:
             try:
@@ -187,29 +189,39 @@ def cancel(job_ids: Sequence[int], url: str | None, tenant: str, is_json: bool) 
                 exits.tell(error.message, error.code)
                 code = exits.exit_code_for(error)
                 continue
+            done.append({"id": job_id, "state": found.state, "cancel_requested": found.cancel_requested})
             if is_json:
-                echo_json({"id": job_id, "state": found.state, "cancel_requested": found.cancel_requested})
-            elif found.state == "active":
+                continue
+            if found.state == "active":
                 click.echo(f"{job_id} runs on {plain(found.worker) or 'a worker'}, which is told to stop it")
             else:
                 click.echo(f"{job_id} is {found.state}")
+    if is_json:
+        echo_json(done)
     return code
 
 
 @job.command(epilog=examples("stoker job logs 76", "stoker job logs 76 --follow"))
 @click.argument("job_id", type=int)
-@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until the job has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until the job has ended.")
 @connected
 @as_json
 def logs(job_id: int, follow: bool, url: str | None, tenant: str, is_json: bool) -> None:
-    """Print the lines that a job's handler has logged."""
+    """Print the lines that a job's handler has logged.
+
+    With --follow and --json it prints one JSON document per line, one for each line of the log.
+    """
+    from stoker.cli.layout import clock
+
     with look_at(url, tenant) as client:
-        for line in log_lines(client, job_id, follow):
+        lines = log_lines(client, job_id, follow)
+        if is_json and not follow:
+            echo_json(list(lines))
+            return
+        for line in lines:
             if is_json:
                 echo_json(line)
             else:
-                from stoker.cli.layout import clock
-
                 click.echo(f"{clock(line.at)}  {line.level:<7}  {plain(line.message)}")
 
 
@@ -232,7 +244,7 @@ def log_lines(client: "Client", job_id: int, follow: bool) -> "Iterator[LogLine]
 def wait(job_id: int, timeout_ms: int | None, url: str | None, tenant: str, is_json: bool) -> int:
     """Wait until a job has ended, and print its result.
 
-    Exits with 0 if it completed, with 1 if it ended otherwise, with 6 if the time ran out first.
+    Exits with 0 if the job completed, with 1 if it ended in another way, with 6 if the time ran out first.
     """
     from stoker.cli.payloads import text_of, value_of
 
@@ -265,7 +277,7 @@ def wait(job_id: int, timeout_ms: int | None, url: str | None, tenant: str, is_j
 @connected
 @as_json
 def why(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
-    """Tell why a job is not running, and what would help."""
+    """Say why a job is not running, and what would help."""
     from stoker.cli.reasons import reasons
 
     with look_at(url, tenant) as client:
@@ -284,7 +296,7 @@ def why(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
 @connected
 @as_json
 def story(job_id: int, url: str | None, tenant: str, is_json: bool) -> int:
-    """Tell everything that the log still knows about a job, in order; also of one that is long forgotten."""
+    """Print everything that the log still has about a job, in order. The job itself may be forgotten."""
     from stoker.cli.portrait import tale
 
     with look_at(url, tenant) as client:

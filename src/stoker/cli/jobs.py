@@ -32,26 +32,26 @@ LINES_AT_ONCE = 1_000
 )
 @click.argument("queue", shell_complete=queue_names)
 @click.argument("data", required=False)
-@click.option("--file", "file", type=click.File("rb"), help="Take the data from this file; - is standard input.")
-@click.option("--raw", is_flag=True, help="The data are bytes and need not be JSON.")
+@click.option("--file", "file", type=click.File("rb"), help="Read the data from this file; - is standard input.")
+@click.option("--raw", is_flag=True, help="Take the data as bytes; they need not be JSON.")
 @click.option("--lines", is_flag=True, help="Push a job for each line of the data.")
-@click.option("--name", help="The kind of job: which handler of a worker runs it.")
-@click.option("--priority", type=int, help="Higher first; 0 if you do not say.")
-@click.option("--delay", "delay_ms", type=DURATION, help="Run it no sooner than in this time: 30s, 5m.")
-@click.option("--ttl", "ttl_ms", type=DURATION, help="Forget it if it was not started within this time.")
+@click.option("--name", help="The job's name, which selects the handler in a worker.")
+@click.option("--priority", type=int, help="Higher numbers run first. [default: 0]")
+@click.option("--delay", "delay_ms", type=DURATION, help="Do not start the job before this time has passed: 30s, 5m.")
+@click.option("--ttl", "ttl_ms", type=DURATION, help="Expire the job if it has not started within this time.")
 @click.option("--timeout", "timeout_ms", type=DURATION, help="Fail an attempt that runs longer than this.")
-@click.option("--max-attempts", type=int, help="How often it is tried at most; 0 is without limit.")
+@click.option("--max-attempts", type=int, help="How many attempts the job has; 0 is without limit.")
 @click.option("--unique-key", help="At most one live job of the queue has this key.")
-@click.option("--custom-id", help="Your own id: a second push with it answers with the first job.")
+@click.option("--custom-id", help="Your own id: a second push with it returns the first job.")
 @click.option("--group", "group_id", help="Jobs of a group run one at a time, in push order.")
-@click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated.")
+@click.option("--tag", "tags", multiple=True, help="A label to find the job by. May be repeated.")
 @click.option(
     "-o",
     "--option",
     "pairs",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Any other option by its name, the value as JSON or text: -o lifo=true. May be repeated.",
+    help="Any other option by its name, with a JSON or text value: -o lifo=true. May be repeated.",
 )
 @click.option("--durability", type=click.Choice(["memory", "commit", "fsync"]), help="What the reply waits for.")
 @connected
@@ -69,7 +69,10 @@ def push(
     is_json: bool,
     **named: Any,
 ) -> int:
-    """Push DATA, a JSON text, to QUEUE and print the new job's id. DATA may be - for standard input."""
+    """Push DATA, a JSON text, to QUEUE and print the new job's id. DATA may be - for standard input.
+
+    With --lines and --json it prints one JSON document per line, one for each job.
+    """
     options = options_from(named, pairs, raw)
     if (data is None) == (file is None):
         raise click.UsageError("give the data: either DATA or --file, - for standard input")
@@ -170,10 +173,16 @@ def options_from(named: dict[str, Any], pairs: Sequence[str], raw: bool) -> "Opt
 )
 @click.argument("queue", shell_complete=queue_names)
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many jobs at most.")
-@click.option("--wait", "wait_ms", type=DURATION, default=0, help="Wait so long for a job: 30s. [default: do not wait]")
+@click.option(
+    "--wait",
+    "wait_ms",
+    type=DURATION,
+    default=0,
+    help="Wait this long for a job, for example 30s. [default: do not wait]",
+)
 @click.option("--ack", is_flag=True, help="Acknowledge the jobs as soon as they are printed.")
-@click.option("--lease", "lease_ms", type=DURATION, help="They are yours for so long. [default: as they were pushed]")
-@click.option("--worker", default="stoker pull", show_default=True, help="Who works on them, for people.")
+@click.option("--lease", "lease_ms", type=DURATION, help="How long the lease lasts. [default: as the jobs were pushed]")
+@click.option("--worker", default="stoker pull", show_default=True, help="The worker's name in lists and logs.")
 @connected
 @as_json
 def pull(
@@ -187,17 +196,16 @@ def pull(
     tenant: str,
     is_json: bool,
 ) -> int:
-    """Take jobs from QUEUE and print them, each with its id and its data.
+    """Take jobs from QUEUE and print each with its id and its data.
 
-    Without --ack they stay leased, and are given to somebody else when the lease has run out. Exits with 5 when there
-    was none.
+    Without --ack they stay leased, and go to another worker when the lease has ended. Exits with 5 if there was none.
     """
     with open_client(url, tenant) as client:
         delivery = client.pull(queue, count, wait_ms=wait_ms, worker=worker, lease_ms=lease_ms)
-        for job in delivery:
-            if is_json:
-                echo_json(as_shown(job))
-            else:
+        if is_json:
+            echo_json([as_shown(job) for job in delivery])
+        else:
+            for job in delivery:
                 click.echo(b"%d\t%s" % (job.id, text_of(job.payload, codec_of(job))))
         sys.stdout.flush()  # an ack must not come before whoever reads this has it
         if not len(delivery):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Pressed = Callable[[float], str]
-"""Waits so many seconds at most for a key; empty if none came."""
+"""Waits up to this many seconds for a key; empty if none came."""
 
 
 @contextmanager

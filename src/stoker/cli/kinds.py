@@ -1,4 +1,4 @@
-"""Kinds of values that options take, options that several commands share, and the way to the queue that they name."""
+"""Types of option values, options that several commands share, and opening the queue that they name."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stoker.model.hints import nearest
 from stoker.model.units import parse_duration_ms, parse_plain
 
 if TYPE_CHECKING:
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
     from stoker.client.sync import Client
 
 RETRY_S = 2.0
-"""Somebody sits and waits: better say soon that nobody answers. The URL may ask for more: `?retry_s=30`."""
+"""Short, because a person waits for the answer. The URL may ask for more: `?retry_s=30`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Family(click.Group):
-    """Commands about one thing. Its help says of each what it does in a whole sentence, over two lines if need be."""
+    """Commands about one thing. Its help describes each in a whole sentence, over two lines if needed."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
@@ -29,25 +30,39 @@ class Family(click.Group):
 
 
 class Duration(click.ParamType[int]):
-    """`30s`, `5m`, `1h30m`, or plain milliseconds; the value is whole milliseconds."""
+    """`30s`, `5m`, `1h30m`; the value is whole milliseconds.
+
+    A number without a unit is refused, unless it is 0: Python's `delay=30` are seconds, the wire's `delay` are
+    milliseconds, and a mistake by a factor of a thousand is found late. An option whose name says the unit takes it.
+    """
 
     name = "duration"
+
+    def __init__(self, plain_ms: int | None = None) -> None:
+        self._plain_ms = plain_ms
+        """Milliseconds that a number without a unit counts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
+        plain = parse_plain(value)
+        if plain is not None and (self._plain_ms is not None or not plain):
+            return round(plain * (self._plain_ms or 0))
+        if plain is not None:
+            number = value.strip()
+            self.fail(f"{number!r} has no unit: say {number}s for seconds, or {number}ms for milliseconds", param, ctx)
         try:
-            plain = parse_plain(value)
-            return round(parse_duration_ms(value) if plain is None else plain)
+            return round(parse_duration_ms(value))
         except ValueError as error:
-            self.fail(f"{value!r}: {error}, or a number of milliseconds", param, ctx)
+            self.fail(f"{value!r}: {error}", param, ctx)
 
 
 DURATION = Duration()
+SECONDS = Duration(plain_ms=1_000)
 
 
 TOKEN = "stoker.token"
-"""Where the token is kept in a click context: whoever asks for a client need not hand it on."""
+"""The key of the token in a click context, so that callers of `open_client` need not pass it."""
 
 
 def _remember_token(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -62,7 +77,7 @@ def connected(command: F) -> F:
         show_envvar=True,
         expose_value=False,
         callback=_remember_token,
-        help="What a server asks for: an API token or a JWT. One in the URL comes first.",
+        help="An API token or a JWT for the server. A token in the URL wins.",
     )(command)
     command = click.option(
         "--tenant", envvar="STOKER_TENANT", default="default", show_default=True, help="Act for this tenant."
@@ -77,17 +92,21 @@ def connected(command: F) -> F:
 
 
 def as_json(command: F) -> F:
-    return click.option("--json", "is_json", is_flag=True, help="Print JSON, for programs.")(command)
+    """The answer as one JSON document: an object, or an array for a command about several things.
+
+    Only commands that go on (`push --lines`, `job logs --follow`) print one document per line, and their help says so.
+    """
+    return click.option("--json", "is_json", is_flag=True, help="Print one JSON document, for programs.")(command)
 
 
 def destroying(command: F) -> F:
-    """The options of a command that takes something away for good."""
+    """The options of a command that removes something for good."""
     command = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")(command)
-    return click.option("--dry-run", is_flag=True, help="Only say what it would hit.")(command)
+    return click.option("--dry-run", is_flag=True, help="Only say what would be affected.")(command)
 
 
 def sure(what: str, *, dry_run: bool, yes: bool) -> bool:
-    """Say what is going to happen, and whether it may. Where nobody can be asked, only --yes lets it."""
+    """Say what is going to happen, and ask whether to do it. Without a terminal to ask on, --yes is required."""
     if dry_run:
         if click.get_current_context().params.get("is_json"):
             echo_json({"would": what})
@@ -103,12 +122,12 @@ def sure(what: str, *, dry_run: bool, yes: bool) -> bool:
 
 
 def is_attended() -> bool:
-    """Whether there is somebody to ask."""
+    """Whether a person is at the terminal."""
     return sys.stdin.isatty()
 
 
 def examples(*lines: str) -> str:
-    """The end of a help text: command lines to copy. A test sees to it that they are command lines."""
+    """The end of a help text: command lines to copy. A test checks them."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
@@ -127,7 +146,7 @@ def open_client(url: str | None, tenant: str) -> "Client":
 
 
 def look_at(url: str | None, tenant: str) -> "Client":
-    """A client for a command that only looks: it does not make a data directory that is not there."""
+    """A client for a command that only reads: it does not create a missing data directory."""
     from stoker.brokers.connect import DEFAULT_URL
 
     directory = directory_of(url or DEFAULT_URL)
@@ -157,7 +176,7 @@ def directory_of(url: str) -> str | None:
 
 
 def is_new(client: "Client", queue: str) -> bool:
-    """Whether there is no such queue. Who may not ask is not told."""
+    """Whether there is no such queue. False without the permission to list queues."""
     from stoker.model.errors import Refused
 
     try:
@@ -167,13 +186,11 @@ def is_new(client: "Client", queue: str) -> bool:
 
 
 def tell_if_new(client: "Client", queue: str) -> None:
-    """Nothing was found: perhaps because the name is mistyped."""
+    """Say so if there is no such queue: the name may be mistyped."""
     if not is_new(client, queue):
         return
-    from difflib import get_close_matches
-
-    close = get_close_matches(queue, client.list_queues(), 1)
-    hint = f"did you mean {close[0]}?" if close else "stoker queue list names those that there are"
+    near = nearest(queue, client.list_queues())
+    hint = f"did you mean {near}?" if near else "stoker queue list names those that there are"
     click.echo(f"there is no queue {queue}: {hint}", err=True)
 
 
@@ -184,7 +201,7 @@ def echo_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Replies hold ranges of ids, and mappings that nobody may change."""
+    """Replies hold ranges of ids, and read-only mappings."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence):
@@ -193,7 +210,7 @@ def _plain(value: Any) -> Any:
 
 
 def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """For the shell: the queues that there are. A queue that cannot be asked at once has none."""
+    """For the shell: the names of existing queues. None, if the queue does not answer at once."""
     from click.shell_completion import CompletionItem
 
     from stoker.model.errors import StokerError

@@ -1,4 +1,4 @@
-"""How things look on a terminal: times, durations, sizes and tables of text, with colours where somebody looks.
+"""How things look on a terminal: times, durations, sizes and tables of text, with colours on a terminal.
 
 Only click is needed, so that a short answer comes quickly; what moves or is drawn is rich's work, in other modules.
 """
@@ -97,7 +97,7 @@ def wait(count: int) -> str:
 
 
 def plain(text: str) -> str:
-    """Text from elsewhere, on one line, whatever is in it: nobody's payload moves a cursor here."""
+    """Text from outside on one line, with control characters escaped, so that no payload moves the cursor."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 

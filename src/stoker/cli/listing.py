@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stoker.cli.kinds import echo_json
+from stoker.cli.layout import plain
 from stoker.model.states import STATES as ALL_STATES
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ PAGE_JOBS = 1_000
 def by_pages(
     ask: "Callable[[int | None, int], Page]", limit: int | None = None, after: int | None = None
 ) -> "Iterator[JobView]":
-    """All jobs that `ask(after, count)` tells of, or so many; a page may be short although more follow."""
+    """All jobs that `ask(after, count)` returns, or up to `limit`; a page may be short although more follow."""
     left = limit
     while left is None or left > 0:
         page = ask(after, PAGE_JOBS if left is None else min(left, PAGE_JOBS))
@@ -27,6 +28,13 @@ def by_pages(
         after = page.next_after
         if after is None:
             return
+
+
+def brief_cause(job: "JobView") -> str:
+    """The exception for a list: `NoStock: 3 left`, without the module of its class."""
+    from stoker.model.replies import cause_of
+
+    return plain(cause_of(job.error_class.rpartition(".")[2], job.error))
 
 
 def show_job(job: "JobView", is_json: bool) -> None:

@@ -1,6 +1,6 @@
-"""The command `stoker`: finds the sub-command, loads it alone, and turns errors into exit codes.
+"""The command `stoker`: finds the sub-command, loads only that, and turns errors into exit codes.
 
-Modules of commands import nothing but click when they are loaded; what a command needs, it imports when it runs.
+Modules of commands import only click when they are loaded. A command imports what it needs when it runs.
 """
 
 import os
@@ -12,6 +12,7 @@ import click
 
 from stoker.cli import exits
 from stoker.model.errors import StokerError
+from stoker.model.hints import did_you_mean
 from stoker.model.version import __version__
 
 COMMANDS = {
@@ -37,31 +38,31 @@ COMMANDS = {
     "token": "stoker.cli.token:token",
     "completion": "stoker.cli.completion:completion",
 }
-"""In the order of the help text: what one needs first comes first."""
+"""In the order of the help text, with the first steps first."""
 
 SECTIONS = {
     "Run": {
         "dev": "Run a server, and a worker that reloads your code.",
         "worker": "Run the jobs of an app.",
         "serve": "Serve a queue on the network.",
-        "demo": "See a queue at work, in a minute.",
+        "demo": "Show a queue at work, in a minute.",
     },
     "Jobs and queues": {
         "push": "Push a job.",
         "pull": "Take jobs and print them.",
-        "job": "Look at single jobs, cancel them, send them back to work.",
-        "queue": "Look at queues, pause and limit them, empty them.",
-        "dlq": "Look at dead letters, send them back to work, remove them.",
-        "cron": "Push jobs by the clock.",
-        "workflow": "Look at workflows, cancel and retry them.",
+        "job": "Inspect single jobs, cancel them, send them back to work.",
+        "queue": "Inspect, pause, limit and empty queues.",
+        "dlq": "Inspect dead letters, retry, remove or export them.",
+        "cron": "Push jobs on a schedule.",
+        "workflow": "Inspect workflows, cancel and retry them.",
     },
     "Watch": {
-        "stats": "Count jobs, and tell who works.",
-        "top": "Watch a queue, live.",
-        "bench": "Measure how fast it is, from here.",
-        "pipeline": "Take what happens into a lake with Spark, and report.",
+        "stats": "Count jobs, and list workers.",
+        "top": "Watch a queue live.",
+        "bench": "Measure the speed of a queue from here.",
+        "pipeline": "Load the history of a queue into a lake with Spark, and report.",
     },
-    "Look after": {
+    "Maintain": {
         "doctor": "Check machine, data directory, server and queues.",
         "backup": "Back up a data directory.",
         "restore": "Make a data directory from a backup.",
@@ -70,19 +71,19 @@ SECTIONS = {
         "completion": "Complete commands in bash, zsh or fish.",
     },
 }
-"""The help text: it stands here and not with the commands, so that nothing has to be loaded for it."""
+"""The help text. It is here and not with the commands, so that the help loads no command."""
 
 
 EXTRAS = {
     **dict.fromkeys(("httptools", "jwt", "prometheus_client", "starlette", "uvicorn", "websockets"), "server"),
-    "grpc": "grpc",
+    **dict.fromkeys(("grpc", "grpc_health", "grpc_reflection"), "grpc"),
     **dict.fromkeys(("matplotlib", "numpy", "pandas", "pyarrow", "pyspark"), "spark"),
 }
-"""What a package that is missing comes with."""
+"""The extra that installs a missing package."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A group that imports each command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -99,10 +100,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], COMMANDS)
-            ctx.fail(f"there is no command {args[0]!r}" + (f": did you mean {close[0]}?" if close else ""))
+            ctx.fail(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -117,16 +115,16 @@ class LazyGroup(click.Group):
 def stoker() -> None:
     """Stoker, a job queue that keeps workers fed.
 
-    Commands that talk to a queue take its URL from --url, or from STOKER_URL, or use the data directory stoker.db
-    here. Those that configure a server read stoker.toml, [tool.stoker] of pyproject.toml and STOKER_* variables.
+    Commands that use a queue take its URL from --url or STOKER_URL. The default is the data directory stoker.db here.
+    Commands that configure a server read stoker.toml, [tool.stoker] of pyproject.toml and STOKER_* variables.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nobody answers, 4 refused, 5 nothing to do, 6 not yet,
-    7 handed back. The reference has them in full.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer, 4 refused, 5 nothing to do, 6 not yet, 7 handed back.
+    The reference has them in full.
     """
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one command line; the exit code."""
+    """Run one command line and return the exit code."""
     try:
         code = stoker.main(arguments, prog_name="stoker", standalone_mode=False)
         sys.stdout.flush()
@@ -141,7 +139,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         exits.tell(error.format_message(), "usage")
         return exits.USAGE
     except StokerError as error:
-        exits.tell(error.message + exits.HINTS.get(error.code, ""), error.code)
+        exits.tell_error(error)
         return exits.exit_code_for(error)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -151,10 +149,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return exits.USAGE
     except (click.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         forget_output()
         return exits.FAILED
-    except OSError as error:  # a full disk, a file that may not be written: the system's own words say it best
+    except OSError as error:  # a full disk, a file that may not be written: the system's message is the best one
         exits.tell(str(error) or type(error).__name__, "system")
         try:
             sys.stdout.flush()
@@ -164,7 +162,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def forget_output() -> None:
-    """What could not be written must not be tried again when the interpreter ends."""
+    """Drop unwritten output, so that the interpreter does not try to write it again when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LAKE = click.option(
-    "--lake", default="stoker-lake", show_default=True, help="Where the lake is: any path that Hadoop can read."
+    "--lake", default="stoker-lake", show_default=True, help="The path of the lake: any path that Hadoop can read."
 )
 
 
@@ -33,15 +33,15 @@ def taking(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option(
         "--payload-schema",
-        help="Fields of payloads, as in 'user_id bigint, mail string': bronze has them decoded. Payloads that cannot be"
+        help="Fields of payloads to decode into bronze: 'user_id bigint, mail string'. Payloads that cannot be decoded"
         " go to the table quarantine.",
     )
     @click.option(
         "--allow-loss",
         is_flag=True,
-        help="Go on with the oldest events that are left if some were dropped before they were taken in.",
+        help="If the queue has dropped events that were not taken in, continue with the oldest that it still has.",
     )
-    @click.option("--tenants", help="Of these, with commas between them, instead of one --tenant.")
+    @click.option("--tenants", help="These tenants, separated by commas, instead of one --tenant.")
     @functools.wraps(command)
     def taken(
         payload_schema: str | None, allow_loss: bool, tenants: str | None, url: str | None, tenant: str, **given: Any
@@ -130,7 +130,7 @@ def moment_of(text: str) -> "datetime":
 
 @click.group(cls=Family)
 def pipeline() -> None:
-    """Take what happens in a queue into a lake with Spark, and tell what it says."""
+    """Load the history of a queue into a lake with Spark, and make reports."""
 
 
 pipeline.add_command(replay)
@@ -146,7 +146,7 @@ pipeline.add_command(replay)
 @connected
 @as_json
 def run(lake: str, master: str | None, most: int, reading: dict[str, str], is_json: bool) -> None:
-    """Take in everything that has happened until now, and end. What is there already is not taken twice."""
+    """Take in all events until now, and exit. Each event is taken in once."""
     from stoker.spark.lake import running
 
     with spark_at(master, GO_ON) as spark:
@@ -169,12 +169,12 @@ def run(lake: str, master: str | None, most: int, reading: dict[str, str], is_js
     callback=at_least(100),
     default="5s",
     show_default=True,
-    help="How often new events are taken in.",
+    help="How often to take in new events.",
 )
 @taking
 @connected
 def stream(lake: str, master: str | None, every: int, reading: dict[str, str]) -> None:
-    """Take in what happens, for as long as this runs. Ctrl-C ends it; the next run goes on from there."""
+    """Take in events continuously. Ctrl-C ends it; the next run continues from there."""
     from stoker.spark.lake import running
 
     with spark_at(master, GO_ON) as spark:
@@ -222,18 +222,18 @@ def until_asked(query: "StreamingQuery") -> None:
     callback=at_least(1),
     default="60s",
     show_default=True,
-    help="A job is in time if it completes so soon.",
+    help="A job is in time if it completes within this time.",
 )
 @click.option(
     "--objective-share",
     type=Finite(0, 1, max_open=True),
     default=0.99,
     show_default=True,
-    help="So many should be in time: 0.99 are 99 of 100.",
+    help="The share of jobs that should be in time: 0.99 is 99 of 100.",
 )
-@click.option("--price-job", type=PRICE, default=0.0, help="Of one job, in whatever money you like.")
-@click.option("--price-hour", type=PRICE, default=0.0, help="Of one hour that jobs run.")
-@click.option("--price-gb", type=PRICE, default=0.0, help="Of one GB of payloads.")
+@click.option("--price-job", type=PRICE, default=0.0, help="The price of one job, in any currency.")
+@click.option("--price-hour", type=PRICE, default=0.0, help="The price of one hour of running jobs.")
+@click.option("--price-gb", type=PRICE, default=0.0, help="The price of one GB of payloads.")
 @as_json
 def report(
     lake: str,
@@ -247,7 +247,7 @@ def report(
     price_gb: float,
     is_json: bool,
 ) -> None:
-    """Write what the lake tells as one page: rates, latencies, failures, the slowest jobs, tenants by cost."""
+    """Write a report of the lake as one page: rates, latencies, failures, the slowest jobs, tenants by cost."""
     from stoker.spark.lake.layout import Lake
     from stoker.spark.lake.reading import Settings
     from stoker.spark.report.numbers import numbers
@@ -272,7 +272,7 @@ def report(
 @MASTER
 @as_json
 def compact(lake: str, master: str | None, is_json: bool) -> None:
-    """Make few directories of many. Readers see the old ones or the new, and a second run finds nothing to do."""
+    """Merge many directories into few. Readers see the old ones or the new, and a second run does nothing."""
     from stoker.spark.lake.compaction import compact as compacted
     from stoker.spark.lake.layout import Lake
 
@@ -299,7 +299,7 @@ def compact(lake: str, master: str | None, is_json: bool) -> None:
 @connected
 @as_json
 def backfill(since: str, lake: str, master: str | None, reading: dict[str, str], is_json: bool) -> None:
-    """Begin a lake with what happened from a time on, as far as the queue keeps it. `run` goes on from there."""
+    """Begin a lake with the events from a time on, as far as the queue keeps them. `run` continues from there."""
     from stoker.spark.lake import running
 
     moment = moment_of(since)
@@ -318,7 +318,7 @@ def backfill(since: str, lake: str, master: str | None, reading: dict[str, str],
 @click.option("--to", default="stoker-submit", show_default=True, help="The directory to write to.")
 @as_json
 def pack(to: str, is_json: bool) -> None:
-    """Write what spark-submit is given: a program, and Stoker as a zip for a cluster where it is not installed."""
+    """Write the files for spark-submit: a program, and Stoker as a zip for clusters without it."""
     from stoker.spark.packing import pack as packed
 
     made = packed(to)

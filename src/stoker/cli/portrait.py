@@ -6,6 +6,7 @@ import click
 
 from stoker.cli.layout import clock, columns, cut, facts, lasting, many, plain, plain_lines, size, state, when
 from stoker.cli.payloads import line_of
+from stoker.model.replies import cause_of
 
 if TYPE_CHECKING:
     from stoker.model.events import Event
@@ -59,7 +60,7 @@ def what(job: "JobView") -> list[tuple[str, str]]:
         ("progress", f"{job.progress.percent} %  {plain(job.progress.message)}" if job.progress.percent else ""),
         ("result", data(job.result, job.result_codec) if job.result is not None else ""),
         ("reason", job.reason),
-        ("error", plain(job.error)),
+        ("error", plain(job.cause)),
     ]
     if job.dead is not None:
         pairs.append(("dead letter", f"until {when(job.dead.expires_at)}"))
@@ -95,7 +96,7 @@ def attempts(job: "JobView") -> str:
             lasting(one.duration_ms),
             one.reason,
             plain(one.worker),
-            cut(plain(one.error), ERROR_CHARS),
+            cut(plain(one.cause), ERROR_CHARS),
         ]
         for one in job.history
     ]
@@ -126,7 +127,7 @@ def words(event: "Event") -> str:
         f"due {clock(event.due)}" if event.due else "",
         f"{event.percent} %" if event.percent else "",
         event.reason,
-        event.error and cut(event.error, 200),
+        cut(cause_of(event.error_class, event.error), 200),
         event.message,
         f"result of {size(event.result_bytes)}" if event.result_bytes else "",
     ]

@@ -1,4 +1,4 @@
-"""Progress bars: on standard error, and only where somebody looks. Elsewhere the work is done without a word."""
+"""Progress bars on standard error, if that is a terminal. Without a terminal nothing is shown."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ Moved = Callable[[int], None]
 
 @contextmanager
 def counting(what: str, total: int | None, *, is_wanted: bool = True) -> Iterator[Moved]:
-    """A bar over a number of jobs, or only their number where nobody knows how many there will be."""
+    """A bar over a number of jobs, or only a count if the total is not known."""
     with _bar(what, total, is_bytes=False, is_wanted=is_wanted) as moved:
         yield lambda done: moved(done, None)
 

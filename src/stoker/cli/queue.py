@@ -1,6 +1,6 @@
 """`stoker queue`: look at queues, hold them back, empty them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ NAMES = click.argument("names", nargs=-1, required=True, shell_complete=queue_na
 
 @click.group(cls=Family)
 def queue() -> None:
-    """Look at queues, pause and limit them, empty them."""
+    """Inspect, pause, limit and empty queues."""
 
 
 # --- looking -----------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def queue() -> None:
 @connected
 @as_json
 def list_(url: str | None, tenant: str, is_json: bool) -> None:
-    """List all queues: how many jobs are where, and what holds them back."""
+    """List all queues: jobs by state, and what holds them back."""
     from stoker.cli.watching import QueueLook, policy_of
 
     with look_at(url, tenant) as client:
@@ -82,17 +82,19 @@ def as_value(one: "QueueLook") -> dict[str, Any]:
 @connected
 @as_json
 def show(name: str, url: str | None, tenant: str, is_json: bool) -> None:
-    """Tell about one queue: its jobs, its policy, its oldest job and its dead letters."""
+    """Show one queue: its jobs, its policy, its oldest job and its dead letters."""
     from stoker.cli.watching import QueueLook, oldest_waiting, workers_of
 
     with look_at(url, tenant) as client:
         one = QueueLook(name, client.get_stats(name), client.get_queue(name))
         dead = client.get_dead_stats(name)
+        priorities = client.get_priorities(name)
         oldest = oldest_waiting(client, name)
         workers = [worker.id for worker in workers_of(client) if name in worker.queues]
     if is_json:
         since = oldest.pushed_at if oldest else None
-        echo_json({**as_value(one), "dead_letters": dead, "oldest_waiting_since": since, "workers": workers})
+        told = {"waiting_by_priority": priorities, "dead_letters": dead, "oldest_waiting_since": since}
+        echo_json({**as_value(one), **told, "workers": workers})
         return
     counts, totals = one.stats.counts, one.stats.totals
     assert one.policy is not None
@@ -103,6 +105,7 @@ def show(name: str, url: str | None, tenant: str, is_json: bool) -> None:
         facts(
             [
                 ("jobs", ", ".join(f"{number:,} {state}" for state, number in live.items())),
+                ("by priority", by_priority(priorities)),
                 ("payloads", size(one.stats.payload_bytes)),
                 ("oldest", f"job {oldest.id}, pushed {when(oldest.pushed_at)}" if oldest else ""),
                 ("completed", f"{totals.completed:,}, {rate(one.stats.completed_last_minute / 60)} in the last minute"),
@@ -110,11 +113,18 @@ def show(name: str, url: str | None, tenant: str, is_json: bool) -> None:
                 ("tried again", f"{totals.retried:,}"),
                 ("dead letters", f"{dead.total:,}" + (f": {reasons}" if reasons else "")),
                 ("oldest of them", when(dead.oldest_at) if dead.oldest_at else ""),
-                ("workers", ", ".join(workers) or "none has said so"),
+                ("workers", ", ".join(workers) or "none is registered"),
                 *policy_facts(one.policy),
             ]
         )
     )
+
+
+def by_priority(waiting: Mapping[int, int]) -> str:
+    """Of jobs that wait; nothing where all of them have the default priority."""
+    if not waiting.keys() - {0}:
+        return ""
+    return ", ".join(f"{number:,} with {priority}" for priority, number in waiting.items()) + " (waiting)"
 
 
 def policy_facts(policy: "QueueView") -> list[tuple[str, str]]:
@@ -147,13 +157,8 @@ def wanted_state(name: str) -> "State":
 @connected
 @as_json
 def pause(names: Sequence[str], url: str | None, tenant: str, is_json: bool) -> None:
-    """Give out no more jobs of these queues. Jobs that run go on; pushes are taken."""
-    with open_client(url, tenant) as client:
-        for name in names:
-            new = "; the queue is new" if is_new(client, name) else ""
-            client.pause(name)
-            waiting = client.get_stats(name).counts.waiting
-            answer(is_json, f"{name} is paused, {wait(waiting)}{new}", name=name, paused=True, waiting=waiting)
+    """Give out no more jobs of these queues. Running jobs continue, and pushes are accepted."""
+    hold(names, url, tenant, is_json, paused=True)
 
 
 @queue.command(epilog=examples("stoker queue resume mail"))
@@ -162,21 +167,33 @@ def pause(names: Sequence[str], url: str | None, tenant: str, is_json: bool) -> 
 @as_json
 def resume(names: Sequence[str], url: str | None, tenant: str, is_json: bool) -> None:
     """Give out jobs of these queues again."""
+    hold(names, url, tenant, is_json, paused=False)
+
+
+def hold(names: Sequence[str], url: str | None, tenant: str, is_json: bool, *, paused: bool) -> None:
+    """Pause queues, or let them go on."""
+    done = []
     with open_client(url, tenant) as client:
         for name in names:
             new = "; the queue is new" if is_new(client, name) else ""
-            client.resume(name)
+            (client.pause if paused else client.resume)(name)
             waiting = client.get_stats(name).counts.waiting
-            answer(is_json, f"{name} goes on, {wait(waiting)}{new}", name=name, paused=False, waiting=waiting)
+            done.append({"name": name, "paused": paused, "waiting": waiting})
+            if not is_json:
+                click.echo(f"{name} {'is paused' if paused else 'goes on'}, {wait(waiting)}{new}")
+    if is_json:
+        echo_json(done)
 
 
 @queue.command(
     epilog=examples("stoker queue limit mail --rate 100/s --concurrency 20", "stoker queue limit mail --rate off")
 )
 @NAME
-@click.option("--rate", "rate_text", metavar="N/UNIT|off", help="So many deliveries in a time: 100/s, 5000/h, 10/30s.")
-@click.option("--burst", type=click.IntRange(1), help="So many may be saved up. [default: as many as the rate has]")
-@click.option("--concurrency", metavar="N|off", help="At most so many active jobs.")
+@click.option("--rate", "rate_text", metavar="N/UNIT|off", help="Deliveries per period: 100/s, 5000/h, 10/30s.")
+@click.option(
+    "--burst", type=click.IntRange(1), help="How many unused deliveries may be saved up. [default: the rate's count]"
+)
+@click.option("--concurrency", metavar="N|off", help="How many jobs may be active at once.")
 @connected
 @as_json
 def limit(
@@ -188,7 +205,7 @@ def limit(
     tenant: str,
     is_json: bool,
 ) -> None:
-    """Limit how fast, or how many at once, jobs of a queue are given out, to all of its workers together."""
+    """Limit the rate or the number of active jobs of a queue, for all of its workers together."""
     if rate_text is None and concurrency is None:
         raise click.UsageError("which limit? Say --rate 100/s or --concurrency 20; off lifts one")
     if burst is not None and rate_text in (None, "off"):
@@ -241,12 +258,12 @@ def parse_slots(text: str) -> int:
 
 @queue.command(epilog=examples("stoker queue drain mail --dry-run", "stoker queue drain mail --delayed --yes"))
 @NAME
-@click.option("--delayed", is_flag=True, help="What is delayed, too.")
+@click.option("--delayed", is_flag=True, help="Also cancel delayed jobs.")
 @destroying
 @connected
 @as_json
 def drain(name: str, delayed: bool, dry_run: bool, yes: bool, url: str | None, tenant: str, is_json: bool) -> int:
-    """Cancel every job of a queue that waits. What runs goes on."""
+    """Cancel every waiting job of a queue. Running jobs continue."""
     with look_at(url, tenant) as client:
         client.get_queue(name)  # it must be there
         counts = client.get_stats(name).counts
@@ -266,10 +283,16 @@ def drain(name: str, delayed: bool, dry_run: bool, yes: bool, url: str | None, t
     type=click.Choice(STATES[:3] + STATES[4:]),
     default="completed",
     show_default=True,
-    help="Jobs in this state.",
+    help="Remove jobs in this state.",
 )
-@click.option("--older", "age_ms", type=DURATION, default=0, help="Only what ended, or was pushed, so long ago: 1h.")
-@click.option("--limit", type=click.IntRange(1), help="So many at most, oldest first. [default: all]")
+@click.option(
+    "--older",
+    "age_ms",
+    type=DURATION,
+    default=0,
+    help="Only jobs that ended, or were pushed, at least this long ago, for example 1h.",
+)
+@click.option("--limit", type=click.IntRange(1), help="How many at most, oldest first. [default: all]")
 @destroying
 @connected
 @as_json
@@ -284,7 +307,7 @@ def clean(
     tenant: str,
     is_json: bool,
 ) -> int:
-    """Remove jobs in one state from a queue for good."""
+    """Remove the jobs of a queue that are in one state, for good."""
     from stoker.cli.progress import counting
 
     wanted = wanted_state(state)
@@ -314,7 +337,9 @@ def jobs_to_clean(client: "Client", name: str, wanted: "State", age_ms: int, lim
 
 @queue.command(epilog=examples("stoker queue obliterate old --dry-run", "stoker queue obliterate old --yes"))
 @NAME
-@click.option("--force", is_flag=True, help="Although jobs of it run: their workers will be refused.")
+@click.option(
+    "--force", is_flag=True, help="Remove the queue even if jobs are running; their workers' reports are then refused."
+)
 @destroying
 @connected
 @as_json

@@ -21,18 +21,28 @@ AGAIN = "the same command again pushes what is not pushed yet, and nothing twice
         'stoker pipeline replay --where "payload.user_id = 7" --set "payload.user_id = 8" --set "priority = 5" --yes',
     )
 )
-@click.option("--where", required=True, help="Which dead letters: SQL over the table dead_letters; payload.NAME, too.")
 @click.option(
-    "--set", "sets", multiple=True, help="Mend: payload.NAME = SQL, or an option of jobs such as priority = 5."
+    "--where",
+    required=True,
+    help="Which dead letters: SQL over the table dead_letters, with payload.NAME for fields of the payload.",
 )
-@click.option("--to", help="Push them there. Otherwise each goes back to its queue.")
-@click.option("--queue", "queues", multiple=True, help="Look only there; others are not even read.")
-@click.option("--schema", help="Fields of the payload: user_id bigint, mail string. Otherwise payloads are looked at.")
 @click.option(
-    "--ticket", help="Name the replay: what ran under a name is not pushed again. Otherwise made of the above."
+    "--set",
+    "sets",
+    multiple=True,
+    help="A change: payload.NAME = SQL, or an option of jobs such as priority = 5. May be repeated.",
 )
-@click.option("--purge", is_flag=True, help="Remove the dead letters whose jobs are in. Otherwise they stay.")
-@click.option("--show", type=click.IntRange(0), default=10, show_default=True, help="So many of them beforehand.")
+@click.option("--to", help="Push them to this queue. [default: each to its own]")
+@click.option("--queue", "queues", multiple=True, help="Read only dead letters of this queue. May be repeated.")
+@click.option("--schema", help="Fields of the payload: user_id bigint, mail string. [default: inferred from payloads]")
+@click.option(
+    "--ticket",
+    help="The name of the replay: a ticket pushes each dead letter once. [default: derived from the options above]",
+)
+@click.option("--purge", is_flag=True, help="Remove the dead letters whose new jobs are pushed. [default: keep them]")
+@click.option(
+    "--show", type=click.IntRange(0), default=10, show_default=True, help="How many dead letters to show first."
+)
 @destroying
 @MASTER
 @connected
@@ -53,7 +63,7 @@ def replay(
     tenant: str,
     is_json: bool,
 ) -> int:
-    """Push dead letters back to work: chosen with SQL, mended by expressions, each once however often this runs.
+    """Push dead letters again: selected with SQL, changed by expressions, each once however often this runs.
 
     The new job has the old one as its parent. The dead letter stays, unless --purge removes it; either way the same
     replay pushes nothing twice.

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stoker.cli.layout import STATE_COLOURS, away, clock, cut, lasting, many, plain, rate
+from stoker.cli.listing import brief_cause
 from stoker.cli.watching import Look, QueueLook, Rates, hold_of
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def number(count: int, name: str) -> Text:
 
 
 def worker_table(workers: "Sequence[WorkerView]", now: int) -> Table:
-    """As they told of themselves when they were last seen, which is up to some seconds ago."""
+    """As the workers last reported, which may be some seconds ago."""
     heads = ("worker", "busy", "", "done", "failed", "up", "seen", "queues")
     made = table("Workers", *heads, right=("done", "failed", "up", "seen"))
     for one in workers[:WORKERS_MAX]:
@@ -145,7 +146,7 @@ def worker_table(workers: "Sequence[WorkerView]", now: int) -> Table:
             Text(plain(one.id), style="yellow" if one.stopping else ""),
             meter(one.running, one.slots),
             f"{one.running:,}/{one.slots:,}",
-            f"{one.done:,}",
+            f"{one.succeeded:,}",
             number(one.failed, "failed"),
             lasting(now - one.started_at) if one.started_at else EMPTY,
             Text(f"{lasting(max(0, now - one.seen_at))} ago", style="dim"),
@@ -170,6 +171,6 @@ def failure_table(failures: "Sequence[JobView]") -> Table:
             str(job.id),
             Text(plain(job.options.name or "-")),
             Text(job.reason, style="red"),
-            Text(cut(plain(job.error), 200)),
+            Text(cut(brief_cause(job), 200)),
         )
     return made

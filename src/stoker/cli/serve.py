@@ -15,23 +15,29 @@ LISTENER = "HOST:PORT|off"
         "stoker serve --data /var/lib/stoker --tcp 0.0.0.0:6789 --tokens-file /etc/stoker/tokens --processes 4",
     )
 )
-@click.option("--data", metavar="DIR", help="The data directory, made if it is new. Without one nothing is kept.")
-@click.option("--tcp", metavar=LISTENER, help="Where to speak the TCP protocol. [default: 127.0.0.1:6789]")
-@click.option("--http", metavar=LISTENER, help="Where to speak HTTP. [default: 127.0.0.1:6790]")
-@click.option("--grpc", metavar=LISTENER, help="Where to speak gRPC. [default: 127.0.0.1:6791]")
-@click.option("--unix", metavar="PATH|off", help="A socket in the file system for the TCP protocol. [default: off]")
+@click.option(
+    "--data",
+    metavar="DIR",
+    help="The data directory, created if it does not exist. Without one, the queue is in memory only.",
+)
+@click.option("--tcp", metavar=LISTENER, help="The address for the TCP protocol. [default: 127.0.0.1:6789]")
+@click.option("--http", metavar=LISTENER, help="The address for HTTP. [default: 127.0.0.1:6790]")
+@click.option("--grpc", metavar=LISTENER, help="The address for gRPC. [default: 127.0.0.1:6791]")
+@click.option("--unix", metavar="PATH|off", help="A Unix socket for the TCP protocol. [default: off]")
 @click.option(
     "--durability",
     metavar="LEVEL",
-    help="What replies wait for where the push does not say: memory, commit or fsync. [default: commit]",
+    help="What replies wait for unless the push says: memory, commit or fsync. [default: commit]",
 )
-@click.option("--processes", metavar="N", help="Spread the work over this many processes. [default: 1]")
-@click.option("--tokens-file", metavar="FILE", help="The file that `stoker token` writes: who may connect.")
+@click.option("--processes", metavar="N", help="Spread the shards over this many processes. [default: 1]")
+@click.option(
+    "--tokens-file", metavar="FILE", help="The tokens of clients that may connect: the file that `stoker token` writes."
+)
 @click.option(
     "--insecure",
     is_flag=True,
     default=None,
-    help="Listen beyond this machine although no authentication is configured.",
+    help="Allow other machines to connect without authentication.",
 )
 @click.option(
     "--set",
@@ -40,13 +46,13 @@ LISTENER = "HOST:PORT|off"
     multiple=True,
     help="Any other setting, as in --set limits.batch_jobs_max=100. May be repeated.",
 )
-@click.option("--config", "file", metavar="FILE", help="Read this file in place of stoker.toml.")
-@click.option("--show-config", is_flag=True, help="Print every setting with its source, and end.")
+@click.option("--config", "file", metavar="FILE", help="Read this file instead of stoker.toml.")
+@click.option("--show-config", is_flag=True, help="Print every setting with its source, and exit.")
 def serve(file: str | None, show_config: bool, tokens_file: str | None, pairs: tuple[str, ...], **flags: Any) -> int:
-    """Serve a queue until it is told to stop.
+    """Serve a queue until a signal stops it.
 
-    Listens on this machine alone, unless you say otherwise. SIGTERM and SIGINT let running jobs end and then stop; a
-    second one stops at once. SIGHUP reads tokens, keys and limits again.
+    Listens on this machine only, unless you configure other addresses. On SIGTERM or SIGINT the server lets running
+    jobs end, then stops; a second signal stops it at once. SIGHUP makes it read tokens, keys and limits again.
     """
     from stoker.server.config import load, show
 
@@ -55,9 +61,12 @@ def serve(file: str | None, show_config: bool, tokens_file: str | None, pairs: t
     if show_config:
         click.echo(show(loaded))
         return 0
+    from stoker.server.config import lines_of_flashq
+    from stoker.server.packages import without_lacking
     from stoker.server.run import run
 
-    return run(loaded.config, lambda: loaded.again().config)
+    config, lines = without_lacking(loaded)
+    return run(config, lambda: loaded.again().config, [*lines, *lines_of_flashq(loaded)])
 
 
 def settings_from(pairs: tuple[str, ...]) -> dict[str, str]:

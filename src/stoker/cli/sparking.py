@@ -38,7 +38,7 @@ class SparkFailed(StokerError):
 
 
 class Ended(BaseException):
-    """Somebody has sent a signal. No error of Spark's or ours, so that nobody takes it for one on its way out."""
+    """A signal ends the command. It is not a subclass of Spark's errors or ours, so no handler of those catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -47,7 +47,7 @@ class Ended(BaseException):
 
 @contextmanager
 def spark_at(master: str | None, afterwards: str) -> "Iterator[SparkSession]":
-    """A session; who waits is told what for. A signal ends the JVM and the command, which says what is `afterwards`."""
+    """A session; a line says that it is starting. A signal ends the JVM and the command, which prints `afterwards`."""
     with signals_raised():
         try:
             with in_plain_words():
@@ -99,8 +99,8 @@ def known_java() -> "subprocess.Popen[bytes] | None":
 
 
 def end_java(ended: BaseException) -> None:
-    """Let it remove its temporary files. One that has just begun to start has none, and would wait for ever: nobody
-    will ever ask it for something."""
+    """End the JVM so that it removes its temporary files. A JVM that is still starting has none, and would wait for
+    ever for its first request."""
     known = known_java()
     java = known or starting_java(ended)
     if java is None:
@@ -174,7 +174,7 @@ def told(text: str) -> None:
 # --- how Spark reaches the queue ----------------------------------------------------------------------
 
 MASTER = click.option(
-    "--master", help="Where Spark runs: local[2], spark://host:7077. Otherwise this machine, all cores."
+    "--master", help="Where Spark runs: local[2], spark://host:7077. [default: this machine, all cores]"
 )
 
 

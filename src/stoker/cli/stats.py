@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=examples("stoker stats", "stoker stats --queue mail --json"))
-@click.option("--queue", shell_complete=queue_names, help="Of this queue alone. [default: of all]")
+@click.option("--queue", shell_complete=queue_names, help="Only this queue. [default: all queues]")
 @connected
 @as_json
 def stats(queue: str | None, url: str | None, tenant: str, is_json: bool) -> None:
-    """Count jobs by state, tell what has happened since the beginning, and who works."""
+    """Count jobs by state, show totals since the beginning, and list workers."""
     import msgspec
 
     from stoker.cli.watching import workers_of
@@ -66,7 +66,7 @@ def worker_table(workers: "Sequence[WorkerView]") -> str:
             plain(one.id),
             plain(", ".join(one.queues)),
             f"{one.running:,}/{one.slots:,}",
-            f"{one.done:,}",
+            f"{one.succeeded:,}",
             f"{one.failed:,}",
             lasting(now_ms() - one.started_at) if one.started_at else "-",
             "stopping" if one.stopping else (f"polled {away(one.polled_at)}" if one.polled_at else "starting"),

@@ -26,7 +26,7 @@ FILE = click.option(
 def token() -> None:
     """Make, list and revoke API tokens.
 
-    They are kept hashed in a file (auth.tokens_file); a running server reads it again on SIGHUP.
+    They are stored as hashes in a file (auth.tokens_file); a running server reads it again on SIGHUP.
     """
 
 
@@ -34,21 +34,23 @@ def token() -> None:
     epilog=examples("stoker token create web --tenant acme --permission produce --expires 90d --file tokens")
 )
 @click.argument("name")
-@click.option("--tenant", default="default", show_default=True, help="Whose jobs it is for; * is everybody's.")
+@click.option("--tenant", default="default", show_default=True, help="The tenant of the token; * is all tenants.")
 @click.option(
     "--permission",
     "permissions",
     multiple=True,
     type=click.Choice(PERMISSIONS),
-    help="What it may do; may be repeated. [default: all of them]",
+    help="A permission of the token. May be repeated. [default: all of them]",
 )
-@click.option("--expires", "expires_ms", type=DURATION, help="For how long it is good, as in 90d. [default: for ever]")
+@click.option(
+    "--expires", "expires_ms", type=DURATION, help="How long the token is valid, for example 90d. [default: for ever]"
+)
 @FILE
 @as_json
 def create(
     name: str, tenant: str, permissions: tuple[Any, ...], expires_ms: int | None, file: str | None, is_json: bool
 ) -> None:
-    """Make a token and print it. It is shown this once; the file has only its hash."""
+    """Make a token and print it. It is shown only once; the file has only its hash."""
     from stoker.server.auth.tokens import create_token
 
     now = time.time()
@@ -70,7 +72,7 @@ def create(
 @FILE
 @as_json
 def list_(file: str | None, is_json: bool) -> None:
-    """List all tokens, without their secrets: revoked and expired ones, too."""
+    """List all tokens, also revoked and expired ones, without their secrets."""
     from stoker.server.auth.tokens import list_tokens
 
     path = tokens_file(file)
@@ -88,7 +90,7 @@ def list_(file: str | None, is_json: bool) -> None:
 @FILE
 @as_json
 def revoke(token_id: str, file: str | None, is_json: bool) -> None:
-    """Revoke a token, by its id or by itself. A running server notices on SIGHUP."""
+    """Revoke a token, by its id or by the token itself. A running server notices on SIGHUP."""
     from stoker.server.auth.tokens import revoke_token
 
     record = revoke_token(tokens_file(file), token_id)
@@ -111,7 +113,7 @@ def tokens_file(given: str | None) -> Path:
 
 
 def as_shown(record: "TokenRecord") -> dict[str, Any]:
-    """All but the hash: it is nobody's business."""
+    """All fields except the hash."""
     import msgspec
 
     return {name: value for name, value in msgspec.to_builtins(record).items() if name != "hash"}

@@ -23,16 +23,18 @@ LEAVING = ("q", "Q", "\x04")
     epilog=examples("stoker top", "stoker top --queue mail --interval 500ms", "stoker top --once"),
 )
 @click.option(
-    "--queue", "queues", multiple=True, shell_complete=queue_names, help="Show this queue alone. May be repeated."
+    "--queue", "queues", multiple=True, shell_complete=queue_names, help="Show only this queue. May be repeated."
 )
-@click.option("--interval", "interval_ms", type=DURATION, default="1s", show_default=True, help="Between two looks.")
-@click.option("--once", is_flag=True, help="Print one page and end; also what happens where there is no terminal.")
+@click.option(
+    "--interval", "interval_ms", type=DURATION, default="1s", show_default=True, help="The time between two updates."
+)
+@click.option("--once", is_flag=True, help="Print one page and exit. This is the default without a terminal.")
 @connected
 @as_json
 def top(queues: Sequence[str], interval_ms: int, once: bool, url: str | None, tenant: str, is_json: bool) -> None:
-    """Watch a queue: what waits and runs, how fast, who works, what failed last. q ends it.
+    """Watch a queue live: waiting and running jobs, rates, workers, the latest failures. Press q to quit.
 
-    Rates are between two looks; with --once there is one, and so there are none. With --json one look, as a value.
+    Rates compare two updates, so --once shows none. --json prints one update.
     """
     from stoker.cli.watching import look
 

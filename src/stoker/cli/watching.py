@@ -1,4 +1,4 @@
-"""A look at a whole queue: counts, rates, workers and the latest failures, gathered for whoever shows them.
+"""A snapshot of a whole queue for display: counts, rates, workers and the latest failures.
 
 Only the client is asked, so it is the same for an embedded queue and for a server; nothing is drawn here.
 """
@@ -78,7 +78,7 @@ def policy_of(client: "Client", name: str) -> "QueueView | None":
 
 
 def workers_of(client: "Client") -> "Sequence[WorkerView]":
-    """Those that have said so; none for somebody who may not read the register."""
+    """The registered workers; none without the permission to read them."""
     from stoker.model.errors import Refused
 
     try:

@@ -27,35 +27,62 @@ LEVELS = ("debug", "info", "warning", "error")
     ),
 )
 @click.argument("target", metavar="MODULE:APP")
-@click.option("--url", help="The queue, in place of the app's own. [default: as the app says, or STOKER_URL]")
-@click.option("--tenant", help="Act for this tenant, in place of the app's own.")
-@click.option("--token", envvar="STOKER_TOKEN", show_envvar=True, help="What a server asks for: an API token or a JWT.")
+@click.option("--url", help="The queue, instead of the app's own. [default: the app's URL, or STOKER_URL]")
+@click.option("--tenant", help="Act for this tenant, instead of the app's own.")
+@click.option("--token", envvar="STOKER_TOKEN", show_envvar=True, help="An API token or a JWT for the server.")
 @click.option(
     "--queue",
     "pairs",
     metavar="NAME[=N]",
     multiple=True,
-    help="Only this queue, with at most N jobs of it at once. May be repeated. [default: all queues of the app's jobs]",
+    help="Serve only this queue, with at most N of its jobs at once. May be repeated. [default: all queues of the"
+    " app's jobs]",
 )
 @click.option(
-    "--weight", "weights", metavar="NAME=W", multiple=True, help="Give this queue W times the turns of others."
+    "--weight",
+    "weights",
+    metavar="NAME=W",
+    multiple=True,
+    help="Give this queue W times as many turns as others. May be repeated.",
 )
-@click.option("--job", "jobs", multiple=True, help="Only jobs of this name. May be repeated. [default: all of them]")
-@click.option("--concurrency", type=click.IntRange(1), help="So many at once, of each kind. [default: 100 coroutines]")
-@click.option("--threads", type=click.IntRange(1), help="So many plain functions at once. [default: by the cores]")
-@click.option("--processes", type=click.IntRange(1), help="So many processes for what wants one. [default: the cores]")
-@click.option("--name", help="What it is called in lists and logs. [default: host, process id and a few letters]")
-@click.option("--health", metavar="[HOST:]PORT", help="Answer /health and /ready there. [default: nowhere]")
 @click.option(
-    "--drain", "drain_ms", type=DURATION, default="25s", show_default=True, help="What runs may take so long to end."
+    "--job", "jobs", multiple=True, help="Run only jobs with this name. May be repeated. [default: all of them]"
 )
-@click.option("--recycle-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
-@click.option("--recycle-memory", metavar="SIZE", help="Replace a process that is larger than this: 512MiB.")
-@click.option("--burst", is_flag=True, help="End when nothing is ready any more.")
-@click.option("--no-schedules", is_flag=True, help="Do not tell the queue of the app's schedules.")
-@click.option("--check", is_flag=True, help="Only load the app, print its jobs and end.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What to log.")
-@click.option("--log-format", type=click.Choice(["plain", "json"]), default="plain", show_default=True, help="How.")
+@click.option(
+    "--concurrency", type=click.IntRange(1), help="How many jobs of each kind run at once. [default: 100 coroutines]"
+)
+@click.option("--threads", type=click.IntRange(1), help="How many plain functions run at once. [default: by the cores]")
+@click.option(
+    "--processes", type=click.IntRange(1), help='How many processes for jobs with kind="process". [default: the cores]'
+)
+@click.option("--name", help="The worker's name in lists and logs. [default: host, process id and a few letters]")
+@click.option("--health", metavar="[HOST:]PORT", help="Serve /health and /ready at this address. [default: off]")
+@click.option(
+    "--drain",
+    "drain_ms",
+    type=DURATION,
+    default="25s",
+    show_default=True,
+    help="How long running jobs may take to finish after a signal to stop.",
+)
+@click.option("--recycle-jobs", type=click.IntRange(1), help="Replace a process after this many jobs.")
+@click.option(
+    "--recycle-memory", metavar="SIZE", help="Replace a process that uses more memory than this, for example 512MiB."
+)
+@click.option("--burst", is_flag=True, help="Exit when no job is ready any more.")
+@click.option("--no-schedules", is_flag=True, help="Do not register the app's schedules with the queue.")
+@click.option("--check", is_flag=True, help="Check jobs, schedules and settings, print the jobs, and exit.")
+@click.option("--log-jobs", is_flag=True, help="Log a line for each job that ends, at level info.")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="The lowest level to log."
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["plain", "json"]),
+    default="plain",
+    show_default=True,
+    help="The format of log lines.",
+)
 def worker(
     target: str,
     url: str | None,
@@ -69,26 +96,30 @@ def worker(
     log_format: Any,
     **flags: Any,
 ) -> int:
-    """Run the jobs of MODULE:APP until told to stop.
+    """Run the jobs of MODULE:APP until a signal stops it.
 
-    SIGTERM and SIGINT let running jobs end within --drain; what was not begun goes back and costs no attempt. A second
-    one hands back what runs, too. Exits with 0 if everything that was begun was finished, else with 7.
+    On SIGTERM or SIGINT, running jobs may end within --drain; jobs that have not started are handed back, which costs
+    no attempt. A second signal hands back running jobs, too. Exits with 0 if every started job was finished, else
+    with 7.
+
+    --check finds mistakes that would keep the worker from starting: imports, arguments, options, limits, queues,
+    schedules with their cron expressions and time zones. It needs no queue and runs no job. It prints a line for each
+    problem and exits with 1 if there is one.
     """
+    from stoker import logs
     from stoker.app.loading import load_app
-    from stoker.server import logs
-    from stoker.server.config.tree import LogSettings
+    from stoker.worker.fields import JobFields
 
     if token is not None:
         os.environ["STOKER_TOKEN"] = token  # where the client looks, in child processes, too
+    if check:
+        return checked(target, tenant, jobs, {"schedules": not no_schedules, **settings_from(flags)})
     app = load_app(target)
     if url is not None:
         app.url = url
     if tenant is not None:
         app.tenant = tenant
-    if check:
-        click.echo(described(app))
-        return exits.OK
-    logs.set_up(LogSettings(format=log_format, level=log_level))
+    logs.set_up(log_format, log_level, JobFields())
     warn_if_unreachable(app.url)
     with app:
         made = app.worker(jobs=jobs or None, schedules=not no_schedules, **settings_from(flags))
@@ -106,8 +137,29 @@ def worker(
         return made.run()
 
 
+def checked(target: str, tenant: str | None, jobs: Sequence[str], settings: dict[str, Any]) -> int:
+    """Tell everything that is wrong, or what the app has."""
+    from stoker.app.checking import problems
+    from stoker.app.loading import load_app
+    from stoker.model.errors import StokerError
+
+    try:
+        app = load_app(target)
+        app.tenant = tenant or app.tenant
+        found = problems(app, jobs or None, **settings)
+    except StokerError as error:
+        exits.tell_error(error)
+        return exits.FAILED
+    for problem in found:
+        exits.tell(problem.text, problem.code)
+    if found:
+        return exits.FAILED
+    click.echo(described(app))
+    return exits.OK
+
+
 def warn_if_unreachable(url: str | None) -> None:
-    """The worker tries again for as long as it takes; somebody who mistyped a URL should not have to wait that long."""
+    """Warn at once if the server does not answer: the URL may be mistyped, and the worker itself never gives up."""
     from stoker.brokers.connect import open_broker
     from stoker.brokers.remote.settings import RemoteSettings
     from stoker.client.sync import Client
@@ -120,9 +172,9 @@ def warn_if_unreachable(url: str | None) -> None:
         with Client(open_broker(url, RemoteSettings(retry_s=0))) as client:
             client.list_queues()
     except Unavailable as error:
-        log.warning("%s; trying again until somebody does", error.message)
+        log.warning("%s; trying again until the server answers", error.message)
     except Refused:
-        pass  # somebody answered; whether this worker may work is found out when it does
+        pass  # the server answered; whether this worker may work shows when it pulls
 
 
 def settings_from(flags: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +188,7 @@ def settings_from(flags: dict[str, Any]) -> dict[str, Any]:
         "health": None if flags["health"] is None else address_of(flags["health"]),
         "drain": f"{flags['drain_ms']}ms",
         "recycling": recycling_from(flags["recycle_jobs"], flags["recycle_memory"]),
+        "log_jobs": flags["log_jobs"] or None,
     }
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -167,7 +220,7 @@ def number_of(text: str, flag: str) -> int | None:
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """`8080` is for this machine alone, `0.0.0.0:8080` for everybody who can reach it."""
+    """`8080` listens on this machine only, `0.0.0.0:8080` on all interfaces."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise click.BadParameter(f"{text!r}: expected PORT or HOST:PORT", param_hint="--health")

@@ -9,24 +9,24 @@ from stoker.cli.kinds import Family, as_json, connected, destroying, echo_json, 
 from stoker.cli.layout import columns, facts, lasting, now_ms, terminal_width, when
 
 if TYPE_CHECKING:
-    from stoker.app.drawing import Box
+    from stoker.app.graphs.boxes import Box
     from stoker.model.replies import StepView, WorkflowView
 
 WIDTH = 120
-"""Of graphs that nobody looks at on a terminal."""
+"""The width of graphs that are not printed to a terminal."""
 STATES = ("running", "completed", "failed", "cancelled")
 COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "cancelled": "bright_black"}
 
 
 @click.group(cls=Family)
 def workflow() -> None:
-    """Look at workflows, cancel them, retry them from the step that failed."""
+    """Inspect workflows, cancel them, or retry them from the step that failed."""
 
 
 @workflow.command(name="list", epilog=examples("stoker workflow list", "stoker workflow list --state failed"))
-@click.option("--state", type=click.Choice(STATES), help="Only those that stand so.")
-@click.option("--name", help="Only those of this name.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many at most.")
+@click.option("--state", type=click.Choice(STATES), help="Only workflows in this state.")
+@click.option("--name", help="Only workflows with this name.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many to list at most.")
 @connected
 @as_json
 def list_(state: str | None, name: str | None, limit: int, url: str | None, tenant: str, is_json: bool) -> None:
@@ -64,17 +64,17 @@ def list_(state: str | None, name: str | None, limit: int, url: str | None, tena
     )
 )
 @click.argument("id", type=int)
-@click.option("--mermaid", "is_mermaid", is_flag=True, help="Print the graph as Mermaid.")
+@click.option("--mermaid", "is_mermaid", is_flag=True, help="Print the graph as Mermaid, for Markdown pages.")
 @click.option(
     "--svg", type=click.File("w", encoding="utf-8"), help="Write the graph as a picture; - is standard output."
 )
 @connected
 @as_json
 def show(id: int, is_mermaid: bool, svg: Any, url: str | None, tenant: str, is_json: bool) -> None:
-    """Draw one workflow, and tell how far it is."""
-    from stoker.app.drawing import as_mermaid, as_text
-    from stoker.app.picture import as_svg
-    from stoker.app.sketch import as_graph
+    """Draw one workflow, and show its progress."""
+    from stoker.app.graphs.mermaid import as_mermaid
+    from stoker.app.graphs.svg import as_svg
+    from stoker.app.graphs.terminal import as_graph, as_list
 
     with look_at(url, tenant) as client:
         view = client.get_workflow(id)
@@ -89,7 +89,7 @@ def show(id: int, is_mermaid: bool, svg: Any, url: str | None, tenant: str, is_j
         click.echo(told(view))
         click.echo()
         graph = as_graph(boxes, terminal_width() or WIDTH, colour=True)
-        click.echo(graph or as_text(boxes, colour=True))
+        click.echo(graph or as_list(boxes, colour=True))
         if graph and any(box.dashed for box in boxes):
             click.echo(click.style("\n┄ a failure before it is tolerated", dim=True))
 
@@ -113,7 +113,7 @@ def told(view: "WorkflowView") -> str:
 
 
 def boxes_of(view: "WorkflowView") -> "list[Box]":
-    from stoker.app.drawing import Box
+    from stoker.app.graphs.boxes import Box
 
     return [
         Box(
@@ -145,7 +145,7 @@ def detail_of(step: "StepView") -> str:
 @connected
 @as_json
 def cancel(id: int, dry_run: bool, yes: bool, url: str | None, tenant: str, is_json: bool) -> int:
-    """Cancel all that has not started, and tell what runs to stop."""
+    """Cancel all jobs that have not started, and ask running ones to stop."""
     with open_client(url, tenant) as client:
         before = client.get_workflow(id)
         what = f"cancel workflow {id}: {before.remaining:,} of its {before.total:,} jobs have not ended"
@@ -165,7 +165,7 @@ def cancel(id: int, dry_run: bool, yes: bool, url: str | None, tenant: str, is_j
 @connected
 @as_json
 def retry(id: int, url: str | None, tenant: str, is_json: bool) -> int:
-    """Send its failed jobs back to work; what failed because of them waits for them again."""
+    """Send its failed jobs back to work; jobs that failed because of them wait for them again."""
     with open_client(url, tenant) as client:
         view = client.retry_workflow(id)
     if is_json:

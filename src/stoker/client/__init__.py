@@ -1,1 +1,1 @@
-"""Synchronous and asynchronous skins over a broker: typed methods that build commands and read replies."""
+"""Synchronous and asynchronous clients over a broker: typed methods that build commands and read replies."""

@@ -7,14 +7,13 @@ from typing import Any, TypeVar
 from stoker.brokers.contract import Broker
 from stoker.client.batches import BATCH_JOBS, joined, pieces
 from stoker.client.sync import raise_refused, schedule_with, traced, traced_steps, with_changes
-from stoker.client.workers import worker_views
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.schedules import Schedule, SchedulePage, ScheduleView
 from stoker.model.states import State
-from stoker.model.workers import WORKER_KEYS, WorkerView
+from stoker.model.workers import WORKER_KEYS, WorkerView, worker_views
 from stoker.model.workflows import Step, WorkflowState
 from stoker.tracing import inject
 
@@ -202,9 +201,14 @@ class AsyncClient:
         stack: str = "",
         retry: bool = True,
         delay_ms: int | None = None,
+        reason: str = "",
     ) -> r.FailedJob:
-        """The delivery failed: it is tried again by its policy, or becomes a dead letter."""
-        reply = await self.execute(c.Fail((job,), token, error, error_class, stack, retry, delay_ms))
+        """The delivery failed: it is tried again by its policy, or becomes a dead letter.
+
+        `reason` says why a job is not tried again (`retry=False`): `explicit_fail`, `invalid_arguments` or
+        `invalid_result`.
+        """
+        reply = await self.execute(c.Fail((job,), token, error, error_class, stack, retry, delay_ms, reason))
         raise_refused(reply.refused)
         return reply.jobs[0]
 
@@ -218,8 +222,9 @@ class AsyncClient:
         stack: str = "",
         retry: bool = True,
         delay_ms: int | None = None,
+        reason: str = "",
     ) -> r.Failed:
-        return await self.execute(c.Fail(ids, tokens, error, error_class, stack, retry, delay_ms))
+        return await self.execute(c.Fail(ids, tokens, error, error_class, stack, retry, delay_ms, reason))
 
     async def nack(self, job: int, token: int | None = None, delay_ms: int = 0, reason: str = "") -> r.FailedJob:
         """Give the job back as failed, to be tried again after `delay_ms`."""
@@ -229,12 +234,14 @@ class AsyncClient:
         """Hand the job back as if it had never been pulled."""
         raise_refused((await self.execute(c.Release((job,), token))).refused)
 
-    async def release_batch(self, ids: Sequence[int], tokens: c.Tokens = None, delay_ms: int = 0) -> r.Settled:
-        return await self.execute(c.Release(ids, tokens, delay_ms))
+    async def release_batch(
+        self, ids: Sequence[int], tokens: c.Tokens = None, delay_ms: int = 0, note: str = ""
+    ) -> r.Settled:
+        return await self.execute(c.Release(ids, tokens, delay_ms, note))
 
-    async def snooze(self, job: int, token: int | None = None, delay_ms: int = 0) -> None:
-        """Hand the job back for later; it costs no attempt."""
-        raise_refused((await self.execute(c.Release((job,), token, delay_ms))).refused)
+    async def snooze(self, job: int, token: int | None = None, delay_ms: int = 0, note: str = "") -> None:
+        """Hand the job back for later; it costs no attempt. `note` says why."""
+        raise_refused((await self.execute(c.Release((job,), token, delay_ms, note))).refused)
 
     async def extend(self, job: int, token: int | None = None, lease_ms: int | None = None) -> r.Extended:
         """Renew the lease (a heartbeat). The reply says whether the job should stop."""
@@ -243,9 +250,10 @@ class AsyncClient:
         return reply
 
     async def extend_batch(
-        self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None
+        self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None, renew: bool = True
     ) -> r.Extended:
-        return await self.execute(c.Extend(ids, tokens, lease_ms))
+        """Renew many leases. With `renew=False` nothing is renewed: the reply says which are lost or cancelled."""
+        return await self.execute(c.Extend(ids, tokens, lease_ms, renew))
 
     async def ack_claim(
         self, claim: str, results: Mapping[int, bytes] | None = None, *, codec: Codec = "bytes"
@@ -351,6 +359,10 @@ class AsyncClient:
 
     async def get_stats(self, queue: str | None = None) -> r.Stats:
         return await self.execute(c.GetStats(queue))
+
+    async def get_priorities(self, queue: str) -> Mapping[int, int]:
+        """How many jobs of the queue wait with each priority, the highest first."""
+        return (await self.execute(c.GetPriorities(queue))).waiting
 
     async def get_counts(self, queue: str | None = None) -> r.Counts:
         return (await self.get_stats(queue)).counts

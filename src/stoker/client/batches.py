@@ -17,7 +17,11 @@ def pieces(payloads: Iterable[bytes], jobs_max: int, bytes_max: int = BATCH_BYTE
         raise InvalidRequest(f"a batch holds at least one job, not {jobs_max}")
     piece: list[bytes] = []
     size = 0
-    for payload in payloads:
+    for number, payload in enumerate(payloads):
+        if not isinstance(payload, bytes):
+            raise InvalidRequest(
+                f"item {number}: invalid payload: expected bytes, got {type(payload).__name__}; encode it first"
+            )
         if piece and (len(piece) >= jobs_max or size + len(payload) > bytes_max):
             yield piece
             piece, size = [], 0

@@ -12,7 +12,6 @@ import msgspec
 
 from stoker.brokers.contract import Broker
 from stoker.client.batches import BATCH_JOBS, joined, pieces
-from stoker.client.workers import worker_views
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -20,7 +19,7 @@ from stoker.model.events import Event
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.schedules import Schedule, SchedulePage, ScheduleView
 from stoker.model.states import State
-from stoker.model.workers import WORKER_KEYS, WorkerView
+from stoker.model.workers import WORKER_KEYS, WorkerView, worker_views
 from stoker.model.workflows import Step, WorkflowState
 from stoker.tracing import active_context, inject
 
@@ -204,9 +203,14 @@ class Client:
         stack: str = "",
         retry: bool = True,
         delay_ms: int | None = None,
+        reason: str = "",
     ) -> r.FailedJob:
-        """The delivery failed: it is tried again by its policy, or becomes a dead letter."""
-        reply = self.execute(c.Fail((job,), token, error, error_class, stack, retry, delay_ms))
+        """The delivery failed: it is tried again by its policy, or becomes a dead letter.
+
+        `reason` says why a job is not tried again (`retry=False`): `explicit_fail`, `invalid_arguments` or
+        `invalid_result`.
+        """
+        reply = self.execute(c.Fail((job,), token, error, error_class, stack, retry, delay_ms, reason))
         raise_refused(reply.refused)
         return reply.jobs[0]
 
@@ -220,8 +224,9 @@ class Client:
         stack: str = "",
         retry: bool = True,
         delay_ms: int | None = None,
+        reason: str = "",
     ) -> r.Failed:
-        return self.execute(c.Fail(ids, tokens, error, error_class, stack, retry, delay_ms))
+        return self.execute(c.Fail(ids, tokens, error, error_class, stack, retry, delay_ms, reason))
 
     def nack(self, job: int, token: int | None = None, delay_ms: int = 0, reason: str = "") -> r.FailedJob:
         """Give the job back as failed, to be tried again after `delay_ms`."""
@@ -231,12 +236,14 @@ class Client:
         """Hand the job back as if it had never been pulled."""
         raise_refused(self.execute(c.Release((job,), token)).refused)
 
-    def release_batch(self, ids: Sequence[int], tokens: c.Tokens = None, delay_ms: int = 0) -> r.Settled:
-        return self.execute(c.Release(ids, tokens, delay_ms))
+    def release_batch(
+        self, ids: Sequence[int], tokens: c.Tokens = None, delay_ms: int = 0, note: str = ""
+    ) -> r.Settled:
+        return self.execute(c.Release(ids, tokens, delay_ms, note))
 
-    def snooze(self, job: int, token: int | None = None, delay_ms: int = 0) -> None:
-        """Hand the job back for later; it costs no attempt."""
-        raise_refused(self.execute(c.Release((job,), token, delay_ms)).refused)
+    def snooze(self, job: int, token: int | None = None, delay_ms: int = 0, note: str = "") -> None:
+        """Hand the job back for later; it costs no attempt. `note` says why."""
+        raise_refused(self.execute(c.Release((job,), token, delay_ms, note)).refused)
 
     def extend(self, job: int, token: int | None = None, lease_ms: int | None = None) -> r.Extended:
         """Renew the lease (a heartbeat). The reply says whether the job should stop."""
@@ -244,8 +251,11 @@ class Client:
         raise_refused(reply.refused)
         return reply
 
-    def extend_batch(self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None) -> r.Extended:
-        return self.execute(c.Extend(ids, tokens, lease_ms))
+    def extend_batch(
+        self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None, renew: bool = True
+    ) -> r.Extended:
+        """Renew many leases. With `renew=False` nothing is renewed: the reply says which are lost or cancelled."""
+        return self.execute(c.Extend(ids, tokens, lease_ms, renew))
 
     def ack_claim(self, claim: str, results: Mapping[int, bytes] | None = None, *, codec: Codec = "bytes") -> r.Settled:
         return self.execute(c.AckClaim(claim, results or {}, codec))
@@ -349,6 +359,10 @@ class Client:
 
     def get_stats(self, queue: str | None = None) -> r.Stats:
         return self.execute(c.GetStats(queue))
+
+    def get_priorities(self, queue: str) -> Mapping[int, int]:
+        """How many jobs of the queue wait with each priority, the highest first."""
+        return self.execute(c.GetPriorities(queue)).waiting
 
     def get_counts(self, queue: str | None = None) -> r.Counts:
         return self.get_stats(queue).counts
@@ -630,4 +644,6 @@ REFUSALS = {
     "not_found": "job {job} not found: it never was, is forgotten, or belongs to somebody else",
     "lost_lease": "job {job} is no longer yours: its lease ended or it was settled; do not use its outcome",
     "wrong_state": "job {job} is not active: pull it before settling it",
+    "unknown": "whether job {job} was settled is unknown: the answer was lost, and the log no longer tells;"
+    " look at the job before you use its outcome",
 }

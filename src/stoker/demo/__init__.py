@@ -1,4 +1,4 @@
-"""The demo: an application with one job of every kind, and the story that `stoker demo` tells with it.
+"""The demo: an application with one job of every kind, and the script of `stoker demo`.
 
-It stands on what every user has: the app, the client and the command line's worker.
+It uses only what every user has: the app, the client and the command line's worker.
 """

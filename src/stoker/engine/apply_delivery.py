@@ -12,12 +12,16 @@ from stoker.engine.jobs import (
     DELAYED,
     FAILED,
     GONE,
+    LINE_BYTES,
     LIVE_BYTES,
     WAITING,
     Batch,
     Detail,
     Job,
+    Results,
     Slice,
+    bytes_told,
+    chunk_bytes,
 )
 from stoker.engine.moves import (
     arm_ttl,
@@ -112,6 +116,7 @@ def _start_job(shard: "Shard", job: Job, record: rec.Started) -> None:
     detail.lease_ms = lease_ms
     detail.lease_until = at + lease_ms
     detail.fires_at = fires
+    detail.heard_at = 0
     job.state = ACTIVE
     job.queue.ready.left()
     if options.group_id is not None:
@@ -153,7 +158,7 @@ def completed(shard: "Shard", record: rec.Completed) -> None:
         started_at = run.started_at
         wait_ms, run_ms = (started_at - run.pushed_at) * jobs, (at - started_at) * jobs
         queue.completed(jobs, total_size(run.sizes, jobs), wait_ms, run_ms, at // 1000)
-        part = results[offset : offset + jobs] if results is not None else None
+        part: Results | None = [*results[offset : offset + jobs]] if results is not None else None
         offset += jobs
         if job is None:
             found = shard.index.find_batch(run.first)
@@ -168,9 +173,13 @@ def completed(shard: "Shard", record: rec.Completed) -> None:
             job = split(shard, batch, position)
         leave_active(shard, job, at)
         detail = job.details()
-        detail.error = detail.stack = ""
+        if detail.error or detail.error_class or detail.stack:
+            shard.index.bytes -= len(detail.error) + len(detail.stack)
+            detail.error = detail.error_class = detail.stack = ""
         if part is not None and part[0] is not None:
             detail.result, detail.result_codec = part[0], codec
+            if type(detail.result) is bytes:
+                shard.index.bytes += len(detail.result)
         end_job(shard, job, COMPLETED, at)
 
 
@@ -180,13 +189,13 @@ def completed(shard: "Shard", record: rec.Completed) -> None:
 def retrying(shard: "Shard", record: rec.Retrying) -> None:
     job = shard.own_job(record.run.first)
     queue = job.queue
-    _note_failure(shard, job, record.at, record.reason, record.error, record.stack)
+    _note_failure(shard, job, record, record.reason)
     queue.total(T_RETRIED)
     leave_active(shard, job, record.at, hold=queue.group_on_retry == "hold")
     make_pending(shard, job, ACTIVE, record.due)
 
 
-def _note_failure(shard: "Shard", job: Job, at: int, reason: str, error: str, stack: str) -> None:
+def _note_failure(shard: "Shard", job: Job, record: rec.Retrying | rec.Failed, reason: str) -> None:
     """The delivery goes into the job's history."""
     detail = job.details()
     if reason == Reason.STALLED:
@@ -194,11 +203,15 @@ def _note_failure(shard: "Shard", job: Job, at: int, reason: str, error: str, st
         job.queue.total(T_STALLED)
     elif reason == Reason.TIMEOUT:
         job.queue.total(T_TIMED_OUT)
-    detail.error, detail.stack = error, stack
+    before = bytes_told(detail)
+    detail.error, detail.error_class, detail.stack = record.error, record.error_class, record.stack
     history = detail.history = detail.history or []
-    history.append(Attempt(detail.attempts, detail.started_at, at, reason, detail.worker, error))
+    history.append(
+        Attempt(detail.attempts, detail.started_at, record.at, reason, detail.worker, record.error, record.error_class)
+    )
     if len(history) > shard.limits.attempt_history_max:
         del history[0]
+    shard.index.bytes += bytes_told(detail) - before
 
 
 def failed(shard: "Shard", record: rec.Failed) -> None:
@@ -206,7 +219,7 @@ def failed(shard: "Shard", record: rec.Failed) -> None:
     job = shard.own_job(record.run.first)
     queue, detail = job.queue, job.details()
     if record.delivery:
-        _note_failure(shard, job, record.at, record.delivery, record.error, record.stack)
+        _note_failure(shard, job, record, record.delivery)
     old = job.state
     job.state = FAILED
     if old == ACTIVE:
@@ -217,7 +230,8 @@ def failed(shard: "Shard", record: rec.Failed) -> None:
         leave_delayed(job)
     elif old == BLOCKED:
         leave_blocked(shard, job)
-    detail.error, detail.stack = record.error, record.stack
+    shard.index.bytes += len(record.error) + len(record.stack) - len(detail.error) - len(detail.stack)
+    detail.error, detail.error_class, detail.stack = record.error, record.error_class, record.stack
     detail.reason = record.reason
     detail.ended_at = record.at
     queue.count(old, -1)
@@ -246,6 +260,9 @@ def released(shard: "Shard", record: rec.Released) -> None:
         for job in shard.own_jobs(run.first, run.count):
             detail = job.details()
             detail.attempts -= 1
+            if record.note:
+                shard.index.bytes += len(record.note) - len(detail.error) - len(detail.stack)
+                detail.error, detail.error_class, detail.stack = record.note, "", ""
             hold = record.due > 0 and job.queue.group_on_retry == "hold"
             leave_active(shard, job, record.at, hold=hold)
             make_pending(shard, job, ACTIVE, record.due)
@@ -278,6 +295,7 @@ def _slice_of(shard: "Shard", job_id: int) -> Slice | None:
 
 
 def _extend(shard: "Shard", lease: Detail | Slice, holder: Job | Slice, timeout_ms: int, record: rec.Extended) -> None:
+    lease.heard_at = record.at
     lease.lease_until = record.at + (lease.lease_ms if record.lease_ms is None else record.lease_ms)
     fires = lease.lease_until
     if timeout_ms:
@@ -297,17 +315,28 @@ def progressed(shard: "Shard", record: rec.Progressed) -> None:
 
 
 def logged(shard: "Shard", record: rec.Logged) -> None:
-    detail = shard.own_job(record.job).details()
+    job = shard.own_job(record.job)
+    detail = job.details()
     if detail.logs is None:
-        detail.logs = deque(maxlen=shard.limits.log_lines_max)
+        most, wanted = shard.limits.log_lines_max, job.options.log_lines_max
+        detail.logs = deque(maxlen=most if wanted is None else min(most, wanted))
+    if not detail.logs.maxlen:
+        return
+    if len(detail.logs) == detail.logs.maxlen:
+        shard.index.bytes -= LINE_BYTES + len(detail.logs.popleft().message)
     detail.logs.append(LogLine(record.at, record.level, record.message))
+    shard.index.bytes += LINE_BYTES + len(record.message)
 
 
 def partial_added(shard: "Shard", record: rec.PartialAdded) -> None:
     detail = shard.own_job(record.job).details()
     if detail.partials is None:
         detail.partials = deque(maxlen=shard.limits.partials_max)
-    detail.partials.append(Chunk(record.index, record.data, CODECS[record.codec]))
+    if len(detail.partials) == detail.partials.maxlen:
+        shard.index.bytes -= chunk_bytes(detail.partials.popleft())
+    chunk = Chunk(record.index, record.data, CODECS[record.codec])
+    detail.partials.append(chunk)
+    shard.index.bytes += chunk_bytes(chunk)
     detail.next_chunk = max(detail.next_chunk, record.index + 1)
 
 

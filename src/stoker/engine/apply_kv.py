@@ -19,6 +19,12 @@ def put(shard: "Shard", tenant: Tenant, key: str, entry: Entry) -> None:
     """Keep an entry. Its end is armed by the caller."""
     before = tenant.kv.put(key, entry)
     shard.index.bytes += size_of(key, entry) - (size_of(key, before) if before is not None else 0)
+    tenant.kv_bytes += written_bytes(key, entry) - (written_bytes(key, before) if before is not None else 0)
+
+
+def written_bytes(key: str, entry: Entry) -> int:
+    """What the tenant has written: what counts against a quota."""
+    return len(key.encode()) + len(entry.value)
 
 
 def size_of(key: str, entry: Entry) -> int:
@@ -43,6 +49,7 @@ def removed(shard: "Shard", record: rec.KvRemoved) -> None:
         entry = tenant.kv.pop(key)
         assert entry is not None, f"the entry {key} must be there"
         shard.index.bytes -= size_of(key, entry)
+        tenant.kv_bytes -= written_bytes(key, entry)
 
 
 def timed(shard: "Shard", record: rec.KvTimed) -> None:

@@ -1,6 +1,7 @@
 """How records about new jobs change the state: pushes, remembered requests, extended keys."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from stoker.engine.moves import arm_ttl, make_delayed, make_waiting
 from stoker.engine.spans import Pieces, Span
 from stoker.engine.state import T_PUSHED, Appliers, Key, Queue, Request
 from stoker.model.ids import SHARD_BITS, STEP
-from stoker.model.options import Options
+from stoker.model.option_table import batched
+from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.replies import PushedBatch, Refusal
 from stoker.records import records as rec
 from stoker.records.stored import StoredRun, counted
@@ -21,15 +23,13 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 
+_own = attrgetter(*batched("never"))
+_NOT_SET = _own(DEFAULT_OPTIONS)
+
+
 def is_plain(options: Options) -> bool:
     """Whether jobs with these options need nothing of their own, so that many of them can be one batch."""
-    return (
-        options.unique_key is None
-        and options.custom_id is None
-        and options.debounce_id is None
-        and options.group_id is None
-        and not options.depends_on
-    )
+    return bool(_own(options) == _NOT_SET)
 
 
 def pushed(shard: "Shard", record: rec.Pushed) -> None:

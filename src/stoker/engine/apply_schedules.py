@@ -41,6 +41,7 @@ def size_of(planned: Planned) -> int:
 def keep(shard: "Shard", planned: Planned) -> None:
     planned.queue.schedules[planned.name] = planned
     planned.queue.tenant.schedules += 1
+    planned.queue.tenant.planned_bytes += len(planned.schedule.payload)
     shard.schedules += 1
     shard.index.bytes += size_of(planned)
 
@@ -49,6 +50,7 @@ def let_go(shard: "Shard", planned: Planned) -> None:
     """What was armed for it means nothing any more."""
     del planned.queue.schedules[planned.name]
     planned.queue.tenant.schedules -= 1
+    planned.queue.tenant.planned_bytes -= len(planned.schedule.payload)
     shard.schedules -= 1
     planned.due = 0
     shard.index.bytes -= size_of(planned)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import pushed
-from stoker.engine.state import Appliers, Stage, StagedPart, TransactionState
+from stoker.engine.state import Appliers, Stage, StagedPart, Tenant, TransactionState
 from stoker.model.replies import Transaction
 from stoker.records import records as rec
 from stoker.records.stored import StoredRun, counted, total_size
@@ -25,6 +25,8 @@ def staged(shard: "Shard", record: rec.Staged) -> None:
         stage.parts.append(StagedPart(record, None, size))
         shard.index.bytes += stage.parts[-1].bytes
     stage.jobs += len(payloads)
+    tenant.staged_jobs += len(payloads)
+    tenant.staged_bytes += staged_bytes(record)
     if record.part is not None:
         stage.numbers.add(record.part)
     stage.expires_at = record.expires_at
@@ -43,7 +45,7 @@ def transaction_ended(shard: "Shard", record: rec.TransactionEnded) -> None:
     tenant = shard.tenant(record.tenant)
     before = tenant.transactions.get(record.transaction)
     for stage in before.stages.values() if before is not None else ():
-        _drop(shard, stage)
+        _drop(shard, tenant, stage)
     outcome = Transaction("published" if record.published else "aborted", record.created, tuple(record.runs))
     tenant.transactions[record.transaction] = TransactionState({}, outcome, record.expires_at)
     shard.deadlines.arm(record.expires_at, kinds.TRANSACTION, (tenant, record.transaction))
@@ -52,13 +54,20 @@ def transaction_ended(shard: "Shard", record: rec.TransactionEnded) -> None:
 def stage_expired(shard: "Shard", record: rec.StageExpired) -> None:
     tenant = shard.tenant(record.tenant)
     transaction = tenant.transactions[record.transaction]
-    _drop(shard, transaction.stages.pop(record.stage))
+    _drop(shard, tenant, transaction.stages.pop(record.stage))
     if not transaction.stages:
         del tenant.transactions[record.transaction]
 
 
-def _drop(shard: "Shard", stage: Stage) -> None:
+def staged_bytes(record: rec.Staged) -> int:
+    """Of the payloads of one part, wherever they lie."""
+    return total_size(counted(record.sizes, record.payloads), len(record.payloads))
+
+
+def _drop(shard: "Shard", tenant: Tenant, stage: Stage) -> None:
+    tenant.staged_jobs -= stage.jobs
     for part in stage.parts:
+        tenant.staged_bytes -= staged_bytes(part.record)
         shard.index.bytes -= part.bytes
         part.bytes = 0
 

@@ -6,6 +6,7 @@ Tests call it after every step, recovery after every start. It trusts no counter
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from stoker.engine import apply_kv, apply_schedules, apply_transactions
 from stoker.engine import deadlines as kinds
 from stoker.engine.flows import OPEN, Flow, blocking_step, failed_before, lets_start
 from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, FAILED, LIVE_BYTES, WAITING, Batch, Job, Part
@@ -36,6 +37,7 @@ def audit(shard: "Shard") -> None:
         for queue in tenant.queues.values():
             own = [part for part in parts if part.queue is queue]
             _queue(shard, queue, own)
+    _memory(shard)
     assert not shard.moved_steps and not shard.watching, "somebody was not told of something"
     assert not shard.settling and not shard.dirty and not shard.ended_waits, "something was left undecided"
 
@@ -62,6 +64,31 @@ def _counters(shard: "Shard", parts: list[Part]) -> None:
     for key, scope in scopes.items():
         assert scope.counts == expected.get(key, [0] * 9), f"counters say {scope.counts}, jobs say {expected.get(key)}"
         assert min(scope.totals) >= 0, f"a total is negative: {scope.totals}"
+
+
+def _memory(shard: "Shard") -> None:
+    found = shard.index.bytes_found()
+    for tenant in shard.tenants.values():
+        found += sum(apply_kv.size_of(key, tenant.kv[key]) for key in tenant.kv.keys_from(""))
+        _used(tenant)
+        found += sum(flow.kept.in_memory for flow in tenant.flows.values())
+        stages = [stage for transaction in tenant.transactions.values() for stage in transaction.stages.values()]
+        found += sum(part.bytes for stage in stages for part in stage.parts)
+        schedules = [one for queue in tenant.queues.values() for one in queue.schedules.values()]
+        found += sum(map(apply_schedules.size_of, schedules))
+    assert shard.index.bytes == found, f"{shard.index.bytes} bytes are counted, and there are {found}"
+
+
+def _used(tenant: Tenant) -> None:
+    """What quotas go by."""
+    written = sum(apply_kv.written_bytes(key, tenant.kv[key]) for key in tenant.kv.keys_from(""))
+    assert tenant.kv_bytes == written, f"{tenant.kv_bytes} bytes of entries are counted, and there are {written}"
+    stages = [stage for transaction in tenant.transactions.values() for stage in transaction.stages.values()]
+    parts = [part.record for stage in stages for part in stage.parts]
+    staged = sum(len(part.payloads) for part in parts), sum(map(apply_transactions.staged_bytes, parts))
+    assert (tenant.staged_jobs, tenant.staged_bytes) == staged, f"{staged} jobs and bytes are staged, and not counted"
+    planned = [one.schedule.payload for queue in tenant.queues.values() for one in queue.schedules.values()]
+    assert tenant.planned_bytes == sum(map(len, planned)), "payloads of schedules are not counted"
 
 
 def _batches(shard: "Shard") -> None:
@@ -262,4 +289,6 @@ def _kept_bytes(flow: Flow) -> int:
     assert set(flow.kept.results) <= set(flow.kept.readers), f"workflow {flow.id} keeps what nobody reads"
     found = sum(kept.size for results in flow.kept.results.values() for kept in results.values())
     assert flow.kept.size == found, f"workflow {flow.id} has lost count of what it keeps"
+    held = sum(kept.in_memory for results in flow.kept.results.values() for kept in results.values())
+    assert flow.kept.in_memory == held, f"workflow {flow.id} has lost count of what it keeps in memory"
     return found

@@ -4,13 +4,15 @@ Messages say what was wrong, what was expected, and what to do.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 from msgspec.structs import astuple
 
 from stoker.model import errors
 from stoker.model.commands import Sending
 from stoker.model.limits import DURATION_MS_MAX, INT_MAX, KIND_CHARS_MAX, NAME_PATTERN, Limits
+from stoker.model.option_table import TYPES
 from stoker.model.options import (
     CODECS,
     DEFAULT_OPTIONS,
@@ -24,7 +26,6 @@ from stoker.model.options import (
     Jitter,
     Options,
     RateLimit,
-    UniquePolicy,
 )
 
 _name = NAME_PATTERN.fullmatch
@@ -267,42 +268,38 @@ Check = Callable[[Any, str, Limits], None]
 
 _duration = _whole(0, DURATION_MS_MAX)
 _counter = _whole(0, INT_MAX)
-_CHECKS: dict[str, Check] = {
+_time = _whole(0, INT_MAX // 2)
+_id = _whole(1, INT_MAX)
+_OWN: dict[str, Check] = {
     "priority": _whole(-INT_MAX, INT_MAX),
-    "delay_ms": _duration,
-    "run_at": _optional(_whole(0, INT_MAX // 2)),
-    "ttl_ms": _duration,
-    "timeout_ms": _duration,
+    "run_at": _time,
     "lease_ms": _lease,
-    "max_attempts": _counter,
-    "max_crashes": _counter,
     "backoff": _backoff,
-    "unique_key": _optional(key),
-    "unique_ttl_ms": _duration,
-    "on_conflict": _one_of(UniquePolicy),
-    "custom_id": _optional(key),
-    "custom_id_ttl_ms": _duration,
-    "debounce_id": _optional(key),
-    "debounce_ms": _duration,
     "depends_on": _depends_on,
-    "group_id": _optional(key),
-    "lifo": _flag,
     "tags": _tags,
-    "remove_on_complete": _flag,
-    "remove_on_fail": _flag,
-    "keep_completed_age_ms": _optional(_duration),
-    "keep_completed_count": _optional(_counter),
-    "trace": _optional(_trace),
-    "parent_id": _optional(_whole(1, INT_MAX)),
-    "codec": _one_of(Codec),
-    "name": _optional(_kind),
-    "workflow": _optional(_whole(1, INT_MAX)),
-    "schedule": _optional(key),
-    "slot": _whole(0, INT_MAX // 2),
+    "trace": _trace,
+    "parent_id": _id,
+    "name": _kind,
+    "workflow": _id,
+    "slot": _time,
 }
-"""How each option is checked; one that is missing here fails at import."""
+"""Options whose type says too little about what they may be."""
 
-_RULES = [(getattr(DEFAULT_OPTIONS, field), field, _CHECKS[field]) for field in Options.__struct_fields__]
+
+def _check_for(name: str) -> Check:
+    """How an option is checked: by a rule of its own, or by what its type and its unit allow."""
+    hint = TYPES[name]
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType] if NoneType in get_args(hint) else [hint]
+    (kind,) = kinds
+    found = _OWN.get(name)
+    if found is None and get_origin(kind) is Literal:
+        found = _one_of(kind)
+    if found is None:
+        found = {bool: _flag, str: key, int: _duration if name.endswith("_ms") else _counter}[kind]
+    return found if kind is hint else _optional(found)
+
+
+_RULES = [(getattr(DEFAULT_OPTIONS, name), name, _check_for(name)) for name in TYPES]
 
 
 def short(value: Any) -> str:

@@ -63,11 +63,12 @@ def get_dead_stats(shard: "Shard", tenant: str, command: c.GetDeadStats, now: in
     return r.DeadStats(len(dead), dict(sorted(reasons.items())), oldest)
 
 
-def _chosen(queue: Queue | None, ids: list[int] | None, reason: str | None) -> list[int]:
+def chosen(queue: Queue | None, ids: list[int] | None, reason: str | None) -> list[int]:
+    """The dead letters that a command about some of them means."""
     if queue is None:
         return []
-    chosen = queue.dead if ids is None else [job_id for job_id in dict.fromkeys(ids) if job_id in queue.dead]
-    return [job_id for job_id in chosen if reason is None or queue.dead[job_id].details().reason == reason]
+    named = queue.dead if ids is None else [job_id for job_id in dict.fromkeys(ids) if job_id in queue.dead]
+    return [job_id for job_id in named if reason is None or queue.dead[job_id].details().reason == reason]
 
 
 def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r.Retried:
@@ -80,7 +81,7 @@ def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r
     ids = list(command.ids) if command.ids is not None else None
     refused = {job_id: "not_found" for job_id in ids or () if queue is None or job_id not in queue.dead}
     revived: list[int] = []
-    for job_id in _chosen(queue, ids, command.reason)[: command.limit]:
+    for job_id in chosen(queue, ids, command.reason)[: command.limit]:
         assert queue is not None
         if key_is_taken(shard, queue.dead[job_id], now):
             refused[job_id] = "wrong_state"
@@ -110,7 +111,7 @@ def purge_dead(shard: "Shard", tenant: str, command: c.PurgeDead, now: int) -> r
     if command.ids is not None:
         checks.ids(command.ids, shard.limits)
     queue = shard.known_queue(tenant, command.queue)
-    ids = _chosen(queue, list(command.ids) if command.ids is not None else None, command.reason)
+    ids = chosen(queue, list(command.ids) if command.ids is not None else None, command.reason)
     if ids:
         shard.emit(rec.DeadRemoved(now, tenant, command.queue, ids, "purged"))
     return r.Done(len(ids))

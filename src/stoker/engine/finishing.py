@@ -1,20 +1,20 @@
 """Deciding about what workers say of their deliveries: done, failed, handed back, still at it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stoker.engine import checks, quick
 from stoker.engine.backoff import delay_ms
 from stoker.engine.edges import settle
 from stoker.engine.ends import cancel_jobs, fail_for_good, outcome_state, run_of
-from stoker.engine.jobs import ACTIVE, CANCELLED, Job, Members, Part
+from stoker.engine.jobs import ACTIVE, CANCELLED, Detail, Job, Members, Part, Slice
 from stoker.engine.state import Queue, Tenant
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP
 from stoker.model.options import CODECS, Codec
-from stoker.model.states import STATES, Reason, State
+from stoker.model.states import GIVEN_REASONS, STATES, Reason, State
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
@@ -144,12 +144,25 @@ def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> Non
     elif isinstance(command, c.Extend):
         if command.lease_ms is not None:
             checks.duration(command.lease_ms, "lease_ms", shard.limits.lease_ms_min)
+        checks.flag(command.renew, "renew")
     else:
         if command.delay_ms is not None or isinstance(command, c.Release):
             checks.duration(command.delay_ms, "delay_ms")
-        if isinstance(command, c.Fail):
+        if isinstance(command, c.Release):
+            checks.text(command.note, "note", 2**31)
+        else:
             for what in ("error", "error_class", "stack"):
                 checks.text(getattr(command, what), what, 2**31)
+            check_reason(command)
+
+
+def check_reason(command: c.Fail) -> None:
+    if not command.reason:
+        return
+    if command.reason not in GIVEN_REASONS:
+        raise errors.InvalidRequest(f"reason {checks.short(command.reason)}: expected {', '.join(GIVEN_REASONS)}")
+    if command.retry:
+        raise errors.InvalidRequest("reason says why a job is not tried again: it needs retry = false")
 
 
 # --- ack -------------------------------------------------------------------------------------------
@@ -207,8 +220,9 @@ def complete(
 def fail(shard: "Shard", tenant: str, command: c.Fail, now: int) -> r.Failed:
     check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
-    error = clip(command.error, shard.limits.error_chars_max)
-    stack = clip(command.stack, shard.limits.stack_chars_max)
+    most = SHORT_CHARS if shard.is_full is not None and shard.is_full() else shard.limits.stack_chars_max
+    error = clip(command.error, min(most, shard.limits.error_chars_max))
+    stack = clip(command.stack, min(most, shard.limits.stack_chars_max))
     error_class = clip(command.error_class, shard.limits.key_chars_max)
     outcomes = [
         fail_delivery(
@@ -219,7 +233,7 @@ def fail(shard: "Shard", tenant: str, command: c.Fail, now: int) -> r.Failed:
             error=error,
             error_class=error_class,
             stack=stack,
-            retry=command.retry,
+            final=None if command.retry else Reason(command.reason or Reason.EXPLICIT_FAIL),
             delay=command.delay_ms,
         )
         for part in parts
@@ -228,12 +242,30 @@ def fail(shard: "Shard", tenant: str, command: c.Fail, now: int) -> r.Failed:
     return r.Failed(outcomes, refused) if refused else r.Failed(outcomes)
 
 
+SHORT_CHARS = 256
+"""Of an error and of a stack while the memory is full: a failure is always taken, its texts as far as there is room."""
+
+
 def clip(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-DEAD_REASONS = {Reason.FAILED: Reason.MAX_ATTEMPTS, Reason.TIMEOUT: Reason.TIMEOUT, Reason.STALLED: Reason.STALLED}
+def last_lines(text: str, most: int | None) -> str:
+    """The end of a stack tells where it failed."""
+    if most is None or not text:
+        return text
+    return "\n".join(text.splitlines()[-most:]) if most else ""
+
+
+DEAD_REASONS = {
+    Reason.FAILED: Reason.MAX_ATTEMPTS,
+    Reason.TIMEOUT: Reason.TIMEOUT,
+    Reason.STALLED: Reason.STALLED,
+    Reason.CORRUPT: Reason.CORRUPT,
+}
 """What a dead letter says when its last attempt ended so."""
+CORRUPT_TRIES = 3
+"""So often a payload that cannot be read is tried: the disk may have had a bad moment."""
 
 
 def fail_delivery(
@@ -245,25 +277,26 @@ def fail_delivery(
     error: str = "",
     error_class: str = "",
     stack: str = "",
-    retry: bool = True,
+    final: Reason | None = None,
     delay: int | None = None,
 ) -> r.FailedJob:
-    """One delivery failed, whoever says so: tried again, dead, or cancelled if that was asked for."""
+    """One delivery failed: tried again, dead (always with a `final` reason), or cancelled if that was asked for."""
     part = shard.part(job_id)
     queue, options = part.queue, part.options
     if wants_cancel(part):
         cancel_jobs(shard, queue, [part], CANCELLED, Reason.CANCELLED, at)
         return r.FailedJob(job_id, STATES[outcome_state(queue, CANCELLED)])
+    stack = last_lines(stack, options.stack_lines_max)
     detail = part.detail if type(part) is Job else None
     attempts = detail.attempts if detail else 1
     crashes = (detail.crashes if detail else 0) + (reason == Reason.STALLED)
-    dead: Reason | None = None
-    if not retry:
-        dead = Reason.EXPLICIT_FAIL
-    elif reason == Reason.STALLED and options.max_crashes and crashes >= options.max_crashes:
+    dead = final
+    if dead is None and reason == Reason.STALLED and options.max_crashes and crashes >= options.max_crashes:
         dead = Reason.WORKER_LOST
-    elif options.max_attempts and attempts >= options.max_attempts:
+    elif dead is None and options.max_attempts and attempts >= options.max_attempts:
         dead = DEAD_REASONS[reason]
+    elif reason == Reason.CORRUPT and attempts >= CORRUPT_TRIES:
+        dead = Reason.CORRUPT
     if dead is not None:
         fail_for_good(shard, job_id, dead, at, error=error, error_class=error_class, stack=stack, delivery=reason)
         return r.FailedJob(job_id, State.FAILED)
@@ -274,23 +307,33 @@ def fail_delivery(
     return r.FailedJob(job_id, State.DELAYED if due else State.WAITING, due)
 
 
+def fail_unreadable(shard: "Shard", unread: Mapping[int, str], at: int) -> None:
+    """Deliveries whose payloads could not be read: no worker got them. They are tried again, then dead letters."""
+    for job_id, why in unread.items():
+        error = clip(why, shard.limits.error_chars_max)
+        fail_delivery(shard, job_id, Reason.CORRUPT, at, error=error, error_class="Damaged")
+    shard.serve(at)
+
+
 # --- release, extend -------------------------------------------------------------------------------
 
 
 def release(shard: "Shard", tenant: str, command: c.Release, now: int) -> r.Settled:
     check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
-    return hand_back(shard, parts, refused, command.delay_ms, now)
+    return hand_back(shard, parts, refused, command.delay_ms, now, clip(command.note, shard.limits.error_chars_max))
 
 
-def hand_back(shard: "Shard", parts: list[Part], refused: dict[int, str], delay: int, now: int) -> r.Settled:
+def hand_back(
+    shard: "Shard", parts: list[Part], refused: dict[int, str], delay: int, now: int, note: str = ""
+) -> r.Settled:
     count = 0
     due = now + delay if delay else 0
     for queue, own in by_queue(parts):
         runs = [run_of(part) for part in own if not wants_cancel(part)]
         count += sum(abs(run.count) for run in runs)
         if runs:
-            shard.emit(rec.Released(now, queue.tenant.name, queue.name, runs, due))
+            shard.emit(rec.Released(now, queue.tenant.name, queue.name, runs, due, note))
         for part in own:
             if wants_cancel(part):
                 count += 1
@@ -301,7 +344,16 @@ def hand_back(shard: "Shard", parts: list[Part], refused: dict[int, str], delay:
 def extend(shard: "Shard", tenant: str, command: c.Extend, now: int) -> r.Extended:
     check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
+    if not command.renew:
+        return looked_at(parts, refused)
     return prolong(shard, parts, refused, command.lease_ms, now)
+
+
+def looked_at(parts: list[Part], refused: dict[int, str]) -> r.Extended:
+    """The same answer as a renewal gives, with the leases as they are."""
+    leases = [lease_of(part) for part in parts]
+    until = max((lease.lease_until for lease in leases), default=0)
+    return r.Extended(sum(len(part.ids) for part in parts), until, refused, marked(parts))
 
 
 def prolong(shard: "Shard", parts: list[Part], refused: dict[int, str], lease_ms: int | None, now: int) -> r.Extended:
@@ -311,16 +363,22 @@ def prolong(shard: "Shard", parts: list[Part], refused: dict[int, str], lease_ms
         count += sum(abs(jobs) for _, jobs in runs)
         until = max(until, *(lease_end(part, lease_ms, now) for part in own))
         shard.emit(rec.Extended(now, queue.tenant.name, queue.name, runs, lease_ms))
-    cancelled = [part.id for part in parts if type(part) is Job and wants_cancel(part)]
-    return r.Extended(count, until, refused, cancelled)
+    return r.Extended(count, until, refused, marked(parts))
+
+
+def marked(parts: list[Part]) -> list[int]:
+    """Those that were asked to be cancelled."""
+    return [part.id for part in parts if type(part) is Job and wants_cancel(part)]
+
+
+def lease_of(part: Part) -> Detail | Slice:
+    lease = part.detail if type(part) is Job else part.slice
+    assert lease is not None
+    return lease
 
 
 def lease_end(part: Part, lease_ms: int | None, now: int) -> int:
-    if lease_ms is None:
-        lease = part.detail if type(part) is Job else part.slice
-        assert lease is not None
-        lease_ms = lease.lease_ms
-    return now + lease_ms
+    return now + (lease_of(part).lease_ms if lease_ms is None else lease_ms)
 
 
 # --- claims ----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from stoker.model.ids import SHARD_BITS, STEP, shard_of
 from stoker.model.options import DependencyPolicy, Options
 from stoker.model.workflows import WorkflowState
 from stoker.records import records as rec
+from stoker.records.stored import Stored
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -269,7 +270,7 @@ def _reads_no_more(flow: Flow, standing: int) -> bool:
 
 def _read(shard: "Shard", flow: Flow, step: Step, over: int) -> None:
     """A step is over, or (less than none) is no longer: the steps before it have so many readers less."""
-    before = flow.kept.size
+    before = flow.kept.size, flow.kept.in_memory
     for number, _ in step.made.after:
         flow.kept.read(number, over)
     _kept_less(shard, flow, before)
@@ -312,11 +313,11 @@ def keep_run(shard: "Shard", ended: EndedRun, jobs: int) -> None:
 
 
 def _keep(shard: "Shard", flow: Flow, step: Step, kept: dict[int, Kept]) -> None:
-    tenant, before = flow.tenant, flow.kept.size
+    tenant, before, in_memory = flow.tenant, flow.kept.size, flow.kept.in_memory
     for job_id, one in kept.items():
         flow.kept.add(step.number, job_id, one)
     grown = flow.kept.size - before
-    shard.index.bytes += grown
+    shard.index.bytes += flow.kept.in_memory - in_memory
     tenant.kept_bytes += grown
     if grown:
         tenant.keeping[flow.id] = None
@@ -332,7 +333,7 @@ def _give_up_one(shard: "Shard", tenant: Tenant) -> None:
 
 
 def let_go_all(shard: "Shard", flow: Flow) -> None:
-    before = flow.kept.size
+    before = flow.kept.size, flow.kept.in_memory
     flow.kept.let_go_all()
     _kept_less(shard, flow, before)
 
@@ -340,19 +341,32 @@ def let_go_all(shard: "Shard", flow: Flow) -> None:
 def let_go_of_queue(shard: "Shard", tenant: Tenant, queue: str) -> None:
     """A queue is obliterated: nothing of its jobs is kept, whoever may want to read it."""
     for flow in tenant.flows.values():
-        before = flow.kept.size
+        before = flow.kept.size, flow.kept.in_memory
         for number in [one for one in flow.kept.readers if flow.steps[one].made.queue == queue]:
             flow.kept.let_go(number)
         _kept_less(shard, flow, before)
 
 
-def _kept_less(shard: "Shard", flow: Flow, before: int) -> None:
-    freed = before - flow.kept.size
+def _kept_less(shard: "Shard", flow: Flow, before: tuple[int, int]) -> None:
+    """`before` is what was kept, altogether and in memory."""
+    freed = before[0] - flow.kept.size
     if freed:
-        shard.index.bytes -= freed
+        shard.index.bytes -= before[1] - flow.kept.in_memory
         flow.tenant.kept_bytes -= freed
         if not flow.kept.size:
             flow.tenant.keeping.pop(flow.id, None)
+
+
+def forget_kept(shard: "Shard", tenant: str, workflow: int, job_id: int, stored: Stored) -> bool:
+    """From now on what a forgotten job returned lies in the journal only; false if it is not kept."""
+    flow = find(shard, tenant, workflow)
+    step = flow.step_of(job_id) if flow is not None else None
+    kept = flow.kept.results.get(step.number, {}).get(job_id) if flow is not None and step is not None else None
+    if flow is None or step is None or kept is None or type(kept.result) is not bytes:
+        return False
+    flow.kept.replace(step.number, job_id, msgspec.structs.replace(kept, result=stored))
+    shard.index.bytes -= len(kept.result)
+    return True
 
 
 def kept_of(shard: "Shard", tenant: str, workflow: int, job_id: int) -> Kept | None:

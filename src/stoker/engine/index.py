@@ -6,11 +6,14 @@ order needs no sort of everything.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from stoker.engine.jobs import ACTIVE, Batch, Job
+import msgspec
+
+from stoker.engine.jobs import ACTIVE, Batch, EndedRun, Job, bytes_of_results, bytes_told
 from stoker.engine.state import Queue
 from stoker.model.ids import SHARD_BITS
+from stoker.model.replies import Chunk
 from stoker.records.stored import Stored, StoredRun, total_size
 
 BLOCK_BITS = SHARD_BITS + 10
@@ -54,14 +57,19 @@ class Index:
             else:
                 insort(self._block_numbers, number)
         block[job.id] = job
-        payload = job.payload
+        payload, detail = job.payload, job.detail
         self.bytes += JOB_BYTES + len(payload) if type(payload) is bytes else JOB_BYTES
+        if detail is not None:
+            self.bytes += bytes_told(detail)
 
     def remove(self, job_id: int) -> None:
         number = job_id >> BLOCK_BITS
         block = self._blocks[number]
-        payload = block.pop(job_id).payload
+        job = block.pop(job_id)
+        payload, detail = job.payload, job.detail
         self.bytes -= JOB_BYTES + len(payload) if type(payload) is bytes else JOB_BYTES
+        if detail is not None:
+            self.bytes -= bytes_told(detail)
         if not block:
             del self._blocks[number]
             del self._block_numbers[bisect_left(self._block_numbers, number)]
@@ -100,6 +108,29 @@ class Index:
                 self.bytes -= len(entry.payload)
                 entry.payload = stored
 
+    def forget_result(self, job: Job, stored: Stored) -> None:
+        """From now on the result of a job lies in the journal only."""
+        detail = job.details()
+        if type(detail.result) is bytes:
+            self.bytes -= len(detail.result)
+            detail.result = stored
+
+    def forget_results(self, run: EndedRun, start: int, stored: Sequence[Stored | None]) -> None:
+        """The same for neighbours of a batch from a position on; None where the result is too small for that."""
+        assert run.results is not None
+        for place, one in enumerate(stored, start - run.origin):
+            result = run.results[place]
+            if one is not None and type(result) is bytes:
+                self.bytes -= len(result)
+                run.results[place] = one
+
+    def forget_chunk(self, job: Job, chunk: Chunk, stored: Stored) -> None:
+        """From now on a partial result, the last one of its job, lies in the journal only."""
+        partials = job.details().partials
+        if partials and type(chunk.data) is bytes and partials[-1] is chunk:
+            self.bytes -= len(chunk.data)
+            partials[-1] = msgspec.structs.replace(chunk, data=stored)
+
     def find_batch(self, job_id: int) -> tuple[Batch, int] | None:
         """The batch whose range has this id, and the position; the position may have left the batch."""
         at = bisect_right(self._lowest, job_id) - 1
@@ -108,6 +139,19 @@ class Index:
         batch = self._batches[at]
         position, between = divmod(job_id - batch.first, batch.step)
         return (batch, position) if not between and 0 <= position < batch.count else None
+
+    def bytes_found(self) -> int:
+        """What all of it takes, counted one by one."""
+        found = BATCH_BYTES * len(self._batches)
+        for job in self.jobs():
+            found += JOB_BYTES + (len(job.payload) if type(job.payload) is bytes else 0)
+            found += bytes_told(job.detail) if job.detail is not None else 0
+        for batch in self.batches():
+            spans = [run for span in (batch.waiting, *(piece.span for piece in batch.slices)) for run in span.runs()]
+            spans += [(run.start, run.stop) for run in batch.ended]
+            found += sum(batch.bytes_of(start, stop) for start, stop in spans)
+            found += sum(bytes_of_results(run.results) for run in batch.ended)
+        return found
 
     def live_bytes(self) -> dict[Queue, int]:
         """Payload bytes of the live jobs of each queue, counted one by one."""

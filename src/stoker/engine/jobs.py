@@ -62,7 +62,7 @@ class Detail(msgspec.Struct, gc=False, eq=False):
     next_chunk: int = 0
     # the end
     ended_at: int = 0
-    result: bytes | None = None
+    result: bytes | Stored | None = None
     serial: int = 0
     """Its number among the ended jobs of its queue."""
     expires_at: int = 0
@@ -71,6 +71,10 @@ class Detail(msgspec.Struct, gc=False, eq=False):
     revived: bool = False
     """Once back from the dead letters, its ttl no longer counts."""
     result_codec: Codec = "bytes"
+    error_class: str = ""
+    """Of `error`, as the worker named it."""
+    heard_at: int = 0
+    """When the lease of the current delivery was last renewed; 0 = never."""
 
 
 @final
@@ -191,6 +195,8 @@ class Slice(msgspec.Struct, gc=False, eq=False):
     lease_ms: int
     lease_until: int
     fires_at: int
+    heard_at: int = 0
+    """When the lease was last renewed; 0 = never."""
 
     def covers(self, position: int) -> bool:
         return position in self.span
@@ -211,7 +217,7 @@ class EndedRun(msgspec.Struct, gc=False, eq=False):
     started_at: int = 0
     worker: str = ""
     reason: str = ""
-    results: list[bytes | None] | None = None
+    results: "Results | None" = None
     codec: Codec = "bytes"
     """Of the results."""
 
@@ -255,6 +261,36 @@ class Members(msgspec.Struct, gc=False):
     def slice(self) -> Slice | None:
         """The delivery that they are in, if they are active."""
         return self.batch.slices.find(self.start)
+
+
+Results = list[bytes | Stored | None]
+"""What jobs returned, or where in the journal it lies."""
+
+LINE_BYTES = 150
+"""A log line or a partial result without its text or data."""
+
+
+def bytes_told(detail: Detail) -> int:
+    """How much memory it takes what workers have said of a job: its result, logs, partial results and errors."""
+    size = len(detail.error) + len(detail.stack)
+    if type(detail.result) is bytes:
+        size += len(detail.result)
+    if detail.history is not None:
+        size += sum([len(attempt.error) for attempt in detail.history])
+    if detail.logs is not None:
+        size += sum([LINE_BYTES + len(line.message) for line in detail.logs])
+    if detail.partials is not None:
+        size += sum(map(chunk_bytes, detail.partials))
+    return size
+
+
+def chunk_bytes(chunk: Chunk) -> int:
+    return LINE_BYTES + (len(chunk.data) if type(chunk.data) is bytes else 0)
+
+
+def bytes_of_results(results: Results | None) -> int:
+    """How much memory results take: none where they lie in the journal."""
+    return sum([len(result) for result in results or () if type(result) is bytes])
 
 
 Part = Job | Members

@@ -11,7 +11,6 @@ from itertools import repeat
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
 
 from stoker.engine import deadlines as kinds
 from stoker.engine import saved as s
@@ -34,6 +33,7 @@ from stoker.engine.jobs import (
     EndedRun,
     Job,
     Slice,
+    bytes_of_results,
 )
 from stoker.engine.keys import reply_of
 from stoker.engine.moves import join_lane, offer
@@ -205,7 +205,7 @@ class _Loading:
         tenant.flows[saved.workflow].kept.add(saved.step, saved.job, saved.kept)
         tenant.keeping[saved.workflow] = None
         tenant.kept_bytes += saved.kept.size
-        self.shard.index.bytes += saved.kept.size
+        self.shard.index.bytes += saved.kept.in_memory
 
     def early(self, saved: s.SavedEarly) -> None:
         self.shard.early.setdefault(saved.workflow, []).append(saved.message)
@@ -254,7 +254,7 @@ class _Loading:
 
     def detail(self, saved: s.SavedDetail) -> Detail:
         same = self.same
-        detail = Detail(*astuple(saved)[:-1])  # without `partial_codecs`
+        detail = Detail(**{name: getattr(saved, name) for name in Detail.__struct_fields__})
         if saved.started_at:
             detail.worker = same(saved.worker, saved.worker)
             detail.started_at = same(saved.started_at, saved.started_at)
@@ -265,8 +265,13 @@ class _Loading:
             detail.ended_at = same(saved.ended_at, saved.ended_at)
         if saved.error:
             detail.error = same(saved.error, saved.error)
+        if saved.error_class:
+            detail.error_class = same(saved.error_class, saved.error_class)
         if saved.history is not None:
-            detail.history = [Attempt(*attempt) for attempt in saved.history]
+            classes = saved.history_classes or repeat("", len(saved.history))
+            detail.history = [
+                Attempt(*attempt, same(name, name)) for attempt, name in zip(saved.history, classes, strict=True)
+            ]
         if saved.logs is not None:
             most, lines = saved.logs
             detail.logs = deque((LogLine(*line) for line in lines), most)
@@ -326,6 +331,7 @@ class _Loading:
             saved.lease_ms,
             saved.lease_until,
             saved.fires_at,
+            saved.heard_at,
         )
         batch.slices.add(piece)
         self.arm(piece.fires_at, kinds.LEASE, piece)
@@ -346,6 +352,7 @@ class _Loading:
             saved.codec,
         )
         batch.ended.add(run)
+        self.shard.index.bytes += bytes_of_results(run.results)
 
     def line(self, saved: s.SavedLine) -> None:
         index, queue = self.shard.index, self.queues[saved.queue]

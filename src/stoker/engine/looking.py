@@ -1,5 +1,6 @@
 """Answers that change nothing: jobs, logs, pages, reasons for waiting, counters."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.states import STATES, State
+from stoker.records.stored import Stored
 
 if TYPE_CHECKING:
     from stoker.engine.shard import Shard
@@ -47,7 +49,15 @@ def get_logs(shard: "Shard", tenant: str, command: c.GetLogs, now: int) -> r.Log
 def get_partials(shard: "Shard", tenant: str, command: c.GetPartials, now: int) -> r.Partials:
     part = shard.readable(tenant, command.id)
     partials = part.detail.partials if type(part) is Job and part.detail is not None else None
-    return r.Partials(list(partials or ()))
+    return r.Partials([whole(shard, chunk) for chunk in partials or ()])
+
+
+def whole(shard: "Shard", chunk: r.Chunk) -> r.Chunk:
+    """A partial result, read back if it lies in the journal only: the reply does not say which job it is of."""
+    stored: Any = chunk.data
+    if type(stored) is not Stored or shard.stored_payloads is None:
+        return chunk
+    return msgspec.structs.replace(chunk, data=shard.stored_payloads(stored.sequence)[stored.place])
 
 
 def wait_job(shard: "Shard", tenant: str, command: c.WaitJob, now: int) -> "r.Ended | Parked":
@@ -121,11 +131,12 @@ def _view_job(job: Job) -> r.JobView:
         blocked_by=tuple(detail.blockers or ()),
         started_at=detail.started_at,
         lease_until=detail.lease_until if active else 0,
+        heartbeat_at=(detail.heard_at or detail.started_at) if active else 0,
         worker=detail.worker,
         claim=detail.claim,
         cancel_requested=detail.cancel,
         finished_at=detail.ended_at,
-        result=detail.result,
+        result=detail.result,  # type: ignore[arg-type]  # what lies in the journal is read back on its way out
         reason=detail.reason,
         error=detail.error,
         stack=detail.stack,
@@ -133,6 +144,7 @@ def _view_job(job: Job) -> r.JobView:
         history=tuple(detail.history or ()),
         dead=dead,
         result_codec=detail.result_codec,
+        error_class=detail.error_class,
     )
 
 
@@ -151,12 +163,13 @@ def _view_member(batch: Batch, position: int) -> r.JobView:
             attempts=1,
             started_at=piece.started_at,
             lease_until=piece.lease_until,
+            heartbeat_at=piece.heard_at or piece.started_at,
             worker=piece.worker,
             claim=piece.claim,
         )
     run = batch.ended.find(position)
     assert run is not None
-    result = run.results[position - run.origin] if run.results is not None else None
+    result: Any = run.results[position - run.origin] if run.results is not None else None
     return r.JobView(
         **common,  # type: ignore[arg-type]
         state=STATES[run.state],
@@ -318,6 +331,21 @@ def get_queue(shard: "Shard", tenant: str, command: c.GetQueue, now: int) -> r.Q
         group_on_retry=queue.group_on_retry,
         dead_letters=queue.dead_policy,
     )
+
+
+def get_priorities(shard: "Shard", tenant: str, command: c.GetPriorities, now: int) -> r.Priorities:
+    checks.name(command.queue)
+    queue = shard.known_queue(tenant, command.queue)
+    counts: Counter[int] = Counter()
+    if queue is not None:
+        for priority, entry in queue.ready.in_levels():
+            if type(entry) is Batch:
+                counts[priority] += entry.waiting.left
+            elif entry.options.group_id is None:
+                counts[priority] += 1
+        for group in queue.groups.values():  # of which only the head is ready
+            counts.update(job.options.priority for job in group.lane)
+    return r.Priorities(dict(sorted(counts.items(), reverse=True)))
 
 
 def get_stats(shard: "Shard", tenant: str, command: c.GetStats, now: int) -> r.Stats:

@@ -21,7 +21,9 @@ from stoker.engine.jobs import (
     Batch,
     EndedRun,
     Job,
+    Results,
     Slice,
+    bytes_of_results,
 )
 from stoker.engine.state import T_CANCELLED, T_EXPIRED, Claim, Group, Queue
 from stoker.model import replies as r
@@ -222,6 +224,7 @@ def split(shard: "Shard", batch: Batch, position: int) -> Job:
         detail.lease_ms = piece.lease_ms
         detail.lease_until = piece.lease_until
         detail.fires_at = piece.fires_at
+        detail.heard_at = piece.heard_at
         shard.deadlines.arm(piece.fires_at, kinds.LEASE, job)
         shrink_slice(shard, piece, position, position + 1)
     else:
@@ -363,7 +366,8 @@ def settle_end(shard: "Shard", job: Job, state: int, at: int) -> None:
         shard.settling.append((job.id, state))
     if shard.job_waiters and job.id in shard.job_waiters:
         detail = job.details()
-        result, codec = detail.result, detail.result_codec
+        result: Any = detail.result  # what lies in the journal is read back on its way out
+        codec = detail.result_codec
         shard.ended_waits.append(r.Ended(job.id, STATES[state], True, result, detail.reason, detail.error, codec))
 
 
@@ -389,7 +393,7 @@ def end_run(
     *,
     piece: Slice | None = None,
     reason: str = "",
-    results: list[bytes | None] | None = None,
+    results: Results | None = None,
     codec: Codec = "bytes",
 ) -> None:
     """Neighbouring jobs of a batch that have left their place end together. Counts are the caller's."""
@@ -413,19 +417,19 @@ def end_run(
     if piece is not None:
         run.started_at, run.worker = piece.started_at, piece.worker
     batch.ended.add(run)
+    if results is not None:
+        shard.index.bytes += bytes_of_results(results)
     queue.count(state, stop - start)
     queue.retained.add(run, stop - start, policy)
     arm_age(shard, queue, policy, at)
 
 
-def find_awaited(
-    shard: "Shard", ids: range, state: int, reason: str, results: list[bytes | None] | None, codec: Codec
-) -> None:
+def find_awaited(shard: "Shard", ids: range, state: int, reason: str, results: Results | None, codec: Codec) -> None:
     """Find those of many ended jobs that somebody depends on or waits for."""
     for job_id in common(shard.dependents, ids):
         shard.settling.append((job_id, state))
     for job_id in common(shard.job_waiters, ids):
-        result = results[ids.index(job_id)] if results is not None else None
+        result: Any = results[ids.index(job_id)] if results is not None else None
         written: Codec = "bytes" if result is None else codec
         shard.ended_waits.append(r.Ended(job_id, STATES[state], True, result, reason, result_codec=written))
 
@@ -454,6 +458,10 @@ def forget(shard: "Shard", ended: "Ended", jobs: int) -> None:
         batch.queue.count(ended.state, -jobs)
         start = ended.start
         ended.start += jobs
+        if ended.results is not None:
+            gone = slice(start - ended.origin, ended.start - ended.origin)
+            shard.index.bytes -= bytes_of_results(ended.results[gone])
+            ended.results[gone] = [None] * jobs
         if ended.start >= ended.stop:
             batch.ended.remove(ended)
         leave_batch(shard, batch, start, start + jobs)

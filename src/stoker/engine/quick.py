@@ -8,6 +8,7 @@ Whoever changes a rule changes it there and looks here.
 """
 
 from heapq import heappush
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from stoker.engine.deadlines import LEASE, SWEEP_MASK
@@ -18,6 +19,7 @@ from stoker.engine.state import T_COMPLETED, T_PUSHED, T_RUN_MS, T_STARTED, T_WA
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.ids import SHARD_BITS
+from stoker.model.option_table import batched
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.states import State
 from stoker.records import records as rec
@@ -26,19 +28,13 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 
+_general = attrgetter(*batched("general"))
+_NOT_SET = _general(DEFAULT_OPTIONS)
+
+
 def is_simple(options: Options) -> bool:
     """Whether plain options are so simple that only order, lease and what happens after a failure depend on them."""
-    return not (
-        options.delay_ms
-        or options.run_at is not None
-        or options.ttl_ms
-        or options.timeout_ms
-        or options.lifo
-        or options.remove_on_complete
-        or options.keep_completed_age_ms is not None
-        or options.keep_completed_count is not None
-        or options.workflow is not None
-    )
+    return bool(_general(options) == _NOT_SET)
 
 
 def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: int) -> r.Pushed:
@@ -132,14 +128,15 @@ def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) ->
         queue.touch()
     detail.token = detail.fires_at = 0
     detail.ended_at = now
-    if detail.error or detail.stack:
-        detail.error = detail.stack = ""
+    if detail.error or detail.error_class or detail.stack:
+        shard.index.bytes -= len(detail.error) + len(detail.stack)
+        detail.error = detail.error_class = detail.stack = ""
     job.state = COMPLETED
     if queue.waiters:
         shard.dirty.append(queue)
     queue.retained.add_job(job, detail, policy)
     if shard.job_waiters and job_id in shard.job_waiters:
-        shard.ended_waits.append(r.Ended(job_id, State.COMPLETED, True, detail.result))
+        shard.ended_waits.append(r.Ended(job_id, State.COMPLETED, True))
     if shard.dependents and job_id in shard.dependents:
         shard.settling.append((job_id, COMPLETED))
         settle(shard, now)

@@ -19,9 +19,9 @@ from stoker.model.schedules import Schedule, ScheduleRun
 from stoker.records.records import FillStep, Message, TellStep, WorkflowMade
 from stoker.records.stored import Stored, StoredRun
 
-FORMAT = 4
+FORMAT = 5
 """2 knows codecs of results and partial results, key-value entries and bytes of payloads; 3 knows workflows and
-schedules; 4 what forgotten jobs of workflows returned."""
+schedules; 4 what forgotten jobs of workflows returned; 5 classes of errors."""
 
 CHUNK_ENTRIES = 4_096
 CHUNK_BYTES = 1 << 20
@@ -36,6 +36,9 @@ Values = list[bytes | Stored | None] | int
 Runs = list[tuple[int, int]]
 Counters = tuple[list[int], list[int], list[int], int]
 """A scope: counts, totals, the ring of the last minute and its second."""
+
+HISTORY_FIELDS = 6
+"""Of an attempt, saved side by side; `SavedDetail.history_classes` has the class of its error."""
 
 KEY_TABLES = ("unique_keys", "custom_ids", "debounces")
 """Tables of a queue in which a key is held by a job, as entries number them."""
@@ -116,7 +119,7 @@ class SavedPile(Saved, gc=False, tag=6):
 
 
 class SavedDetail(msgspec.Struct, array_like=True, gc=False):
-    """The fields of `Detail`, in their order."""
+    """The fields of `Detail`, in their order up to `result_codec`; then those that were added later."""
 
     attempts: int = 0
     crashes: int = 0
@@ -142,7 +145,7 @@ class SavedDetail(msgspec.Struct, array_like=True, gc=False):
     """How many chunks are kept at most, their indexes and their data."""
     next_chunk: int = 0
     ended_at: int = 0
-    result: bytes | None = None
+    result: bytes | Stored | None = None
     serial: int = 0
     expires_at: int = 0
     retry_count: int = 0
@@ -151,6 +154,10 @@ class SavedDetail(msgspec.Struct, array_like=True, gc=False):
     result_codec: Codec = "bytes"
     partial_codecs: list[Codec] | None = None
     """Of the partial results, where not all are bytes; no field of `Detail`."""
+    error_class: str = ""
+    history_classes: list[str] | None = None
+    """Of the errors in `history`, where one has a class; no field of `Detail`."""
+    heard_at: int = 0
 
 
 class SavedJob(Saved, gc=False, tag=7):
@@ -181,6 +188,7 @@ class SavedSlice(msgspec.Struct, array_like=True, gc=False):
     lease_ms: int
     lease_until: int
     fires_at: int
+    heard_at: int = 0
 
 
 class SavedRun(msgspec.Struct, array_like=True, gc=False):

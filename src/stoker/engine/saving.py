@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
 from stoker.engine import deadlines as kinds
 from stoker.engine import saved as s
@@ -45,13 +45,21 @@ def save(shard: "Shard", sequence: int) -> Iterator[bytes]:
 
 
 def references(shard: "Shard") -> Iterator[int]:
-    """The records of the journal that hold payloads which can still be asked for; each perhaps several times."""
+    """The records of the journal that hold what can still be asked for; each perhaps several times."""
     for job in shard.index.jobs():
         if type(job.payload) is Stored:
             yield job.payload.sequence
+        if job.detail is not None:
+            yield from _records_of((job.detail.result,))
+            yield from _records_of([chunk.data for chunk in job.detail.partials or ()])
     for batch in shard.index.batches():
         yield from _records_of(batch.payloads)
+        for run in batch.ended:
+            yield from _records_of(run.results or ())
     for tenant in shard.tenants.values():
+        for workflow in tenant.keeping:
+            for results in tenant.flows[workflow].kept.results.values():
+                yield from _records_of([kept.result for kept in results.values()])
         for transaction in tenant.transactions.values():
             for stage in transaction.stages.values():
                 for part in stage.parts:
@@ -234,9 +242,11 @@ class _Saving:
     def job(self, job: Job, ttl_ends_at: int) -> Entries:
         queue, detail, saved = job.queue, job.detail, None
         if detail is not None:
-            saved = s.SavedDetail(*astuple(detail))
+            saved = s.SavedDetail(**asdict(detail))
             if detail.history is not None:
-                saved.history = [astuple(attempt) for attempt in detail.history]
+                saved.history = [astuple(attempt)[: s.HISTORY_FIELDS] for attempt in detail.history]
+                classes = [attempt.error_class for attempt in detail.history]
+                saved.history_classes = classes if any(classes) else None
             if detail.logs is not None:
                 assert detail.logs.maxlen is not None
                 saved.logs = (detail.logs.maxlen, [astuple(line) for line in detail.logs])
@@ -447,6 +457,7 @@ def _slice(piece: Slice) -> s.SavedSlice:
         piece.lease_ms,
         piece.lease_until,
         piece.fires_at,
+        piece.heard_at,
     )
 
 

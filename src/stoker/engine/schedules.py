@@ -313,7 +313,8 @@ def take(shard: "Shard", planned: Planned, slot: int, at: int, made_up_to: int) 
     """Push the job of a slot, or say why not."""
     over = Over(slot, at, next_slot(shard, planned, slot), made_up_to)
     hindering = hindered_by(shard, planned)
-    no_room = shard.no_room() if shard.no_room is not None else ""
+    size, tenant = len(planned.schedule.payload), planned.queue.tenant.name
+    no_room = shard.no_room(tenant, size) if shard.no_room is not None else ""
     if hindering:
         emit_passed(shard, planned, over, "skipped", hindering, "overlap")
     elif no_room:

@@ -122,8 +122,10 @@ class Shard:
         self.watchers: dict[int, str] = {}
         """Jobs that somebody in another shard waits for, and whose they are."""
         # what whoever runs the shard lends it
-        self.no_room: Callable[[], str] | None = None
-        """Says why nothing new can be taken, if that is so: for jobs that nobody pushes."""
+        self.no_room: Callable[[str, int], str] | None = None
+        """Says why a tenant's job with so many bytes cannot be taken, if that is so: for jobs that schedules push."""
+        self.is_full: Callable[[], bool] | None = None
+        """Says whether memory is full."""
         self.knows: Callable[[int], bool] | None = None
         """Says whether an id of another shard was ever given; None if there is no other."""
         self.stored_payloads: Callable[[int], Sequence[bytes]] | None = None
@@ -573,6 +575,7 @@ DECIDE: dict[type[c.Command[Any]], Decide] = {
     c.ListQueues: looking.list_queues,
     c.GetQueue: looking.get_queue,
     c.GetStats: looking.get_stats,
+    c.GetPriorities: looking.get_priorities,
     c.Pause: control.pause,
     c.Resume: control.resume,
     c.SetRateLimit: control.set_rate_limit,

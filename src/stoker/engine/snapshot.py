@@ -11,7 +11,8 @@ import msgspec
 
 from stoker.engine.flows import Flow
 from stoker.engine.jobs import Batch, Detail, Job, Part
-from stoker.engine.looking import view
+from stoker.engine.kept import Kept
+from stoker.engine.looking import view, whole
 from stoker.engine.state import Planned, Queue, Scope, StagedPart, Tenant
 from stoker.model.ids import shard_of
 from stoker.records import records as rec
@@ -53,9 +54,8 @@ def _parts(shard: "Shard") -> Iterator[Part]:
 
 def _job(shard: "Shard", part: Part) -> dict[str, Any]:
     found = msgspec.structs.asdict(view(shard, part, 0))
-    payload = found["payload"]
-    if type(payload) is Stored and shard.stored_payloads is not None:
-        found["payload"] = shard.stored_payloads(payload.sequence)[payload.place]
+    for name in ("payload", "result"):
+        found[name] = _whole(shard, found[name])
     lease = part.detail if type(part) is Job else part.slice
     held = lease if lease is not None and lease.token else None
     found |= {
@@ -70,10 +70,17 @@ def _job(shard: "Shard", part: Part) -> dict[str, Any]:
     return found | {
         "blockers": dict(detail.blockers or {}),
         "logs": list(detail.logs or ()),
-        "partials": list(detail.partials or ()),
+        "partials": [whole(shard, chunk) for chunk in detail.partials or ()],
         "next_chunk": detail.next_chunk,
         "revived": detail.revived,
     }
+
+
+def _whole(shard: "Shard", value: Any) -> Any:
+    """A payload or a result, wherever it lies."""
+    if type(value) is not Stored or shard.stored_payloads is None:
+        return value
+    return shard.stored_payloads(value.sequence)[value.place]
 
 
 def _scope(scope: Scope) -> tuple[list[int], list[int], list[int], int]:
@@ -100,7 +107,7 @@ def _tenant(shard: "Shard", tenant: Tenant) -> dict[str, Any]:
             for name, found in sorted(tenant.transactions.items())
         },
         "ended_badly": tenant.ended_badly.ranges(),
-        "flows": [_flow(flow) for _, flow in sorted(tenant.flows.items())],
+        "flows": [_flow(shard, flow) for _, flow in sorted(tenant.flows.items())],
         "ended_flows": list(tenant.ended_flows),
         "keeping": list(tenant.keeping),
         "kv": {
@@ -120,13 +127,20 @@ def _staged(shard: "Shard", part: StagedPart) -> rec.Staged:
     return msgspec.structs.replace(record, payloads=list(shard.stored_payloads(payloads.sequence)))
 
 
-def _flow(flow: Flow) -> dict[str, Any]:
+def _kept(shard: "Shard", kept: Kept) -> Kept:
+    return msgspec.structs.replace(kept, result=_whole(shard, kept.result))
+
+
+def _flow(shard: "Shard", flow: Flow) -> dict[str, Any]:
     kept = {name: getattr(flow, name) for name in ("id", "name", "at", "cancelled", "round", "finished_at", "open")}
     return kept | {
         "steps": [msgspec.structs.astuple(step) for step in flow.steps],
         "forget_at": flow.forget_at,
         "readers": dict(flow.kept.readers),
-        "kept": {step: dict(sorted(results.items())) for step, results in sorted(flow.kept.results.items())},
+        "kept": {
+            step: {job: _kept(shard, kept) for job, kept in sorted(results.items())}
+            for step, results in sorted(flow.kept.results.items())
+        },
     }
 
 

@@ -316,11 +316,15 @@ class Tenant:
         "keeping",
         "kept_bytes",
         "kv",
+        "kv_bytes",
         "name",
+        "planned_bytes",
         "queues",
         "schedules",
         "scope",
         "shard_touched",
+        "staged_bytes",
+        "staged_jobs",
         "transactions",
     )
 
@@ -344,6 +348,12 @@ class Tenant:
         self.kept_bytes = 0
         self.schedules = 0
         """How many all of its queues have together."""
+        self.planned_bytes = 0
+        """Of the payloads of its schedules."""
+        self.staged_jobs = self.staged_bytes = 0
+        """Jobs that its transactions would publish, and their payloads."""
+        self.kv_bytes = 0
+        """Of its key-value entries, keys included."""
 
     @property
     def is_used(self) -> bool:

@@ -1,7 +1,7 @@
 """Looking at workflows: how far they are, lists of them, and what a job gets from those before it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -262,7 +262,8 @@ def result_of(shard: "Shard", tenant: str, job_id: int, workflow: int, now: int)
     if part is None:
         kept = flows.kept_of(shard, tenant, workflow, job_id)
         if kept is not None:
-            return r.Input(job_id, "", STATES[kept.state], kept.result, kept.codec, kept.error)
+            result: Any = kept.result  # what lies in the journal is read back on its way out
+            return r.Input(job_id, "", STATES[kept.state], result, kept.codec, kept.error)
     if part is None or part.queue.tenant.name != tenant:
         return r.Input(job_id)
     job = job_view(shard, part, now)

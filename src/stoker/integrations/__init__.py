@@ -1,1 +1,1 @@
-"""Glue to web frameworks: each module knows one of them, and the rest of Stoker knows none."""
+"""Integrations with web frameworks: each module knows one of them, and the rest of Stoker knows none."""

@@ -1,1 +1,1 @@
-"""Where records go: an ordered log for each shard, behind one contract."""
+"""Storage for records: an ordered log for each shard, behind one contract."""

@@ -29,7 +29,7 @@ import msgspec
 
 from stoker.journal.directory import Manifest, read_manifest
 from stoker.journal.disk import Disk
-from stoker.journal.doctor import CHECKPOINT_NAME, LOG_NAME, check_names, verify_files
+from stoker.journal.doctor import CHECKPOINT_NAME, LOG_NAME, Progress, check_names, verify_files
 from stoker.journal.targets import Target, TargetFailed
 from stoker.model.errors import InvalidRequest, StokerError
 
@@ -47,9 +47,6 @@ SPARE_BYTES = 64 << 20
 
 NAME = re.compile(r"stoker-[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-
-Progress = Callable[[int, int], object]
-"""Told how many bytes are done, and how many there are in all."""
 
 logger = logging.getLogger("stoker.backup")
 
@@ -557,9 +554,11 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Backups at an interval."""
 
     url: str
-    """Where to; see `targets.open_target`."""
+    """The place: a path, `file:///path`, or `s3://bucket/prefix?endpoint=https://...&region=...` (`stoker[s3]`)."""
     interval_s: int = 86_400
+    """From one backup to the next, restarts included."""
     keep: int = 7
+    """How many are kept; older ones are removed after each new one."""
 
     def __post_init__(self) -> None:
         if self.interval_s < 1 or self.keep < 1:

@@ -19,6 +19,10 @@ class JournalFailed(Exception):
     """The journal can promise nothing any more: what was on its way may have happened or not."""
 
 
+class NotWritten(JournalFailed):
+    """The journal had failed before: nothing of this was written, and nothing ever will be."""
+
+
 class Journal(Protocol):
     """The logs of all shards of a process."""
 
@@ -27,13 +31,19 @@ class Journal(Protocol):
     is_full: bool
     """Whether there is only room left for what makes room."""
     room: int
-    """How many bytes may still be written, as far as is known."""
+    """How many bytes may still be written, as far as is known; little or nothing when it is full."""
 
-    def append(self, turn: Turn, *, defer: bool = False) -> None:
+    @property
+    def is_out(self) -> bool:
+        """Whether there is no room left for anything."""
+        ...
+
+    def append(self, turn: Turn, *, defer: bool = False, waits: bool = True) -> None:
         """Add the records of one turn, all or none.
 
         `defer` leaves it to the next turn, to the next flush, or to a moment later: for those who do not wait, and for
-        those who wait for the disk, so that one commit and one flush serve all of them.
+        those who wait for the disk, so that one commit and one flush serve all of them. `waits` says whether the
+        replies do: those that do not may tell of something that is lost with the process.
         """
         ...
 

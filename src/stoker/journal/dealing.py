@@ -17,6 +17,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from stoker.journal import snapshots
 from stoker.journal.checkpoints import read_checkpoint, write_checkpoint
 from stoker.journal.deals import DEAL, FACT, Deal, deal_of, parts_of, text_of
 from stoker.journal.directory import (
@@ -35,9 +36,9 @@ from stoker.journal.disk import Disk
 from stoker.journal.keeping import check_file
 from stoker.journal.keys import PUT, open_file
 from stoker.journal.logfile import INSERT, PAGE_BYTES
+from stoker.journal.passing import is_no_room
 from stoker.journal.recovery import log_name, open_files
 from stoker.journal.sqlite import Segment
-from stoker.journal.upkeep import is_no_room
 from stoker.model.errors import CannotOpen, Damaged, DiskFull, InvalidRequest
 from stoker.model.ids import process_of, shard_for
 
@@ -65,11 +66,17 @@ class Root:
         os.close(self._lock)
 
 
-def open_root(path: Path, processes: int, shards: int | None = None, disk: Disk | None = None, vfs: str = "") -> Root:
-    """Take a data directory, or make a new one, and see to it that it is dealt to so many processes, at least two."""
+def open_root(
+    path: Path, processes: int, shards: int | None = None, disk: Disk | None = None, vfs: str = "", notice: str = ""
+) -> Root:
+    """Take a data directory, or make a new one, and see to it that it is dealt to so many processes, at least two.
+
+    `notice` is what others read who find it in use.
+    """
     check_asked(shards)
-    lock = take_lock(path)
+    lock = take_lock(path, notice)
     try:
+        snapshots.remove_all(path)
         deal = deal_anew(path, processes, shards, disk or Disk(), vfs, lock)
         if deal is None:
             raise InvalidRequest("a directory for one process needs no dealing: open it with sqlite:///path")

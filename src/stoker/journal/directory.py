@@ -3,7 +3,7 @@
     manifest.json     which files count, and the facts that never change; replaced as a whole
     lock              held by the one process that has the directory open: who it is, and what it says to others
     socket            where that process serves others, if it does
-    mark              how far the log was flushed, kept outside SQLite
+    mark              how far the log was flushed, kept outside SQLite; and in which boot of the machine it was written
     log-00000001.db   a part of the log; see `logfile.py`
     checkpoint-00000003   all shards at some moment
     keys.db           keys of ended jobs
@@ -201,6 +201,18 @@ def take_lock(path: Path, notice: str = "") -> int:
     return lock
 
 
+def is_locked(path: Path) -> bool:
+    """Whether another process has the directory open at this moment."""
+    lock = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def check_new(path: Path) -> None:
     """Refuse to make a data directory where there is something else, or where one has lost its manifest."""
     if any(path.glob("log-*.db")):
@@ -287,8 +299,8 @@ class Mark:
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._form = struct.Struct(f"<IQ{shards}Q")
-        if os.fstat(self._file).st_size < 2 * SECTOR:
-            disk.pwrite(self._file, bytes(2 * SECTOR), 0)  # its room is there before the disk is full
+        if os.fstat(self._file).st_size < BOOT_PLACE * SECTOR:
+            disk.pwrite(self._file, bytes(PLACES * SECTOR), 0)  # its room is there before the disk is full
         self._number, self.reached = self._read()
 
     def _read(self) -> tuple[int, list[int]]:
@@ -308,8 +320,48 @@ class Mark:
         self._disk.pwrite(self._file, checksum + data[4:], self._number % 2 * SECTOR)
         self.reached = reached
 
+    # --- the boot ----------------------------------------------------------------------------------
+
+    def is_of_this_boot(self, epoch: int) -> bool:
+        """Whether everything that was answered in this epoch has reached the system, which has not stopped since.
+
+        The note names the file that it stands in: a copy, or a snapshot of the disk, may be older than its original.
+        """
+        boot = self._disk.boot_id()
+        data = os.pread(self._file, CHECKSUM.size + NOTE_BYTES_MAX, BOOT_PLACE * SECTOR)
+        return bool(boot) and data[CHECKSUM.size :].rstrip(b"\0") == self._note(epoch, boot) and is_whole(data)
+
+    def note_boot(self, epoch: int) -> None:
+        """From now on the log of this epoch is whole as long as the system does not stop."""
+        boot = self._disk.boot_id()
+        if boot:
+            self._write_note(self._note(epoch, boot))
+
+    def forget_boot(self) -> None:
+        """From now on something may be lost with the process alone."""
+        if os.pread(self._file, 1, BOOT_PLACE * SECTOR):
+            self._write_note(b"")
+
+    def _note(self, epoch: int, boot: str) -> bytes:
+        found = os.fstat(self._file)
+        return f"{epoch} {found.st_dev} {found.st_ino} {boot}".encode()[:NOTE_BYTES_MAX]
+
+    def _write_note(self, note: bytes) -> None:
+        data = note.ljust(NOTE_BYTES_MAX, b"\0")
+        self._disk.pwrite(self._file, CHECKSUM.pack(crc32(data)) + data, BOOT_PLACE * SECTOR)
+
     def close(self) -> None:
         os.close(self._file)
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether a checksum belongs to the bytes behind it."""
+    return len(data) > CHECKSUM.size and CHECKSUM.unpack_from(data)[0] == crc32(data[CHECKSUM.size :])
+
+
 SECTOR = 4096
+BOOT_PLACE = 2
+"""The third sector: earlier releases neither read it nor write to it, and the epoch tells that they were here."""
+PLACES = 3
+CHECKSUM = struct.Struct("<I")
+NOTE_BYTES_MAX = 256

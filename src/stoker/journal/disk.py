@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
 
 class Disk:
     """The machine's own file system."""
@@ -13,9 +15,10 @@ class Disk:
     def write_atomically(self, path: Path, data: bytes) -> None:
         """Old or new, whatever happens: written beside, flushed, moved over, and the move flushed too."""
         beside = path.with_name(path.name + ".new")
-        self.create(beside, data)
-        self.rename(beside, path)
-        self.sync_directory(path.parent)
+        with opened_directory(path.parent) as descriptor:  # first: once it is moved, nothing must be in the way
+            self.create(beside, data)
+            self.rename(beside, path)
+            self.sync_directory(path.parent, descriptor)
 
     def create(self, path: Path, data: bytes) -> None:
         """A whole new file, flushed."""
@@ -52,18 +55,22 @@ class Disk:
         finally:
             os.close(descriptor)
 
+    def shorten(self, path: Path, size: int) -> None:
+        os.truncate(path, size)
+
     def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
         return os.pwrite(descriptor, data, offset)
 
     def fsync(self, descriptor: int, path: Path) -> None:
         os.fdatasync(descriptor)
 
-    def sync_directory(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+    def sync_directory(self, path: Path, descriptor: int | None = None) -> None:
+        """Flush the names in a directory, which may be open already."""
+        if descriptor is not None:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            return
+        with opened_directory(path) as opened:
+            os.fsync(opened)
 
     def make_directory(self, path: Path) -> None:
         """A directory in which the files of a data directory lie; its name is flushed with the directory above."""
@@ -83,6 +90,27 @@ class Disk:
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
+    def boot_id(self) -> str:
+        """Which boot of the machine this is: another one after each start of the system. Empty where none is told."""
+        try:
+            return BOOT_ID.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def size_bytes(self, path: Path) -> int:
+        """Of the whole file system."""
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
+
     def free_bytes(self, path: Path) -> int:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+
+@contextmanager
+def opened_directory(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,7 +1,8 @@
 """Is this machine, and this data directory, fit for a queue? Looking changes nothing in a data directory.
 
-`check` is quick and may run beside a server that has the directory open. `verify` reads every row of a directory that
-nobody has open. Both answer with findings: what was looked at, what was found, and what to do about it.
+`check` is quick and may run beside a process that has the directory open. `verify` reads every row of a directory that
+no process has open, or of a snapshot. Both answer with findings: what was looked at, what was found, and what to do
+about it.
 """
 
 import fcntl
@@ -26,6 +27,7 @@ from stoker.journal.checkpoints import read_checkpoint
 from stoker.journal.deals import FACT, deal_of, parts_of
 from stoker.journal.directory import KEPT, Log, Manifest, Mark, read_manifest
 from stoker.journal.disk import Disk
+from stoker.journal.snapshots import NAME as SNAPSHOT
 from stoker.model.errors import InUse, InvalidRequest, StokerError
 
 PYTHON_NEEDED = (3, 11)
@@ -44,6 +46,8 @@ CHECKPOINT_NAME = re.compile(r"checkpoint-[0-9]{8,12}")
 SIDES = ("-wal", "-shm", "-journal")
 
 Status = Literal["ok", "warning", "problem"]
+Progress = Callable[[int, int], object]
+"""Told how many bytes are done, and how many there are in all."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -334,6 +338,7 @@ def _missing(manifest: Manifest, present: set[str]) -> Finding:
 
 def _leftovers(manifest: Manifest, present: set[str]) -> Finding:
     own = {*_files_of(manifest), *KEPT}
+    present = {name for name in present if not SNAPSHOT.fullmatch(name)}  # a process reads it, or it goes at an open
     left = sorted(name for name in present if name not in own and _without_side(name) not in own)
     if left:
         advice = "what a process left behind goes at the next open; other files do not belong here"
@@ -380,30 +385,50 @@ def _bytes(count: int) -> str:
 RESTORE = "restore the directory from a backup"
 
 
-def verify(path: str) -> list[Finding]:
-    """Read all of a data directory that nobody has open. `InUse` if somebody has."""
+def verify(path: str, progress: Progress | None = None) -> list[Finding]:
+    """Read all of a data directory that no process has open. `InUse` if one has."""
     directory = Path(path).absolute()
     if not (directory / "manifest.json").exists() and not (directory / FACT).exists():
         raise InvalidRequest(f"{directory} is no data directory: it has no manifest.json")
     with held(directory):
         deal = deal_of(directory)
+        parts = parts_of(directory, deal)
+        read = _Read(progress, [file for part in parts for file in part.glob("log-*.db")])
         if deal is None:
-            return _verify_part(directory)
-        return [one for part in parts_of(directory, deal) for one in _named_for(part, _verify_held(part))]
+            return _verify_part(directory, read)
+        return [one for part in parts for one in _named_for(part, _verify_held(part, read))]
 
 
-def _verify_held(part: Path) -> list[Finding]:
+class _Read:
+    """Tells how much of the log has been read."""
+
+    def __init__(self, progress: Progress | None, files: list[Path]) -> None:
+        self._progress = progress
+        self._sizes = {file: file.stat().st_size for file in files}
+        self._done = 0
+
+    def file(self, file: Path) -> None:
+        self._done += self._sizes.get(file, 0)
+        if self._progress is not None:
+            self._progress(self._done, sum(self._sizes.values()))
+
+
+def _verify_held(part: Path, read: _Read) -> list[Finding]:
     try:
         with held(part):
-            return _verify_part(part)
+            return _verify_part(part, read)
     except (InvalidRequest, OSError) as error:
         return [Finding("manifest", "problem", str(error), RESTORE)]
 
 
-def _verify_part(directory: Path) -> list[Finding]:
+def _verify_part(directory: Path, read: _Read) -> list[Finding]:
     manifest = read_manifest(directory / "manifest.json")
     check_names(manifest)
-    return list(verify_files(directory, manifest, decode=True))
+    found = []
+    for finding in verify_files(directory, manifest, decode=True):
+        read.file(directory / finding.name)
+        found.append(finding)
+    return found
 
 
 def verify_files(directory: Path, manifest: Manifest, decode: bool = False) -> Iterator[Finding]:

@@ -23,21 +23,21 @@ class FilterSettings(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_keys: int = 1_000_000
     """Old idempotency keys in one buffer of their filter; a store that has more gets larger buffers."""
     idempotency_error_rate: float = 0.01
-    """How many new keys in one are looked up for nothing."""
+    """The share of new keys that are looked up in vain."""
     idempotency_rotate_ms: int = 30 * MINUTE_MS
-    """How often the buffer is started anew, without the keys that have left the store since."""
+    """How often the buffer is rebuilt, without the keys that have left the store since."""
     ghost_ids: int = 2_000_000
     """Ids of ended jobs in one buffer, whose payloads still lie in the journal."""
     ghost_error_rate: float = 1e-12
-    """How many live jobs in one are taken for ended at first sight; they are looked up before anything is done."""
+    """The share of live jobs that are first taken for ended; they are looked up before anything is done."""
     ghost_rotate_ms: int = 6 * HOUR_MS
-    """An ended job is remembered at least so long, if not more than `ghost_ids` end in that time."""
+    """An ended job is remembered for at least this long, unless more than `ghost_ids` end in that time."""
     cleanup_keys: int = 2_000_000
     """Keys in one buffer that were put into the store of old keys."""
     cleanup_error_rate: float = 0.01
-    """How many keys in one are deleted from the store for nothing."""
+    """The share of keys that are deleted from the store in vain."""
     cleanup_rotate_ms: int = 6 * HOUR_MS
-    """A stored key is remembered at least so long; older ones go when the store sweeps out what has expired."""
+    """A stored key is remembered for at least this long; older ones go when the store removes expired keys."""
 
 
 class Hint(Protocol):

@@ -65,11 +65,9 @@ class KeyKeeper:
             if not keys:
                 continue
             self._journal.flush()  # the jobs that they speak of are on disk before they are
-            if self.store is None:
-                store = self._open()
+            store = self.store or self._open()
+            if not self._journal.directory.manifest.keys:
                 update(lambda logs: logs, keys=True)
-            else:
-                store = self.store
             put = store.put_many(keys, now)
             with guard:
                 changed = store_keys(shard, put, now)

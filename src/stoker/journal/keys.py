@@ -17,7 +17,8 @@ import msgspec
 
 from stoker.engine.keys import Duplicates, Kind, OldKey, Refused, Runs
 from stoker.journal.filters import Hint
-from stoker.model.errors import Damaged, NewerFormat
+from stoker.journal.passing import is_not_opened
+from stoker.model.errors import Busy, Damaged, NewerFormat
 
 FORMAT = 1
 
@@ -107,6 +108,8 @@ class KeyStore:
             try:
                 row = self._file.execute(GET, (tenant, queue, kind, key)).fetchone()
             except (apsw.Error, UnicodeDecodeError) as error:
+                if is_not_opened(error):
+                    raise Busy(f"{self._path} cannot be read now ({error}): try again in a moment") from error
                 raise Damaged(f"{self._path} is damaged ({error}): restore the directory from a backup") from error
         if row is None or row[1] <= now:
             return None

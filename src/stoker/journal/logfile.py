@@ -15,7 +15,8 @@ from urllib.parse import quote
 import apsw
 
 from stoker.journal.disk import Disk
-from stoker.model.errors import Damaged, NewerFormat
+from stoker.journal.passing import is_no_room_for_index, is_not_opened
+from stoker.model.errors import Busy, Damaged, NewerFormat
 from stoker.records.codec import NewerRecord, Row, UnreadableRecord
 
 SEQUENCE_BITS = 48
@@ -32,13 +33,13 @@ KEEP_WAL = apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE
 """Closing is no time to move rows about: SQLite would do it without a flush, and remove the log that was flushed."""
 
 
-def is_no_room_for_index(error: apsw.Error) -> bool:
-    """SQLite found no room for the index of a write-ahead log, and calls that an I/O error."""
-    return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
-
-
 def position_of(shard: int, sequence: int) -> int:
     return shard << SEQUENCE_BITS | sequence
+
+
+def is_accessible(path: Path) -> bool:
+    """Whether the file itself could be opened. If SQLite could not open it, there were no descriptors left."""
+    return os.access(path, os.R_OK)
 
 
 class LogFile:
@@ -58,17 +59,21 @@ class LogFile:
     @classmethod
     def create(cls, path: Path, disk: Disk, vfs: str = "") -> "LogFile":
         """A new, empty file, on disk and ready to be written to."""
-        connection = apsw.Connection(str(path), vfs=vfs or None)
-        connection.config(KEEP_WAL, True)
-        connection.pragma("page_size", PAGE_BYTES)
-        connection.pragma("journal_mode", "wal")
-        connection.pragma("wal_autocheckpoint", 0)
-        connection.pragma("synchronous", 0)
-        connection.execute("CREATE TABLE log (position INTEGER PRIMARY KEY, data BLOB NOT NULL)")
-        file = cls(path, connection)
-        file.write_on()
-        disk.fsync(file.wal, file.wal_path)
-        disk.sync_directory(path.parent)
+        file = cls(path, apsw.Connection(str(path), vfs=vfs or None))
+        try:
+            connection = file._connection
+            connection.config(KEEP_WAL, True)
+            connection.pragma("page_size", PAGE_BYTES)
+            connection.pragma("journal_mode", "wal")
+            connection.pragma("wal_autocheckpoint", 0)
+            connection.pragma("synchronous", 0)
+            connection.execute("CREATE TABLE log (position INTEGER PRIMARY KEY, data BLOB NOT NULL)")
+            file.write_on()
+            disk.fsync(file.wal, file.wal_path)
+            disk.sync_directory(path.parent)
+        except BaseException:
+            file.close()
+            raise
         return file
 
     @classmethod
@@ -78,6 +83,7 @@ class LogFile:
             raise Damaged(f"{path} is missing: restore the directory from a backup")
         if path.stat().st_size < PAGE_BYTES:  # SQLite would take it for new, and remove the write-ahead log beside it
             raise Damaged(f"{path} is cut off: restore the directory from a backup")
+        connection: apsw.Connection | None = None
         try:
             connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs or None)
             connection.config(KEEP_WAL, True)
@@ -85,7 +91,9 @@ class LogFile:
             connection.pragma("wal_autocheckpoint", 0)
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         except apsw.Error as error:
-            if is_no_room_for_index(error):
+            if connection is not None:
+                connection.close()
+            if is_no_room_for_index(error) or (is_not_opened(error) and is_accessible(path)):
                 raise
             raise Damaged(f"{path} cannot be opened ({error}): restore the directory from a backup") from error
         return cls(path, connection)
@@ -103,8 +111,24 @@ class LogFile:
         if self._opened is None:
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
             name = f"file:{quote(str(self.path))}?immutable=1"
-            self._opened = apsw.Connection(name, flags=flags, vfs=self._vfs or None)
+            try:
+                self._opened = apsw.Connection(name, flags=flags, vfs=self._vfs or None)
+            except apsw.CantOpenError as error:
+                if not is_accessible(self.path):
+                    raise
+                raise Busy(
+                    f"{self.path} cannot be opened now: the process has no descriptors left; raise its limit of open"
+                    " files (ulimit -n), or have fewer connections"
+                ) from error
         return self._opened
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    def open(self) -> None:
+        """Open a finished file, ahead of the first read."""
+        assert self._connection is not None
 
     def _execute(self, query: str, values: tuple[int, ...]) -> Any:
         """A cursor, whose rows have the types that the table says: apsw's annotations cannot know them."""

@@ -6,26 +6,8 @@ from typing import Any
 
 from stoker.journal.contract import Turn
 from stoker.model.replies import Level
+from stoker.records import records as rec
 from stoker.records.codec import Row, encode_row
-from stoker.records.records import (
-    Answered,
-    Completed,
-    Ended,
-    Failed,
-    KvWritten,
-    Logged,
-    PartialAdded,
-    PayloadUpdated,
-    Pushed,
-    Record,
-    Released,
-    RequestRemembered,
-    Retrying,
-    ScheduleChanged,
-    ScheduledPush,
-    Staged,
-    Started,
-)
 
 RECORD_BYTES = 256
 """What a record weighs besides its payloads, roughly."""
@@ -43,12 +25,13 @@ class MemoryJournal:
 
     level: Level = "memory"
     is_full = False
+    is_out = False
     room = 1 << 62
 
     def __init__(self, shards: int, bytes_max: int) -> None:
         self._logs = [_Log(bytes_max // shards) for _ in range(shards)]
 
-    def append(self, turn: Turn, *, defer: bool = False) -> None:
+    def append(self, turn: Turn, *, defer: bool = False, waits: bool = True) -> None:
         for shard, records in turn:
             self._append(shard, records)
 
@@ -80,21 +63,21 @@ class MemoryJournal:
     def close(self) -> None:
         self._logs.clear()
 
-    def _append(self, shard: int, records: Sequence[Record]) -> None:
+    def _append(self, shard: int, records: Sequence[rec.Record]) -> None:
         log = self._logs[shard]
         tail = log.tail
         kept = tail.records
         kept += records
         for record in records:
-            if type(record) is Pushed and len(record.payloads) == 1:
+            if type(record) is rec.Pushed and len(record.payloads) == 1:
                 tail.payload_bytes += len(record.payloads[0])  # the most common record, without a call
             elif type(record) in BULK and not is_light(record):
                 tail.payload_bytes += BULK[type(record)](record)
         if len(kept) >= SEGMENT_RECORDS or tail.payload_bytes > log.segment_bytes:
             log.roll()
 
-    def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:
-        found: list[tuple[int, Record]] = []
+    def read(self, shard: int, after: int, limit: int) -> list[tuple[int, rec.Record]]:
+        found: list[tuple[int, rec.Record]] = []
         for segment in self._logs[shard].segments:
             if after < segment.last:
                 skip = max(0, after + 1 - segment.first)
@@ -119,45 +102,95 @@ class MemoryJournal:
         return self._logs[shard].tail.last
 
 
-def is_light(record: Record) -> bool:
+def is_light(record: rec.Record) -> bool:
     """Whether `RECORD_BYTES` says it all: one delivery, started or done without a result."""
-    if type(record) is Started:
-        return len(record.runs) == 1
-    return type(record) is Completed and record.results is None and len(record.runs) == abs(record.runs[0].count) == 1
+    if type(record) is rec.Started or (type(record) is rec.Completed and record.results is None):
+        return len(record.runs) == abs(record.runs[0].count) == 1
+    return False
 
 
-def _payloads(record: Pushed | Staged | ScheduledPush) -> int:
+def _payloads(record: rec.Pushed | rec.Staged | rec.ScheduledPush) -> int:
     return sum(map(len, record.payloads)) + len(record.payloads) * JOB_BYTES
 
 
-def _completed(record: Completed) -> int:
-    size = sum(len(run.sizes) * 8 for run in record.runs if type(run.sizes) is list) + len(record.runs) * JOB_BYTES
+def _staged(record: rec.Staged) -> int:
+    return _payloads(record) + len(record.each or ()) * RECORD_BYTES
+
+
+def _deliveries(record: Any) -> int:
+    return sum(len(run.sizes) * 8 for run in record.runs if type(run.sizes) is list) + len(record.runs) * JOB_BYTES
+
+
+def _completed(record: rec.Completed) -> int:
+    size = _deliveries(record)
     if record.results is not None:
         size += sum(len(result) for result in record.results if result is not None) + len(record.results) * 8
     return size
 
 
-def _failure(record: Retrying | Failed) -> int:
+def _failure(record: rec.Retrying | rec.Failed) -> int:
     return len(record.error) + len(record.stack)
 
 
-BULK: dict[type[Record], Callable[[Any], int]] = {
-    Pushed: _payloads,
-    Staged: _payloads,
-    ScheduledPush: _payloads,
-    ScheduleChanged: lambda record: len(record.schedule.payload),
-    Started: lambda record: len(record.runs) * JOB_BYTES,
-    Completed: _completed,
-    Retrying: _failure,
-    Failed: _failure,
-    PartialAdded: lambda record: len(record.data),
-    PayloadUpdated: lambda record: len(record.payload),
-    KvWritten: lambda record: sum(len(key) + len(value) for key, value, _, _ in record.entries),
-    Logged: lambda record: len(record.message),
-    RequestRemembered: lambda record: (len(record.runs) + len(record.refused)) * JOB_BYTES,
-    Answered: lambda record: (len(record.runs) + len(record.refused)) * JOB_BYTES,
-    Ended: lambda record: len(record.runs) * JOB_BYTES,
-    Released: lambda record: len(record.runs) * JOB_BYTES,
+def _pairs(record: Any) -> int:
+    return len(record.runs) * JOB_BYTES
+
+
+def _answer(record: rec.RequestRemembered | rec.Answered) -> int:
+    return (len(record.runs) + len(record.refused) + len(record.duplicates)) * JOB_BYTES
+
+
+def _keys(record: rec.KeysStored | rec.KeysForgotten) -> int:
+    return sum(len(key) + JOB_BYTES for _, key in record.keys)
+
+
+def _workflow(made: rec.WorkflowMade) -> int:
+    return sum(RECORD_BYTES + len(step.after) * JOB_BYTES for step in made.steps)
+
+
+def _message(record: rec.Sent | rec.HeardEarly) -> int:
+    """What shards say to each other: payloads of workflows, or lists."""
+    message = record.message
+    if type(message) is rec.StartWorkflow:
+        return _workflow(message.made) + sum(sum(map(len, payloads)) for payloads in message.payloads.values())
+    if type(message) is rec.FillStep:
+        return sum(map(len, message.payloads))
+    listed = (getattr(message, name, ()) for name in ("stages", "pairs", "waiting"))
+    return sum(map(len, listed)) * JOB_BYTES
+
+
+BULK: dict[type[rec.Record], Callable[[Any], int]] = {
+    rec.Pushed: _payloads,
+    rec.Staged: _staged,
+    rec.ScheduledPush: _payloads,
+    rec.PartPublished: lambda record: len(record.sizes) * 8 if type(record.sizes) is list else 0,
+    rec.ScheduleChanged: lambda record: len(record.schedule.payload),
+    rec.Started: _deliveries,
+    rec.Completed: _completed,
+    rec.Retrying: _failure,
+    rec.Failed: _failure,
+    rec.PartialAdded: lambda record: len(record.data),
+    rec.PayloadUpdated: lambda record: len(record.payload),
+    rec.KvWritten: lambda record: sum(len(key) + len(value) for key, value, _, _ in record.entries),
+    rec.KvRemoved: lambda record: sum(len(key) + JOB_BYTES for key in record.keys),
+    rec.KeysStored: _keys,
+    rec.KeysForgotten: _keys,
+    rec.Progressed: lambda record: len(record.message),
+    rec.Logged: lambda record: len(record.message),
+    rec.RequestRemembered: _answer,
+    rec.Answered: _answer,
+    rec.Ended: _deliveries,
+    rec.Released: lambda record: _deliveries(record) + len(record.note),
+    rec.Extended: _pairs,
+    rec.BecameDue: _pairs,
+    rec.Removed: _pairs,
+    rec.StepReleased: _pairs,
+    rec.TransactionEnded: _pairs,
+    rec.DeadRemoved: lambda record: len(record.jobs) * JOB_BYTES,
+    rec.Watched: lambda record: len(record.pairs) * JOB_BYTES,
+    rec.WorkflowPushed: lambda record: _workflow(record.made),
+    rec.Sent: _message,
+    rec.HeardEarly: _message,
 }
 """What a record weighs beyond `RECORD_BYTES`, for those that can be large."""
 
@@ -168,7 +201,7 @@ class _Segment:
     def __init__(self, first: int) -> None:
         self.first = first
         """The sequence number of its first record."""
-        self.records: list[Record] = []
+        self.records: list[rec.Record] = []
         self.payload_bytes = 0
 
     @property

@@ -20,10 +20,14 @@ from stoker.model.errors import Damaged
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
 from stoker.records import records as rec
-from stoker.records.codec import UnreadableRecord
+from stoker.records.codec import UnreadableRecord, left_in_journal
+from stoker.records.stored import SMALL_BYTES
 
 GAP = 1 << 24
 """Ids and tokens left out after a crash: more than can be given out between two flushes, and lost with the power."""
+
+SAME_BOOT_GAP = 1 << 16
+"""The same after a crash of the process alone: what was answered is there, so this is only a margin."""
 
 GO_ON_BYTES = 4 << 20
 """A file with a longer write-ahead log is finished at open: SQLite reads all of it each time."""
@@ -88,7 +92,8 @@ def replay_tail(
             if row.first != position + 1:
                 raise _lacking(segment, shard, position + 1, row.first - 1)
             try:
-                records = row.records(stored_from)
+                found = row.records(stored_from)
+                records = [left_in_journal(record, row.first + n, SMALL_BYTES) for n, record in enumerate(found)]
             except UnreadableRecord as error:
                 raise Damaged(
                     f"{segment.file.path} is damaged at shard {shard.number} sequence {row.first} ({error}): restore"
@@ -184,7 +189,7 @@ def open_journal(
     segments = open_files(directory, vfs)
     try:
         found = recover(directory, segments, stored_from)
-        clean = directory.manifest.clean
+        clean, gap = directory.manifest.clean, gap_after(directory)
         number = directory.manifest.number
         if clean and may_go_on(segments, settings):
             current = segments[-1]
@@ -197,12 +202,11 @@ def open_journal(
         directory.update(
             epoch=directory.manifest.epoch + 1, clean=False, number=number, logs=[segment.log for segment in segments]
         )
+        directory.mark.note_boot(directory.manifest.epoch)
         directory.remove_leftovers()
         journal = SqliteJournal(directory, segments, list(found.last), settings)
         at = max(now, found.at)
-        journal.append(
-            [(shard.number, [_opened(shard, at, directory, engine, limits, clean)]) for shard in found.shards]
-        )
+        journal.append([(shard.number, [_opened(shard, at, directory, engine, limits, gap)]) for shard in found.shards])
         journal.written_at = at
         journal.flush()
     except BaseException:
@@ -235,8 +239,14 @@ def new_file(directory: Directory, number: int, last: list[int], vfs: str) -> Se
     return Segment(log, file)
 
 
-def _opened(shard: Shard, at: int, directory: Directory, engine: Settings, limits: Limits, clean: bool) -> rec.Record:
-    gap = 0 if clean else GAP
+def gap_after(directory: Directory) -> int:
+    """How many ids and tokens to leave out: as many as may have been given out and lost since the last one found."""
+    if directory.manifest.clean:
+        return 0
+    return min(SAME_BOOT_GAP, GAP) if directory.mark.is_of_this_boot(directory.manifest.epoch) else GAP
+
+
+def _opened(shard: Shard, at: int, directory: Directory, engine: Settings, limits: Limits, gap: int) -> rec.Record:
     epoch = directory.manifest.epoch
     record = rec.Opened(at, "", epoch, shard.sequence + gap, shard.token + gap, engine, limits)
     apply_again(shard, [record])

@@ -18,6 +18,7 @@ import msgspec
 from stoker.journal.checkpointing import Made, Request, make
 from stoker.journal.directory import Log
 from stoker.journal.logfile import LogFile
+from stoker.journal.passing import is_not_opened
 from stoker.journal.sqlite import Segment, SqliteJournal
 
 logger = logging.getLogger("stoker.journal")
@@ -96,7 +97,12 @@ class Retention:
     def begin(self) -> None:
         """In a process of its own, unless the settings want it here."""
         if self._journal.settings.checkpoint_process:
-            self._start(self._ask())
+            request = self._ask()
+            try:
+                self._start(request)
+            except OSError as error:  # no descriptors, no memory, too many processes: the log knows nothing of it
+                self.stop()
+                self._give_up(request, str(error))
         else:
             self._make_here()
 
@@ -121,7 +127,6 @@ class Retention:
             self._give_up(request, str(error))
             raise
         self._enforce(request, made)
-        self.made += 1
 
     def _start(self, request: Request) -> None:
         """In a group of its own: Ctrl-C is for us, and we wait for it or end it. It notices if we die."""
@@ -148,7 +153,6 @@ class Retention:
             self._give_up(request, err.decode("utf-8", "replace").strip())
             return
         self._enforce(request, msgspec.json.decode(out, type=Made))
-        self.made += 1
 
     def _give_up(self, request: Request, why: str) -> None:
         """Remove what was begun, and try again later."""
@@ -181,8 +185,14 @@ class Retention:
                     kept.append(log)
             return kept
 
-        directory.disk.sync_directory(directory.path)
-        self._update(replaced, checkpoint=request.checkpoint, position=made.position, lowest=lowest)
+        try:
+            directory.disk.sync_directory(directory.path)
+            self._update(replaced, checkpoint=request.checkpoint, position=made.position, lowest=lowest)
+        except OSError as error:
+            if not is_not_opened(error):
+                raise
+            self._give_up(request, str(error))
+            return
         file = None if new is None else LogFile.sealed(directory.path / new.log.name, journal.settings.vfs)
         with self._guard:
             old = [segment for segment in journal.segments if segment.log.name in gone]
@@ -197,6 +207,7 @@ class Retention:
             directory.disk.remove(segment.file.path)
         if earlier is not None:
             directory.disk.remove(directory.path / earlier)
+        self.made += 1
 
     def end(self, patience_s: float) -> None:
         """At a close: make what is due, and wait for what is being made, but not for ever.

@@ -8,6 +8,7 @@ numbers that only grow.
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -15,11 +16,13 @@ import msgspec
 
 from stoker.journal.ahead import ReadAhead
 from stoker.journal.backup import BackupSettings
-from stoker.journal.contract import JournalFailed, Turn
+from stoker.journal.contract import JournalFailed, NotWritten, Turn
 from stoker.journal.directory import Directory, Log
+from stoker.journal.disk import Disk
 from stoker.journal.filters import FilterSettings
 from stoker.journal.logfile import SEQUENCE_BITS, LogFile
-from stoker.model.errors import Damaged
+from stoker.journal.passing import Spares
+from stoker.model.errors import Busy, Damaged
 from stoker.model.replies import Level
 from stoker.records.codec import Row, encode_row
 from stoker.records.records import Record
@@ -29,6 +32,10 @@ DAY_MS = 86_400_000
 
 NEAR_BYTES = 128 * MIB
 """With less room than this, it is looked at after each turn."""
+RESERVE_BYTES_MIN, RESERVE_BYTES_MAX = 4 * MIB, 64 * MIB
+"""Of what is kept if the settings do not say: tens of thousands of acks, and no more than anyone would miss."""
+LAST_BYTES = MIB
+"""Of what is kept, for deadlines that are reached and jobs that expire: nothing can refuse those."""
 READ_BYTES = 32 * MIB
 """Of the log that is read at once for readers of events."""
 
@@ -37,23 +44,25 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a data directory is kept."""
 
     fsync_interval_ms: int = 1_000
-    """What a power cut can cost at the level `commit`: the log is flushed at least so often."""
+    """How often the log is flushed, at least: a power cut can lose this much at the level `commit`."""
     wal_bytes_max: int = 64 * MIB
     """A file of the log is finished when its write-ahead log has grown to this."""
     checkpoint_bytes: int = 512 * MIB
-    """So much log is gathered before the state is saved anew: it bounds what a restart has to read."""
+    """How much the log grows before the state is saved again. It limits what a restart has to read."""
     checkpoint_records: int = 200_000
     """The same in records: a second or two of a restart."""
     checkpoint_files: int = 16
     """The same in files: many restarts make many small ones."""
     events_age_ms_max: int = 7 * DAY_MS
-    """How long the history is kept for readers of events, whatever has become of the jobs."""
+    """How long the history is kept for readers of events, also after the jobs are forgotten."""
     events_bytes_max: int = 1024 * MIB
-    """How much of it at most."""
+    """How much history is kept at most."""
     rewrite_below: float = 0.3
     """A file of which less than this share is still needed is rewritten."""
-    disk_reserve_bytes: int = 64 * MIB
-    """Room kept free for acks and cancels when the disk is full."""
+    disk_reserve_share: float = 0.0001
+    """Room kept for acks and cancels when the disk is full, as a share of the disk: at least 4 and at most 64 MiB."""
+    disk_reserve_bytes: int | None = None
+    """The same in bytes, whatever the size of the disk; 0 keeps none."""
     keys_in_memory: int = 10_000
     """Keys of a shard beyond which those of ended jobs move to the file of old keys."""
     filters: FilterSettings | None = None
@@ -64,6 +73,14 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """False makes them on the upkeep thread: for tests that must see every write, and where no process can start."""
     vfs: str = ""
     """The SQLite VFS to use; tests put a faulty one here."""
+
+
+def reserve_of(settings: JournalSettings, path: Path, disk: Disk) -> int:
+    """How much room a data directory keeps for a full disk."""
+    if settings.disk_reserve_bytes is not None:
+        return settings.disk_reserve_bytes
+    share = int(disk.size_bytes(path) * settings.disk_reserve_share)
+    return max(RESERVE_BYTES_MIN, min(RESERVE_BYTES_MAX, share))
 
 
 class Segment:
@@ -89,6 +106,12 @@ class SqliteJournal:
         self.is_full = False
         self.room = 1 << 62
         """How much may be written before the next look at the disk, with the reserve left alone."""
+        self.reserve_bytes = reserve_of(settings, directory.path, directory.disk)
+        """How much room is kept."""
+        self.has_reserve = False
+        """Whether it is."""
+        self._left = 1 << 62
+        """How much may be written at all."""
         self.segments = segments
         """All files in order; the last one is written to."""
         self._file = segments[-1].file
@@ -102,6 +125,8 @@ class SqliteJournal:
         """When the last record written happened."""
         self._deferred: list[tuple[int, bytes]] = []
         self._deferred_bytes = 0
+        self._is_loose = False
+        """Whether replies may have left that the death of the process makes untrue."""
         self._turns = 0
         self._flushed = 0
         self._failure: Exception | None = None
@@ -112,12 +137,15 @@ class SqliteJournal:
         self.flush_asked = threading.Event()
         self.upkeep_asked = threading.Event()
         self.ahead = ReadAhead(self.find, self.is_settled)
+        self.spares = Spares()
 
     # --- appending -------------------------------------------------------------------------------
 
-    def append(self, turn: Turn, *, defer: bool = False) -> None:
+    def append(self, turn: Turn, *, defer: bool = False, waits: bool = True) -> None:
         if self._failure is not None:  # what comes next must not stand behind a gap
-            raise JournalFailed(f"the journal has failed before: {self._failure}")
+            raise NotWritten(f"the journal has failed before: {self._failure}")
+        if not waits and not self._is_loose:
+            self._loosen()
         last = self._last
         rows = []
         records: Sequence[Record] = ()
@@ -149,6 +177,15 @@ class SqliteJournal:
             self.written[:] = self._last
             self._turns += 1
 
+    def _loosen(self) -> None:
+        """The first reply that does not wait is about to leave: a crash of the process alone may cost what it tells."""
+        try:
+            self.directory.mark.forget_boot()
+        except OSError as error:
+            self.fail(error)
+            raise JournalFailed(f"the mark could not be written: {error}") from error
+        self._is_loose = True
+
     @property
     def has_deferred(self) -> bool:
         return bool(self._deferred)
@@ -162,8 +199,10 @@ class SqliteJournal:
         except apsw.Error as error:
             self.fail(error)
             raise JournalFailed(f"{self._file.path} could not be written: {error}") from error
-        self.room -= self._file.wal_bytes - before
-        if self.room < NEAR_BYTES and not self.is_full:
+        written = self._file.wal_bytes - before
+        self.room -= written
+        self._left -= written
+        if self.room < NEAR_BYTES:
             self._look_at_room()
         if self.room < 0 and not self.is_full:
             self.is_full = True
@@ -172,9 +211,19 @@ class SqliteJournal:
     def _look_at_room(self) -> None:
         """Near the end of the disk an estimate will not do: a page that is split takes more than its row."""
         try:
-            self.room = self.directory.disk.free_bytes(self.directory.path) - self.settings.disk_reserve_bytes
+            self.note_room(self.directory.disk.free_bytes(self.directory.path))
         except OSError:
             self.upkeep_asked.set()  # which will say more
+
+    def note_room(self, free: int) -> None:
+        """So much of the disk is free."""
+        self.room = free - self.reserve_bytes
+        self._left = free + self.reserve_bytes if self.has_reserve else free
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the room that is kept is used up, but for what happens by itself."""
+        return self.is_full and self._left < min(LAST_BYTES, self.reserve_bytes // 4)
 
     def _write_with_reserve(self, rows: list[tuple[int, bytes]]) -> None:
         """The disk is full. What was decided has happened: the room that was kept is for this."""
@@ -182,6 +231,7 @@ class SqliteJournal:
         self.upkeep_asked.set()
         try:
             self.directory.disk.remove(self.directory.path / "reserve")
+            self.has_reserve = False
             self._file.append(rows)
         except (apsw.Error, OSError) as error:
             self.fail(error)
@@ -255,6 +305,8 @@ class SqliteJournal:
         """From now on nothing is promised; those who wait for a flush are told."""
         if self._failure is None:
             self._failure = error
+            with suppress(OSError):  # what was written may be gone although the system runs on
+                self.directory.mark.forget_boot()
         self._tell()
 
     # --- reading ---------------------------------------------------------------------------------
@@ -268,7 +320,7 @@ class SqliteJournal:
             if segment.log.last and segment.log.last[shard] <= after:
                 continue
             coming = found[-1][0] + 1 if found else after + 1
-            for row in segment.file.rows(shard, after, limit - len(found)):
+            for row in self._opened(segment).rows(shard, after, limit - len(found)):
                 if row.first > coming:
                     raise lacking(segment, shard, coming)
                 for sequence in range(max(row.first, after + 1), row.first + len(row)):
@@ -291,7 +343,7 @@ class SqliteJournal:
             if segment.log.last and segment.log.last[shard] <= after:
                 continue
             coming = after + 1
-            for row in segment.file.rows(shard, after):
+            for row in self._opened(segment).rows(shard, after):
                 if row.first > coming:
                     raise lacking(segment, shard, coming)
                 found.append(row)
@@ -311,7 +363,7 @@ class SqliteJournal:
         if sequence >= self.lowest(shard):
             row: Row | None = self.find(shard, sequence)
         else:  # where only what is still needed is left
-            row = self._file_of(shard, sequence).file.row(shard, sequence)
+            row = self._opened(self._file_of(shard, sequence)).row(shard, sequence)
         return row.parts(sequence - row.first)[1] if row is not None else None
 
     def expect(self, shard: int, coming: Sequence[int], gone: Sequence[int], now: int) -> None:
@@ -326,10 +378,21 @@ class SqliteJournal:
         """The row that holds a record."""
         self.commit_deferred()
         segment = self._file_of(shard, sequence)
-        row = segment.file.row(shard, sequence)
+        row = self._opened(segment).row(shard, sequence)
         if row is None:
             raise lacking(segment, shard, sequence)
         return row
+
+    def _opened(self, segment: Segment) -> LogFile:
+        """The file, open: if there is no descriptor left, one of those that are kept for this is used."""
+        file = segment.file
+        if not file.is_open:
+            try:
+                file.open()
+            except Busy:
+                with self.spares.lent():
+                    file.open()
+        return file
 
     def _file_of(self, shard: int, sequence: int) -> Segment:
         segments = self.segments
@@ -347,6 +410,7 @@ class SqliteJournal:
             self.commit_deferred()
             self.flush()
         self.ahead.close()
+        self.spares.close()
         with self.flush_lock:
             for segment in self.segments:
                 segment.file.close()

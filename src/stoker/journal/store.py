@@ -4,7 +4,7 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,17 +14,20 @@ import apsw
 import msgspec
 
 from stoker.engine.shard import Shard
-from stoker.journal.backup import BackupInfo, BackupSchedule, Progress, backup
+from stoker.journal import snapshots
+from stoker.journal.backup import BackupInfo, BackupSchedule, backup
 from stoker.journal.contract import JournalFailed
 from stoker.journal.dealing import gather
-from stoker.journal.directory import Directory, manifest_text
+from stoker.journal.directory import Directory, Log, manifest_text
 from stoker.journal.disk import Disk
+from stoker.journal.doctor import Progress
 from stoker.journal.keeping import KeyKeeper, check_file
+from stoker.journal.passing import is_no_room
 from stoker.journal.recovery import Recovered, open_journal
 from stoker.journal.retention import finished
 from stoker.journal.sqlite import JournalSettings, SqliteJournal
 from stoker.journal.targets import open_target
-from stoker.journal.upkeep import Owner, Upkeep, is_no_room
+from stoker.journal.upkeep import Owner, Upkeep
 from stoker.model.errors import CannotOpen, DiskFull, InvalidRequest
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
@@ -39,6 +42,9 @@ PATIENCE_OPENS = 4
 """A close waits for a checkpoint for so long, and so many times what the open took: that is half of the work."""
 
 logger = logging.getLogger("stoker.journal")
+
+
+Opened = tuple[SqliteJournal, Recovered]
 
 
 class StoreSettings(Protocol):
@@ -59,6 +65,18 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     files: list[Path]
     manifest: bytes
+
+
+class Meeting(Protocol):
+    """Several processes, each with its part of the shards, that stop for one moment: the one of their snapshot."""
+
+    def ready(self) -> None:
+        """Called when this process could stop at once. Returns when all could."""
+        ...
+
+    def paused(self) -> None:
+        """Called when this process makes no more turns. Returns when no process does."""
+        ...
 
 
 class Store:
@@ -103,30 +121,69 @@ class Store:
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """The state between two turns, as files that stay until the end. Serving goes on meanwhile."""
-        upkeep, owner, journal = self.upkeep, self._owner, self.journal
-        assert upkeep is not None and owner is not None
         path = self.directory.path.absolute()
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}-snapshot-", dir=path.parent) as aside:
+        with (
+            tempfile.TemporaryDirectory(prefix=f".{path.name}-snapshot-", dir=path.parent) as aside,
+            self._cut(Path(aside), None) as snapshot,
+        ):
+            yield snapshot
+
+    def snapshot_into(self, folder: Path, meeting: Meeting | None = None) -> None:
+        """Make an empty folder a data directory with that state (`snapshots.py`).
+
+        A `meeting` makes it the same moment in several processes.
+        """
+        with self._cut(folder, meeting) as snapshot:
+            snapshots.fill(folder, snapshot.files, snapshot.manifest)
+
+    @contextmanager
+    def _cut(self, aside: Path, meeting: Meeting | None) -> Iterator[Snapshot]:
+        upkeep = self.upkeep
+        assert upkeep is not None
+        with upkeep.work_lock:
+            if meeting is not None:
+                self._prepare()
+                meeting.ready()
+            while not self._go_on(meeting):
+                pass
+            upkeep.seal_all()
+            manifest = self.directory.manifest
+            logs = finished(manifest.logs)
+            self._check_sealed(logs)
+            keys = self._copy_keys(aside)
+            upkeep.retention.pinned += 1
+        try:
+            files = [self.directory.path / log.name for log in logs] + keys
+            if manifest.checkpoint is not None:
+                files.append(self.directory.path / manifest.checkpoint)
+            yield Snapshot(files, manifest_text(msgspec.structs.replace(manifest, logs=logs, clean=False)))
+        finally:
             with upkeep.work_lock:
-                if journal.next_file is None:
-                    upkeep.prepare()
-                with owner.guard:
-                    journal.commit_deferred()
-                    journal.go_on()
-                upkeep.seal_all()
-                upkeep.retention.pinned += 1
-                keys = self._copy_keys(Path(aside))
-                manifest = self.directory.manifest
-            try:
-                logs = finished(manifest.logs)
-                files = [self.directory.path / log.name for log in logs] + keys
-                if manifest.checkpoint is not None:
-                    files.append(self.directory.path / manifest.checkpoint)
-                text = manifest_text(msgspec.structs.replace(manifest, logs=logs, clean=False))
-                yield Snapshot(files, text)
-            finally:
-                with upkeep.work_lock:
-                    upkeep.retention.pinned -= 1
+                upkeep.retention.pinned -= 1
+
+    def _prepare(self) -> None:
+        assert self.upkeep is not None
+        if self.journal.next_file is None:
+            self.upkeep.prepare()
+
+    def _go_on(self, meeting: Meeting | None) -> bool:
+        """Let the log go on in the next file; false if that was used up a moment before."""
+        assert self._owner is not None
+        self._prepare()
+        with self._owner.guard:
+            if self.journal.next_file is None:
+                return False
+            if meeting is not None:
+                meeting.paused()
+            self.journal.commit_deferred()
+            self.journal.go_on()
+        return True
+
+    def _check_sealed(self, logs: list[Log]) -> None:
+        """Nothing that was answered may be missing: every file but the one just begun is finished."""
+        names = {log.name for log in logs}
+        if missing := [segment.log.name for segment in self.journal.segments[:-1] if segment.log.name not in names]:
+            raise DiskFull(f"no room to finish {', '.join(missing)}, without which a snapshot is not whole: make room")
 
     def _copy_keys(self, aside: Path) -> list[Path]:
         if self.keys.store is None:
@@ -138,8 +195,8 @@ class Store:
         """Refuse a backup of a part: no moment of one process is a moment of all."""
         if self.directory.manifest.owned is not msgspec.UNSET:
             raise InvalidRequest(
-                f"{self.directory.path} is one process's part of a data directory: end the server, and take the backup"
-                " with one process (opening sqlite:///path gathers all parts)"
+                f"{self.directory.path} is one process's part of a data directory, and takes no backups of its own:"
+                " take them of the whole with `stoker backup`"
             )
 
     def backup(self, url: str, progress: Progress | None = None) -> BackupInfo:
@@ -192,9 +249,11 @@ def open_store(
                 raise InvalidRequest(
                     f"{path} is one process's part of a data directory: open {place.absolute().parent.parent}"
                 )
+        snapshots.remove_all(place)
         check_file(directory)
         began = time.monotonic()
-        journal, found = open_journal(directory, kept, settings.engine, settings.limits, now, STORED_FROM)
+        opening = partial(open_journal, directory, kept, settings.engine, settings.limits, now, STORED_FROM)
+        journal, found = _with_reserve(directory, opening)
         try:
             return Store(directory, journal, found, time.monotonic() - began)
         except BaseException:
@@ -210,6 +269,18 @@ def open_store(
         if directory is not None:
             directory.close()
         raise
+
+
+def _with_reserve(directory: Directory, opening: Callable[[], Opened]) -> Opened:
+    """Open the journal; on a full disk in the room that is kept for such a time."""
+    try:
+        return opening()
+    except (OSError, apsw.Error) as error:
+        reserve = directory.path / "reserve"
+        if not is_no_room(error) or not reserve.exists():
+            raise
+        directory.disk.remove(reserve)
+    return opening()
 
 
 def _open_part(path: Path, shards: int | None, disk: Disk) -> Directory:

@@ -8,11 +8,13 @@ records about others cost a fraction of a second. Nothing here knows which journ
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stoker.model.events import Event, EventKind
+from stoker.model.event_table import ENDS_JOB, REMOVES_JOB
+from stoker.model.events import Event
 from stoker.model.ids import STEP, shard_of
 from stoker.model.replies import Note, Story
 from stoker.records import records as rec
 from stoker.records.events import events_of
+from stoker.records.record_table import NOTED, PUSHES, STEPS, TABLE, Jobs, RecordType
 
 Read = Callable[[int, int, int], list[tuple[int, rec.Record]]]
 """The journal's `read(shard, after, limit)`."""
@@ -62,8 +64,8 @@ def _next_push(read: Read, shard: int, after: int, up_to: int) -> tuple[int, int
         if not page:
             return None
         for sequence, record in page:
-            if isinstance(record, rec.Pushed | rec.ScheduledPush | rec.PartPublished):
-                return (sequence, record.first) if sequence <= up_to else None
+            if type(record) in PUSHES:
+                return (sequence, record.first) if sequence <= up_to else None  # type: ignore[attr-defined]
         after = page[-1][0]
     return None
 
@@ -93,7 +95,7 @@ class _Teller:
         for sequence, record in page:
             about = _ABOUT.get(type(record))
             if about is None:
-                if type(record) in _NOTED and record.tenant == self.tenant:  # type: ignore[attr-defined]
+                if type(record) in NOTED and record.tenant == self.tenant:  # type: ignore[attr-defined]
                     self._note(sequence, record)
             elif about(record, job_id) and record.tenant == self.tenant:  # type: ignore[attr-defined]
                 self._step(sequence, record)
@@ -102,7 +104,7 @@ class _Teller:
         own = [event for event in events_of(self.shard, sequence, record) if event.job == self.job_id]
         self.events += own
         self.queue = record.queue
-        if type(record) in _PUSHES:
+        if type(record) in PUSHES:
             self.complete = sequence >= self.lowest
             self.options = record.options
             self._hold("unique_keys", "custom_ids", "debounces")
@@ -113,11 +115,11 @@ class _Teller:
                 sequence, record.at, "edge_settled", f"no longer waits for job {record.dependency}, but for others"
             )
         kind = own[-1].kind if own else None
-        if kind in _ENDS:
+        if kind in ENDS_JOB:
             self.keys.pop("unique_keys", None)
             if self.options is not None and not self.options.custom_id_ttl_ms:
                 self.keys.pop("custom_ids", None)
-        self.over = kind in _GONE or (kind in _ENDS and record.at == self.finished_at)
+        self.over = kind in REMOVES_JOB or (kind in ENDS_JOB and record.at == self.finished_at)
 
     def _hold(self, *tables: str) -> None:
         if self.options is not None:
@@ -164,11 +166,6 @@ class _Teller:
     def _say(self, sequence: int, at: int, kind: str, text: str) -> None:
         self.notes.append(Note(sequence, at, kind, text))
 
-
-_PUSHES = frozenset({rec.Pushed, rec.ScheduledPush, rec.PartPublished})
-_ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELLED, EventKind.EXPIRED})
-_GONE = frozenset({EventKind.REMOVED, EventKind.EVICTED})
-"""Nothing is ever said of the job after these."""
 
 _OPTION_OF = {
     "unique_keys": "unique_key",
@@ -219,75 +216,13 @@ def _jobs(record: rec.DeadRemoved, job_id: int) -> bool:
     return job_id in record.jobs
 
 
-_ABOUT: dict[type[rec.Record], Callable[[Any, int], bool]] = {
-    rec.Pushed: _pushed,
-    rec.ScheduledPush: _pushed,
-    rec.PartPublished: _pushed,
-    rec.Started: _runs,
-    rec.Completed: _runs,
-    rec.Retrying: _run,
-    rec.Failed: _run,
-    rec.Ended: _runs,
-    rec.Released: _runs,
-    rec.Extended: _pairs,
-    rec.CancelRequested: _one,
-    rec.Progressed: _one,
-    rec.Logged: _one,
-    rec.PartialAdded: _one,
-    rec.Unblocked: _one,
-    rec.StepReleased: _pairs,
-    rec.BecameDue: _pairs,
-    rec.Delayed: _one,
-    rec.Reprioritised: _one,
-    rec.PayloadUpdated: _one,
-    rec.Revived: _one,
-    rec.DeadRemoved: _jobs,
-    rec.Removed: _pairs,
+_SHAPES: dict[Jobs, Callable[[Any, int], bool]] = {
+    "push": _pushed,
+    "runs": _runs,
+    "run": _run,
+    "pairs": _pairs,
+    "job": _one,
+    "jobs": _jobs,
 }
-"""Records whose events are steps of jobs."""
 
-_NOTED = frozenset(
-    {
-        rec.RequestRemembered,
-        rec.KeyExtended,
-        rec.KeysForgotten,
-        rec.KeysStored,
-        rec.RetryPostponed,
-        rec.QueueObliterated,
-        rec.TransactionEnded,
-    }
-)
-"""Records that may concern a job and are no step of it."""
-
-SILENT = frozenset(
-    {
-        rec.QueueConfigured,
-        rec.AgedOut,
-        rec.Staged,
-        rec.StageExpired,
-        rec.TransactionForgotten,
-        rec.ClaimForgotten,
-        rec.Opened,
-        rec.Sent,
-        rec.Taken,
-        rec.Arrived,
-        rec.KvWritten,
-        rec.KvRemoved,
-        rec.KvTimed,
-        rec.Answered,
-        rec.WorkflowPushed,
-        rec.StepSkipped,
-        rec.StepFilled,
-        rec.StepHeard,
-        rec.HeardEarly,
-        rec.WorkflowCancelled,
-        rec.WorkflowRetried,
-        rec.WorkflowForgotten,
-        rec.Watched,
-        rec.ScheduleChanged,
-        rec.SchedulePaused,
-        rec.ScheduleDeleted,
-        rec.SlotPassed,
-    }
-)
-"""Records that name no job, or say nothing of one that its push has not said. (What ages out is known by its age.)"""
+_ABOUT: dict[RecordType, Callable[[Any, int], bool]] = {kind: _SHAPES[TABLE[kind].jobs] for kind in STEPS}

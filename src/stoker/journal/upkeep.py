@@ -5,18 +5,19 @@ makes the next file ahead of need, seals full ones, watches the room on the disk
 what is past retention. It takes the owner's lock only to swap one object for another.
 """
 
-import errno
+import logging
 import threading
+import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
-import apsw
 import msgspec
 
 from stoker.journal.directory import Log
 from stoker.journal.keeping import KeyKeeper
-from stoker.journal.logfile import LogFile, is_no_room_for_index
+from stoker.journal.logfile import LogFile
+from stoker.journal.passing import is_no_room, is_not_opened, is_passing
 from stoker.journal.recovery import log_name
 from stoker.journal.retention import Retention
 from stoker.journal.sqlite import Segment, SqliteJournal
@@ -25,6 +26,10 @@ IDLE_S = 0.25
 KEYS_EVERY_MS = 5_000
 DEFERRED_S = 0.02
 """How long a turn that nobody waits for stays unwritten, at most about."""
+TELL_EVERY_S = 60.0
+"""While the same thing cannot be done, the log says so this often."""
+
+logger = logging.getLogger("stoker.journal")
 
 
 class Owner(Protocol):
@@ -62,6 +67,9 @@ class Upkeep:
         self.work_lock = threading.Lock()
         """Held during a round of upkeep, and by whoever wants none to happen."""
         self._journal = journal
+        self._tried = 0
+        """The number of the last file that was begun, whatever has become of it."""
+        self._tell_at = 0.0
         self._guard = guard
         """The owner's lock."""
         self._stop_owner = stop
@@ -94,7 +102,7 @@ class Upkeep:
             try:
                 self.retention.end(patience_s)
             except Exception as error:
-                if not is_no_room(error):
+                if not is_passing(error):
                     self._journal.fail(error)  # the next open recovers
         self.retention.stop()
 
@@ -103,14 +111,22 @@ class Upkeep:
             try:
                 work()
             except Exception as error:
-                if is_no_room(error) and self._journal.failure is None:
-                    self._journal.is_full = True
-                    self._ended.wait(IDLE_S)
+                if is_passing(error) and self._journal.failure is None:
+                    self._put_off(error)
                     continue
                 self._ended.set()
                 self._journal.fail(error)
                 self._stop_owner(error)
                 return
+
+    def _put_off(self, error: Exception) -> None:
+        """Nothing was written: try again in a moment. Appends and flushes go on meanwhile."""
+        if is_no_room(error):
+            self._journal.is_full = True
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + TELL_EVERY_S
+            logger.warning("the upkeep of %s has to wait, and is tried again: %s", self._journal.directory.path, error)
+        self._ended.wait(IDLE_S)
 
     # --- flushing --------------------------------------------------------------------------------
 
@@ -134,7 +150,14 @@ class Upkeep:
         if self._ended.is_set():
             return  # nothing is made ahead of need any more
         with self.work_lock:
-            self.work()
+            try:
+                self.work()
+            except Exception as error:
+                if not is_not_opened(error) or journal.failure is not None:
+                    raise
+                with journal.spares.lent():
+                    self.work()
+            journal.spares.take()
 
     def work(self) -> None:
         """One round of everything that may be due."""
@@ -143,7 +166,7 @@ class Upkeep:
         if journal.next_file is None and not journal.is_full:
             self.prepare()
         self.seal_all()
-        if now >= self._keys_at:
+        if now >= self._keys_at and not journal.is_full:
             self._keys_at = now + KEYS_EVERY_MS
             self._keys.keep(self._guard, self._owner.commit, self._update, now)
         self.retention.look()
@@ -157,15 +180,17 @@ class Upkeep:
     def watch_room(self) -> None:
         """Keep room for acks, and take pushes again when there is room for both."""
         journal, disk, path = self._journal, self._journal.directory.disk, self._journal.directory.path
-        reserve = journal.settings.disk_reserve_bytes
+        reserve = journal.reserve_bytes
         file = path / "reserve"
         free = disk.free_bytes(path)
         if not file.exists() and reserve and free > 2 * reserve:
             disk.create_empty(file, reserve)
             free -= reserve
-        has_reserve = not reserve or file.exists()
-        journal.room = free - reserve if has_reserve else 0
-        if not has_reserve or free < reserve:
+        elif file.exists() and file.stat().st_size > reserve:
+            disk.shorten(file, reserve)  # an earlier release, or another setting, kept more
+        journal.has_reserve = file.exists()
+        journal.note_room(free)
+        if (reserve and not journal.has_reserve) or free < reserve:
             journal.is_full = True
         elif journal.is_full and free > 2 * reserve:
             journal.is_full = False
@@ -175,12 +200,32 @@ class Upkeep:
         journal = self._journal
         directory = journal.directory
         with self.update_lock:
-            number = directory.manifest.number + 1
+            number = self._tried = self._last_number() + 1
             log = Log(name=log_name(number), state="open")
-            file = LogFile.create(directory.path / log.name, directory.disk, journal.settings.vfs)
-            directory.update(number=number, logs=[*directory.manifest.logs, log])
+            file = self._create(log)
+            try:
+                directory.update(number=number, logs=[*directory.manifest.logs, log])
+            except BaseException as error:
+                file.close()
+                if is_not_opened(error):  # else the manifest may name it
+                    self._remove(log)
+                raise
         with self._guard:
             journal.next_file = Segment(log, file)
+
+    def _create(self, log: Log) -> LogFile:
+        journal = self._journal
+        try:
+            return LogFile.create(journal.directory.path / log.name, journal.directory.disk, journal.settings.vfs)
+        except BaseException:
+            self._remove(log)
+            raise
+
+    def _remove(self, log: Log) -> None:
+        """What was made of a file that the manifest does not name. Looking for it would need a descriptor."""
+        for name in (log.name, f"{log.name}-wal", f"{log.name}-shm"):
+            with suppress(OSError):
+                self._journal.directory.disk.remove(self._journal.directory.path / name)
 
     def seal(self, segment: Segment) -> None:
         """Finish a file that is no longer written to: flushed, and from now on immutable."""
@@ -204,19 +249,16 @@ class Upkeep:
         """The first of so many numbers for new files, which nobody else will use."""
         directory = self._journal.directory
         with self.update_lock:
-            first = directory.manifest.number + 1
-            directory.update(number=directory.manifest.number + files)
+            first = self._last_number() + 1
+            directory.update(number=first + files - 1)
         return first
+
+    def _last_number(self) -> int:
+        """Of a file that was made, or begun: a name is never used twice."""
+        return max(self._journal.directory.manifest.number, self._tried)
 
     def _update(self, change: Callable[[list[Log]], list[Log]], **changes: object) -> None:
         """Change the list of files in the manifest."""
         directory = self._journal.directory
         with self.update_lock:
             directory.update(logs=change(list(directory.manifest.logs)), **changes)
-
-
-def is_no_room(error: BaseException) -> bool:
-    """Whether the disk, or what we may use of it, is full."""
-    if isinstance(error, apsw.Error):
-        return isinstance(error, apsw.FullError) or is_no_room_for_index(error)
-    return getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT)

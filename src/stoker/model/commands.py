@@ -144,7 +144,11 @@ class Ack(Command[r.Settled], frozen=True, gc=False):
 
 
 class Fail(Command[r.Failed], frozen=True, gc=False):
-    """The deliveries failed. Tried again after the backoff, or after `delay_ms`; never with `retry` false."""
+    """The deliveries failed. Tried again after the backoff, or after `delay_ms`; never with `retry` false.
+
+    `reason` goes with `retry` false and says why: `explicit_fail` (also where it is empty), `invalid_arguments` or
+    `invalid_result`.
+    """
 
     ids: Sequence[int]
     tokens: Tokens = None
@@ -153,6 +157,7 @@ class Fail(Command[r.Failed], frozen=True, gc=False):
     stack: str = ""
     retry: bool = True
     delay_ms: int | None = None
+    reason: str = ""
 
 
 class Release(Command[r.Settled], frozen=True, gc=False):
@@ -161,6 +166,8 @@ class Release(Command[r.Settled], frozen=True, gc=False):
     ids: Sequence[int]
     tokens: Tokens = None
     delay_ms: int = 0
+    note: str = ""
+    """Why, in words. It becomes the `error` of the jobs, and stands in their story."""
 
 
 class Extend(Command[r.Extended], frozen=True, gc=False):
@@ -169,6 +176,8 @@ class Extend(Command[r.Extended], frozen=True, gc=False):
     ids: Sequence[int]
     tokens: Tokens = None
     lease_ms: int | None = None
+    renew: bool = True
+    """False only looks: which of the jobs are lost, and which were cancelled. Nothing changes, nothing is journaled."""
 
 
 class AckClaim(Command[r.Settled], frozen=True, gc=False):
@@ -288,6 +297,12 @@ class ListQueues(Command[r.Queues], frozen=True, gc=False):
 
 
 class GetQueue(Command[r.QueueView], frozen=True, gc=False):
+    queue: str
+
+
+class GetPriorities(Command[r.Priorities], frozen=True, gc=False):
+    """Count the waiting jobs of a queue by priority. Looks at each of them, where `GetStats` knows its numbers."""
+
     queue: str
 
 
@@ -619,32 +634,3 @@ class DeleteSchedule(Command[r.Done], frozen=True, gc=False):
 
 ALL: tuple[type[Command[object]], ...] = tuple(Command.__subclasses__())
 """Every command of the contract, in the order above."""
-
-LOOKING: tuple[type[Command[object]], ...] = (
-    GetJob,
-    FindJob,
-    GetLogs,
-    GetPartials,
-    GetInputs,
-    WaitJob,
-    Browse,
-    GetWorkflow,
-    ListWorkflows,
-    Why,
-    ListQueues,
-    GetQueue,
-    GetStats,
-    GetStory,
-    ReadEvents,
-    ReadRecords,
-    ListDead,
-    GetDeadStats,
-    KvGet,
-    KvGetMany,
-    KvExists,
-    KvTtl,
-    KvKeys,
-    GetSchedule,
-    ListSchedules,
-)
-"""Those that change nothing: whoever is lost over one of them has lost nothing but the answer."""

@@ -14,7 +14,8 @@
     |   |-- QueueActive         queue_active         obliterate found running jobs and no `force`
     |   |-- Unauthenticated     unauthenticated      no token, or one that is not valid (any more)
     |   |-- Forbidden           forbidden            a valid token without the right to do this
-    |   `-- QuotaExceeded       quota_exceeded       over what this tenant may use
+    |   |-- QuotaExceeded       quota_exceeded       over what this tenant may use
+    |   `-- Unsupported         unsupported          this broker does not have the command
     |-- Unavailable           the server's condition; retrying later may succeed
     |   |-- DiskFull            disk_full            no room for new jobs; what is there can still be worked off
     |   |-- MemoryFull          memory_full          the same for memory
@@ -31,7 +32,7 @@
 The message says what was wrong, what was expected and what to do. A refused request has changed nothing.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class StokerError(Exception):
@@ -99,6 +100,15 @@ class Forbidden(Refused):
 
 class QuotaExceeded(Refused):
     code = "quota_exceeded"
+
+
+class Unsupported(Refused):
+    code = "unsupported"
+
+    @classmethod
+    def by(cls, broker: str, what: str, instead: str = "sqlite:///DIRECTORY") -> Self:
+        """`what`: a command, or a feature. `broker` does not have it, and `instead` does."""
+        return cls(f"{what}: the broker {broker!r} does not support it; use one that does, such as {instead}")
 
 
 class Unavailable(StokerError):

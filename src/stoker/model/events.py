@@ -80,6 +80,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     workflow: int | None = None
     schedule: str | None = None
     slot: int = 0
+    token: int = 0
+    """Of the delivery that started."""
 
     @property
     def wait_ms(self) -> int:

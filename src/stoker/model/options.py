@@ -104,6 +104,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The schedule that pushed it. It decides nothing here."""
     slot: int = 0
     """The time for which its schedule pushed it."""
+    log_lines_max: int | None = None
+    """Keep the last so many lines of its log; None = the server's limit, which is never exceeded."""
+    stack_lines_max: int | None = None
+    """Keep the last so many lines of the stack of a failure; None = all that the server's limit allows."""
 
 
 DEFAULT_OPTIONS = Options()
@@ -123,9 +127,13 @@ class DeadLetterPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     entries_max: int = 10_000
     """Beyond it the oldest leave, each with an event."""
     age_ms_max: int = 7 * DAY_MS
+    """A dead letter that is older leaves."""
     auto_retry: bool = False
+    """Send dead letters back to work without being asked."""
     auto_retry_interval_ms: int = HOUR_MS
+    """From the moment a job becomes a dead letter to its automatic retry."""
     auto_retries_max: int = 3
+    """Of one job; then it stays a dead letter."""
     take_expired: bool = False
     """Jobs whose ttl passed become dead letters too (`ttl_expired`)."""
     take_cancelled: bool = False
@@ -136,6 +144,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long ended jobs and their results stay readable, where the job does not say."""
 
     completed_age_ms: int = HOUR_MS
+    """From the end of the job on."""
     completed_count: int = 5_000
     """Per queue."""
 

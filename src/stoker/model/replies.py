@@ -203,10 +203,23 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     reason: str
     worker: str = ""
     error: str = ""
+    error_class: str = ""
 
     @property
     def duration_ms(self) -> int:
         return self.ended_at - self.started_at
+
+    @property
+    def cause(self) -> str:
+        """The class and the message of its error, as Python prints them."""
+        return cause_of(self.error_class, self.error)
+
+
+def cause_of(error_class: str, error: str) -> str:
+    """`KeyError: 'nope'`. An exception without a message of its own has its class for one."""
+    if error == error_class.rpartition(".")[2]:
+        return error_class
+    return ": ".join(part for part in (error_class, error) if part)
 
 
 class DeadLetter(msgspec.Struct, frozen=True, gc=False):
@@ -258,6 +271,15 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[Attempt, ...] = ()
     dead: DeadLetter | None = None
     result_codec: Codec = "bytes"
+    error_class: str = ""
+    """Of `error`, as the worker named it: `KeyError`, `shop.errors.NoStock`."""
+    heartbeat_at: int = 0
+    """While it is active: when its worker was last heard of, by the delivery or by a renewed lease."""
+
+    @property
+    def cause(self) -> str:
+        """The class and the message of its last error, as Python prints them; what there is of them."""
+        return cause_of(self.error_class, self.error)
 
     @property
     def name(self) -> str | None:
@@ -316,6 +338,12 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     evicted: int = 0
     wait_ms_sum: int = 0
     run_ms_sum: int = 0
+
+
+class Priorities(msgspec.Struct, frozen=True, gc=False):
+    """How many jobs of a queue wait with each priority, the highest first. Together they are `Counts.waiting`."""
+
+    waiting: Mapping[int, int]
 
 
 class Stats(msgspec.Struct, frozen=True, gc=False):

@@ -75,14 +75,17 @@ TRANSITIONS: dict[str, dict[str, str]] = {
 
 
 class Reason(StrEnum):
-    """Why a delivery failed or a job ended otherwise than well."""
+    """Why a delivery failed, or why a job did not complete."""
 
     FAILED = "failed"
     EXPLICIT_FAIL = "explicit_fail"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    INVALID_RESULT = "invalid_result"
     MAX_ATTEMPTS = "max_attempts_exceeded"
     TIMEOUT = "timeout"
     STALLED = "stalled"
     WORKER_LOST = "worker_lost"
+    CORRUPT = "corrupt"
     DEPENDENCY_FAILED = "dependency_failed"
     TTL_EXPIRED = "ttl_expired"
     CANCELLED = "cancelled"
@@ -91,3 +94,7 @@ class Reason(StrEnum):
     CLEANED = "cleaned"
     OBLITERATED = "obliterated"
     UNKNOWN = "unknown"
+
+
+GIVEN_REASONS = (Reason.EXPLICIT_FAIL, Reason.INVALID_ARGUMENTS, Reason.INVALID_RESULT)
+"""Those that a worker may give for a job that it fails for good."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stoker.model import commands as c
+from stoker.model.command_table import WITH_OPTIONS
 
 PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 STATE_CHARS_MAX = 512
@@ -53,7 +53,7 @@ def is_state(text: str) -> bool:
 
 def carried(command: Any, trace: str) -> Any:
     """The same push with a trace where it says none; any other command as it is."""
-    if type(command) not in PUSHES:
+    if type(command) not in WITH_OPTIONS:
         return command
     each = getattr(command, "each", None)
     if each is not None:
@@ -63,6 +63,3 @@ def carried(command: Any, trace: str) -> Any:
 
 def with_trace(options: Any, trace: str) -> Any:
     return msgspec.structs.replace(options, trace=trace) if options.trace is None else options
-
-
-PUSHES = frozenset((c.Push, c.PushBatch, c.Stage))

@@ -1,5 +1,5 @@
-"""The services of the gRPC listener: `.proto` files for clients in any language, and the modules made from them.
+"""The services of the gRPC listener: `.proto` files for clients in any language, and the modules generated from them.
 
-`tools/make_proto.py` makes the modules; a test fails when they are older than their file. They are loaded by the
-listener only: Stoker's own client needs none of them.
+`tools/make_proto.py` generates the modules; a test fails if they are older than their file. Only the listener loads
+them: Stoker's own client needs none of them.
 """

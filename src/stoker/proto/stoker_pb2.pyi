@@ -36,7 +36,7 @@ class Dependency(_message.Message):
     def __init__(self, id: _Optional[int] = ..., on_failure: _Optional[str] = ..., item: _Optional[int] = ...) -> None: ...
 
 class Options(_message.Message):
-    __slots__ = ("priority", "delay_ms", "run_at", "ttl_ms", "timeout_ms", "lease_ms", "max_attempts", "max_crashes", "backoff", "unique_key", "unique_ttl_ms", "on_conflict", "custom_id", "custom_id_ttl_ms", "debounce_id", "debounce_ms", "depends_on", "group_id", "lifo", "tags", "remove_on_complete", "remove_on_fail", "keep_completed_age_ms", "keep_completed_count", "trace", "parent_id", "codec", "name", "workflow", "schedule", "slot")
+    __slots__ = ("priority", "delay_ms", "run_at", "ttl_ms", "timeout_ms", "lease_ms", "max_attempts", "max_crashes", "backoff", "unique_key", "unique_ttl_ms", "on_conflict", "custom_id", "custom_id_ttl_ms", "debounce_id", "debounce_ms", "depends_on", "group_id", "lifo", "tags", "remove_on_complete", "remove_on_fail", "keep_completed_age_ms", "keep_completed_count", "trace", "parent_id", "codec", "name", "workflow", "schedule", "slot", "log_lines_max", "stack_lines_max")
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     RUN_AT_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,8 @@ class Options(_message.Message):
     WORKFLOW_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
+    LOG_LINES_MAX_FIELD_NUMBER: _ClassVar[int]
+    STACK_LINES_MAX_FIELD_NUMBER: _ClassVar[int]
     priority: int
     delay_ms: int
     run_at: int
@@ -99,7 +101,9 @@ class Options(_message.Message):
     workflow: int
     schedule: str
     slot: int
-    def __init__(self, priority: _Optional[int] = ..., delay_ms: _Optional[int] = ..., run_at: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_crashes: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., unique_key: _Optional[str] = ..., unique_ttl_ms: _Optional[int] = ..., on_conflict: _Optional[str] = ..., custom_id: _Optional[str] = ..., custom_id_ttl_ms: _Optional[int] = ..., debounce_id: _Optional[str] = ..., debounce_ms: _Optional[int] = ..., depends_on: _Optional[_Iterable[_Union[Dependency, _Mapping]]] = ..., group_id: _Optional[str] = ..., lifo: _Optional[bool] = ..., tags: _Optional[_Iterable[str]] = ..., remove_on_complete: _Optional[bool] = ..., remove_on_fail: _Optional[bool] = ..., keep_completed_age_ms: _Optional[int] = ..., keep_completed_count: _Optional[int] = ..., trace: _Optional[str] = ..., parent_id: _Optional[int] = ..., codec: _Optional[str] = ..., name: _Optional[str] = ..., workflow: _Optional[int] = ..., schedule: _Optional[str] = ..., slot: _Optional[int] = ...) -> None: ...
+    log_lines_max: int
+    stack_lines_max: int
+    def __init__(self, priority: _Optional[int] = ..., delay_ms: _Optional[int] = ..., run_at: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_crashes: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., unique_key: _Optional[str] = ..., unique_ttl_ms: _Optional[int] = ..., on_conflict: _Optional[str] = ..., custom_id: _Optional[str] = ..., custom_id_ttl_ms: _Optional[int] = ..., debounce_id: _Optional[str] = ..., debounce_ms: _Optional[int] = ..., depends_on: _Optional[_Iterable[_Union[Dependency, _Mapping]]] = ..., group_id: _Optional[str] = ..., lifo: _Optional[bool] = ..., tags: _Optional[_Iterable[str]] = ..., remove_on_complete: _Optional[bool] = ..., remove_on_fail: _Optional[bool] = ..., keep_completed_age_ms: _Optional[int] = ..., keep_completed_count: _Optional[int] = ..., trace: _Optional[str] = ..., parent_id: _Optional[int] = ..., codec: _Optional[str] = ..., name: _Optional[str] = ..., workflow: _Optional[int] = ..., schedule: _Optional[str] = ..., slot: _Optional[int] = ..., log_lines_max: _Optional[int] = ..., stack_lines_max: _Optional[int] = ...) -> None: ...
 
 class IdRange(_message.Message):
     __slots__ = ("start", "count", "step")
@@ -321,7 +325,7 @@ class Settled(_message.Message):
     def __init__(self, count: _Optional[int] = ..., refused: _Optional[_Mapping[int, str]] = ..., level: _Optional[str] = ...) -> None: ...
 
 class FailRequest(_message.Message):
-    __slots__ = ("ids", "tokens", "error", "error_class", "stack", "retry", "delay_ms")
+    __slots__ = ("ids", "tokens", "error", "error_class", "stack", "retry", "delay_ms", "reason")
     IDS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -329,6 +333,7 @@ class FailRequest(_message.Message):
     STACK_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     ids: Ids
     tokens: _containers.RepeatedScalarFieldContainer[int]
     error: str
@@ -336,7 +341,8 @@ class FailRequest(_message.Message):
     stack: str
     retry: bool
     delay_ms: int
-    def __init__(self, ids: _Optional[_Union[Ids, _Mapping]] = ..., tokens: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., error_class: _Optional[str] = ..., stack: _Optional[str] = ..., retry: _Optional[bool] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+    reason: str
+    def __init__(self, ids: _Optional[_Union[Ids, _Mapping]] = ..., tokens: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., error_class: _Optional[str] = ..., stack: _Optional[str] = ..., retry: _Optional[bool] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("jobs", "refused", "level")
@@ -419,20 +425,22 @@ class Progress(_message.Message):
     def __init__(self, percent: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Attempt(_message.Message):
-    __slots__ = ("attempt", "started_at", "ended_at", "reason", "worker", "error")
+    __slots__ = ("attempt", "started_at", "ended_at", "reason", "worker", "error", "error_class")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CLASS_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     started_at: int
     ended_at: int
     reason: str
     worker: str
     error: str
-    def __init__(self, attempt: _Optional[int] = ..., started_at: _Optional[int] = ..., ended_at: _Optional[int] = ..., reason: _Optional[str] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+    error_class: str
+    def __init__(self, attempt: _Optional[int] = ..., started_at: _Optional[int] = ..., ended_at: _Optional[int] = ..., reason: _Optional[str] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., error_class: _Optional[str] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
     __slots__ = ("reason", "entered_at", "expires_at", "retry_count", "next_retry_at")
@@ -449,7 +457,7 @@ class DeadLetter(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., entered_at: _Optional[int] = ..., expires_at: _Optional[int] = ..., retry_count: _Optional[int] = ..., next_retry_at: _Optional[int] = ...) -> None: ...
 
 class JobView(_message.Message):
-    __slots__ = ("id", "queue", "state", "payload", "options", "pushed_at", "attempts", "crashes", "due", "blocked_by", "started_at", "lease_until", "worker", "claim", "cancel_requested", "finished_at", "result", "reason", "error", "stack", "progress", "history", "dead", "result_codec")
+    __slots__ = ("id", "queue", "state", "payload", "options", "pushed_at", "attempts", "crashes", "due", "blocked_by", "started_at", "lease_until", "worker", "claim", "cancel_requested", "finished_at", "result", "reason", "error", "stack", "progress", "history", "dead", "result_codec", "error_class", "heartbeat_at")
     ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -474,6 +482,8 @@ class JobView(_message.Message):
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     DEAD_FIELD_NUMBER: _ClassVar[int]
     RESULT_CODEC_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CLASS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_AT_FIELD_NUMBER: _ClassVar[int]
     id: int
     queue: str
     state: str
@@ -498,7 +508,9 @@ class JobView(_message.Message):
     history: _containers.RepeatedCompositeFieldContainer[Attempt]
     dead: DeadLetter
     result_codec: str
-    def __init__(self, id: _Optional[int] = ..., queue: _Optional[str] = ..., state: _Optional[str] = ..., payload: _Optional[bytes] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., pushed_at: _Optional[int] = ..., attempts: _Optional[int] = ..., crashes: _Optional[int] = ..., due: _Optional[int] = ..., blocked_by: _Optional[_Iterable[int]] = ..., started_at: _Optional[int] = ..., lease_until: _Optional[int] = ..., worker: _Optional[str] = ..., claim: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., finished_at: _Optional[int] = ..., result: _Optional[bytes] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., stack: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., history: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., dead: _Optional[_Union[DeadLetter, _Mapping]] = ..., result_codec: _Optional[str] = ...) -> None: ...
+    error_class: str
+    heartbeat_at: int
+    def __init__(self, id: _Optional[int] = ..., queue: _Optional[str] = ..., state: _Optional[str] = ..., payload: _Optional[bytes] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., pushed_at: _Optional[int] = ..., attempts: _Optional[int] = ..., crashes: _Optional[int] = ..., due: _Optional[int] = ..., blocked_by: _Optional[_Iterable[int]] = ..., started_at: _Optional[int] = ..., lease_until: _Optional[int] = ..., worker: _Optional[str] = ..., claim: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., finished_at: _Optional[int] = ..., result: _Optional[bytes] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., stack: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., history: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., dead: _Optional[_Union[DeadLetter, _Mapping]] = ..., result_codec: _Optional[str] = ..., error_class: _Optional[str] = ..., heartbeat_at: _Optional[int] = ...) -> None: ...
 
 class GetStateRequest(_message.Message):
     __slots__ = ("id",)
@@ -663,18 +675,20 @@ class Done(_message.Message):
     def __init__(self, result: _Optional[bytes] = ..., codec: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("error", "error_class", "stack", "retry", "delay_ms")
+    __slots__ = ("error", "error_class", "stack", "retry", "delay_ms", "reason")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ERROR_CLASS_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     error: str
     error_class: str
     stack: str
     retry: bool
     delay_ms: int
-    def __init__(self, error: _Optional[str] = ..., error_class: _Optional[str] = ..., stack: _Optional[str] = ..., retry: _Optional[bool] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+    reason: str
+    def __init__(self, error: _Optional[str] = ..., error_class: _Optional[str] = ..., stack: _Optional[str] = ..., retry: _Optional[bool] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Handback(_message.Message):
     __slots__ = ("delay_ms",)

@@ -1,1 +1,1 @@
-"""What can happen: the journal's records, their codec, and the events that they mean to readers."""
+"""The journal's records, their codec, and the events that readers see."""

@@ -21,7 +21,17 @@ import msgspec
 
 from stoker.model.errors import StokerError
 from stoker.model.options import DEFAULT_OPTIONS, Options
-from stoker.records.records import ALL, VERSION, PartPublished, PayloadUpdated, Pushed, Record, Staged
+from stoker.records.records import (
+    ALL,
+    VERSION,
+    Completed,
+    PartialAdded,
+    PartPublished,
+    PayloadUpdated,
+    Pushed,
+    Record,
+    Staged,
+)
 from stoker.records.stored import Stored, StoredRun, counted, sizes_of
 
 
@@ -246,13 +256,38 @@ class Row:
         return self._data[start:stop], self._data[stop:end]
 
     def payloads(self, sequence: int) -> Sequence[bytes]:
-        """The payloads that one of its records carries."""
+        """The payloads that one of its records carries, or the results; a job without one has no bytes there."""
         index = sequence - self.first
         if self._version_1:
             record = self.record(index)
+            if type(record) in (Completed, PartialAdded):
+                return brought_by(record)
             return (record.payload,) if type(record) is PayloadUpdated else record.payloads  # type: ignore[attr-defined]
         _, stop, end = self._frames[index]
+        if stop == end:
+            return brought_by(self.record(index))
         return _bodies.decode(memoryview(self._data)[stop:end])
+
+
+def brought_by(record: Record) -> Sequence[bytes]:
+    """What a worker brought with a record whose head holds it."""
+    if type(record) is PartialAdded:
+        return (record.data,)
+    assert type(record) is Completed, f"{type(record).__name__} brings nothing"
+    return [result or b"" for result in record.results or ()]
+
+
+def left_in_journal(record: Record, sequence: int, size_min: int) -> Record:
+    """The same record, with results and partial results that are longer than that known by their place."""
+    if type(record) is PartialAdded and len(record.data) > size_min:
+        return msgspec.structs.replace(record, data=Stored(sequence, 0, len(record.data)))
+    if type(record) is Completed and any(len(result) > size_min for result in record.results or () if result):
+        results = [
+            Stored(sequence, place, len(result)) if result and len(result) > size_min else result
+            for place, result in enumerate(record.results or ())
+        ]
+        return msgspec.structs.replace(record, results=results)
+    return record
 
 
 EVERYTHING = 1 << 62

@@ -64,6 +64,10 @@ class StoredRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return slice(self.place, stop if stop >= 0 else None, -1)
 
 
+SMALL_BYTES = 256
+"""A payload or result up to this size is not worth the place where it could be found again."""
+
+
 def total_size(sizes: int | list[int], count: int) -> int:
     """How long so many payloads are together."""
     return sizes * count if type(sizes) is int else sum(sizes)  # type: ignore[arg-type]

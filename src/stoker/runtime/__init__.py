@@ -1,1 +1,1 @@
-"""Engine and journal in motion: shards, turns, time."""
+"""The runtime: runs engine and journal together, in turns, with a clock."""

@@ -1,7 +1,7 @@
-"""The calendar that schedules go by: cron expressions by `cronsim`, time zones by the database of the IANA.
+"""The calendar for schedules: cron expressions by `cronsim`, time zones by the IANA database.
 
-Expressions mean what Debian's cron makes of them, changes of the clock included: docs/schedules.md has the table.
-The engine asks it when it decides; nothing here remembers anything but answers that are always the same.
+Expressions mean what Debian's cron makes of them, also when the clock changes: docs/schedules.md has the table.
+The engine asks the calendar when it decides. The calendar caches only answers that never change.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What time it is: wall time at the start plus what a monotonic clock has counted since.
+"""The clock: wall time at the start plus the time that a monotonic clock has counted since.
 
 Setting the machine's clock therefore neither ends nor prolongs a lease.
 """

@@ -1,4 +1,4 @@
-"""Processes that are not there, and what is said about it to whoever waits."""
+"""Processes that do not answer any more, and the errors that waiting callers get."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,30 +1,42 @@
-"""Keeping to a memory limit: when there are many, payloads of new jobs stay in the journal alone until they are due.
+"""The memory limit: above a share of it, payloads and results stay in the journal until they are needed.
 
-New jobs stand at the end of the line, so theirs are the payloads that are needed last. What cannot be left out
-(jobs, batches, keys) counts too, and near the limit new jobs are refused.
+New jobs are at the end of the queue, so their payloads are needed last; results are read once, if at all. Data that
+must stay in memory (jobs, batches, keys, log lines) counts too, and near the limit new jobs are refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
+from stoker.engine import flows
 from stoker.engine.jobs import Batch
 from stoker.engine.shard import Shard
 from stoker.engine.state import StagedPart
 from stoker.journal.contract import Journal
 from stoker.model.ids import STEP
-from stoker.records.records import KvWritten, PartPublished, Pushed
-from stoker.records.stored import Stored, StoredRun, counted
+from stoker.records.records import (
+    Completed,
+    KvWritten,
+    Logged,
+    PartialAdded,
+    PartPublished,
+    PayloadUpdated,
+    Pushed,
+    Record,
+    Run,
+    Staged,
+)
+from stoker.records.stored import SMALL_BYTES, Stored, StoredRun, counted, total_size
 
 SPILL_AT = 0.4
 """The share of the limit above which payloads of new jobs leave memory."""
 FULL_AT = 0.9
 
-SMALL_BYTES = 256
-"""A payload up to this size is not worth the place where it could be found again."""
-
 LOOK_EVERY = 64
-"""Turns with a push between two looks at the total."""
+"""Turns between two looks at the total."""
+LOOK_SHARE = 1 / 64
+"""What came in since the last look, as a share of the limit, after which the total is looked at in any case."""
 
 
 class Memory:
@@ -33,6 +45,13 @@ class Memory:
     def __init__(self, shards: Sequence[Shard], journal: Journal, bytes_max: int) -> None:
         self._shards = shards
         self._journal = journal
+        self._spills: dict[type[Record], Callable[[Shard, Any, int], None]] = {
+            Pushed: self._spill,
+            PartPublished: self._spill_published,
+            PayloadUpdated: self._spill_updated,
+            Completed: self._spill_results,
+            PartialAdded: self._spill_partial,
+        }
         self.bytes_max = bytes_max
         self.is_watched = bytes_max > 0 and journal.level != "memory"
         self.is_full = False
@@ -40,6 +59,8 @@ class Memory:
         self.is_stored = False
         """Whether any payload may lie in the journal alone."""
         self._turns = 0
+        self._come = 0
+        """Bytes that came in since the last look."""
         self.look()
 
     @property
@@ -48,26 +69,83 @@ class Memory:
 
     def look(self) -> None:
         total = self.bytes
+        self._come = 0
         self.is_spilling = self.is_watched and total > self.bytes_max * SPILL_AT
         self.is_full = self.is_watched and total > self.bytes_max * FULL_AT
 
     def after(self, shard: Shard) -> None:
         """A turn has been journaled; its records are still there."""
         self._turns += 1
-        first_of_all = shard.records[0]
-        many = type(first_of_all) is KvWritten or len(getattr(first_of_all, "payloads", ())) > LOOK_EVERY
-        if self._turns % LOOK_EVERY == 0 or self.is_full or many:
+        for record in shard.records:
+            weigh = WEIGHTS.get(type(record))
+            if weigh is not None:
+                self._come += weigh(record)
+        if self._turns % LOOK_EVERY == 0 or self.is_full or self._come > self.bytes_max * LOOK_SHARE:
             self.look()
         if self.is_spilling:
             first = self._journal.last(shard.number) - len(shard.records) + 1
             for sequence, record in enumerate(shard.records, first):
-                if type(record) is Pushed:
-                    self._spill(shard, record, sequence)
-                elif type(record) is PartPublished:
-                    self._spill_batch(shard, record, record.payloads)
+                spill = self._spills.get(type(record))
+                if spill is not None:
+                    spill(shard, record, sequence)
             for part, _ in shard.staged:
                 forget_payloads(shard, part)
                 self.is_stored = True
+            if self.is_full:
+                self.look()  # perhaps it was all in what has just left
+
+    def _spill_published(self, shard: Shard, record: PartPublished, sequence: int) -> None:
+        self._spill_batch(shard, record, record.payloads)
+
+    def _spill_updated(self, shard: Shard, record: PayloadUpdated, sequence: int) -> None:
+        job = shard.index.get(record.job)
+        if job is not None and job.payload is record.payload and len(record.payload) > SMALL_BYTES:
+            shard.index.forget_payload(job, Stored(sequence, 0, len(record.payload)))
+            self.is_stored = True
+
+    def _spill_partial(self, shard: Shard, record: PartialAdded, sequence: int) -> None:
+        job = shard.index.get(record.job)
+        partials = job.detail.partials if job is not None and job.detail is not None else None
+        if job is not None and partials and len(record.data) > SMALL_BYTES:
+            chunk = next((one for one in reversed(partials) if one.data is record.data), None)
+            if chunk is not None:
+                shard.index.forget_chunk(job, chunk, Stored(sequence, 0, len(record.data)))
+                self.is_stored = True
+
+    def _spill_results(self, shard: Shard, record: Completed, sequence: int) -> None:
+        """What jobs returned, whether they are retained or only what they returned is kept for a workflow."""
+        results, place = record.results, 0
+        if results is None:
+            return
+        for run in record.runs:
+            jobs = abs(run.count)
+            stored = [
+                Stored(sequence, at, len(result))
+                if (result := results[at]) is not None and len(result) > SMALL_BYTES
+                else None
+                for at in range(place, place + jobs)
+            ]
+            place += jobs
+            if any(stored):
+                self._spill_run(shard, record.tenant, run, stored)
+                self.is_stored = True
+
+    @staticmethod
+    def _spill_run(shard: Shard, tenant: str, run: Run, stored: Sequence[Stored | None]) -> None:
+        index = shard.index
+        workflow = run.labels.workflow if run.labels is not None else None
+        found = index.find_batch(run.first) if len(stored) > 1 else None
+        ended = found[0].ended.find(found[1]) if found is not None else None
+        if found is not None and ended is not None:
+            index.forget_results(ended, found[1], stored)
+            return
+        step = STEP if run.count > 0 else -STEP
+        for job_id, one in zip(range(run.first, run.first + step * len(stored), step), stored, strict=True):
+            job = index.get(job_id) if one is not None else None
+            if job is not None and one is not None:
+                index.forget_result(job, one)
+            elif one is not None and workflow is not None:
+                flows.forget_kept(shard, tenant, workflow, job_id, one)
 
     def _spill(self, shard: Shard, record: Pushed, sequence: int) -> None:
         run = StoredRun(sequence, 0, len(record.payloads), counted(record.sizes, record.payloads))
@@ -90,6 +168,26 @@ class Memory:
             shard.index.forget_payload(batch, run if batch.step > 0 else run.backwards())
             self.is_stored = True
         return True
+
+
+def _weight_of_push(record: Pushed | Staged) -> int:
+    return total_size(counted(record.sizes, record.payloads), len(record.payloads))
+
+
+def _weight_of_results(record: Completed) -> int:
+    return sum([len(result) for result in record.results or () if result is not None])
+
+
+WEIGHTS: dict[type[Record], Callable[[Any], int]] = {
+    Pushed: _weight_of_push,
+    Staged: _weight_of_push,
+    PayloadUpdated: lambda record: len(record.payload),
+    Completed: _weight_of_results,
+    PartialAdded: lambda record: len(record.data),
+    Logged: lambda record: len(record.message),
+    KvWritten: lambda record: sum([len(value) for _, value, _, _ in record.entries]),
+}
+"""Bytes that a record brings, roughly: single large ones must not go unnoticed until the next look."""
 
 
 def note_places(journal: Journal, shard: Shard) -> None:

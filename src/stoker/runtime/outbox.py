@@ -1,4 +1,4 @@
-"""Taking messages from shard to shard where both are in this process; `spread.py` takes the others."""
+"""Delivers messages between shards of this process; `spread.py` delivers those to other processes."""
 
 from stoker.engine import messages
 from stoker.runtime.shards import Shards

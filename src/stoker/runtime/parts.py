@@ -1,7 +1,7 @@
-"""What processes ask of each other beyond the commands of the contract: the parts of what no process decides alone.
+"""Requests between processes beyond the commands of the contract: the parts of commands that span processes.
 
-Each part is carried out by one process over its own shards, in one turn like any command, and journaled like one.
-`spread.py` says which parts a command consists of. Clients never send these.
+One process executes a part over its own shards, in one turn like any command, and journals it. `spread.py` says which
+parts a command consists of. Clients never send parts.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.records import records as rec
-from stoker.runtime import routing
+from stoker.runtime import routing, usage
 from stoker.runtime.shards import Shards
 
 # --- pulls over several processes ------------------------------------------------------------------
@@ -123,7 +123,7 @@ def wait(shards: Shards, tenant: str, command: Await, now: int) -> "Parked | r.D
             if pull.claim is not None:
                 routing.answer_claim_waiters(shards, tenant, pull.claim)
             return delivery
-    return routing.park(shards, Parked(tenant, pull, now + pull.wait_ms), command.queues, now)
+    return routing.park(shards, Parked(tenant, pull, now + pull.wait_ms), command.queues)
 
 
 # --- transactions ----------------------------------------------------------------------------------
@@ -331,7 +331,10 @@ FLUSHED = frozenset((FindTransaction, Decide, Letters, TakeLetters))
 """Parts that may ask for a level; `fsync` means all that happened up to them, even if they change nothing."""
 
 READING = frozenset(
-    (Look, FindTransaction, Letters, FindRoom, FindSteps, FindInputs, FindResults, FindUnknown, SendLetters)
+    (
+        *(Look, FindTransaction, Letters, FindRoom, FindSteps, FindInputs, FindResults, FindUnknown, SendLetters),
+        usage.FindUsed,
+    )
 )
 """Parts that change nothing."""
 
@@ -346,6 +349,7 @@ EXECUTE: dict[type[Any], Callable[[Shards, str, Any, int], Any]] = {
     FindInputs: find_inputs,
     FindResults: find_results,
     FindUnknown: find_unknown,
+    usage.FindUsed: usage.find_used,
     Letters: letters,
     TakeLetters: take_letters,
     Arrived: arrived,
@@ -362,6 +366,7 @@ REPLIES: dict[type[Any], Any] = {
     FindInputs: list[workflow_views.Segment],
     FindResults: list[r.Input],
     FindUnknown: list[int],
+    usage.FindUsed: usage.Used,
     SendLetters: r.Done,
     Letters: list[Letter],
     TakeLetters: r.Done,

@@ -1,17 +1,17 @@
-"""What the processes that share a data directory say to each other, as values and as bytes.
+"""Messages between the processes that share a data directory, as values and as bytes.
 
-A process asks another one to carry something out and gets one answer; it may say that it does not wait any more. How
-the bytes travel is not known here: somebody implements `Peers`, and hands in what arrives.
+A process asks another one to execute something and gets one answer; it may say that it no longer waits. This module
+does not know how the bytes travel: an implementation of `Peers` sends them, and hands in what arrives.
 """
 
-from collections.abc import Mapping
 from typing import Any, Protocol, get_args
 
 import msgspec
 
 from stoker.model import commands as c
 from stoker.model import errors
-from stoker.model import replies as r
+from stoker.model.id_ranges import plain, widen
+from stoker.model.loose_batch import LooseBatch, with_misfits
 from stoker.model.options import Options
 from stoker.runtime import parts
 
@@ -73,37 +73,14 @@ def _reply_of(kind: type[Any]) -> Any:
     return get_args(next(base for base in kind.__orig_bases__ if get_args(base)))[0]
 
 
-RANGE = -1
-"""No id: what follows is where a range of ids starts and stops, and its step."""
-
-
-def _widened(value: Any) -> Any:
-    """The same value with its ids as a range where they were one."""
-    kind = type(value)
-    if kind is r.Delivery:
-        for run in value.runs:
-            _widened(run)
-    elif kind is parts.Taken:
-        _widened(value.delivery)
-    elif kind is parts.Looked:
-        _widened(value.claimed)
-    elif kind is not r.PushedWorkflow:  # whose `ids` are a method
-        ids = getattr(value, "ids", None)
-        if ids and ids[0] == RANGE and len(ids) == 4 and ids[3]:
-            msgspec.structs.force_setattr(value, "ids", range(*ids[1:]))
+def _widen(value: Any) -> Any:
+    """The same value with its ids as ranges; so are those of a delivery inside of it."""
+    inside = value.delivery if type(value) is parts.Taken else value.claimed if type(value) is parts.Looked else value
+    widen(inside)
     return value
 
 
-def _plain(value: Any) -> Any:
-    """What msgspec does not know."""
-    if type(value) is range:
-        return (RANGE, value.start, value.stop, value.step)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise NotImplementedError(f"{type(value).__name__} cannot be sent to another process")
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain)
 _head = msgspec.msgpack.Decoder(tuple[int, int, str, str, bool, msgspec.Raw])
 _asks = {name: msgspec.msgpack.Decoder(kind) for name, kind in _COMMANDS.items()}
 _replies = {name: msgspec.msgpack.Decoder(_reply_of(kind)) for name, kind in _COMMANDS.items()}
@@ -126,12 +103,6 @@ def to_bytes(message: Message) -> bytes:
         raise errors.InvalidRequest(f"malformed {head[2] or 'reply'}: {error}") from error
 
 
-class LooseBatch(c.PushBatch, frozen=True, gc=False):
-    """A batch in which some items may have options that are none: they are refused one by one."""
-
-    each: list[msgspec.Raw] | None = None  # type: ignore[assignment]
-
-
 _loose = msgspec.msgpack.Decoder(LooseBatch)
 _options = msgspec.msgpack.Decoder(Options)
 
@@ -142,27 +113,17 @@ def _command(name: str, body: msgspec.Raw) -> c.Command[Any]:
     except msgspec.ValidationError:
         if name != c.PushBatch.__name__:
             raise
-        loose = _loose.decode(body)
-        fields = {field: getattr(loose, field) for field in c.PushBatch.__struct_fields__}
-        return c.PushBatch(**{**fields, "each": [_options_of(raw) for raw in loose.each or ()]})
-
-
-def _options_of(raw: msgspec.Raw) -> Options:
-    """What does not fit is kept as it is, for the queue to refuse it by name."""
-    try:
-        return _options.decode(raw)
-    except msgspec.ValidationError:
-        return Options(**msgspec.msgpack.decode(raw))
+        return with_misfits(_loose.decode(body), _options.decode, msgspec.msgpack.decode)
 
 
 def from_bytes(data: bytes) -> Message:
     verb, number, name, tenant, whole, body = _head.decode(data)
     try:
         if verb == ASKED:
-            return Ask(number, tenant, _widened(_command(name, body)), whole)
+            return Ask(number, tenant, _widen(_command(name, body)), whole)
         if verb == ANSWERED:
-            return Answer(number, name, _widened(_replies[name].decode(body)))
-    except (KeyError, TypeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return Answer(number, name, _widen(_replies[name].decode(body)))
+    except (KeyError, TypeError, msgspec.MsgspecError, UnicodeDecodeError, errors.InvalidRequest) as error:
         raise Unreadable(number, verb == ASKED, f"malformed {name}: {error}") from error
     if verb == REFUSED:
         return Answer(number, "", errors.BY_CODE.get(name, errors.StokerError)(msgspec.msgpack.decode(body, type=str)))

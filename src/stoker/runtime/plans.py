@@ -1,4 +1,4 @@
-"""Commands that may concern several processes: who is asked for what, and how the replies become one."""
+"""Commands that may concern several processes: which process is asked for what, and how the replies become one."""
 
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from stoker.engine import finishing
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.command_table import at_home
 from stoker.runtime import parts, routing
 from stoker.runtime.gone import Gone, check_all, lost
 from stoker.runtime.plans_pull import pull
@@ -70,28 +71,19 @@ async def claim(spread: "Spread", tenant: str, command: Any) -> Any:
 
 
 SPECIAL: dict[type[Any], Callable[["Spread", str, Any], Coroutine[Any, Any, Any]]] = {
+    **dict.fromkeys(at_home("jobs"), settle),
+    **dict.fromkeys(at_home("claim"), claim),
+    **dict.fromkeys(at_home("tenant"), look),
     c.Pull: pull,
-    c.Ack: settle,
-    c.Fail: settle,
-    c.Release: settle,
-    c.Extend: settle,
-    c.AckClaim: claim,
-    c.ReleaseClaim: claim,
-    c.ExtendClaim: claim,
     c.PushWorkflow: push_workflow,
     c.GetWorkflow: get_workflow,
     c.CancelWorkflow: change_workflow,
     c.RetryWorkflow: change_workflow,
     c.GetInputs: get_inputs,
-    c.ListWorkflows: look,
     parts.SendLetters: send_letters,
     c.Stage: stage,
     c.Publish: publish,
     c.Abort: abort,
     c.FindJob: find_job,
-    c.ListQueues: look,
-    c.GetStats: look,
-    c.Browse: look,
-    c.ListSchedules: look,
 }
 """Commands that may concern several processes."""

@@ -1,13 +1,13 @@
 """The plan of a pull over queues of several processes.
 
-What there is now is taken in the order of the queues, under one token; where there is nothing, the pull waits in each
-process, and the first one that has something wins. All who want the same claim meet in one process.
+The pull takes ready jobs in the order of the queues, under one token. If there are none, it waits in each process, and
+the first one that has a job wins. All callers of the same claim are served by one process.
 """
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -147,36 +147,71 @@ def joined(claimed: Sequence[r.Delivery]) -> r.Delivery:
 
 
 async def wait(spread: "Spread", tenant: str, command: c.Pull) -> r.Delivery:
-    """Wait in every process; the first that has something wins, and what others give meanwhile goes back uncounted."""
-    waiting = {
-        asyncio.ensure_future(spread.ask(process, tenant, parts.Await(command, names))): process
-        for process, names in by_home(spread, tenant, command).items()
-    }
-    pending = set(waiting)
+    """Wait in every process; the first that has something wins, and what others give meanwhile goes back uncounted.
+
+    A process that dies and comes back before the time is over is asked again.
+    """
+    homes = by_home(spread, tenant, command)
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + command.wait_ms / 1_000
+    asked: dict[asyncio.Future[Any], int] = {}
+    away: dict[asyncio.Future[Any], int] = {}
+    """Processes that are not there, by what is done when they are back."""
+    replies: dict[int, Any] = {}
+    """What each has said last, errors included."""
     won: r.Delivery | None = None
+
+    def ask(process: int, pull: c.Pull) -> None:
+        asked[asyncio.ensure_future(wait_there(spread, process, tenant, parts.Await(pull, homes[process])))] = process
+
+    for process in homes:
+        ask(process, command)
     try:
-        while pending and won is None:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in sorted(done, key=lambda task: waiting[task]):
-                if task.exception() is None and task.result().runs:
+        while asked and won is None:
+            done, _ = await asyncio.wait({*asked, *away}, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done & asked.keys(), key=asked.__getitem__):
+                process = asked.pop(task)
+                reply = replies[process] = task.exception() or task.result()
+                if isinstance(reply, Away):
+                    away[asyncio.ensure_future(reply.returned.wait())] = process
+                    replies[process] = reply.gone
+                elif isinstance(reply, r.Delivery) and reply.runs:
                     if won is None:
-                        won = task.result()
+                        won = reply
                     else:
-                        release(spread, waiting[task], tenant, command, task.result())
+                        release(spread, process, tenant, command, reply)
+            for task in done & away.keys():
+                left_ms = max(1, round((ends_at - loop.time()) * 1_000))
+                ask(away.pop(task), msgspec.structs.replace(command, wait_ms=left_ms))
     finally:
-        for task in pending:
+        for task in (*asked, *away):
             task.cancel()
-        ended = await asyncio.shield(asyncio.gather(*pending, return_exceptions=True)) if pending else []
-    for task, reply in zip(pending, ended, strict=True):
+        ended = await asyncio.shield(asyncio.gather(*asked, return_exceptions=True)) if asked else []
+    for process, reply in zip(asked.values(), ended, strict=True):
         if isinstance(reply, r.Delivery):
-            release(spread, waiting[task], tenant, command, reply)
+            release(spread, process, tenant, command, reply)
     if won is not None:
         return won
-    replies = [task.exception() or task.result() for task in waiting]
-    empty = [reply for reply in replies if isinstance(reply, r.Delivery)]
+    empty = [reply for reply in replies.values() if isinstance(reply, r.Delivery)]
     if not empty:
-        check_all(replies, changes=True)
+        check_all(list(replies.values()), changes=True)
     return r.Delivery(next_at=min((one.next_at for one in empty if one.next_at is not None), default=None))
+
+
+class Away(NamedTuple):
+    """A process that cannot be asked, and what is set when it can."""
+
+    gone: Gone
+    returned: asyncio.Event
+
+
+async def wait_there(spread: "Spread", process: int, tenant: str, part: parts.Await) -> r.Delivery | Away:
+    while True:
+        try:
+            return await spread.ask(process, tenant, part)  # type: ignore[no-any-return]
+        except Gone as gone:
+            if not gone.sent:  # it has died, and is not back yet
+                return Away(gone, spread.return_of(process))
 
 
 def release(spread: "Spread", process: int, tenant: str, command: c.Pull, delivery: r.Delivery) -> None:

@@ -1,8 +1,8 @@
 """The plan of a transaction over shards of several processes, and of the messages that it leaves.
 
-One process takes all steps of a transaction. What is staged is on disk before it is decided to be published, the
-decision before anybody else hears of it, and what a message brought about before it is forgotten; so whoever dies, and
-if the power fails, it happens everywhere exactly once.
+One process runs all steps of a transaction. Stages are on disk before the decision to publish, the decision is on disk
+before any other process learns of it, and the effects of a message are on disk before the message is forgotten. So a
+transaction happens everywhere exactly once, even if a process dies or the power fails.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence

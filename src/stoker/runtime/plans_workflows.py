@@ -1,7 +1,7 @@
 """The plans of workflows over several processes, and of pushes that wait for jobs of other processes.
 
-The process where a workflow begins decides about it and tells the others by letters. What they say about its steps
-is put together here, by the functions that put together what the shards of one process say.
+The process in which a workflow begins decides about it and informs the others by messages. Their replies about its
+steps are merged here, by the functions that merge the replies of the shards of one process.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
-"""Records of the log for readers that unpack them themselves: of one tenant, of some queues and kinds.
+"""Records of the log for readers that decode them themselves, filtered by tenant, queues and kinds.
 
-The serving process only glances at the beginning of each record; turning them into events and columns is the reader's
-work. Nothing here knows a shard or a clock.
+The serving process reads only the beginning of each record; the reader turns records into events and columns. This
+module knows no shards and no clock.
 """
 
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from stoker.journal.contract import Journal
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.records.codec import PART_PUBLISHED, Row, glance, staged_at
-from stoker.records.events import MEANS
+from stoker.records.record_table import MEANS
 
 SCANNED = 8
 """Times the bytes of a page that are looked through for it: a log may be full of other tenants' records."""

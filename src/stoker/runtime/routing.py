@@ -1,8 +1,8 @@
 """Which shards a command concerns, and how their replies become one.
 
-Most commands name a queue or a job and go to one shard. The few that span shards are decided in each; since one
-owner runs all of them in the same turn, nobody sees them half done. The end of a transaction is decided by one shard,
-which tells the others through its outbox.
+Most commands name a queue or a job and go to one shard. A few span shards, and each shard decides its part. One owner
+runs all of them in the same turn, so no caller sees them half done. One shard decides the end of a transaction and
+informs the others through its outbox.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +27,7 @@ from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.command_table import at_home
 from stoker.model.ids import KV_HOME, SHARD_MASK, shard_for
 from stoker.model.schedules import SchedulePage, ScheduleView
 from stoker.records import records as rec
@@ -141,17 +142,16 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
             pulling.next_chance(shard, tenant, [name], now) for name, shard in zip(command.queues, homes, strict=True)
         ]
         return r.Delivery(next_at=min((at for at in chances if at is not None), default=None))
-    return park(shards, Parked(tenant, kept(command), now + command.wait_ms), command.queues, now)
+    return park(shards, Parked(tenant, kept(command), now + command.wait_ms), command.queues)
 
 
-def park(shards: Shards, parked: Parked, queues: Sequence[str], now: int) -> Parked:
+def park(shards: Shards, parked: Parked, queues: Sequence[str]) -> Parked:
     """Let a pull wait in each of these queues; for its claim it waits in every shard."""
     assert type(parked.command) is c.Pull
     homes = [shards.home(parked.tenant, name) for name in queues]
     for shard in shards if parked.command.claim is not None else dict.fromkeys(homes):
         own_queues = [name for name, home in zip(queues, homes, strict=True) if home is shard]
         register(shard, parked, own_queues)
-        shard.serve(now)  # finds nothing, but sees when a limit lets the next job go
     return parked
 
 
@@ -405,37 +405,19 @@ def kv(shards: Shards, tenant: str, command: Any, now: int) -> Any:
     return shards.home(tenant, KV_HOME).execute(tenant, command, now)
 
 
-KV: tuple[type[c.Command[Any]], ...] = (
-    c.KvSet,
-    c.KvGet,
-    c.KvGetMany,
-    c.KvSetMany,
-    c.KvDelete,
-    c.KvExists,
-    c.KvExpire,
-    c.KvTtl,
-    c.KvKeys,
-    c.KvIncrement,
-)
-
 SPECIAL: dict[type[Any], Any] = {
+    **dict.fromkeys(at_home("claim"), claim),
+    **dict.fromkeys(at_home("tenant"), look),
+    **dict.fromkeys(at_home("entries"), kv),
     c.Pull: pull,
-    c.AckClaim: claim,
-    c.ReleaseClaim: claim,
-    c.ExtendClaim: claim,
     c.PushWorkflow: push_workflow,
     c.GetWorkflow: get_workflow,
     c.CancelWorkflow: change_workflow,
     c.RetryWorkflow: change_workflow,
     c.GetInputs: get_inputs,
-    c.ListWorkflows: look,
     c.Stage: stage,
     c.Publish: publish,
     c.Abort: abort,
     c.FindJob: find_job,
-    c.ListQueues: look,
-    c.GetStats: look,
-    c.Browse: look,
-    c.ListSchedules: look,
-    **dict.fromkeys(KV, kv),
 }
+"""Commands that need more than the one shard that their queue or job names."""

@@ -1,8 +1,8 @@
-"""Shards, journal and clock in motion.
+"""Runs shards, journal and clock together.
 
-A turn is: let time pass, decide, journal the records, and only then let replies out. A turn that asks for more than
-its journal gives at once leaves a `ticket`: its replies wait until the journal has reached it. The runtime has one
-owner at a time and knows neither threads nor event loops; `brokers/local.py` gives it those.
+A turn is: let time pass, decide, journal the records, and only then release the replies. A turn that asks for more
+durability than its journal gives at once leaves a `ticket`: its replies wait until the journal has reached it. The
+runtime has one owner at a time and knows neither threads nor event loops; `brokers/local` adds those.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,15 @@ import msgspec
 from stoker.engine import checks, edges, looking, schedules, workflows
 from stoker.engine.crowds import Pace
 from stoker.engine.edges import is_known
+from stoker.engine.finishing import fail_unreadable
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
 from stoker.journal.contract import Journal
 from stoker.journal.story import story
+from stoker.model import command_table, errors
 from stoker.model import commands as c
-from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.command_table import BRINGS_DATA, GROWS_LOG, HOT, READS
 from stoker.model.ids import STEP, SYSTEM_TENANT, shard_of
 from stoker.model.limits import INT_MAX, Limits
 from stoker.model.states import State
@@ -39,15 +41,9 @@ HOMES_MAX = 100_000
 ROOM_WATCHED = 256 * 1024 * 1024
 """With less room than this on the disk, the size of each push is looked at."""
 
-MAKING = frozenset(
-    (
-        *(c.Push, c.PushBatch, c.PushWorkflow, c.FillStep, c.Stage),
-        *(c.KvSet, c.KvSetMany, c.KvIncrement),
-        *(c.PutSchedule, c.RunSchedule),
-    )
-)
-"""Commands that bring something new: refused when there is no room."""
-ASKING = frozenset((c.Push, c.PushBatch, c.PushWorkflow, c.Publish, *parts.FLUSHED))
+SETTLED_BYTES_MAX = 64 * 1024
+"""Results of one ack that may still be written when the disk is full: the room that is kept has to last for many."""
+TAKES_LEVEL = command_table.TAKES_LEVEL | parts.FLUSHED
 """Commands that may ask for a level of their own."""
 USUAL: set[r.Level | None] = {None}
 """What the commands of a turn ask for when none asks for anything."""
@@ -79,6 +75,7 @@ class Runtime:
             shard.level = self.level
             shard.calendar = calendar
             shard.no_room = self._no_room
+            shard.is_full = self._is_full
             shard.stored_payloads = self._reader_of(shard.number)
             shard.knows = self._knows
         self.memory = Memory(self.shards, journal, memory_bytes_max)
@@ -97,11 +94,15 @@ class Runtime:
         """What those of them that are journaled already have reached."""
         self._touched: set[Shard] = set()
         """The shards that they concern."""
+        self._claimed = 0
+        """How much room on the disk the turn may need, as far as it is decided."""
         self._is_flushed = False
         """Whether one of them waits for everything that happened before."""
         self._broken = False
         self._announced: dict[tuple[int, int], int] = {}
         """The newest letter from a shard to another that was told of."""
+        self.over_quota: Callable[[str, int], bool] | None = None
+        """Says whether one more job with so many bytes is too much for a tenant: for jobs that schedules push."""
         self.letters: Callable[[], None] | None = None
         """Told when there is something for shards of other processes."""
         self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
@@ -112,15 +113,15 @@ class Runtime:
         kind = type(command)
         if self._asks:
             self.commit()
-        self.ticket = 0
-        if kind not in shapes.QUICK or type(tenant) is not str or tenant not in self._tenants:
+        self.ticket = self._claimed = 0
+        if kind not in HOT or type(tenant) is not str or tenant not in self._tenants:
             return self._execute_checked(tenant, command, now)
         shard = self._only or self._home(tenant, command)
-        asked = command.durability if kind in ASKING else None  # type: ignore[attr-defined]
+        asked = command.durability if kind in TAKES_LEVEL else None  # type: ignore[attr-defined]
         level = self.level if asked is None else asked
         if shard is None or level not in self._at_once:
             return self._execute_checked(tenant, command, now)
-        if kind in MAKING:
+        if kind in BRINGS_DATA or self._is_tight:
             self._check_room(command)
         try:
             reply = shard.execute(tenant, command, now)
@@ -136,10 +137,15 @@ class Runtime:
         elif self._only is not None or shard.records or shard.effects:
             self.commit(asked)
             reply = self._told(reply)
-        return self._filled(tenant, shard, reply, now) if self.memory.is_stored else reply
+        if not self.memory.is_stored:
+            return reply
+        reply = self._filled(tenant, shard, reply, now)
+        if shard.records:  # something could not be read, and was put aside
+            self.commit()
+        return reply
 
     def _filled(self, tenant: str, shard: Shard, reply: Any, now: int) -> Any:
-        whole = filled(self.journal, reply)
+        whole = self._whole(reply)
         if whole is not reply and type(reply) is r.Delivery:
             look_ahead(self.journal, shard, tenant, reply, now)
         return whole
@@ -180,7 +186,7 @@ class Runtime:
         assert tenant == SYSTEM_TENANT
         if self._asks:
             self.commit()
-        self.ticket = 0
+        self.ticket = self._claimed = 0
         return self._execute_for(tenant, command, now)
 
     def _execute_for(self, tenant: str, command: c.Command[Any], now: int) -> Any:
@@ -193,8 +199,10 @@ class Runtime:
         self.commit(asked)
         if asked == "fsync" and type(command) in parts.FLUSHED:
             self.ticket = self.journal.ticket()
-        reply = self._told(reply)
-        return filled(self.journal, reply) if self.memory.is_stored else reply
+        reply = self._whole(self._told(reply))
+        if self.memory.is_stored and any(shard.records for shard in self.shards):
+            self.commit()
+        return reply
 
     def _check_tenant(self, tenant: str) -> None:
         checks.name(tenant, "tenant")
@@ -204,9 +212,9 @@ class Runtime:
 
     def _decide(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """A command with everything looked at, before anything of it is journaled."""
-        if (type(command) not in shapes.QUICK or asked_by(command) is not None) and type(command) not in parts.EXECUTE:
+        if (type(command) not in HOT or asked_by(command) is not None) and type(command) not in parts.EXECUTE:
             shapes.check(command)
-        if type(command) in MAKING:
+        if type(command) in BRINGS_DATA or self._is_tight:
             self._check_room(command)
         return self._execute_any(tenant, command, now)
 
@@ -218,11 +226,11 @@ class Runtime:
         Whoever gets in between with a turn of his own journals what was begun together with his.
         """
         kind = type(command)
-        asked = command.durability if kind in ASKING else None  # type: ignore[attr-defined]
+        asked = command.durability if kind in TAKES_LEVEL else None  # type: ignore[attr-defined]
         shard = None
         if asked is None or asked in r.LEVELS:
             self._asks.add(asked)
-            if kind in shapes.QUICK and tenant in self._tenants:
+            if kind in HOT and tenant in self._tenants:
                 shard = self._only or self._home(tenant, command)
         else:
             self._asks.add(None)
@@ -230,7 +238,7 @@ class Runtime:
             reply = self._begin_any(tenant, command, now)
         else:
             self._touched.add(shard)
-            if kind in MAKING:
+            if kind in BRINGS_DATA or self._is_tight:
                 self._check_room(command)
             before = len(shard.records)
             try:
@@ -246,7 +254,7 @@ class Runtime:
             self._is_flushed = True
         if not self.memory.is_stored:
             return reply
-        return self._filled(tenant, shard, reply, now) if shard is not None else filled(self.journal, reply)
+        return self._filled(tenant, shard, reply, now) if shard is not None else self._whole(reply)
 
     def _begin_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """A command that may concern all of them, or that must be looked at first."""
@@ -267,6 +275,7 @@ class Runtime:
         """Journal the turn that was begun; the level that its replies have reached once `ticket` is."""
         if self._asks and not self._commit_plainly():
             self.commit()
+        self._claimed = 0
         level, self._turn_level = self._turn_level or self.level, None
         is_flushed, self._is_flushed = self._is_flushed, False
         self.ticket = self.journal.ticket() if level == "fsync" or is_flushed else 0
@@ -300,34 +309,68 @@ class Runtime:
         shard.staged.clear()
 
     def turn_next_at(self) -> int | None:
-        """The next deadline of the shards that the turn concerned: asking all of them costs more than a push."""
+        """The next deadline of the shards that the turn concerns: asking all of them costs more than a push."""
         touched = self._touched
         if not touched:
             return None
-        self._touched = set()
         if len(touched) == 1:
             (shard,) = touched
             return shard.next_at
         return min([at for shard in touched if (at := shard.next_at) is not None], default=None)
 
+    def forget_turn(self) -> None:
+        """The turn is over, and its deadlines were asked for."""
+        if self._touched:
+            self._touched = set()
+
     def _check_room(self, command: Any) -> None:
-        journal = self.journal
-        if journal.is_full or (journal.room < ROOM_WATCHED and not has_room(journal.room, command)):
-            raise errors.DiskFull(
-                "the disk is full: nothing new is taken, jobs that are there can be worked off; make room, and pushes"
-                " are taken again by themselves"
-            )
-        if self.memory.is_full:
+        if self._is_tight:
+            self._check_disk(command)
+        if type(command) in BRINGS_DATA and self.memory.is_full:
             raise errors.MemoryFull(
                 f"the memory limit of {self.memory.bytes_max} bytes is reached: work jobs off,"
                 " or raise memory_bytes_max"
             )
 
-    def _no_room(self) -> str:
+    @property
+    def _is_tight(self) -> bool:
+        """Whether there is so little room on the disk that each command is looked at."""
+        journal = self.journal
+        return journal.is_full or journal.room < ROOM_WATCHED
+
+    def _check_disk(self, command: Any) -> None:
+        """Refuse what makes data before the room is touched that is kept for settling and removing jobs.
+
+        That room is for small things only, and when it is used up, everything is refused that writes.
+        """
+        kind, journal = type(command), self.journal
+        if kind in READS or (kind in parts.EXECUTE and not is_publishing(command)):
+            return
+        size = bytes_of(command)
+        if kind in BRINGS_DATA or kind in GROWS_LOG or kind in parts.EXECUTE or size > SETTLED_BYTES_MAX:
+            if journal.is_full or not self._claim(size):
+                raise errors.DiskFull(NO_ROOM_FOR_NEW if size <= SETTLED_BYTES_MAX else NO_ROOM_FOR_MUCH)
+        elif journal.is_out:
+            raise errors.DiskFull(NO_ROOM_AT_ALL)
+
+    def _claim(self, size: int) -> bool:
+        """Whether there is room for so many bytes besides what was begun in this turn and is not written yet."""
+        needed = self._claimed + size * 2 + ROOM_EACH
+        if needed > self.journal.room:
+            return False
+        self._claimed = needed
+        return True
+
+    def _is_full(self) -> bool:
+        return self.memory.is_full
+
+    def _no_room(self, tenant: str, size: int) -> str:
         """Why a schedule cannot push now: what is pushed by a caller is refused for the same reasons."""
-        if self.journal.is_full:
+        if self._is_tight and (self.journal.is_full or not self._claim(self.limits.schedule_payload_bytes_max)):
             return errors.DiskFull.code
-        return errors.MemoryFull.code if self.memory.is_full else ""
+        if self.memory.is_full:
+            return errors.MemoryFull.code
+        return errors.QuotaExceeded.code if self.over_quota is not None and self.over_quota(tenant, size) else ""
 
     def _told(self, reply: Any) -> Any:
         """The reply with the level that it has reached."""
@@ -354,14 +397,17 @@ class Runtime:
         if type(command) is c.GetStory:
             return self._story(tenant, command, now)
         part = parts.EXECUTE.get(type(command))
-        if part is not None:
-            return part(self.shards, tenant, command, now)
-        if self._only is not None:
+        if part is None and self._only is not None:
             return self._only.execute(tenant, command, now)
-        return routing.execute(self.shards, tenant, command, now)
+        reply = (part or routing.execute)(self.shards, tenant, command, now)
+        for shard in self.shards:
+            shard.serve(now)  # a waiting pull may want what was decided beside `Shard.execute`
+        return reply
 
     def advance(self, now: int) -> None:
         """One turn without a command."""
+        if not self._asks:
+            self._claimed = 0
         for shard in self.shards:
             shard.advance(now)
         self.commit()
@@ -382,7 +428,8 @@ class Runtime:
             self._asks = set()
         if changed:
             level = self._level_of_turn(changed, asks) if asks else self._level_of(changed, asked)
-            self.journal.append([(shard.number, shard.records) for shard in changed], defer=level != "commit")
+            turn = [(shard.number, shard.records) for shard in changed]
+            self.journal.append(turn, defer=level != "commit", waits=level != "memory")
             if level == "fsync":
                 self.ticket = self.journal.ticket()
             self._reached = level
@@ -401,6 +448,8 @@ class Runtime:
             if shard.effects:
                 for parked, reply in shard.take_effects():
                     self._answer(parked, self._or_error(self._whole, reply))
+        if self.memory.is_stored and any(shard.records for shard in self.shards):
+            self.commit()  # what could not be read was put aside
 
     def _deliver(self) -> None:
         """What shards have said to each other in this turn is heard in the same turn, and journaled with it."""
@@ -432,7 +481,17 @@ class Runtime:
         return not self.shards.has(number) or is_known(self.shards.at(number), job_id)
 
     def _whole(self, reply: Any) -> Any:
-        return filled(self.journal, reply) if self.memory.is_stored else reply
+        """The reply with everything in it that lies in the journal. What cannot be delivered is put aside."""
+        if not self.memory.is_stored:
+            return reply
+        unread: dict[int, str] = {}
+        whole = filled(self.journal, reply, unread)
+        for number in {shard_of(job_id) for job_id in unread}:
+            shard = self.shards.at(number)
+            own = {job_id: why for job_id, why in unread.items() if shard_of(job_id) == number}
+            fail_unreadable(shard, own, shard.now)
+            self._touched.add(shard)
+        return whole
 
     @staticmethod
     def _or_error(make: Callable[..., Any], *given: Any) -> Any:
@@ -467,6 +526,11 @@ class Runtime:
             workflows.resume(shard, now)
             edges.resume(shard, now)
         self.commit()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a turn of which nothing is journaled yet."""
+        return bool(self._asks)
 
     @property
     def is_torn(self) -> bool:
@@ -609,18 +673,29 @@ class Runtime:
         self._answer(parked, page)
 
 
-def has_room(room: int, command: Any) -> bool:
-    """Whether what a command brings fits on the disk."""
+def bytes_of(command: Any) -> int:
+    """How many bytes a command brings."""
     try:
-        return sum(map(len, brought_by(command))) * 2 + ROOM_EACH <= room
+        return sum(map(len, brought_by(command)))
     except (TypeError, AttributeError):
-        return True  # malformed: whoever decides about it will say how
+        return 0  # malformed: the decider says what is wrong
 
 
-def brought_by(command: Any) -> Sequence[bytes]:
+def brought_by(command: Any) -> "Sequence[bytes | str]":
+    """Payloads, results and texts. What is cut to a small size anyway does not count."""
     kind = type(command)
-    if kind is c.Push:
+    if kind is c.Push or kind is c.UpdatePayload:
         return (command.payload,)
+    if kind is c.Ack:
+        return [result for result in command.results or () if result is not None]
+    if kind is c.AckClaim:
+        return list(command.results.values())
+    if kind is c.AppendPartial:
+        return (command.data,)
+    if kind is c.Publish or kind is parts.Decide:
+        return list(command.stages)
+    if kind not in BRINGS_DATA or kind is c.AppendLog:
+        return ()
     if kind is c.PushWorkflow:
         return [payload for step in command.steps for payload in step.payloads]
     if kind is c.KvSet:
@@ -632,13 +707,30 @@ def brought_by(command: Any) -> Sequence[bytes]:
     return () if kind is c.KvIncrement or kind is c.RunSchedule else command.payloads
 
 
+def is_publishing(command: Any) -> bool:
+    """Whether a part decides that staged jobs come in."""
+    return type(command) is parts.Decide and command.stages is not None
+
+
 ROOM_EACH = 64 * 1024
 """What a turn takes on disk besides payloads, generously."""
+
+NO_ROOM_FOR_NEW = (
+    "the disk is full: nothing new is taken, jobs that are there can be worked off; make room, and pushes are taken"
+    " again by themselves"
+)
+NO_ROOM_FOR_MUCH = (
+    f"the disk is full: this brings more than {SETTLED_BYTES_MAX} bytes, and the rest of the room is kept for settling"
+    " and removing jobs; make room, and try again"
+)
+NO_ROOM_AT_ALL = (
+    "the disk is full, and the room that was kept for settling and removing jobs is used up: make room, and try again"
+)
 
 
 def asked_by(command: Any) -> r.Level | None:
     """The level that a command asks for, if it does."""
-    return command.durability if type(command) in ASKING else None
+    return command.durability if type(command) in TAKES_LEVEL else None
 
 
 def weaker(one: r.Level, other: r.Level) -> r.Level:

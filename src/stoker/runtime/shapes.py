@@ -1,8 +1,8 @@
-"""Whether a command has the shape that its types promise.
+"""Checks whether a command has the shape that its types promise.
 
-The commands that make the speed are checked by their own deciders, field by field; all others are held against
-their annotations here. Should something malformed get past the deciders' checks and raise, the same comparison finds
-the field that was wrong, so that a caller never sees an exception from the inside.
+Deciders check the most frequent commands themselves, field by field; this module checks all others against their
+annotations. If a malformed command gets past a decider's checks and raises, the same comparison finds the wrong field,
+so that a caller never sees an internal exception.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,9 +14,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from stoker.engine.checks import is_list, short
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
-
-QUICK = frozenset((c.Push, c.PushBatch, c.Pull, c.Ack, c.Fail, c.Release, c.Extend))
-"""Checked by their deciders: a comparison with the annotations would cost as much as the work."""
 
 _KNOWN = frozenset(c.ALL)
 

@@ -1,4 +1,4 @@
-"""The shards that live in this process, and where each of all shards is found."""
+"""The shards of this process, and the location of every shard."""
 
 from collections.abc import Iterable
 from typing import Any

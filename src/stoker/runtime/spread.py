@@ -1,10 +1,10 @@
-"""A broker over the shards of several processes: whatever arrives here is carried out wherever its shards live.
+"""A broker over the shards of several processes: it executes each command in the processes that hold its shards.
 
-Most commands concern one shard, and go to its process as they are. For the others there is a plan of parts
-(`parts.py`): who is asked for what, in which order, and how the replies become one. A process that dies takes its
-answers along: what cannot have happened is `unavailable`, what may have happened `unknown`.
+Most commands concern one shard, and go to its process unchanged. For the others there is a plan of parts
+(`parts.py`): which process is asked for what, in which order, and how the replies become one. If a process dies, its
+answers are lost: a request that cannot have happened gets `unavailable`, one that may have happened `unknown`.
 
-All of it runs on one event loop. What lies on disk is the matter of each process's own broker.
+All of it runs on one event loop. Each process's own broker takes care of its disk.
 """
 
 import asyncio
@@ -17,21 +17,22 @@ from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.command_table import NUMBERED, READS, at_home
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT, process_of, shard_for, shard_of
 from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.runtime import parts, plans, plans_transactions, plans_workflows, routing, shapes
+from stoker.runtime import parts, plans, plans_transactions, plans_workflows, shapes
 from stoker.runtime.gone import Gone, lost
 from stoker.runtime.peers import Answer, Ask, Drop, Message, Peers, Unreadable, from_bytes, to_bytes
 
 R = TypeVar("R")
 
-READING = parts.READING | frozenset(c.LOOKING)
+ENTRIES, AT_A_SHARD = at_home("entries"), at_home("shard")
+
+READING = parts.READING | READS
 """Whoever dies while carrying one of these out has changed nothing."""
 
 NOT_QUICK = frozenset((parts.TakeLetters, parts.Inquire))
 """After the first something is to be done here, and the second is no matter of the shards."""
-
-PUSHES = frozenset((c.Push, c.PushBatch))
 
 LETTERS_AGAIN_S = 0.2
 """After somebody could not take what was said to him, it is said again."""
@@ -126,6 +127,8 @@ class Spread:
         self._held: dict[tuple[int, int], GiveUp] = {}
         """The same for what was submitted and waits for something to happen."""
         self._background: set[asyncio.Task[Any]] = set()
+        self._returns: dict[int, asyncio.Event] = {}
+        """What is set when a process is there again."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_delivering = False
         self._locks: dict[Any, tuple[asyncio.Lock, int]] = {}
@@ -150,7 +153,7 @@ class Spread:
 
     async def _execute(self, tenant: str, command: c.Command[R]) -> R:
         special = plans.SPECIAL.get(type(command))
-        if special is None and type(command) in PUSHES and plans_workflows.names_others(self, tenant, command):
+        if special is None and type(command) in NUMBERED and plans_workflows.names_others(self, tenant, command):
             special = plans_workflows.push
         try:
             if special is not None:
@@ -171,9 +174,9 @@ class Spread:
 
     def owner_of(self, tenant: str, command: Any) -> int:
         """The process that a command goes to which concerns one shard; one that can say so if it is malformed."""
-        if type(command) is c.ReadEvents or type(command) is c.ReadRecords:
+        if type(command) in AT_A_SHARD:
             return self.at(command.shard)
-        if type(command) in routing.KV:
+        if type(command) in ENTRIES:
             return self.home(tenant, KV_HOME)
         queue = getattr(command, "queue", None)
         if type(queue) is str:
@@ -184,7 +187,7 @@ class Spread:
         """The one process that can carry a command out as it is; None if it has to be put together of parts."""
         special = plans.SPECIAL.get(type(command))
         if special is None:
-            if type(command) in PUSHES and plans_workflows.names_others(self, tenant, command):
+            if type(command) in NUMBERED and plans_workflows.names_others(self, tenant, command):
                 return None
             return self.owner_of(tenant, command)
         if type(command) is c.Pull and command.claim is None and checks.is_list(command.queues):
@@ -309,15 +312,18 @@ class Spread:
 
     def _serve_quickly(self, process: int, message: Ask) -> None:
         assert self._submit is not None
-        key = (process, message.number)
+        key, waits = (process, message.number), False
 
         def done(reply: Any) -> None:
-            self._held.pop(key, None)
-            self._answer(process, message, reply)
+            if waits and self._held.pop(key, None) is None:  # dropped while its reply was on its way out
+                self._give_back(Asked(self.me, message.tenant, message.command, None), reply)
+            else:
+                self._answer(process, message, reply)
 
         give_up = self._submit(message.tenant, message.command, done)
         if give_up is not None:
             self._held[key] = give_up
+            waits = True
 
     def _give_up(self, process: int, number: int) -> None:
         give_up = self._held.pop((process, number), None)
@@ -388,8 +394,22 @@ class Spread:
     def peer_up(self, process: int) -> None:
         """There is a way to a process, perhaps again: it gets what lies here for it."""
         self._loop = asyncio.get_running_loop()
-        if process in self.processes and self.me in self.processes:
-            self.run(plans_transactions.deliver(self, process, greet=True))
+        if process in self.processes:
+            self.run(self._welcome(process))
+
+    async def _welcome(self, process: int) -> None:
+        """What lies here for a process comes first: before it has heard that, no time should pass for it."""
+        try:
+            if self.me in self.processes:
+                await plans_transactions.deliver(self, process, greet=True)
+        finally:
+            returned = self._returns.pop(process, None)
+            if returned is not None:
+                returned.set()
+
+    def return_of(self, process: int) -> asyncio.Event:
+        """Set when there is a way again to a process to which there is none."""
+        return self._returns.setdefault(process, asyncio.Event())
 
     def peer_down(self, process: int) -> None:
         """A process has died: what it had been asked will not be answered, and what it asked for is not wanted."""

@@ -1,28 +1,34 @@
-"""Where the commands of all transports come together: executed as they arrive, journaled once a turn of the event
-loop, answered only then. The more requests come in at once, the fewer commits each of them costs.
+"""The entrance for the commands of all transports: it executes them as they arrive, journals once per turn of the event
+loop, and answers only then. The more requests come in at once, the fewer commits each of them costs.
 
-The desk knows no sockets and no encodings. Whoever submits a command gets its reply, or an error, through a callback
-on the same event loop; replies of one turn come in the order in which the commands came.
+A broker without turns (`served.py`) gets each command as a task of its own, and commits it by itself.
+
+The desk knows no sockets and no encodings. A caller submits a command and gets its reply, or an error, through a
+callback on the same event loop; replies of one turn come in the order of their commands.
 """
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from stoker.brokers.local import NO_REPLY, LocalBroker, Slot
+from stoker.brokers.contract import End
+from stoker.brokers.local import NO_REPLY, Slot
 from stoker.engine.parking import Parked
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import ShuttingDown, StokerError, Unknown
+from stoker.model.command_table import TAKES
+from stoker.model.errors import ShuttingDown, StokerError, Unknown, Unsupported
 from stoker.runtime import parts
+from stoker.runtime.usage import Used
 from stoker.server.gathered import Gathered, is_gatherable
 from stoker.server.meter import Meter
+from stoker.server.served import Counters, Logs, NoTurns, Served, Turns
 
 if TYPE_CHECKING:
     from stoker.runtime.spread import Asked, Spread
@@ -31,10 +37,15 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Done = Callable[[Any], None]
 """Takes a reply, or a `StokerError` instead of one."""
+Execute = Callable[[str, c.Command[Any]], Awaitable[Any]]
+"""Carries out a command of a tenant."""
 
 STOPPING = "the server is shutting down and gives out no more jobs: connect again in a moment"
 
-GIVING = frozenset((c.Pull, parts.Take, parts.Await))
+LAST_WORDS_S = 1.0
+"""For commands that a broker without turns is still about when the server closes."""
+
+GIVING = TAKES | {parts.Take, parts.Await}
 """Commands that give out jobs."""
 
 log = logging.getLogger("stoker.server")
@@ -52,29 +63,24 @@ class Held:
         self.slot: Slot | None = None
         """Where it waits in this process."""
         self.task: asyncio.Task[None] | None = None
-        """What waits for several processes."""
+        """What waits for several processes, or for a broker without turns."""
         self.asked: Asked | None = None
         """What another process has been asked."""
-
-
-class End(msgspec.Struct, frozen=True, gc=False):
-    """How far the log of a shard reaches."""
-
-    last: int
-    lowest: int
 
 
 class Desk:
     """The commands of one event loop for one broker."""
 
-    def __init__(self, broker: LocalBroker) -> None:
+    def __init__(self, broker: Served) -> None:
         self.broker = broker
+        self._turns: Turns = broker.turns or NoTurns(broker)
+        self._has_turns = broker.turns is not None
         self.team: Team | None = None
         """The processes that share the shards, if this one has not got all of them."""
         self.meter = Meter()
         self._opened_at = 0.0
         """When the turn's first command came."""
-        self._begin = broker.begin
+        self._begin = self._turns.begin
         self._loop = asyncio.get_running_loop()
         self._turn: list[tuple[Done, Any]] = []
         """Who is answered when the turn ends, and with what."""
@@ -107,6 +113,8 @@ class Desk:
             process = self.team.spread.concerns_one(tenant, command)
             if process != self.team.spread.me:
                 return self._send_away(self.team.spread, process, tenant, command, done)
+        elif not self._has_turns:
+            return self._hand_over(self.broker.execute_async, tenant, command, done)
         if type(command) is c.Push and is_gatherable(command):
             self._gather(tenant, command, done)
             return None
@@ -156,13 +164,14 @@ class Desk:
 
     async def call(self, tenant: str, command: c.Command[R]) -> R:
         """The same for a coroutine. Cancelling it gives the command up."""
-        return await self._called(self.submit, tenant, command)  # type: ignore[no-any-return]
+        return await self.called(self.submit, tenant, command)  # type: ignore[no-any-return]
 
     async def call_here(self, tenant: str, command: c.Command[R]) -> R:
         """`submit_here` for a coroutine."""
-        return await self._called(self.submit_here, tenant, command)  # type: ignore[no-any-return]
+        return await self.called(self.submit_here, tenant, command)  # type: ignore[no-any-return]
 
-    async def _called(self, submit: Callable[[str, Any, Done], Held | None], tenant: str, command: Any) -> Any:
+    async def called(self, submit: Callable[[str, Any, Done], Held | None], tenant: str, command: Any) -> Any:
+        """Hand a command in with `submit`, and wait for its reply. Cancelling it gives the command up."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(reply: Any) -> None:
@@ -193,28 +202,48 @@ class Desk:
             self._push_gathered()
         return self._begin(tenant, command)  # type: ignore[no-any-return]
 
+    def added_by(self, tenant: str, command: c.Command[Any]) -> Used:
+        """What a command would add to what the tenant uses, as far as this process can tell."""
+        if self._gathered is not None:
+            self._push_gathered()
+        return self.counters.added_by(tenant, command)
+
     async def look_everywhere(self, tenant: str, command: c.Command[R]) -> R:
         """The same over all processes. What the server asks for itself is not counted."""
-        return (
-            self.look(tenant, command) if self.team is None else await self.team.spread.execute_async(tenant, command)
-        )
+        if self.team is not None:
+            return await self.team.spread.execute_async(tenant, command)
+        return self.look(tenant, command) if self._has_turns else await self.broker.execute_async(tenant, command)
 
     async def call_as_system(self, command: c.Command[R]) -> R:
         """For what the server keeps for itself, in a tenant that no caller can name."""
         if self.team is not None:
             return await self.team.spread.execute_as_system_async(command)
-        return await self.broker.execute_as_system_async(command)
+        return await self._turns.execute_as_system_async(command)
+
+    @property
+    def logs(self) -> Logs:
+        """Raises `Unsupported` if the broker keeps none."""
+        if self.broker.logs is None:
+            raise Unsupported.by(self.broker.name, "reading events")
+        return self.broker.logs
+
+    @property
+    def counters(self) -> Counters:
+        """Raises `Unsupported` if the broker does not count in this process."""
+        if self.broker.counters is None:
+            raise Unsupported.by(self.broker.name, "measuring what a tenant uses")
+        return self.broker.counters
 
     @property
     def shards(self) -> int:
-        """How many there are, those of other processes included."""
-        return self.broker.runtime.shards.total
+        """How many there are, those of other processes included. 0 if the broker keeps no logs."""
+        return self.broker.logs.shards if self.broker.logs is not None else 0
 
     def own_ends(self) -> dict[int, End]:
-        """How far the logs of this process's shards reach."""
-        journal = self.broker.runtime.journal
-        numbers = [number for number in range(self.shards) if self.has(number)]
-        return {number: End(journal.last(number), journal.lowest(number)) for number in numbers}
+        """How far those logs reach that this process knows without asking."""
+        logs = self.logs
+        known = ((number, logs.known_end(number)) for number in range(logs.shards) if self.has(number))
+        return {number: end for number, end in known if end is not None}
 
     def has(self, shard: int) -> bool:
         """Whether a shard lives in this process."""
@@ -222,14 +251,13 @@ class Desk:
 
     async def ends(self) -> Mapping[int, End]:
         """How far all logs reach."""
-        return self.own_ends() if self.team is None else await self.team.ends()
+        return await self.logs.ends() if self.team is None else await self.team.ends()
 
     async def end_of(self, shard: int) -> End:
         """How far one log reaches."""
         if self.team is not None and not self.team.has(shard):
             return await self.team.end_of(shard)
-        journal = self.broker.runtime.journal
-        return End(journal.last(shard), journal.lowest(shard))
+        return self.logs.known_end(shard) or (await self.logs.ends())[shard]
 
     def give_up(self, held: Held) -> None:
         """Nobody waits for this reply any more."""
@@ -237,7 +265,7 @@ class Desk:
             return
         self._held.discard(held)
         if held.slot is not None:
-            self.broker.abandon(held.slot)
+            self._turns.abandon(held.slot)
         elif held.task is not None:
             held.task.cancel()
         elif held.asked is not None and self.team is not None:
@@ -286,6 +314,8 @@ class Desk:
         for held in list(self._held):
             self.give_up(held)
             self._answer(held.done, ShuttingDown(STOPPING))
+        if self._away and not self._has_turns:  # commands on their way to the broker, among them jobs that go back
+            await asyncio.wait(self._away, timeout=LAST_WORDS_S)
         for task in self._away:
             task.cancel()
         await asyncio.gather(*self._away, return_exceptions=True)
@@ -296,7 +326,7 @@ class Desk:
     async def _keep_time(self) -> None:
         if self.team is not None:
             await self.team.spread.is_ready.wait()
-        await self.broker.keep_time()
+        await self._turns.keep_time()
 
     # --- turns -----------------------------------------------------------------------------------
 
@@ -324,21 +354,20 @@ class Desk:
         turn, self._turn = self._turn, []
         self._is_ending = True
         try:
-            level, ticket = self.broker.end()
-        except StokerError as error:
-            turn = [(done, error) for done, _ in turn]
+            level, ticket = self._turns.end()
+        except StokerError as error:  # what was refused is refused, whatever has become of the rest
+            turn = [(done, reply if isinstance(reply, StokerError) else error) for done, reply in turn]
             ticket, level = 0, "memory"
         finally:
             self._is_ending = False
         if self._awake:
             woken, self._awake = self._awake, []
             turn = [*self._replies_of(woken), *turn]  # they came first, and a worker may begin
-        if ticket and not self.broker.runtime.journal.reached(ticket):
-            task = self._loop.create_task(self._let_out_flushed(turn, level, ticket))
-            self._flushing.add(task)
-            task.add_done_callback(self._flushing.discard)
-        else:
+        flushing = self._turns.flushing(ticket) if ticket else None
+        if flushing is None:
             self._let_out(turn, level)
+        else:
+            self._let_out_later(flushing, turn, level)
         self._is_busy = len(turn) > 1
         if turn:
             self.meter.turn(len(turn), time.perf_counter() - opened_at)
@@ -356,13 +385,17 @@ class Desk:
         for act in after:
             act()
 
-    async def _let_out_flushed(self, turn: list[tuple[Done, Any]], level: r.Level, ticket: int) -> None:
+    def _let_out_later(self, flushing: Awaitable[None], turn: list[tuple[Done, Any]], level: r.Level) -> None:
         """The same once the disk has it all."""
-        await self.broker.line(self._loop).wait(ticket)
+        task = self._loop.create_task(self._let_out_flushed(flushing, turn, level))
+        self._flushing.add(task)
+        task.add_done_callback(self._flushing.discard)
+
+    async def _let_out_flushed(self, flushing: Awaitable[None], turn: list[tuple[Done, Any]], level: r.Level) -> None:
         try:
-            self.broker.check_flushed(ticket)
+            await flushing
         except StokerError as error:
-            turn = [(done, error) for done, _ in turn]
+            turn = [(done, reply if isinstance(reply, StokerError) else error) for done, reply in turn]
         self._let_out(turn, level)
 
     # --- commands that wait ----------------------------------------------------------------------
@@ -370,7 +403,7 @@ class Desk:
     def _hold(self, tenant: str, parked: Parked, done: Done) -> Held:
         held = Held(tenant, parked.command, done)
         self._held.add(held)
-        held.slot = self.broker.hold(parked, partial(self._wake, held))
+        held.slot = self._turns.hold(parked, partial(self._wake, held))
         return held
 
     def _wake(self, held: Held) -> None:
@@ -392,31 +425,23 @@ class Desk:
             if held.slot.reply is NO_REPLY:
                 continue  # asked to help with keeping time, which the desk's own keeper does
             self._held.discard(held)
-            reply, ticket = self.broker.take(held.slot), held.slot.ticket
-            if ticket and not self.broker.runtime.journal.reached(ticket):
-                task = self._loop.create_task(self._let_out_flushed([(held.done, reply)], "fsync", ticket))
-                self._flushing.add(task)
-                task.add_done_callback(self._flushing.discard)
-            else:
+            reply, ticket = self._turns.take(held.slot), held.slot.ticket
+            flushing = self._turns.flushing(ticket) if ticket else None
+            if flushing is None:
                 yield held.done, reply
+            else:
+                self._let_out_later(flushing, [(held.done, reply)], "fsync")
 
-    # --- commands that other processes have a part in ---------------------------------------------
+    # --- commands that are carried out elsewhere: by other processes, or by a broker without turns -----
 
     def _send_away(
         self, spread: "Spread", process: int | None, tenant: str, command: c.Command[Any], done: Done
     ) -> Held | None:
-        """Have it carried out wherever its shards live. Only what may wait for something to happen can be given up."""
-        held = Held(tenant, command, done) if getattr(command, "wait_ms", 0) else None
-        if held is not None:
-            self._held.add(held)
-        came_back = partial(self._came_back, command, done, held)
+        """Have it carried out wherever its shards live."""
         if process is None:
-            task = self._loop.create_task(self._carried_out(spread, tenant, command, came_back))
-            self._away.add(task)
-            task.add_done_callback(self._away.discard)
-            if held is not None:
-                held.task = task
-            return held
+            return self._hand_over(spread.execute_async, tenant, command, done)
+        held = self._held_if_it_waits(tenant, command, done)
+        came_back = partial(self._came_back, command, done, held)
         try:
             asked = spread.pass_on(process, tenant, command, came_back)
         except StokerError as error:
@@ -426,10 +451,28 @@ class Desk:
                 held.asked = asked
         return held
 
-    async def _carried_out(self, spread: "Spread", tenant: str, command: c.Command[Any], came_back: Done) -> None:
-        """A command that has to be put together of parts."""
+    def _hand_over(self, execute: Execute, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+        """Have it carried out as a task."""
+        held = self._held_if_it_waits(tenant, command, done)
+        came_back = partial(self._came_back, command, done, held)
+        task = self._loop.create_task(self._carried_out(execute, tenant, command, came_back))
+        self._away.add(task)
+        task.add_done_callback(self._away.discard)
+        if held is not None:
+            held.task = task
+        return held
+
+    def _held_if_it_waits(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+        """Only a command that may wait for something to happen can be given up."""
+        if not getattr(command, "wait_ms", 0):
+            return None
+        held = Held(tenant, command, done)
+        self._held.add(held)
+        return held
+
+    async def _carried_out(self, execute: Execute, tenant: str, command: c.Command[Any], came_back: Done) -> None:
         try:
-            reply: Any = await spread.execute_async(tenant, command)
+            reply: Any = await execute(tenant, command)
         except StokerError as error:
             reply = error
         except asyncio.CancelledError:  # given up, or the server closes

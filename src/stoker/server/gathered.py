@@ -1,8 +1,8 @@
-"""Single pushes that come in one turn of the event loop, put together to batches.
+"""Combines single pushes of one turn of the event loop into batches.
 
-A batch means its items one after another (docs/semantics.md), so nobody can tell the difference but by the time it
-takes: a push in a batch of ten costs the queue a fifth of one alone. Only pushes that ask for nothing special are
-gathered, and carried out before anything that came after them.
+A batch means its items one after another (docs/semantics.md), so clients see no difference except in speed: a push in
+a batch of ten costs the queue a fifth of a push alone. Only pushes without special options are combined, and they are
+executed before any command that came after them.
 """
 
 from typing import Any

@@ -1,70 +1,12 @@
-"""What the server says on its standard error: lines for people, or one JSON object a line.
+"""The server's log on standard error. No secret is ever passed to a logger."""
 
-Whatever comes from outside is escaped, so that a name with a line break or a terminal code is text and nothing else.
-No secret is ever handed to a logger.
-"""
-
-import json
 import logging
-import sys
-import time
-from typing import Any
 
+from stoker import logs
 from stoker.server.config.tree import LogSettings
-from stoker.tracing import active_context
-
-PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest was given with `extra`."""
 
 
 def set_up(settings: LogSettings) -> None:
     """Let the root logger write as the settings say. Called once, by the process that serves."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if settings.format == "json" else PlainLines())
-    logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)
+    logs.set_up(settings.format, settings.level)
     logging.getLogger("uvicorn").setLevel("WARNING")
-
-
-def escaped(text: str) -> str:
-    """One line, whatever was in it."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
-
-
-class PlainLines(logging.Formatter):
-    """`2026-01-31T12:00:00Z INFO  server: text key=value`, and a stack below it where there is one."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        more = "".join(f" {key}={escaped(str(value))}" for key, value in extras(record).items())
-        name = record.name.removeprefix("stoker.")
-        line = f"{at}.{int(record.msecs):03d}Z {record.levelname:<7} {name}: {escaped(record.getMessage())}{more}"
-        return f"{line}\n{self._stack(record)}" if record.exc_info else line
-
-    def _stack(self, record: logging.LogRecord) -> str:
-        """Indented, so that no text in it can pass for a line of its own."""
-        assert record.exc_info
-        stack = self.formatException(record.exc_info)
-        return "\n".join(f"    {escaped(line)}" for line in stack.split("\n"))
-
-
-class JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **extras(record),
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
-
-
-def extras(record: logging.LogRecord) -> dict[str, Any]:
-    """What was given with `extra`, and the span in which it was said, so that logs and traces find each other."""
-    found = {key: value for key, value in vars(record).items() if key not in PLAIN_FIELDS}
-    span = active_context()
-    if span is not None:
-        found |= {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
-    return found

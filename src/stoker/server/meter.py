@@ -1,6 +1,6 @@
-"""What a server counts about itself, in memory and bounded: commands, turns, answers of HTTP, workers, and a history.
+"""The server's own counters, in memory and bounded: commands, turns, HTTP answers, workers, and a history.
 
-Counting is on the way of every command, so each count is one addition. Nothing here knows a transport or Prometheus.
+Every command is counted, so each count is one addition. Nothing here knows a transport or Prometheus.
 """
 
 import time

@@ -1,6 +1,6 @@
-"""What one process of a server tells about itself, as a value: what `/metrics` and the history are made of.
+"""What one process of a server reports about itself, as a value: the source of `/metrics` and the history.
 
-A server in several processes asks all of them; one alone only looks at itself.
+A server in several processes asks all of them; a single process reads only its own.
 """
 
 import time
@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stoker.model.errors import Unavailable
-from stoker.model.ids import SYSTEM_TENANT
+from stoker.model import commands as c
+from stoker.model import replies as r
+from stoker.model.errors import Unavailable, Unsupported
 from stoker.model.replies import Stats
-from stoker.server.meter import Histogram, Worker
+from stoker.model.workers import WORKER_KEYS, WorkerView, worker_views
+from stoker.server.meter import WORKERS_MAX, Histogram, Worker
 from stoker.wire.native import NAMES
 
 if TYPE_CHECKING:
     from stoker.server.service import Service
+
+
+PAGE = 500
+"""Workers that are read from the key-value store at once."""
 
 
 class Counted(msgspec.Struct, frozen=True, gc=False):
@@ -29,20 +35,21 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     process: int
     uptime_s: float
-    shards: list[Stats]
-    """Over all tenants."""
+    shards: list[Stats] | None
+    """Over all tenants. None if the broker does not count in this process."""
     tenants: list[str]
     commands: list[tuple[str, str, int]]
     """Name, outcome, how many."""
-    turn_sizes: Counted
-    turn_times: Counted
+    turn_sizes: Counted | None
+    """None if the broker has no turns."""
+    turn_times: Counted | None
     http_times: Counted
     http_statuses: dict[int, int]
     connections: dict[str, int]
     streams: int
     workers: int
     """Heard of in the last minute."""
-    is_full: bool
+    is_full: bool | None
     webhooks: dict[str, int]
 
 
@@ -52,21 +59,21 @@ _workers = msgspec.msgpack.Decoder(list[Worker]).decode
 
 def own_report(service: "Service") -> Report:
     desk, meter, webhooks = service.desk, service.meter, service.webhooks
-    runtime = desk.broker.runtime
+    counters, has_turns = desk.broker.counters, desk.broker.turns is not None
     return Report(
         process=desk.team.seat.number if desk.team is not None else 0,
         uptime_s=time.time() - service.started_at,
-        shards=desk.broker.shard_stats(),
-        tenants=sorted({name for shard in runtime.shards for name in shard.tenants if name != SYSTEM_TENANT}),
+        shards=counters.shard_stats() if counters is not None else None,
+        tenants=sorted(counters.tenants()) if counters is not None else [],
         commands=_commands(service),
-        turn_sizes=_counted(meter.turn_sizes),
-        turn_times=_counted(meter.turn_times),
+        turn_sizes=_counted(meter.turn_sizes) if has_turns else None,
+        turn_times=_counted(meter.turn_times) if has_turns else None,
         http_times=_counted(meter.http_times),
         http_statuses=dict(meter.http_statuses),
         connections=dict(meter.connections),
         streams=meter.streams,
         workers=meter.workers_since(time.time() - 60),
-        is_full=bool(runtime.journal.is_full),
+        is_full=counters.is_full if counters is not None else None,
         webhooks=msgspec.structs.asdict(webhooks.totals) if webhooks is not None else {},
     )
 
@@ -84,7 +91,39 @@ async def all_reports(service: "Service") -> list[Report]:
 
 
 async def all_workers(service: "Service", tenant: str) -> list[Worker]:
-    """Those of a tenant, wherever they were heard of."""
+    """Those of a tenant: heard of in any process, with what they tell about themselves in the key-value store."""
+    found = {worker.id: worker for worker in await _heard_of(service, tenant)}
+    for view in await _registered(service, tenant):
+        known = found.get(view.id) or Worker(view.id, view.queues, view.seen_at)
+        last_seen = max(known.last_seen, view.seen_at)
+        found[view.id] = msgspec.structs.replace(
+            known, queues=view.queues, last_seen=last_seen, concurrency=view.slots or known.concurrency
+        )
+    return list(found.values())
+
+
+async def _registered(service: "Service", tenant: str) -> list[WorkerView]:
+    try:
+        return await _in_store(service, tenant)
+    except Unsupported:  # a broker without a key-value store: the workers that have pulled are all that is known
+        return []
+
+
+async def _in_store(service: "Service", tenant: str) -> list[WorkerView]:
+    desk, found = service.desk, list[WorkerView]()
+    after: str | None = None
+    while len(found) < WORKERS_MAX:
+        page: r.KvKeyPage = await desk.call(tenant, c.KvKeys(WORKER_KEYS + "*", after, PAGE))
+        if page.keys:
+            values: r.KvValues = await desk.call(tenant, c.KvGetMany(page.keys))
+            found += worker_views(values.values)
+        after = page.next_after
+        if after is None:
+            break
+    return found
+
+
+async def _heard_of(service: "Service", tenant: str) -> list[Worker]:
     team = service.desk.team
     if team is None:
         return service.meter.workers(tenant)

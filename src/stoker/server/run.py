@@ -1,4 +1,4 @@
-"""`stoker serve`: open the data directory, serve until a signal comes, stop in good order.
+"""`stoker serve`: opens the data directory, serves until a signal comes, and stops in order.
 
 Signals: SIGTERM and SIGINT drain and stop, a second one hands running jobs back at once; SIGHUP reads tokens, keys,
 quotas and limits again.
@@ -9,14 +9,19 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from stoker.brokers.local import LocalBroker, open_memory, open_sqlite
+from stoker.brokers.local import open_memory, open_sqlite
 from stoker.brokers.shared import SERVER, notice
 from stoker.model.errors import StokerError
 from stoker.server import logs
-from stoker.server.config import ServerConfig
+from stoker.server.auth.gate import Gate
+from stoker.server.binding import Bound
+from stoker.server.config import ServerConfig, tls_context
+from stoker.server.descriptors import raise_limit
+from stoker.server.ending import check_stopped, end_with
+from stoker.server.served import Served
 from stoker.server.server import Server
 
 log = logging.getLogger("stoker.server")
@@ -26,16 +31,17 @@ Reload = Callable[[], ServerConfig]
 """Reads the configuration again. Raises `StokerError` if it is no good."""
 
 
-def run(config: ServerConfig, again: Reload | None = None) -> int:
-    """Serve until told to stop: the exit code."""
+def run(config: ServerConfig, again: Reload | None = None, notes: Sequence[str] = ()) -> int:
+    """Serve until told to stop: the exit code. `notes` are printed behind the lines that say where it listens."""
     logs.set_up(config.log)
+    raise_limit(2 * config.server.connections_max)
     if config.processes > 1:
         from stoker.server.processes.supervisor import supervise
 
         with asyncio.Runner() as runner:
-            return runner.run(supervise(config, again))
+            return runner.run(supervise(config, again, notes))
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(serve(config, again))
+        return runner.run(serve(config, again, notes))
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -59,24 +65,40 @@ def calm_collector() -> None:
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
 
 
-async def serve(config: ServerConfig, again: Reload | None = None) -> int:
-    broker = open_queue(config)
+async def serve(config: ServerConfig, again: Reload | None = None, notes: Sequence[str] = ()) -> int:
+    check_files(config)
+    bound = Bound()
+    await bound.bind(config)  # before the queue is opened: a server that cannot listen leaves no directory behind
+    try:
+        broker = open_queue(config)
+    except BaseException:
+        bound.close()
+        raise
     calm_collector()
     try:
-        server = Server(config, broker)
-        lines = await server.start()
+        server = Server(config, broker, bound=bound)
+        lines = [*await server.start(), *notes]
         stopped = asyncio.Event()
         catch_signals(server, stopped, again)
+        end_with(broker, stopped, server.hurry)
         for line in lines:
             print(line, flush=True)  # noqa: T201  this is what `stoker serve` says to people and scripts
         await stopped.wait()
         await server.stop()
+        check_stopped(broker)
     finally:
         broker.close()
     return 0
 
 
-def open_queue(config: ServerConfig) -> LocalBroker:
+def check_files(config: ServerConfig) -> None:
+    """Raise if a file that the configuration names cannot be used: tokens, keys, certificates."""
+    Gate(config.auth)
+    for listener in (config.tcp, config.http, config.grpc):
+        tls_context(listener.tls)
+
+
+def open_queue(config: ServerConfig) -> Served:
     if config.data is None:
         return open_memory("", {}, config.local)
     return open_sqlite(config.data, {}, config.local, notice=notice(SERVER, config.local))

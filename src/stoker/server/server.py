@@ -1,26 +1,27 @@
-"""A broker on the network: its listeners, their start, and their stop in good order.
+"""A broker on the network: its listeners, their start, and their orderly stop.
 
-Each listener stands for itself: any of them may be off, and none needs another. They share one event loop, one desk and
-one gate, so that the same request has the same effect wherever it comes in.
+Each listener is independent: any of them may be off. They share one event loop, one desk and one gate, so that the
+same request has the same effect on every transport.
 """
 
 import asyncio
 import logging
-import os
-import socket
-import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from stoker.brokers.hosting import Place
 from stoker.brokers.local import LocalBroker
-from stoker.model.errors import InvalidRequest
+from stoker.model.errors import InvalidRequest, Unsupported
+from stoker.server.accepting import Acceptor
 from stoker.server.auth.gate import Gate
+from stoker.server.binding import Bound, told
 from stoker.server.config import ServerConfig, tls_context
+from stoker.server.descriptors import limit
 from stoker.server.desk import Desk
+from stoker.server.served import Counters, Served
 from stoker.server.service import Service
 from stoker.server.tcp import Door
 from stoker.server.webhooks import Webhooks
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from stoker.server.processes.links import Seat
     from stoker.server.processes.team import Team
 
-BACKLOG = 1024
 POLL_S = 0.05
 """How often a draining server looks whether the last job has ended."""
 
@@ -59,41 +59,31 @@ class StreamListener:
         self._service = service
         self._name = name
         self._door = Door(service, is_local=name == "unix")
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._path: Path | None = None
 
     async def start(self) -> str:
-        loop, config = asyncio.get_running_loop(), self._service.config
+        service, config = self._service, self._service.config
+        bound = service.bound.take(self._name)
+        tls = None if self._name == "unix" else tls_context(config.tcp.tls)
+        self._acceptor = Acceptor(service.crowd, self._name, self._door.connect, tls, config.server.handshake_s)
+        self._acceptor.start(bound)
         if self._name == "unix":
-            assert config.unix.path is not None
-            bound = self._service.unix_socket
-            if bound is None:
+            if config.processes == 1 and config.unix.path is not None:  # else the supervisor removes it
                 self._path = Path(config.unix.path)
-                bound = bind_unix(self._path, config.unix.permissions)
-            self._server = await loop.create_unix_server(self._door.connect, sock=bound, backlog=BACKLOG)
             return f"unix   {config.unix.path}"
-        address = config.tcp.address
-        assert address is not None
-        tls = tls_context(config.tcp.tls)
-        self._server = await loop.create_server(
-            self._door.connect,
-            address.host,
-            address.port,
-            ssl=tls,
-            ssl_handshake_timeout=(config.server.handshake_s or None) if tls is not None else None,
-            backlog=BACKLOG,
-            reuse_port=config.processes > 1,
-        )
-        return f"tcp    {told(self._server.sockets[0])}"
+        return f"tcp    {told(bound[0])}"
 
     async def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.stop_accepting()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
     async def stop(self) -> None:
         await self.stop_accepting()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         await self._door.close()
 
 
@@ -103,26 +93,30 @@ class Server:
     def __init__(
         self,
         config: ServerConfig,
-        broker: LocalBroker,
+        broker: Served,
         seat: "Seat | None" = None,
-        unix_socket: socket.socket | None = None,
+        bound: Bound | None = None,
     ) -> None:
-        """`seat` says which of several processes this is, whose Unix socket is bound already."""
+        """`seat` says which of several processes this is. `bound` has the sockets that are bound already."""
         self.config = config
         self.broker = broker
         self.gate = Gate(config.auth)
         self.desk = desk_for(config, broker)
         self.service = Service(self.desk, self.gate, config)
+        if broker.counters is not None:
+            broker.counters.refuse_schedules_when(self.service.is_over)
         self.service.webhooks = self.webhooks = Webhooks(self.desk, config.webhooks)
-        self.service.unix_socket = unix_socket
+        self.service.bound = bound or Bound()
         self.team: Team | None = None
         if seat is not None:
             from stoker.server.processes.member import join
 
-            self.team = join(self.service, seat)
+            self.team = join(self.service, seat, local(broker))
         self._listeners: list[Listener] = [make(self.service) for make in wanted(config)]
-        if broker.store is not None and broker.store.directory.notice:
-            self._listeners.append(data_socket(self.desk, broker.store.directory.path))
+        if self.team is not None and self.team.seat.number == 0:
+            self._listeners.append(shared_data_socket(self.team, self.service, local(broker)))
+        elif isinstance(broker, LocalBroker) and broker.store is not None and broker.store.directory.notice:
+            self._listeners.append(data_socket(self.service, broker, broker.store.directory.path))
         self._at_once = asyncio.Event()
 
     async def start(self) -> list[str]:
@@ -132,6 +126,7 @@ class Server:
             if self.team is not None:
                 await self.team.start()
             await self.webhooks.start()
+            await self.service.bound.bind(self.config)
             for listener in self._listeners:
                 lines.append(await listener.start())  # noqa: PERF401  those that have started must be known
         except OSError as error:
@@ -142,7 +137,19 @@ class Server:
         except BaseException:
             await self.close()
             raise
+        self._say_if_bounded()
         return [line for line in lines if line]
+
+    def _say_if_bounded(self) -> None:
+        wanted, most = self.config.server.connections_max, self.service.bounds().all
+        if most < wanted:
+            log.warning(
+                "at most %d connections and not server.connections_max = %d: the limit of open files is %d;"
+                " raise it (ulimit -n, or LimitNOFILE of systemd), or lower server.connections_max",
+                most,
+                wanted,
+                limit(),
+            )
 
     def reload(self, config: ServerConfig) -> None:
         """Take over tokens, keys, quotas and limits. Raises, and changes nothing, if they are no good."""
@@ -164,25 +171,28 @@ class Server:
         await self.close()
 
     async def _drain(self) -> None:
+        counters = self.broker.counters
+        if counters is None:
+            return  # the broker outlives this server: its workers settle their jobs through another one
         loop = asyncio.get_running_loop()
         until = loop.time() + self.config.stop.drain_s
-        while await self._active() and loop.time() < until and not self._at_once.is_set():
+        while await self._active(counters) and loop.time() < until and not self._at_once.is_set():
             try:
                 async with asyncio.timeout(POLL_S):
                     await self._at_once.wait()
             except TimeoutError:
                 pass
-        handed_back = self.broker.hand_back_all()
+        handed_back = counters.hand_back_all()
         if handed_back:
             log.info("handed %d running jobs back; no attempt is counted for them", handed_back)
 
-    async def _active(self) -> int:
+    async def _active(self, counters: Counters) -> int:
         """How many jobs run, in all processes: workers that are connected here may have jobs of another one."""
         if self.team is not None:
             from stoker.server.processes.member import active_everywhere
 
             return await active_everywhere(self.team)
-        return sum(stats.counts.active for stats in self.broker.shard_stats())
+        return sum(stats.counts.active for stats in counters.shard_stats())
 
     async def close(self) -> None:
         """Close every connection, at once."""
@@ -190,11 +200,19 @@ class Server:
             await listener.stop()
         await self.webhooks.close()
         await self.desk.close()
+        self.service.bound.close()
         if self.team is not None:
             await self.team.close()
 
 
-def desk_for(config: ServerConfig, broker: LocalBroker) -> Desk:
+def local(broker: Served) -> LocalBroker:
+    """Only the local engine can be shared by several processes."""
+    if not isinstance(broker, LocalBroker):
+        raise Unsupported.by(broker.name, "a server in several processes")
+    return broker
+
+
+def desk_for(config: ServerConfig, broker: Served) -> Desk:
     """The one that tells OpenTelemetry is another one, so that this one costs nothing."""
     if not config.tracing.enabled:
         return Desk(broker)
@@ -221,37 +239,18 @@ def wanted(config: ServerConfig) -> list[Callable[[Service], Listener]]:
     return found
 
 
-def data_socket(desk: Desk, directory: Path) -> Listener:
+def data_socket(service: Service, broker: LocalBroker, directory: Path) -> Listener:
     """Lets programs that embed the queue use the directory beside the server, as they share it with each other."""
     from stoker.server.sharing import SharedListener
+    from stoker.server.snapshots import of_broker
 
-    return SharedListener(desk, Place(directory.resolve()))
-
-
-def bind_unix(path: Path, mode: int) -> socket.socket:
-    """A socket in the file system that only those may use whom its mode lets in, from its first moment on."""
-    if path.exists():
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise InvalidRequest(f"{path} exists and is not a socket: choose another path")
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(str(path))
-            except OSError:
-                path.unlink(missing_ok=True)  # its owner is gone
-            else:
-                raise InvalidRequest(f"another server listens at {path}: end it, or choose another path")
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o777 & ~mode)
-    try:
-        bound.bind(str(path))
-    except OSError as error:
-        bound.close()
-        raise InvalidRequest(f"cannot listen at {path}: {error.strerror}") from None
-    finally:
-        os.umask(before)
-    return bound
+    return SharedListener(service.desk, Place(directory.resolve()), of_broker(broker), crowd=service.crowd)
 
 
-def told(bound: Any) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def shared_data_socket(team: "Team", service: Service, broker: LocalBroker) -> Listener:
+    """The same for a server in several processes: one of them lets the programs in, for all."""
+    from stoker.server.processes.member import snapshots_of
+    from stoker.server.sharing import SharedListener
+
+    place = Place(Path(team.seat.directory))
+    return SharedListener(service.desk, place, snapshots_of(team, broker), crowd=service.crowd)

@@ -1,33 +1,42 @@
-"""What every transport is given: the desk, the gate, the quotas and the limits. The same rules hold on all of them.
+"""What every transport uses: the desk, the gate, the quotas and the limits. The same rules hold on all of them.
 
-Whoever has decoded a request asks here whether it may be carried out, and for whom.
+A transport that has decoded a request asks here whether it may be executed, and for which tenant.
 """
 
-import socket
 import time
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stoker.model import commands as c
-from stoker.model.errors import InvalidRequest, QuotaExceeded, StokerError, Unauthenticated
+from stoker.model.command_table import FENCED, MAKES_JOBS, Permission
+from stoker.model.errors import InvalidRequest, QuotaExceeded, StokerError, Unauthenticated, Unsupported
+from stoker.runtime.usage import WEIGHED, FindUsed
 from stoker.server.auth.gate import Gate
-from stoker.server.auth.identity import Identity
-from stoker.server.auth.quotas import QuotaKeeper, Usage
+from stoker.server.auth.identity import OPEN, Identity
+from stoker.server.auth.quotas import BY_USE, QuotaKeeper, Quotas, Usage, is_over
+from stoker.server.binding import Bound
 from stoker.server.config import ServerConfig
-from stoker.server.crowd import Crowd
+from stoker.server.crowd import Bounds, Crowd, bounds_for
+from stoker.server.descriptors import left_for_connections
 from stoker.server.desk import Desk, Done, Held
-from stoker.wire.table import Permission
 
 if TYPE_CHECKING:
+    from stoker.server.snapshots import Snapshots
     from stoker.server.webhooks import Webhooks
+
+R = TypeVar("R")
 
 EXPIRED = "authentication failed: the token expired or was withdrawn while this request waited: authenticate again"
 
-PUSHING = frozenset((c.Push, c.PushBatch, c.PushWorkflow, c.FillStep, c.Stage, c.PutSchedule, c.RunSchedule))
-SETTLING = frozenset((c.Ack, c.Fail, c.Release, c.Extend))
+FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
+"""Headers that proxies add. A client that came through a proxy is not on this machine, even if the proxy is."""
+
+COUNTED = MAKES_JOBS | WEIGHED.keys()
+"""Commands that may make jobs or bytes: held against quotas. What jobs bring when they end is not."""
 WORKER_CHARS_MAX = 256
 """Of a worker's name that is remembered."""
-MARKING = frozenset((c.SetProgress, c.AppendLog, c.AppendPartial, c.MoveToDelayed, c.FillStep))
+GRPC_SHARE = 4
+"""Of the descriptors that are left for connections, gRPC's may take the fourth part: each carries many calls."""
 
 
 class Service:
@@ -38,14 +47,29 @@ class Service:
         self.meter = desk.meter
         self.gate = gate
         self.config = config
-        self.crowd = Crowd(lambda: self.config.server, self.meter.connections)
+        self.crowd = Crowd(self.bounds, self.meter.connections)
+        left = left_for_connections(config.webhooks.concurrency + 2 * config.processes)
+        self.grpc_connections_max = max(1, min(config.server.connections_max, left // GRPC_SHARE))
+        """gRPC accepts for itself, and only takes a number."""
+        self._descriptors = left - (self.grpc_connections_max if config.grpc.address is not None else 0)
         self.quotas = QuotaKeeper(config.processes)
         self.usage: Usage = BrokerUsage(desk)
         self.started_at = time.time()
-        self.unix_socket: socket.socket | None = None
-        """Where to listen, if it is bound already: several processes share it."""
+        self.bound = Bound()
+        """Where to listen, as far as that is bound already."""
         self.webhooks: Webhooks | None = None
         """Where they are posted: a server has them, a queue that is only shared between processes has not."""
+        self.snapshots: Snapshots | None = None
+        """Who makes them. Only peers at the socket in the data directory may ask for one."""
+
+    def identify(self, credential: str | None, *, loopback: bool, entitlement: str | None = None) -> Identity:
+        """Who sends a request. Raises `Unauthenticated`, or `Forbidden` for an entitlement that does not count."""
+        identity = self.gate.identify(credential, loopback=loopback or self.config.insecure)
+        return identity if entitlement is None else self.gate.entitle(identity, entitlement)
+
+    def bounds(self) -> Bounds:
+        """How many connections there may be."""
+        return bounds_for(self.config.server, self._descriptors, has_tokens=self.gate.configured)
 
     def admit(self, identity: Identity, permission: Permission, tenant: str | None, command: Any) -> str:
         """The tenant to act for. Raises if this identity may not, or not so much."""
@@ -57,17 +81,22 @@ class Service:
         return tenant
 
     def check_quota(self, identity: Identity, tenant: str, command: Any) -> None:
-        """Whether what a push brings is within what the tenant may have."""
-        if type(command) not in PUSHING:
+        """Whether what a command brings is within what the tenant may have."""
+        if type(command) not in COUNTED:
             return
         quotas = self.gate.quotas(identity, tenant, time.time())
         if quotas is not None:
+            if self.desk.broker.counters is None:
+                check_countable(quotas, self.desk.broker.name)
+                return
+            if type(command) in WEIGHED:
+                self._check_weighed(tenant, quotas, command)
+                return
             payloads = payloads_of(command)
             size = sum(map(len, payloads))
             if type(command) is c.FillStep:  # its queue was named by the workflow, and looked at then
-                known = next(iter(self.usage.queue_names(tenant)), "")
                 try:
-                    self.quotas.check_push(tenant, quotas, known, len(payloads), size, self.usage)
+                    self.quotas.check_push(tenant, quotas, None, len(payloads), size, self.usage)
                 except QuotaExceeded:
                     if not self._is_filled(tenant, command):
                         raise
@@ -78,6 +107,27 @@ class Service:
             for step in steps:
                 own = payloads_of(step)
                 self.usage.admitted(tenant, step.queue, len(own), sum(map(len, own)))
+
+    def _check_weighed(self, tenant: str, quotas: Quotas, command: Any) -> None:
+        """Commands that replace something, bring something back, or say a second time what they said before."""
+        added = self.desk.added_by(tenant, command)
+        if added.jobs <= 0 and added.bytes <= 0:
+            return
+        queue = command.queue if type(command) is c.Stage else None
+        self.quotas.check_push(tenant, quotas, queue, added.jobs, added.bytes, self.usage)
+        self.usage.admitted(tenant, queue, added.jobs, added.bytes)
+
+    def is_over(self, tenant: str, size: int) -> bool:
+        """Whether one more job, pushed by a schedule, is too much.
+
+        It is asked in the middle of a turn, so it reads only the counters of this process. A schedule has no
+        entitlement, so the configured quota counts.
+        """
+        quotas = self.gate.quotas(OPEN, tenant, 0.0)
+        if quotas is None:
+            return False
+        found = self.desk.counters.used(tenant)
+        return is_over(quotas.waiting_jobs, found.jobs, 1) or is_over(quotas.bytes, found.bytes, size)
 
     def _is_filled(self, tenant: str, command: c.FillStep) -> bool:
         """Whether the step has its jobs: then a job that was tried again says what it said before, and adds nothing."""
@@ -99,6 +149,10 @@ class Service:
             self.meter.seen(tenant, command.worker, command.queues)
         return self.desk.submit(tenant, command, done)
 
+    async def call(self, tenant: str, command: c.Command[R]) -> R:
+        """`submit` for a coroutine. Cancelling it gives the command up."""
+        return await self.desk.called(self.submit, tenant, command)  # type: ignore[no-any-return]
+
 
 def payloads_of(command: Any) -> Sequence[bytes]:
     """What a push brings. A schedule is looked at when it is made or run by hand, as if it were one job."""
@@ -114,6 +168,13 @@ def payloads_of(command: Any) -> Sequence[bytes]:
     return payloads
 
 
+def check_countable(quotas: Quotas, broker: str) -> None:
+    """A quota that this broker cannot keep refuses everything that it is about."""
+    name = next((name for name in BY_USE if getattr(quotas, name)), None)
+    if name is not None:
+        raise Unsupported.by(broker, f"the quota {name}", "sqlite:///DIRECTORY, or take the quota away")
+
+
 class BrokerUsage:
     """What a tenant uses, asked of the broker itself."""
 
@@ -125,18 +186,17 @@ class BrokerUsage:
         return names
 
     def waiting_jobs(self, tenant: str) -> int:
-        counts = self._desk.look(tenant, c.GetStats()).counts
-        return int(counts.waiting + counts.delayed + counts.blocked)
+        return self._desk.look(tenant, FindUsed()).jobs
 
     def payload_bytes(self, tenant: str) -> int:
-        return int(self._desk.look(tenant, c.GetStats()).payload_bytes)
+        return self._desk.look(tenant, FindUsed()).bytes
 
-    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
+    def admitted(self, tenant: str, queue: str | None, jobs: int, bytes: int) -> None:
         """The broker counts by itself."""
 
 
 def check_tokens(command: Any) -> None:
     """Peers that have said HELLO know about tokens: they must prove which delivery they mean."""
     kind = type(command)
-    if (kind in SETTLING and command.tokens is None) or (kind in MARKING and command.token is None):
+    if kind in FENCED and getattr(command, "tokens" if hasattr(command, "tokens") else "token") is None:
         raise InvalidRequest(f"{kind.__name__} without a token: after HELLO say which delivery is meant, by its token")

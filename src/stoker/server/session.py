@@ -1,8 +1,8 @@
-"""One peer that sends requests: who it is, what it has said about itself, and how each of its requests is answered.
+"""One peer that sends requests: its identity, its settings, and how each of its requests is answered.
 
-Transports cut the stream into frames and hand them in here; the answer comes through a callback, encoded as the
-request was. Nothing here knows a socket. Both dialects come together here: a request of Stoker's own is one command;
-one of flashQ's is a plan of commands, whose answer is written the way that its clients read.
+Transports cut the stream into frames and pass them in; the answer comes through a callback, encoded like the
+request. Nothing here knows a socket. Both dialects meet here: a request of Stoker's own is one command; one of
+flashQ's is a plan of commands, whose answer is written for flashQ's clients.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from stoker.model import commands as c
-from stoker.model.errors import Busy, InvalidRequest, LimitExceeded, StokerError, Unauthenticated
+from stoker.model.command_table import Permission
+from stoker.model.errors import Busy, Forbidden, InvalidRequest, LimitExceeded, StokerError, Unauthenticated
 from stoker.model.events import Event
 from stoker.model.version import __version__
 from stoker.server.auth.identity import Identity
@@ -25,7 +26,7 @@ from stoker.wire.flashq.answers import done
 from stoker.wire.flashq.events import event_answer
 from stoker.wire.frames import Codec
 from stoker.wire.native import Envelope
-from stoker.wire.table import ROWS, Permission
+from stoker.wire.table import ROWS
 
 Answer = Callable[[bytes], None]
 """Takes an encoded reply."""
@@ -71,6 +72,8 @@ class Session:
         self._held: dict[Held, str | int | None] = {}
         """Requests that wait, with their numbers."""
         self._subscriptions: list[Subscription] = []
+        self._snapshots: list[str] = []
+        """Names of those that were made for this peer."""
         self._contexts: dict[Codec, flashq.Context] = {
             codec: flashq.Context(codec=codec, limits=service.config.limits) for codec in native.FORMATS
         }
@@ -131,6 +134,7 @@ class Session:
         for held in list(self._held):
             self.service.desk.give_up(held)
         self._held.clear()
+        self._drop_snapshots()
 
     def authenticate(self, credential: str | None) -> Identity:
         """Become whoever the credential says. Raises `Unauthenticated`, and then it is nobody."""
@@ -175,6 +179,9 @@ class Session:
         if cmd in WEBHOOK_COMMANDS:
             self._of_webhooks(cmd, envelope, codec, answer)
             return
+        if cmd == native.SNAPSHOT:
+            self._take_snapshot(envelope, codec, answer)
+            return
         row = flashq.BY_NAME.get(cmd)
         if row is None:
             raise InvalidRequest(f"unknown command {cmd[:64]!r}: the reference lists the commands that there are")
@@ -194,6 +201,32 @@ class Session:
                 answer(told(reply, envelope.reqId, codec))
 
         commands.submit(self.service.webhooks, tenant, cmd, request, ended)
+
+    def _take_snapshot(self, envelope: Envelope, codec: Codec, answer: Answer) -> None:
+        """It stays as long as the connection does."""
+        made = self.service.snapshots
+        if made is None:
+            raise Forbidden(
+                "snapshot: only the socket in the data directory takes this; use the URL sqlite:///DIRECTORY"
+            )
+        self.in_flight += 1
+
+        def ended(reply: Any) -> None:
+            self.in_flight -= 1
+            if not isinstance(reply, StokerError):
+                self._snapshots.append(reply["name"])
+            if self.is_closed:
+                self._drop_snapshots()
+            else:
+                answer(told(reply, envelope.reqId, codec))
+
+        made.submit(ended)
+
+    def _drop_snapshots(self) -> None:
+        names, self._snapshots = self._snapshots, []
+        for name in names:
+            assert self.service.snapshots is not None
+            self.service.snapshots.drop(name)
 
     def _of_connection(self, cmd: str, envelope: Envelope, frame: bytes, codec: Codec) -> dict[str, Any]:
         if cmd == "hello":
@@ -379,7 +412,18 @@ def told(reply: Any, request_id: str | int | None, codec: Codec) -> bytes:
 class Exchange:
     """One request of flashQ's dialect, from its frame to its answer."""
 
-    __slots__ = ("_answer", "_codec", "_context", "_envelope", "_identity", "_plan", "_row", "_tenant", "session")
+    __slots__ = (
+        "_answer",
+        "_codec",
+        "_context",
+        "_envelope",
+        "_identity",
+        "_plan",
+        "_row",
+        "_tenant",
+        "_unknown",
+        "session",
+    )
 
     def __init__(self, session: Session, row: flashq.Row, envelope: Envelope, codec: Codec, answer: Answer) -> None:
         self.session = session
@@ -388,6 +432,7 @@ class Exchange:
         self._codec = codec
         self._answer = answer
         self._context = session._contexts[codec]
+        self._unknown = flashq.Unknown(session.service.config.server.unknown_fields == "refuse")
         self._tenant = ""
         self._plan: Any = None
 
@@ -397,7 +442,7 @@ class Exchange:
 
     def begin(self, frame: bytes) -> None:
         try:
-            request = flashq.decode(frame, self._codec, self._row.name, self._context.limits)
+            request = flashq.decode(frame, self._codec, self._row.name, self._context.limits, self._unknown)
             if self._row.kind == "server":
                 told = self._of_connection(request)
                 self.session._when_begun(isinstance(request, q.Subscribe), partial(self._tell, told))
@@ -431,6 +476,8 @@ class Exchange:
             self.session.submit(Step(self, self._tenant, command))
 
     def _tell(self, answer: dict[str, Any]) -> None:
+        if self._unknown.warnings:
+            answer["warnings"] = self._unknown.warnings
         if self._envelope.reqId is not None:
             answer["reqId"] = self._envelope.reqId
         self._answer(native.FORMATS[self._codec].encode(answer))

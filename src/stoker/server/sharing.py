@@ -1,20 +1,23 @@
-"""Serving the other processes of a shared data directory: the server's desk and door over the owner's own broker.
+"""Serves the other processes of a shared data directory: the server's desk and door over the owner's own broker.
 
-Whoever reaches the socket in the directory could as well read its files, so everything is open to him. The limits that
-keep strangers from harming each other are out of the way: between processes of one program they would only be in it.
+A process that reaches the socket in the directory could as well read its files, so it may do everything. The limits
+that protect strangers from each other are off: between processes of one program they would only be in the way.
 """
 
 import asyncio
 import socket
 
-from stoker.brokers.hosting import BACKLOG, Place
+from stoker.brokers.hosting import Place
 from stoker.brokers.local import LocalBroker
+from stoker.server.accepting import Acceptor
 from stoker.server.auth.gate import Gate
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import ServerLimits
+from stoker.server.crowd import Crowd
 from stoker.server.desk import Desk
 from stoker.server.run import new_loop
 from stoker.server.service import Service
+from stoker.server.snapshots import Make, Snapshots, of_broker
 from stoker.server.tcp import Door
 
 GENEROUS = ServerLimits(
@@ -33,24 +36,38 @@ LOOK_S = 0.002
 class SharedListener:
     """The socket in a data directory, on whichever event loop."""
 
-    def __init__(self, desk: Desk, place: Place, bound: socket.socket | None = None) -> None:
-        config = ServerConfig(server=GENEROUS, limits=desk.broker.settings.limits)
-        self.door = Door(Service(desk, Gate(), config), is_local=True)
+    def __init__(
+        self,
+        desk: Desk,
+        place: Place,
+        make: Make,
+        bound: socket.socket | None = None,
+        crowd: Crowd | None = None,
+    ) -> None:
+        """`crowd`: that of the server that serves the directory, whose descriptors these connections take, too.
+
+        `make` makes snapshots of the directory.
+        """
+        config = ServerConfig(server=GENEROUS, limits=desk.broker.limits)
+        service = Service(desk, Gate(), config)
+        service.crowd = crowd or service.crowd
+        service.snapshots = self._snapshots = Snapshots(place.file.parent, make)
+        self.door = Door(service, is_local=True)
         self._place = place
         self._bound = bound
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
 
     async def start(self) -> str:
         """It is nothing that people connect to by name: there is no line to print."""
-        loop, bound = asyncio.get_running_loop(), self._bound or self._place.listen()
-        self._server = await loop.create_unix_server(self.door.connect, sock=bound, backlog=BACKLOG)
+        self._acceptor = Acceptor(self.door.service.crowd, "unix", self.door.connect)
+        self._acceptor.start([self._bound or self._place.listen()])
         return ""
 
     async def stop_accepting(self) -> None:
-        if self._server is not None:
+        if self._acceptor is not None:
             self._place.remove()
-            self._server.close()
-            self._server = None
+            await self._acceptor.close()
+            self._acceptor = None
 
     async def stop(self) -> None:
         """Let every connection have its last answers, then close it."""
@@ -62,6 +79,7 @@ class SharedListener:
             await asyncio.sleep(LOOK_S)
         for connection in list(self.door.connections):
             connection.transport.abort()
+        await self._snapshots.close()
 
     def descriptors(self) -> list[int]:
         found = (connection.transport.get_extra_info("socket") for connection in list(self.door.connections))
@@ -91,7 +109,7 @@ class Sharing:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._ended.fileno(), end.set)
         desk = self.desk = Desk(self._broker)
-        self._listener = SharedListener(desk, self._place, self._bound)
+        self._listener = SharedListener(desk, self._place, of_broker(self._broker), self._bound)
         await self._listener.start()
         try:
             await end.wait()

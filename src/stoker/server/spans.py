@@ -1,18 +1,19 @@
-"""A desk that tells OpenTelemetry about each command: a span from its arrival to its answer.
+"""A desk that reports each command to OpenTelemetry: a span from its arrival to its answer.
 
-Loaded only where `tracing.enabled` says so; the plain desk knows nothing of it. Where spans go is OpenTelemetry's
-business: the process's tracer provider and its `OTEL_*` variables. Names follow the semantic conventions for messaging.
+Loaded only if `tracing.enabled` is set; the plain desk knows nothing of it. OpenTelemetry decides where spans go, by
+the process's tracer provider and its `OTEL_*` variables. Names follow the semantic conventions for messaging.
 """
 
 from typing import Any
 
-from stoker.brokers.local import LocalBroker
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.command_table import MAKES_JOBS, TAKES, TAKES_LEVEL, WITH_OPTIONS, WITH_PAYLOADS, at_home, of_kind
 from stoker.model.errors import InvalidRequest, Refused, StokerError
 from stoker.model.ids import SYSTEM_TENANT
 from stoker.model.version import __version__
 from stoker.server.desk import Desk, Done, Held
+from stoker.server.served import Served
 from stoker.tracing import SYSTEM, remote_context
 from stoker.wire.native import NAMES
 
@@ -27,16 +28,11 @@ LINKS_MAX = 32
 """Of one span. A batch may hold as many traces as jobs."""
 
 TYPES: dict[type, str] = {
-    c.Push: "send",
-    c.PushBatch: "send",
+    **dict.fromkeys(MAKES_JOBS & TAKES_LEVEL, "send"),
+    **dict.fromkeys(at_home("transaction") & TAKES_LEVEL, "send"),
     c.Stage: "create",
-    c.Publish: "send",
-    c.Pull: "receive",
-    c.Ack: "settle",
-    c.AckClaim: "settle",
-    c.Fail: "settle",
-    c.Release: "settle",
-    c.ReleaseClaim: "settle",
+    **dict.fromkeys(TAKES, "receive"),
+    **dict.fromkeys(of_kind("settles"), "settle"),
 }
 """What the conventions call a command; those that are not here are our own and have no such name."""
 
@@ -44,7 +40,7 @@ TYPES: dict[type, str] = {
 class TracedDesk(Desk):
     """The commands of one event loop, with a span each."""
 
-    def __init__(self, broker: LocalBroker, *, tenants: bool = False) -> None:
+    def __init__(self, broker: Served, *, tenants: bool = False) -> None:
         super().__init__(broker)
         self._tracer = trace.get_tracer(SYSTEM, __version__)
         self._tenants = tenants
@@ -123,7 +119,7 @@ def tell(span: Any, reply: Any) -> None:
 
 
 def is_push(command: Any) -> bool:
-    return type(command) in (c.Push, c.PushBatch, c.Stage)
+    return type(command) in WITH_OPTIONS
 
 
 def queue_of(command: Any) -> str:
@@ -135,7 +131,7 @@ def queue_of(command: Any) -> str:
 
 def size_of(command: Any) -> dict[str, Any]:
     """How many jobs, or which one."""
-    if type(command) in (c.PushBatch, c.Stage):
+    if type(command) in WITH_PAYLOADS:
         return {"messaging.batch.message_count": len(command.payloads)}
     ids = getattr(command, "ids", None)
     if ids is not None and type(command) in TYPES:

@@ -1,9 +1,9 @@
-"""Events sent to a peer as they happen.
+"""Sends events to a peer as they happen.
 
 A subscription reads the log of each shard that concerns it, one page at a time, and asks for the next page when the
-last one is sent. So a slow reader falls behind in the log and not in memory: while it has no room, a page that comes
-is forgotten and read again later. One that falls out of what is kept is told so. It ends with the rights of whoever
-asked for it.
+last one is sent. So a slow reader falls behind in the log and not in memory: while it has no room, an arriving page is
+dropped and read again later. A reader whose place the log no longer keeps is informed. A subscription ends with the
+permissions of its client.
 """
 
 import asyncio
@@ -67,7 +67,8 @@ class Subscription:
         self._starting: asyncio.Task[None] | None = None
         """While other processes are asked how far their logs reach."""
         desk, after = service.desk, after or {}
-        numbers = range(desk.shards) if queue is None else [shard_for(tenant, queue, desk.shards)]
+        shards = desk.logs.shards
+        numbers = range(shards) if queue is None else [shard_for(tenant, queue, shards)]
         own = desk.own_ends()
         for number in numbers:
             if number in after or number in own:

@@ -1,8 +1,8 @@
 """Frames over TCP and Unix sockets.
 
-A connection cuts what comes in into frames, hands them to its session and writes the replies of a turn at once.
-Requests without a `reqId` are answered in their order; all others as soon as their reply is there. A peer that does
-not read its replies is not read from either, and is cut off when it keeps them waiting too long.
+A connection cuts its input into frames, passes them to its session and writes the replies of a turn at once. Requests
+without a `reqId` are answered in order; all others as soon as their reply is ready. The server stops reading from a
+peer that does not read its replies, and cuts it off when it keeps them waiting too long.
 """
 
 import asyncio
@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any
 
 from stoker.model.errors import StokerError
+from stoker.server.config.addresses import is_loopback
+from stoker.server.crowd import Place
 from stoker.server.service import Service
 from stoker.server.session import Session
 from stoker.wire import native
@@ -27,7 +29,7 @@ HIGH_BYTES = 1 << 20
 
 
 class Door:
-    """All connections of one transport: counted, bounded, and closed together."""
+    """All connections of one transport: looked after, and closed together."""
 
     def __init__(self, service: Service, *, is_local: bool = False) -> None:
         self.service = service
@@ -35,23 +37,10 @@ class Door:
         """Whether peers are on this machine by the nature of the socket."""
         self.shared = bytearray(SHARED_BYTES)
         self.connections: set[Connection] = set()
-        self._name = "unix" if is_local else "tcp"
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
-    def connect(self) -> "Connection":
-        return Connection(self)
-
-    def enter(self, connection: "Connection") -> bool:
-        """Whether there is room for one more."""
-        if not self.service.crowd.enter(self._name, connection.address):
-            return False
-        self.connections.add(connection)
-        return True
-
-    def leave(self, connection: "Connection") -> None:
-        if connection in self.connections:
-            self.connections.discard(connection)
-            self.service.crowd.leave(self._name, connection.address)
+    def connect(self, place: Place) -> "Connection":
+        return Connection(self, place)
 
     async def _sweep(self) -> None:
         while True:
@@ -71,8 +60,9 @@ class Door:
 class Connection(asyncio.BufferedProtocol):
     """One peer on a stream."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, place: Place) -> None:
         self._door = door
+        self.place = place
         self._limits = door.service.config.server
         self._frames = Frames(door.shared, self._limits.frame_bytes_max)
         self._out: list[bytes] = []
@@ -80,8 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._order: deque[list[bytes]] = deque()
         """Places for the replies to requests that had no number, in the order of the requests."""
         self._since = time.monotonic()
-        """When the peer came, or began the frame that is not complete."""
-        self._asked = False
+        """When the peer began the frame that is not complete."""
         self._heard_at = self._since
         self._paused_since: float | None = None
         self._rejected_at: float | None = None
@@ -89,7 +78,6 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the peer sends nothing more, and waits for answers."""
         self._is_done = False
         """Whether the last word has been sent."""
-        self.address = ""
         self.session: Session | None = None
         self.transport: Any = None
 
@@ -97,14 +85,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if isinstance(peer, tuple) else "local"
-        if not self._door.enter(self):
-            transport.abort()
-            return
+        self.place.cut = transport.abort
+        self._door.connections.add(self)
         keep_alive(transport.get_extra_info("socket"), self._limits.keepalive_s)
         transport.set_write_buffer_limits(high=min(HIGH_BYTES, self._limits.output_buffer_bytes_max))
-        loopback = self._door.is_local or is_loopback(self.address)
+        loopback = self._door.is_local or is_loopback(self.place.address)
         self.session = Session(self._door.service, loopback=loopback, send=self.send, has_room=self._has_room)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -117,8 +102,9 @@ class Connection(asyncio.BufferedProtocol):
         self._heard_at = time.monotonic()
         was_partial = frames.is_partial
         for frame in frames.received(nbytes):
-            self._asked = True
             self._take(frame)
+            if not self.place.is_known:
+                self._introduce()
         if frames.failure is not None:
             self._reject(frames.failure)
         elif frames.is_partial and not was_partial:
@@ -135,7 +121,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._has_said_all
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.leave(self)
+        self._door.connections.discard(self)
+        self._door.service.crowd.leave(self.place)
         if self.session is not None:
             self.session.close()
 
@@ -148,6 +135,13 @@ class Connection(asyncio.BufferedProtocol):
         self.transport.resume_reading()
         if self.session is not None:
             self.session.go_on()
+
+    def _introduce(self) -> None:
+        """A whole request has come: it may have said who the peer is."""
+        crowd = self._door.service.crowd
+        crowd.spoke(self.place)
+        if self.session is not None and self.session.identity is not None:
+            crowd.know(self.place)
 
     # --- requests and replies --------------------------------------------------------------------
 
@@ -231,10 +225,9 @@ class Connection(asyncio.BufferedProtocol):
         limits = self._limits
         reads_nothing = self._paused_since is not None and now - self._paused_since > limits.output_stalled_s
         trickles = self._frames.is_partial and now - self._since > limits.frame_s
-        says_nothing = not self._asked and now - self._since > limits.handshake_s
         is_idle = limits.idle_s > 0 and now - self._heard_at > limits.idle_s and not self._is_waited_for
         was_told_off = self._rejected_at is not None and now - self._rejected_at > LINGER_S
-        if reads_nothing or trickles or says_nothing or is_idle or was_told_off:
+        if reads_nothing or trickles or is_idle or was_told_off:
             self.transport.abort()
 
 
@@ -246,7 +239,3 @@ def keep_alive(connected: Any, seconds: float) -> None:
     for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
         if hasattr(socket, name):
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), max(1, round(seconds)))
-
-
-def is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address in ("::1", "::ffff:127.0.0.1", "local")

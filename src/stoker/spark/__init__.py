@@ -1,11 +1,11 @@
-"""Spark and the queue: a data source and sink, executors as workers, and the lake of what happened.
+"""Spark and the queue: a data source and sink, executors as workers, and the lake with the history.
 
     import stoker.spark
 
     spark = stoker.spark.session()
     events = spark.read.format("stoker").option("url", "tcp://127.0.0.1:6789").load()
 
-It needs `pip install 'stoker[spark]'`. It reads the log's records by itself and otherwise knows the queue only through
+It needs `pip install 'stoker[spark]'`. It reads the log's records itself and uses the queue otherwise only through
 the client.
 """
 

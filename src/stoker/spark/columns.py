@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from stoker.model.event_table import ENDS_DELIVERY
 from stoker.model.ids import STEP
 from stoker.model.options import DEFAULT_OPTIONS
 from stoker.records import records as rec
+from stoker.records.record_table import PUSHES
+from stoker.records.runs import Run, runs_of
 from stoker.records.stored import StoredRun
-from stoker.spark.runs import Run, runs_of
 from stoker.spark.tables import MOMENT, TEXTS, Column
 
 Spread = Callable[[Any], Any]
 
-LABELS = ("priority", "tags", "group_id", "trace", "parent_id", "name", "workflow", "schedule", "slot")
-ENDS_OF_DELIVERY = frozenset(("completed", "retrying", "failed", "cancelled", "expired", "released", "snoozed"))
+LABELS = rec.Labels.__struct_fields__
 
 
 class Gathered:
@@ -37,7 +38,7 @@ class Gathered:
     def add(self, sequence: int, record: rec.Record) -> None:
         index = 0
         at, tenant, queue = record.at, record.tenant, getattr(record, "queue", "")  # type: ignore[attr-defined]
-        payloads = record.payloads if isinstance(record, rec.Pushed | rec.ScheduledPush) else None
+        payloads = record.payloads if type(record) in PUSHES else None  # type: ignore[attr-defined]
         for run in runs_of(record):
             self._places.append((sequence, index, at, tenant, queue))
             self._runs.append(run)
@@ -153,7 +154,7 @@ class _Batch:
         starts = np.array(self._fields[earlier], dtype=np.int64)
         mask = (ends == 0) | (starts == 0)
         if only_ends:
-            mask |= np.array([event not in ENDS_OF_DELIVERY for event in self._fields["event"]], dtype=bool)
+            mask |= np.array([event not in ENDS_DELIVERY for event in self._fields["event"]], dtype=bool)
         return self._spread(pa.array(ends - starts, mask=mask))
 
 

@@ -14,6 +14,9 @@ from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.spark.options import Connection
 
+RETRY_S = 30.0
+"""A task waits for a server that is restarted, as a worker does. The URL may say otherwise: `?retry_s=5`."""
+
 
 def connect(connection: Connection, tenant: str | None = None) -> Client:
     scheme = place_of(connection).scheme
@@ -21,7 +24,7 @@ def connect(connection: Connection, tenant: str | None = None) -> Client:
         raise InvalidRequest("option url: memory:// is within one process, and executors are others: use sqlite:///")
     if connection.token is not None and scheme in EMBEDDED:
         raise InvalidRequest(f"option token: a server asks for one, and {scheme}:// is none; leave it out")
-    settings = RemoteSettings(token=connection.token) if connection.token is not None else None
+    settings = None if scheme in EMBEDDED else RemoteSettings(token=connection.token, retry_s=RETRY_S)
     tenant = connection.tenant if tenant is None else tenant
     return stoker.connect(connection.url, tenant=tenant, settings=settings, tracing=False)
 

@@ -4,7 +4,6 @@ Spark hands options over as text with the case of their names lost; here they be
 means nothing, is refused with what would be right.
 """
 
-import difflib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 
 from stoker.model.errors import InvalidRequest
 from stoker.model.events import EventKind
+from stoker.model.hints import nearest
 from stoker.model.limits import NAME_PATTERN
 from stoker.model.states import STATES, State
 from stoker.spark.fields import checked
@@ -197,8 +197,8 @@ def named(given: Mapping[str, str], known: Collection[str], of: str = "") -> dic
         if name.lower() in SPARKS_OWN:
             continue
         if name.lower() not in spelled:
-            near = difflib.get_close_matches(name.lower(), spelled, 1)
-            hint = f"; did you mean {spelled[near[0]]}?" if near else ""
+            near = nearest(name.lower(), spelled)
+            hint = f"; did you mean {spelled[near]}?" if near else ""
             raise InvalidRequest(
                 f"unknown option {KNOWN.get(name.lower(), name)}{of}{hint} (known: {', '.join(known)})"
             )

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 PUSH_JOBS = 1_000
 SHOWN = ("job", "queue", "name", "reason", "error", "attempts", "entered_at")
 """What a preview shows of each."""
-SETTABLE = tuple(name for name in OPTION_COLUMNS if name not in ("queue", "custom_id", "parent_id", "debounce_id"))
+NOT_SETTABLE = ("queue", "custom_id", "parent_id", "debounce_id", "depends_on")
+SETTABLE = tuple(name for name in OPTION_COLUMNS if name not in NOT_SETTABLE)
 FRESH: dict[str, Any] = {"delay_ms": 0, "run_at": None, "depends_on": (), "debounce_id": None, "slot": 0}
 """Options that were about the old job's own time and place."""
 

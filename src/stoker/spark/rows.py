@@ -12,29 +12,43 @@ import msgspec
 import pyarrow as pa
 
 from stoker.model.errors import InvalidRequest
-from stoker.model.options import Options
+from stoker.model.option_table import TABLE, TYPES
+from stoker.model.options import Backoff, Dependency, Options
+
+KINDS = {
+    "string": "string",
+    "int": "a whole number",
+    "bool": "boolean",
+    "timestamp": "timestamp",
+    "strings": "array<string>",
+    "ints": "array<bigint>",
+    "struct": "a struct",
+}
+"""Types of columns, in words."""
+OWN_KINDS: dict[str, tuple[str, ...]] = {
+    "run_at": ("timestamp", "int"),
+    "backoff": ("int", "struct"),
+    "depends_on": ("ints",),
+}
+"""Where the type of an option does not say what its column holds: the backoff's base, or all of its fields; ids."""
+
+
+def kinds_for(name: str) -> tuple[str, ...]:
+    hint = TYPES[name]
+    if name in OWN_KINDS:
+        return OWN_KINDS[name]
+    if hint == tuple[str, ...]:
+        return ("strings",)
+    if hint is bool:
+        return ("bool",)
+    return ("int",) if hint in (int, int | None) else ("string",)
+
 
 OPTION_COLUMNS: dict[str, tuple[str, ...]] = {
     "queue": ("string",),
-    "name": ("string",),
-    "priority": ("int",),
-    "delay_ms": ("int",),
-    "run_at": ("timestamp", "int"),
-    "ttl_ms": ("int",),
-    "timeout_ms": ("int",),
-    "lease_ms": ("int",),
-    "max_attempts": ("int",),
-    "unique_key": ("string",),
-    "custom_id": ("string",),
-    "debounce_id": ("string",),
-    "group_id": ("string",),
-    "tags": ("list",),
-    "trace": ("string",),
-    "parent_id": ("int",),
+    **{name: kinds_for(name) for name, row in TABLE.items() if row.is_column},
 }
 """Columns that are options of their jobs, and the types that they may have."""
-KINDS = {"string": "string", "int": "a whole number", "timestamp": "timestamp", "list": "array<string>"}
-"""These types, in words."""
 
 
 class Jobs(NamedTuple):
@@ -173,6 +187,11 @@ def converted(name: str, value: Any) -> Any:
         return None
     if name == "tags":
         return tuple(value)
+    if name == "depends_on":
+        return tuple(map(Dependency, value))
+    if name == "backoff":
+        said = value if isinstance(value, dict) else {"base_ms": value}
+        return Backoff(**{part: number for part, number in said.items() if number is not None})
     if isinstance(value, datetime):
         moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         return round(moment.timestamp() * 1000)
@@ -269,6 +288,11 @@ def check_type(name: str, kind: pa.DataType) -> None:
             f"column {name} is {kind}: expected {words}, because it is an option of jobs. If it is a part of the"
             " payload, say so with payloadColumns"
         )
+    if kind_of(kind) == "struct":
+        strange = [field.name for field in kind if field.name not in Backoff.__struct_fields__]
+        if strange:
+            expected_fields = ", ".join(Backoff.__struct_fields__)
+            raise InvalidRequest(f"column {name} has the field {strange[0]}: expected some of {expected_fields}")
 
 
 def kind_of(kind: pa.DataType) -> str:
@@ -278,8 +302,12 @@ def kind_of(kind: pa.DataType) -> str:
         return "string"
     if pa.types.is_timestamp(kind):
         return "timestamp"
-    if pa.types.is_list(kind) and kind_of(kind.value_type) == "string":
-        return "list"
+    if pa.types.is_boolean(kind):
+        return "bool"
+    if pa.types.is_list(kind) and kind_of(kind.value_type) in ("string", "int"):
+        return f"{kind_of(kind.value_type)}s"
+    if pa.types.is_struct(kind):
+        return "struct"
     return str(kind)
 
 

@@ -1,7 +1,7 @@
-"""For tests of code that uses Stoker, ours included: the true engine under a clock that tests move.
+"""For tests of code that uses Stoker, ours included: the real engine with a clock that tests move.
 
-`harness(app)` is what tests of an application need, `World` what tests of the queue itself do. What a name stands for
-is loaded when it is asked for: pytest loads the plugin in this package in every run, also for those who never use it.
+Tests of an application use `harness(app)`, tests of the queue itself `World`. Names are loaded on first use, because
+pytest loads the plugin in this package in every run, also in projects that never use it.
 """
 
 from importlib import import_module

@@ -17,6 +17,7 @@ import msgspec
 from stoker.brokers.local import LocalBroker
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.command_table import READS, SETTLES, at_home, of_kind
 from stoker.testing.faults import Fault, Faults
 from stoker.testing.outcomes import StillBusy
 
@@ -27,9 +28,8 @@ HELD_MS = 100
 LOOK_S = 0.05
 """How often somebody who waits for the workers looks at them, besides being told."""
 
-SETTLING = (c.Ack, c.Fail, c.Release)
-LOOKING = (c.GetJob, c.GetStats, c.GetStory, c.Browse, c.ReadEvents, c.GetLogs, c.KvGet, c.KvSet, c.Extend)
-"""After these no job can have become ready and none can have ended; an approximation that only saves work."""
+CHANGES_NO_STATE = READS | of_kind("marks") | at_home("entries")
+"""After these no job can have become ready and none can have ended."""
 
 
 class HeldBroker:
@@ -153,13 +153,13 @@ class HeldBroker:
         return fault
 
     def _finish(self, command: c.Command[Any], reply: R, fault: Fault | None) -> R:
-        if isinstance(command, SETTLING):
+        if type(command) in SETTLES:
             with self._lock:
-                self._held.difference_update(command.ids)
+                self._held.difference_update(command.ids)  # type: ignore[attr-defined]
         elif isinstance(reply, r.Extended) and reply.refused:
             with self._lock:
                 self._held.difference_update(reply.refused)  # whoever lost a lease has nothing to settle
-        if not isinstance(command, LOOKING):
+        if type(command) not in CHANGES_NO_STATE:
             self.changed()
         if fault is not None:
             raise fault.error

@@ -6,9 +6,11 @@ The journal and not the calls that were made: jobs that a schedule or a handler 
 from collections.abc import Iterator
 
 from stoker.brokers.local import LocalBroker
-from stoker.model.ids import STEP
-from stoker.model.states import STATES, State
+from stoker.model.event_table import FAILS_DELIVERY
+from stoker.model.events import EventKind
 from stoker.records import records as rec
+from stoker.records.events import ids_of
+from stoker.records.runs import runs_of
 from stoker.testing.outcomes import Drained
 
 PAGE = 1_000
@@ -31,27 +33,28 @@ def records_since(broker: LocalBroker, since: Position) -> Iterator[rec.Record]:
             after = page[-1][0]
 
 
-def ids_of(runs: "list[rec.Run] | tuple[rec.Run, ...]") -> tuple[int, ...]:
-    return tuple(
-        run.first + place * (STEP if run.count > 0 else -STEP) for run in runs for place in range(abs(run.count))
-    )
+COUNTED = {
+    "completed": EventKind.COMPLETED,
+    "retried": EventKind.RETRYING,
+    "failed": EventKind.FAILED,
+    "cancelled": EventKind.CANCELLED,
+    "snoozed": EventKind.SNOOZED,
+}
+"""The event that each field of `Drained` tells of."""
+FIELD_OF = {kind: field for field, kind in COUNTED.items()}
 
 
 def outcome_since(broker: LocalBroker, tenant: str, since: Position) -> Drained:
     """What has ended or gone back since then."""
-    found: dict[str, tuple[int, ...]] = dict.fromkeys(("completed", "retried", "failed", "cancelled", "snoozed"), ())
+    found: dict[str, tuple[int, ...]] = dict.fromkeys(COUNTED, ())
     errors: list[str] = []
     for record in records_since(broker, since):
         if getattr(record, "tenant", None) != tenant:
             continue
-        if isinstance(record, rec.Completed):
-            found["completed"] += ids_of(record.runs)
-        elif isinstance(record, rec.Retrying | rec.Failed):
-            found["retried" if isinstance(record, rec.Retrying) else "failed"] += ids_of((record.run,))
-            said = f"{record.error_class}: {record.error}" if record.error_class else record.error or record.reason
-            errors.append(record.stack or said)
-        elif isinstance(record, rec.Ended) and STATES[record.state] is State.CANCELLED:
-            found["cancelled"] += ids_of(record.runs)
-        elif isinstance(record, rec.Released) and record.due:
-            found["snoozed"] += ids_of(record.runs)
+        for run in runs_of(record):
+            if run.event in FIELD_OF:
+                found[FIELD_OF[run.event]] += tuple(ids_of(run.first, run.jobs))
+            if run.event in FAILS_DELIVERY:
+                said = f"{run.error_class}: {run.error}" if run.error_class else run.error or run.reason
+                errors.append(record.stack or said)  # type: ignore[attr-defined]
     return Drained(**found, errors=tuple(errors))

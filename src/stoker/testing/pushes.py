@@ -8,7 +8,7 @@ from typing import Any
 from stoker.brokers.local import LocalBroker
 from stoker.model.ids import STEP
 from stoker.model.options import Options
-from stoker.records import records as rec
+from stoker.records.record_table import PUSHES
 from stoker.testing.history import Position, records_since
 
 
@@ -34,8 +34,9 @@ class PushedJob:
 
 def pushed_since(broker: LocalBroker, tenant: str, since: Position) -> Iterator[PushedJob]:
     """Jobs that came in, in the order in which they did; their arguments are not looked at."""
+    record: Any
     for record in records_since(broker, since):
-        if isinstance(record, rec.Pushed | rec.ScheduledPush) and record.tenant == tenant:
+        if type(record) in PUSHES and record.tenant == tenant:
             at = datetime.fromtimestamp(record.at / 1000, UTC)
             for place, payload in enumerate(record.payloads):
                 yield PushedJob(

@@ -1,1 +1,1 @@
-"""The protocol without sockets: frames, commands, replies. Both ends use it; neither end is known here."""
+"""The protocol without sockets: frames, commands, replies. Client and server both use it; it knows neither."""

@@ -6,23 +6,27 @@ no id is negative, and a batch of ten thousand costs as much as one of ten.
 """
 
 import re
-from types import MappingProxyType
+from functools import cache
 from typing import Annotated, Any, Final, get_args
 
 import msgspec
 
 from stoker.model import commands as c
-from stoker.model import replies as r
+from stoker.model.command_table import WITH_OPTIONS, with_field
 from stoker.model.errors import BY_CODE, InvalidRequest, LimitExceeded, StokerError, Unknown
 from stoker.model.events import Event
-from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.model.id_ranges import plain, widen
+from stoker.model.loose_batch import LooseBatch, with_misfits
+from stoker.model.options import Options
 from stoker.wire.counting import COUNTED_BYTES, OBJECTS_MAX, judge
 from stoker.wire.frames import Codec
+from stoker.wire.unknown_fields import NameCheck
 
 NOT_SAID: Final = msgspec.Raw(b"")
-RANGE: Final = -1
 PROTOCOL: Final = 1
 """Raised when a client of before would misread an answer."""
+SNAPSHOT: Final = "snapshot"
+"""What the owner of a data directory is asked by another process, over the socket in the directory."""
 RequestId = Annotated[str, msgspec.Meta(max_length=256)] | int | None
 """Comes back with the answer, and with every event of a subscription: so it is short."""
 
@@ -115,28 +119,6 @@ def reply_of(kind: type) -> Any:
 COMMANDS: dict[str, type[c.Command[Any]]] = {name_of(kind): kind for kind in c.ALL}
 
 
-def _plain(value: Any) -> Any:
-    """What msgspec does not know by itself."""
-    if type(value) is range:
-        return (RANGE, value.start, value.stop, value.step)
-    if isinstance(value, MappingProxyType):
-        return dict(value)
-    raise NotImplementedError(f"cannot send a {type(value).__name__}")
-
-
-class LooseBatch(msgspec.Struct, gc=False):
-    """A batch in which some items may have options that are none."""
-
-    queue: str
-    payloads: list[bytes]
-    each: list[msgspec.Raw]
-    options: Options = DEFAULT_OPTIONS
-    atomic: bool = False
-    request_key: str | None = None
-    durability: r.Level | None = None
-    sending: c.Sending | None = None
-
-
 class Outline(msgspec.Struct, gc=False):
     """Where a command may hold many small things."""
 
@@ -151,7 +133,7 @@ class Format:
     def __init__(self, codec: Codec) -> None:
         module: Any = msgspec.json if codec == "json" else msgspec.msgpack
         self.codec = codec
-        self.encode: Any = module.Encoder(enc_hook=_plain).encode
+        self.encode: Any = module.Encoder(enc_hook=plain).encode
         self.envelope: Any = module.Decoder(Envelope).decode
         self.head: Any = module.Decoder(Head).decode
         self.welcome: Any = module.Decoder(Welcome).decode
@@ -163,6 +145,7 @@ class Format:
         self.options: Any = module.Decoder(Options).decode
         self.anything: Any = module.Decoder().decode
         self.bodies: dict[str, Any] = {name: module.Decoder(kind).decode for name, kind in COMMANDS.items()}
+        self.decoder: Any = module.Decoder
         self.replies: dict[type, Any] = {kind: module.Decoder(reply_of(kind)).decode for kind in COMMANDS.values()}
 
 
@@ -193,6 +176,7 @@ def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
         body = EMPTY[codec]
     cmd = envelope.cmd
     is_odd = cmd in WITH_MANY and is_large(body, codec) and not is_bearable(body, cmd, codec)
+    name_check(cmd, codec)(cmd, body)
     try:
         command: c.Command[Any] = decode(body)
     except msgspec.ValidationError as error:
@@ -201,12 +185,16 @@ def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
         command = item_by_item(envelope.cmd, body, codec, error)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"invalid {envelope.cmd}: {told(error)}") from None
-    if type(command) in WITH_IDS:
-        widen(command)
-    return command
+    return widen(command)  # type: ignore[no-any-return]
 
 
-WITH_MANY = frozenset(name_of(kind) for kind in (c.Push, c.PushBatch, c.PushWorkflow, c.Stage))
+@cache
+def name_check(cmd: str, codec: Codec) -> NameCheck:
+    """Made when it is first needed: clients decode no commands."""
+    return NameCheck(COMMANDS[cmd], FORMATS[codec].decoder)
+
+
+WITH_MANY = frozenset(map(name_of, WITH_OPTIONS | with_field("steps")))
 """Commands that hold options for each of many jobs, or edges to many."""
 
 
@@ -233,28 +221,11 @@ def item_by_item(name: str, body: msgspec.Raw, codec: Codec, error: Exception) -
     """A batch that did not fit its types, with the misfits left to be refused one by one."""
     if name == NAMES[c.PushBatch]:
         try:
-            loose = FORMATS[codec].loose(body)
-            each = [options_of(raw, codec) for raw in loose.each]
-            fields = {field: getattr(loose, field) for field in loose.__struct_fields__}
-            return c.PushBatch(**{**fields, "each": each})
+            format = FORMATS[codec]
+            return with_misfits(format.loose(body), format.options, format.anything)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError):
             pass
     raise InvalidRequest(f"invalid {name}: {told(error)}") from None
-
-
-OPTIONS_BYTES_MAX = 64 * 1024
-"""Larger ones are not looked into: an untyped value takes many times its bytes."""
-
-
-def options_of(raw: msgspec.Raw, codec: Codec) -> Options:
-    """The options of one item; what does not fit is kept as it is, for the queue to refuse it by name."""
-    decode = FORMATS[codec].options
-    try:
-        return decode(raw)  # type: ignore[no-any-return]
-    except msgspec.ValidationError:
-        if len(bytes(raw)) > OPTIONS_BYTES_MAX:
-            raise
-        return Options(**FORMATS[codec].anything(raw))
 
 
 def greeting(envelope: Envelope, frame: bytes, codec: Codec) -> Greeting:
@@ -371,27 +342,3 @@ def reply(head: Head, kind: type[c.Command[Any]], codec: Codec) -> Any:
     except msgspec.MsgspecError as error:
         raise Unknown(f"the server's answer to {NAMES[kind]} cannot be read: {error}; is it a later release?") from None
     return widen(value)
-
-
-# --- ranges --------------------------------------------------------------------------------------
-
-WITH_IDS = frozenset(
-    kind
-    for kind in (*COMMANDS.values(), r.PushedBatch, r.Run, r.Ids, r.Retried)
-    if "ids" in kind.__struct_fields__  # type: ignore[attr-defined]
-)
-
-
-def widen(value: Any) -> Any:
-    """The same value with its ids as a range where they were sent as one."""
-    kind = type(value)
-    if kind is r.Delivery:
-        for run in value.runs:
-            widen(run)
-    elif kind in WITH_IDS:
-        ids = value.ids
-        if ids and ids[0] == RANGE:
-            if len(ids) != 4 or not ids[3]:
-                raise InvalidRequest("invalid ids: a range is [-1, start, stop, step]")
-            msgspec.structs.force_setattr(value, "ids", range(*ids[1:]))
-    return value

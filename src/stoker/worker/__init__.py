@@ -1,4 +1,4 @@
-"""Workers: they pull jobs, run handlers in coroutines, threads and processes, and settle what came of it.
+"""Workers pull jobs, run handlers in coroutines, threads and processes, and settle the outcomes.
 
-A worker knows clients and the model; how a function becomes a handler is the business of `stoker.app`.
+A worker knows clients and the model; `stoker.app` turns a function into a handler.
 """

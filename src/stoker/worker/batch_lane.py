@@ -260,6 +260,7 @@ class BatchLane:
         assert self._host is not None
         host, first = self._host, call.tasks[0]
         here = Current(first.chunk, first.ids[0], host)
+        here.together = [job for task in call.tasks for job in task.ids]
         if not self._handler.is_bare:
             jobs = [Context(task.chunk, job, host, began) for task in call.tasks for job in task.ids]
             here.context = BatchContext(jobs, host, began)
@@ -275,26 +276,26 @@ class BatchLane:
             if not isinstance(ending, Exception):
                 context.forget_checkpoint()
         for task in call.tasks:
-            self._settle_task(task, endings[at : at + len(task.ids)])
+            self._settle_task(task, endings[at : at + len(task.ids)], seconds)
             at += len(task.ids)
         self._host.measured(call.tasks[0].chunk.queue, at, seconds)
 
-    def _settle_task(self, task: Task, endings: list[Ending]) -> None:
+    def _settle_task(self, task: Task, endings: list[Ending], seconds: float) -> None:
         assert self._host is not None
         if endings.count(None) == len(endings):
-            self._host.settle(Done(task.chunk, task.ids))
+            self._host.settle(Done(task.chunk, task.ids, None, [seconds] * len(task.ids)))
             return
         done: list[int] = []
         results: list[bytes | None] = []
         for job, ending in zip(task.ids, endings, strict=True):
             if isinstance(ending, Exception):
-                self._host.settle(ended_by(task.chunk, job, ending))
+                self._host.settle(ended_by(task.chunk, job, ending, seconds))
             else:
                 done.append(job)
                 results.append(ending)
         if done:
             has_results = results.count(None) < len(results)
-            self._host.settle(Done(task.chunk, done, results if has_results else None))
+            self._host.settle(Done(task.chunk, done, results if has_results else None, [seconds] * len(done)))
 
     def _settle_cancelled(self, call: Call, error: asyncio.CancelledError) -> None:
         """The call was stopped, because nobody wants its jobs, or because the worker stops."""

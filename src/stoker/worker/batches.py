@@ -62,6 +62,14 @@ class BatchContext(Context):
             job.forget_checkpoint()
 
 
+def errors_in(ctx: Context, result: Any) -> list[tuple[Context, Exception]]:
+    """The exceptions that a batch handler returned, each with its job; with the batch, where some were not called."""
+    if not isinstance(ctx, BatchContext) or not isinstance(result, Sequence) or isinstance(result, (str, bytes)):
+        return []
+    jobs: Sequence[Context] = ctx.jobs if len(ctx.jobs) == len(result) else [ctx] * len(result)
+    return [(job, one) for job, one in zip(jobs, result, strict=True) if isinstance(one, Exception)]
+
+
 class Merged:
     """The arguments of some jobs as one call, and what becomes of each of them."""
 

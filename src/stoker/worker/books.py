@@ -70,8 +70,9 @@ def part_of(settlement: Settlement, at: list[int]) -> Settlement:
     if type(settlement) is Done:
         results = settlement.results
         picked = None if results is None else [results[place] for place in at]
-        return Done(settlement.chunk, [settlement.ids[place] for place in at], picked)
+        seconds = [settlement.seconds[place] for place in at] if settlement.seconds else ()
+        return Done(settlement.chunk, [settlement.ids[place] for place in at], picked, seconds)
     if type(settlement) is Released:
-        return Released(settlement.chunk, [settlement.ids[place] for place in at], settlement.delay_ms)
+        return Released(settlement.chunk, [settlement.ids[place] for place in at], settlement.delay_ms, settlement.note)
     assert type(settlement) is Dropped  # a failure tells of one job
     return Dropped(settlement.chunk, [settlement.ids[place] for place in at])

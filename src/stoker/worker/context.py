@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -55,6 +55,11 @@ class Context:
     @property
     def name(self) -> str:
         return self._chunk.name
+
+    @property
+    def worker(self) -> str:
+        """The id of the worker that runs it."""
+        return self._host.worker
 
     @property
     def attempt(self) -> int:
@@ -226,12 +231,14 @@ KEPT = Kept()
 class Current:
     """The job that a thread or a task works on. A thread that works off many has one of these, and moves it on."""
 
-    __slots__ = ("chunk", "context", "host", "job", "started_at")
+    __slots__ = ("chunk", "context", "host", "job", "started_at", "together")
 
     def __init__(self, chunk: Chunk, job: int, host: Host) -> None:
         self.chunk, self.job, self.host = chunk, job, host
         self.started_at: float | None = None
         self.context: Context | None = None
+        self.together: Sequence[int] | None = None
+        """All jobs of the call, where it is one for a batch."""
 
     def get(self) -> Context:
         if self.context is None or self.context.id != self.job:

@@ -38,11 +38,13 @@ Key = tuple[int, int]
 class Finished:
     """What a turn of the loop did of one chunk."""
 
-    __slots__ = ("ids", "jobs", "results", "seconds")
+    __slots__ = ("ids", "jobs", "results", "seconds", "spent")
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.results: list[bytes | None] = []
+        self.spent: list[float] = []
+        """Seconds, for each of the ids."""
         self.jobs = 0
         self.seconds = 0.0
 
@@ -241,10 +243,11 @@ class CoroutineLane:
             noted = self._note(chunk)
             noted.ids.append(job)
             noted.results.append(result)
+            noted.spent.append(time.perf_counter() - began)
             if here.context is not None:
                 here.context.forget_checkpoint()
         except BaseException as error:
-            self._raised(slot, chunk, job, error)
+            self._raised(slot, chunk, job, error, time.perf_counter() - began)
         noted = noted or self._note(chunk)
         noted.jobs += 1
         noted.seconds += time.perf_counter() - began
@@ -261,12 +264,12 @@ class CoroutineLane:
         work: Any = call(ctx, args, kwargs)
         return self._with_soft_timeout(slot, handler, work) if handler.soft_timeout_ms else work
 
-    def _raised(self, slot: Slot, chunk: Chunk, job: int, error: BaseException) -> None:
+    def _raised(self, slot: Slot, chunk: Chunk, job: int, error: BaseException, seconds: float) -> None:
         assert self._host is not None
         if slot.is_broken_off and isinstance(error, asyncio.CancelledError):
             self._host.settle(Released(chunk, (job,)))
         else:
-            self._host.settle(ended_by(chunk, job, error))
+            self._host.settle(ended_by(chunk, job, error, seconds))
 
     # --- telling ---------------------------------------------------------------------------------
 
@@ -290,7 +293,7 @@ class CoroutineLane:
                 has_results = noted.results.count(None) < len(noted.results)
                 is_whole = not has_results and len(noted.ids) == len(chunk.ids)
                 ids = chunk.ids if is_whole else noted.ids
-                self._host.settle(Done(chunk, ids, noted.results if has_results else None))
+                self._host.settle(Done(chunk, ids, noted.results if has_results else None, noted.spent))
             self._host.measured(chunk.queue, noted.jobs, noted.seconds)
 
     # --- soft timeouts ---------------------------------------------------------------------------

@@ -5,9 +5,10 @@ time for a little longer, and is failed only when it has been coming for a long 
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from stoker.model.hints import did_you_mean
 from stoker.model.replies import Run
 from stoker.worker.errors import BadHandler, UnknownHandler
 from stoker.worker.handler import Handler
@@ -15,6 +16,8 @@ from stoker.worker.handler import Handler
 STRANGERS_MAX = 10_000
 """Jobs that are remembered; who is forgotten begins anew."""
 PAUSE_MS, PAUSE_MS_MAX = 1_000, 30_000
+NAMES_TOLD = 20
+"""Of the names that are known; more would hide the one that was meant."""
 
 
 def is_own(handler: Handler) -> bool:
@@ -22,20 +25,34 @@ def is_own(handler: Handler) -> bool:
     return handler.name.startswith("stoker.")
 
 
+def listed(names: Collection[str]) -> str:
+    """Names for people, and not too many of them."""
+    shown = sorted(names)
+    more = f" and {len(shown) - NAMES_TOLD} more" if len(shown) > NAMES_TOLD else ""
+    return (", ".join(shown[:NAMES_TOLD]) or "none") + more
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A job that no handler here is for: back to the queue for so long, or to its end."""
+    """A job that no handler here is for, and why: back to the queue for so long, or to its end."""
 
-    delay_ms: int
-    error: UnknownHandler | None = None
+    error: UnknownHandler
+    delay_ms: int | None = None
+    """None ends it."""
 
 
 class Directory:
     """The handlers of a worker by name, alias and queue."""
 
     def __init__(
-        self, handlers: Iterable[Handler], unknown_for_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        handlers: Iterable[Handler],
+        unknown_for_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        worker: str = "this worker",
     ) -> None:
+        self._worker = worker
         self._by_name: dict[str, Handler] = {}
         self._by_queue: dict[str, list[Handler]] = {}
         self._own: list[Handler] = []
@@ -57,6 +74,11 @@ class Directory:
     def handlers(self) -> list[Handler]:
         return [*(handler for handlers in self._by_queue.values() for handler in handlers), *self._own]
 
+    @property
+    def names(self) -> list[str]:
+        """Under which jobs may come; without those that Stoker brings along."""
+        return sorted(name for name, handler in self._by_name.items() if not is_own(handler))
+
     def of_queue(self, queue: str) -> list[Handler]:
         return self._by_queue.get(queue, [])
 
@@ -71,20 +93,23 @@ class Directory:
         """What becomes of a job that nobody here can run."""
         name = run.options.name
         if name is None:
-            own = ", ".join(handler.name for handler in self._by_queue.get(run.queue, ())) or "none"
+            own = listed([handler.name for handler in self._by_queue.get(run.queue, ())])
             return Sent(
-                0,
                 UnknownHandler(
-                    f"the job has no name, and the queue {run.queue!r} has not exactly one handler in this worker"
-                    f" ({own}): push it with name=..."
-                ),
+                    f"the job has no name, and worker {self._worker} has not exactly one handler for the queue"
+                    f" {run.queue!r} ({own}): push it with name=..."
+                )
             )
+        known = self.names
+        error = UnknownHandler(
+            f"worker {self._worker} does not know the job name {name!r}; known: {listed(known)}"
+            f"{did_you_mean(name, known)}"
+        )
         now = self._clock()
         first, times = self._strangers.pop(job, (now, 0))
         if now - first >= self._unknown_for_s:
-            known = ", ".join(sorted(self._by_name)) or "none"
-            return Sent(0, UnknownHandler(f"no handler has the name {name!r}; this worker has: {known}"))
+            return Sent(error)
         self._strangers[job] = first, times + 1
         if len(self._strangers) > STRANGERS_MAX:
             del self._strangers[next(iter(self._strangers))]
-        return Sent(min(PAUSE_MS * 2**times, PAUSE_MS_MAX))
+        return Sent(error, min(PAUSE_MS * 2**times, PAUSE_MS_MAX))

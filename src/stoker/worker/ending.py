@@ -12,7 +12,7 @@ log = logging.getLogger("stoker.worker")
 CANCELLED = Verdict("cancel", None, "cancelled")
 
 
-def ended_by(chunk: Chunk, job: int, error: BaseException) -> Settlement:
+def ended_by(chunk: Chunk, job: int, error: BaseException, seconds: float | None = None) -> Settlement:
     """What becomes of a job whose handler raised. A job that nobody may settle any more is dropped."""
     flag = chunk.flags.get(job)
     if flag in ("lost", "timeout"):
@@ -21,7 +21,7 @@ def ended_by(chunk: Chunk, job: int, error: BaseException) -> Settlement:
         return cancelled(chunk, job)
     is_told = isinstance(error, Outcome)  # where it was raised is no news
     verdict = decided(chunk, error)
-    return Failed(chunk, job, Failure.of(error, with_stack=not is_told), verdict)
+    return Failed(chunk, job, Failure.of(error, with_stack=not is_told), verdict, seconds)
 
 
 def decided(chunk: Chunk, error: BaseException) -> Verdict:

@@ -81,10 +81,11 @@ class Chunk:
 
     @property
     def name(self) -> str:
-        return self.handler.name
+        """Of the handler; the job's own where no handler is for it."""
+        return self.handler.name or self.options.name or ""
 
     def __repr__(self) -> str:
-        return f"Chunk({self.handler.name}, {len(self.ids)} jobs of {self.queue} from {self.ids[0]} on)"
+        return f"Chunk({self.name}, {len(self.ids)} jobs of {self.queue} from {self.ids[0]} on)"
 
 
 # --- settlements: what a lane tells about jobs of a chunk ------------------------------------------
@@ -97,6 +98,8 @@ class Done:
     chunk: Chunk
     ids: Sequence[int]
     results: Sequence[bytes | None] | None = None
+    seconds: Sequence[float] = ()
+    """How long the handler took for each; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,8 @@ class Failed:
     id: int
     failure: Failure
     verdict: Verdict
+    seconds: float | None = None
+    """How long the handler took, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,8 @@ class Released:
     chunk: Chunk
     ids: Sequence[int]
     delay_ms: int = 0
+    note: str = ""
+    """Why, where there is more to say than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,11 @@ class Host(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def worker(self) -> str:
+        """The worker's id."""
+        ...
 
     def settle(self, settlement: Settlement) -> None:
         """Say how jobs ended. Each job of a submitted chunk has to be told about, whatever happened to it.

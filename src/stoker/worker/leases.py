@@ -3,14 +3,18 @@
 A handler that keeps the interpreter or the event loop busy must not cost its own lease, nor another's: so this starts
 at a third of the lease, needs nothing of the loop, and has two more tries. The answer says which jobs were cancelled
 and which are lost; those are flagged here and interrupted by their lanes.
+
+A third of a lease is too long to wait for a cancel. So jobs in hand are also looked at every `LOOK_S`: a look gets the
+same answer, renews nothing and costs the queue no write. Jobs that are shorter than that are never looked at.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
+from stoker.brokers.remote.patience import be_patient
 from stoker.model import commands as c
 from stoker.model.errors import Closed, LimitExceeded, StokerError
 from stoker.worker.lane import Chunk, Flag
@@ -20,7 +24,24 @@ log = logging.getLogger("stoker.worker")
 IDS_MAX = 5_000
 AGAIN_S = 0.5
 """After a renewal that failed."""
+LOOK_S = 1.0
+"""Between two looks for cancelled and lost jobs; nothing that is younger is looked at."""
+LOOKS_MAX = 500
+"""Jobs that are looked at in a second: a worker with more of them in hand looks less often. Each costs the queue some
+microseconds, and there may be a thousand workers."""
 IDLE_S = 3_600.0
+
+
+Running: TypeAlias = dict[tuple[int, int], Chunk]
+"""Job and token of what handlers are not done with, and the chunk that it is in."""
+
+
+def running(chunks: Iterable[Chunk]) -> Running:
+    where: Running = {}
+    for chunk in chunks:
+        ids = [job for job in chunk.ids if job not in chunk.over] if chunk.over else chunk.ids
+        where.update(((job, chunk.token), chunk) for job in ids)
+    return where
 
 
 class LeaseKeeper:
@@ -31,11 +52,14 @@ class LeaseKeeper:
         execute: Callable[[c.Command[Any]], Any],
         chunks: Callable[[], Iterable[Chunk]],
         flagged: Callable[[Chunk, int], None],
+        lost: Callable[[Chunk, int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._execute, self._chunks, self._flagged, self._clock = execute, chunks, flagged, clock
+        self._execute, self._chunks, self._clock = execute, chunks, clock
+        self._flagged, self._lost = flagged, lost
         self._wake = threading.Event()
         self._next_at = 0.0
+        self._look_at = clock() + LOOK_S
         self._ids_max = IDS_MAX
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="stoker-leases", daemon=True)
@@ -45,7 +69,7 @@ class LeaseKeeper:
 
     def took(self, chunk: Chunk) -> None:
         """There is a new one, which may have to be renewed before the others."""
-        if chunk.renew_at < self._next_at:
+        if self._due_at(chunk) < self._next_at:
             self._wake.set()
 
     def renew(self, chunk: Chunk) -> None:
@@ -62,6 +86,7 @@ class LeaseKeeper:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        be_patient()
         while not self._is_over:
             self._wake.clear()
             self._next_at = IDLE_S + self._clock()  # whoever comes while we look around wakes us
@@ -75,21 +100,37 @@ class LeaseKeeper:
     def renew_due(self) -> None:
         """Renew what is due, and with it what will be soon: one call does it for all."""
         now = self._clock()
-        held = [chunk for chunk in self._chunks() if chunk.left]
+        held = dict.fromkeys(chunk for chunk in self._chunks() if chunk.left)
         if any(chunk.renew_at <= now for chunk in held):
             due = [chunk for chunk in held if chunk.renew_at <= now + chunk.lease_ms / 6_000]
             self._renew(due)
-        self._next_at = min([self._next_at, *(chunk.renew_at for chunk in self._chunks() if chunk.left)])
+            for chunk in due:
+                del held[chunk]  # a renewal is a look
+        if now >= self._look_at:
+            jobs = running(chunk for chunk in held if now >= chunk.received_at + LOOK_S)
+            self._look_at = now + max(LOOK_S, len(jobs) / LOOKS_MAX)
+            self._look(jobs)
+        self._next_at = min([self._next_at, *(self._due_at(chunk) for chunk in self._chunks() if chunk.left)])
+
+    def _due_at(self, chunk: Chunk) -> float:
+        """When it is to be renewed, or looked at."""
+        return min(chunk.renew_at, max(self._look_at, chunk.received_at + LOOK_S))
+
+    def _look(self, jobs: Running) -> None:
+        """Ask which of them were cancelled. The next look is soon, so a failed one is only logged."""
+        if not jobs:
+            return
+        try:
+            self._extend_all(jobs, renew=False)
+        except Closed:
+            self._is_over = True
+        except StokerError as error:
+            log.debug("the queue did not say whether running jobs were cancelled: %s", error)
 
     def _renew(self, due: list[Chunk]) -> None:
-        where: dict[tuple[int, int], Chunk] = {}
-        for chunk in due:
-            running = [job for job in chunk.ids if job not in chunk.over] if chunk.over else chunk.ids
-            where.update(((job, chunk.token), chunk) for job in running)
-        pairs = list(where)
         began = self._clock()
         try:
-            self._extend_all(pairs, where)
+            self._extend_all(running(due), renew=True)
         except Closed:
             self._is_over = True
             return
@@ -101,11 +142,12 @@ class LeaseKeeper:
         for chunk in due:
             chunk.renew_at = began + chunk.lease_ms / 3_000
 
-    def _extend_all(self, pairs: list[tuple[int, int]], where: dict[tuple[int, int], Chunk]) -> None:
+    def _extend_all(self, where: Running, *, renew: bool) -> None:
+        pairs = list(where)
         at = 0
         while at < len(pairs):
             try:
-                self._extend(pairs[at : at + self._ids_max], where)
+                self._extend(pairs[at : at + self._ids_max], where, renew)
             except LimitExceeded:
                 if self._ids_max == 1:
                     raise
@@ -113,8 +155,8 @@ class LeaseKeeper:
             else:
                 at += self._ids_max
 
-    def _extend(self, pairs: list[tuple[int, int]], where: dict[tuple[int, int], Chunk]) -> None:
-        reply = self._execute(c.Extend([job for job, _ in pairs], [token for _, token in pairs]))
+    def _extend(self, pairs: list[tuple[int, int]], where: Running, renew: bool) -> None:
+        reply = self._execute(c.Extend([job for job, _ in pairs], [token for _, token in pairs], renew=renew))
         if not reply.refused and not reply.cancelled:
             return
         cancelled = frozenset(reply.cancelled)
@@ -132,5 +174,5 @@ class LeaseKeeper:
             return
         chunk.flags[job] = flag
         if flag == "lost":
-            log.warning("the lease of job %s is lost: its handler is told to stop", job)
+            self._lost(chunk, job)
         self._flagged(chunk, job)

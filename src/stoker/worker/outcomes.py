@@ -11,11 +11,12 @@ Durations are text ("30s", "1h30m"), seconds or a timedelta. Nothing here talks 
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 from stoker.model.limits import DEFAULT_LIMITS
+from stoker.model.states import Reason
 from stoker.model.units import Duration, duration_ms
-from stoker.worker.errors import BadArguments, BadResult, UnknownHandler
+from stoker.worker.errors import BadArguments, BadHandler, BadResult, UnknownHandler
 
 VerdictKind = Literal["retry", "dead", "cancel", "snooze"]
 
@@ -78,6 +79,21 @@ def _outcome(kind: type[Outcome], verdict: Verdict) -> Outcome:
     return made
 
 
+Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
+"""Classes of exceptions: one, or several."""
+
+
+def kinds_of(given: Any, name: str) -> tuple[type[BaseException], ...]:
+    """Raises `BadHandler` when a policy is made, and not when a job has failed."""
+    several = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+    for one in several:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise BadHandler(
+                f"RetryPolicy({name}=...): {one!r} is no exception class: expected one, or a tuple of them"
+            )
+    return several
+
+
 RETRY = Verdict("retry")
 DEAD = Verdict("dead")
 
@@ -87,24 +103,36 @@ class RetryPolicy:
     """What becomes of a job by the class of its exception. How often it is tried at most is the job's own option.
 
     The first that fits decides: an `Outcome` itself, `dead_on`, `cancel_on`, `retry_on` (empty: every exception), and
-    whatever is left is dead. `delay` is a duration, or a function of exception and attempt that gives one, None for
-    the job's backoff, or a `Verdict`.
+    whatever is left is dead. Each is a class, or several. `delay` is a duration, or a function of exception and attempt
+    that gives one, None for the job's backoff, or a `Verdict`.
     """
 
-    retry_on: tuple[type[BaseException], ...] = ()
-    dead_on: tuple[type[BaseException], ...] = ()
-    cancel_on: tuple[type[BaseException], ...] = ()
+    retry_on: Kinds = ()
+    dead_on: Kinds = ()
+    cancel_on: Kinds = ()
     delay: Duration | Callable[[BaseException, int], Duration | Verdict | None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("retry_on", "dead_on", "cancel_on"):
+            object.__setattr__(self, name, kinds_of(getattr(self, name), name))
+        if self.delay is None or callable(self.delay):
+            return
+        try:
+            duration_ms(self.delay)
+        except ValueError as error:
+            raise BadHandler(
+                f"RetryPolicy(delay={self.delay!r}): {error}, or a function of exception and attempt"
+            ) from None
 
     def decide(self, error: BaseException, attempt: int) -> Verdict:
         """`attempt` counts from 1. A policy whose own function fails lets the job be tried by its backoff."""
         if isinstance(error, Outcome):
             return error.verdict
-        if isinstance(error, (*self.dead_on, *HOPELESS)):
+        if isinstance(error, (self.dead_on, HOPELESS)):
             return DEAD
-        if isinstance(error, (*self.cancel_on,)):
+        if isinstance(error, self.cancel_on):
             return Verdict("cancel", None, text_of(error))
-        if self.retry_on and not isinstance(error, (*self.retry_on,)):
+        if self.retry_on and not isinstance(error, self.retry_on):
             return DEAD
         if self.delay is None:
             return RETRY
@@ -125,6 +153,11 @@ class Failure:
     error_class: str
     stack: str = ""
 
+    @property
+    def final_reason(self) -> Reason:
+        """Why such a failure is the last one, where no retry can help."""
+        return FINAL_REASONS.get(self.error_class, Reason.EXPLICIT_FAIL)
+
     @classmethod
     def of(cls, error: BaseException, *, with_stack: bool = True) -> "Failure":
         return cls(text_of(error), class_of(error), stack_of(error) if with_stack else "")
@@ -133,6 +166,13 @@ class Failure:
 def class_of(error: BaseException) -> str:
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+FINAL_REASONS = {
+    f"{BadArguments.__module__}.{BadArguments.__qualname__}": Reason.INVALID_ARGUMENTS,
+    f"{BadResult.__module__}.{BadResult.__qualname__}": Reason.INVALID_RESULT,
+}
+"""By class, as `class_of` names it: that name is what comes from child processes and Spark's executors."""
 
 
 def text_of(error: BaseException) -> str:

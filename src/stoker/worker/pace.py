@@ -39,15 +39,19 @@ class Bucket:
         self._tokens = float(self._size)
         self._at = clock()
 
-    @property
-    def tokens(self) -> int:
+    def _refilled(self) -> float:
+        """Add what has come since the last look: whatever is taken is taken from that."""
         now = self._clock()
         self._tokens = min(float(self._size), self._tokens + (now - self._at) * self._per_s)
         self._at = now
-        return int(self._tokens + 1e-9)
+        return self._tokens
+
+    @property
+    def tokens(self) -> int:
+        return int(self._refilled() + 1e-9)
 
     def take(self, jobs: int) -> None:
-        self._tokens -= jobs
+        self._tokens = self._refilled() - jobs
 
     @property
     def next_s(self) -> float:

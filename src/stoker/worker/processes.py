@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from stoker.model.errors import StokerError
 from stoker.wire import native
 from stoker.worker.errors import BadHandler
@@ -19,6 +21,7 @@ from stoker.worker.lane import (
     STILL_S,
     STUCK_LOOKS,
     Chunk,
+    Done,
     Host,
     Released,
     Settlement,
@@ -97,6 +100,7 @@ class ProcessLane:
     async def start(self, host: Host) -> None:
         """Start all children, and wait until they have imported the handlers. Raises `BadHandler` if they cannot."""
         self._host = host
+        self._setup = msgspec.structs.replace(self._setup, worker=host.worker)
         self._children = [Child(self, self._setup) for _ in range(self._processes)]
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
@@ -260,9 +264,9 @@ class ProcessLane:
 
     def _ended(self, child: Child, ended: Ended) -> None:
         outcomes = ended.outcomes
-        run: list[tuple[InHand, bytes | None]] = []
+        run: list[tuple[InHand, bytes | None, float]] = []
         counted: InHand | None = None
-        for number, outcome in enumerate(outcomes, ended.first):
+        for number, (outcome, seconds) in enumerate(zip(outcomes, ended.spent, strict=True), ended.first):
             held = child.take_out(number)
             if held is None:
                 continue  # settled before: the worker had broken off
@@ -271,13 +275,13 @@ class ProcessLane:
                 self._settle([completed(run)])
                 run = []
             if isinstance(outcome, Ending):
-                self._settle([raised(held, outcome)])
+                self._settle([raised(held, outcome, seconds)])
             else:
-                run.append((held, outcome))
+                run.append((held, outcome, seconds))
         if run:
             self._settle([completed(run)])
         if counted is not None:
-            self._measured(counted.chunk, len(outcomes), ended.spent_s)
+            self._measured(counted.chunk, len(outcomes), spent_in(counted, ended))
         child.jobs += len(outcomes)
         self._look_at(child)
         self._feed()
@@ -358,7 +362,7 @@ class ProcessLane:
                 log.error("a process worker died: %s; it is replaced", how_it_died(code))
             self._replace()
         for one in unsaid:
-            self._settle([completed([(one, None)])])
+            self._settle([Done(one.chunk, [one.job])])
         for one in held.values():
             was_running = culprit is not None and (one is culprit or one.is_called_with(culprit))
             self._settle(orphaned(one, was_running, code))
@@ -416,3 +420,8 @@ class ProcessLane:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def spent_in(held: InHand, ended: Ended) -> float:
+    """The seconds that a child was busy: jobs of one call share them."""
+    return max(ended.spent) if held.piece.together else sum(ended.spent)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from stoker.brokers.remote.patience import be_patient
 from stoker.worker.batches import BatchContext, call_together
 from stoker.worker.calling import Call, plain_call
 from stoker.worker.context import Context, Current, current
@@ -72,11 +73,12 @@ class Runner:
         self._outcomes_first = 0
         self._has_only_nothing = True
         """Of what was not sent."""
-        self._spent_s = 0.0
+        self._spent: list[float] = []
         self._flushed_at = 0.0
 
     def set_up(self, setup: Setup) -> None:
         broken: dict[str, str] = {}
+        self.host.worker = setup.worker
         import_main(setup)
         for name, origin in setup.handlers.items():
             try:
@@ -188,13 +190,14 @@ class Runner:
 
         held = Current(mine[0][1], context.id, self.host)
         held.context = context
+        held.together = [job for _, _, job, _ in mine]
         token = current.set(held)
         try:
             endings = call_together(handler, [((payload,), chunk.options.codec) for _, chunk, _, payload in mine], call)
         finally:
             current.reset(token)
         self._board.running = 0
-        spent = (time.monotonic() - began) / len(mine)
+        spent = time.monotonic() - began
         for (number, chunk, _, _), ending, job in zip(mine, endings, context.jobs, strict=True):
             if isinstance(ending, Exception):
                 self._tell(number, ending_of(handler, ending, chunk.attempt), spent)
@@ -217,7 +220,7 @@ class Runner:
             if not self._outcomes:
                 self._outcomes_first = number
             self._outcomes.append(outcome)
-            self._spent_s += spent_s
+            self._spent.append(spent_s)
             if outcome is None and self._has_only_nothing:
                 self._board.ended = number
             else:
@@ -228,8 +231,8 @@ class Runner:
         with self._telling:
             self._flushed_at = time.monotonic()
             if self._outcomes:
-                ended = Ended(self._outcomes_first, self._outcomes, self._spent_s)
-                self._outcomes, self._spent_s = [], 0.0
+                ended = Ended(self._outcomes_first, self._outcomes, self._spent)
+                self._outcomes, self._spent = [], []
                 self._line.send(ended)
                 self._has_only_nothing = True
 
@@ -298,6 +301,7 @@ def listen(line: Line, runner: Runner, inbox: "queue.SimpleQueue[Any]") -> None:
 
 def main(descriptor: int, page: int, parent: int) -> None:
     die_with_parent(parent=parent)
+    be_patient()
     for inherited in (descriptor, page):
         os.set_inheritable(inherited, False)
     del sys.argv[1:]

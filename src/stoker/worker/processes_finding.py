@@ -11,7 +11,10 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+from stoker import logs
+from stoker.logs import JOB_FIELDS, JsonLines, PlainLines
 from stoker.worker.errors import BadHandler
+from stoker.worker.fields import JobFields
 from stoker.worker.handler import Handler
 from stoker.worker.processes_frames import Setup
 
@@ -37,13 +40,15 @@ def setup_of(handlers: Iterable[Handler]) -> Setup:
     return Setup(origins, file or "", False, *logging_here())
 
 
-def logging_here() -> tuple[int, str]:
-    """Level and format of this process's log, so that its children write theirs alike."""
+def logging_here() -> tuple[int, str, str]:
+    """Level, format and style of this process's log, so that its children write theirs alike."""
     root = logging.getLogger()
     if not root.handlers:
-        return 0, ""
+        return 0, "", ""
     formatter = root.handlers[0].formatter
-    return root.level, (getattr(formatter, "_fmt", None) or "") if type(formatter) is logging.Formatter else ""
+    if type(formatter) is logging.Formatter:
+        return root.level, formatter._fmt or "", ""
+    return root.level, "", "json" if isinstance(formatter, JsonLines) else ("plain" * isinstance(formatter, PlainLines))
 
 
 # --- in the child ------------------------------------------------------------------------------------
@@ -63,8 +68,15 @@ def import_main(setup: Setup) -> None:
 
 def log_like_parent(setup: Setup) -> None:
     """After the imports: an app that sets its log up by itself has done so."""
-    if setup.log_level:
-        logging.basicConfig(level=setup.log_level, format=setup.log_format or LOG_FORMAT)
+    if not setup.log_level:
+        return
+    if setup.log_style:
+        logs.set_up("json" if setup.log_style == "json" else "plain", setup.log_level, JobFields())
+    elif not logging.getLogger().handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(setup.log_format or LOG_FORMAT, defaults=dict.fromkeys(JOB_FIELDS, "-")))
+        handler.addFilter(JobFields())
+        logging.basicConfig(level=setup.log_level, handlers=[handler])
 
 
 def handler_at(origin: str, name: str) -> Handler:

@@ -40,6 +40,10 @@ class Setup(Frame, frozen=True, tag=0):
     log_level: int = 0
     """Of the parent's root logger, if somebody has set it up there; 0 = nobody has."""
     log_format: str = ""
+    log_style: str = ""
+    """`plain` or `json` where the parent writes its lines as `stoker worker` does; empty where it has a format."""
+    worker: str = ""
+    """The id of the worker."""
 
 
 class Part(Frame, frozen=True):
@@ -114,8 +118,8 @@ class Ended(Frame, frozen=True, tag=1):
 
     first: int
     outcomes: list[bytes | Ending | None]
-    spent_s: float
-    """The time that passed in them."""
+    spent: list[float]
+    """The seconds that passed in each of them."""
 
 
 class Taken(Frame, frozen=True, tag=2):

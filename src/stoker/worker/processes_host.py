@@ -40,6 +40,8 @@ class ChildHost:
 
     def __init__(self, line: Line, board: Board) -> None:
         self._line, self._board = line, board
+        self.worker = ""
+        """Told with the first message."""
         self._questions = itertools.count(1)
         self._answers: dict[int, queue.SimpleQueue[bytes]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None

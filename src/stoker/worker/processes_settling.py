@@ -15,19 +15,20 @@ from stoker.worker.processes_work import InHand
 CRASHED = "WorkerCrashed"
 
 
-def completed(run: list[tuple[InHand, bytes | None]]) -> Settlement:
-    """Jobs of one chunk with their results."""
-    results = [result for _, result in run]
+def completed(run: list[tuple[InHand, bytes | None, float]]) -> Settlement:
+    """Jobs of one chunk with their results, and the seconds that they took."""
+    results = [result for _, result, _ in run]
     has_results = any(result is not None for result in results)
-    return Done(run[0][0].chunk, [held.job for held, _ in run], results if has_results else None)
+    seconds = [spent for _, _, spent in run]
+    return Done(run[0][0].chunk, [held.job for held, _, _ in run], results if has_results else None, seconds)
 
 
-def raised(held: InHand, ending: Ending) -> Settlement:
+def raised(held: InHand, ending: Ending, seconds: float) -> Settlement:
     if held.chunk.flags.get(held.job) in ("lost", "timeout"):
         return Dropped(held.chunk, (held.job,))
     failure = Failure(ending.error, ending.error_class, ending.stack)
     verdict = Verdict(ending.kind, ending.after_ms, ending.reason)  # type: ignore[arg-type]
-    return Failed(held.chunk, held.job, failure, verdict)
+    return Failed(held.chunk, held.job, failure, verdict, seconds)
 
 
 def orphaned(held: InHand, was_running: bool, code: int) -> Iterator[Settlement]:

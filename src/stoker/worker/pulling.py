@@ -2,7 +2,8 @@
 while the worker is idle starts one round trip later.
 
 One pull is under way at a time, over all queues with room. It is broken off when a queue that it does not name gets
-room; what it would have brought goes back. A queue that cannot be reached is tried again with growing pauses.
+room, by a job that has ended or by a token of its rate limit; what it would have brought goes back. A queue that
+cannot be reached is tried again with growing pauses.
 """
 
 import asyncio
@@ -60,9 +61,12 @@ class Puller:
         self._plan: Plan | None = None
         self._polled_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._token_timer: asyncio.TimerHandle | None = None
+        """Set while a pull waits without a queue whose rate limit has no token."""
         self._jobs_max = PULL_JOBS_MAX
         self._is_over = False
-        self._has_pulled = False
+        self.answered = asyncio.Event()
+        """Whether a pull was ever answered."""
         self.first: Task | None = None
         self._gave_up = False
         """Whether the last pull was not answered in the short time that it had."""
@@ -90,6 +94,16 @@ class Puller:
     def _reconsider_again(self) -> None:
         self._timer = None
         self.reconsider()
+
+    def _watch_tokens(self, plan: Plan) -> None:
+        """While a pull waits without a queue that has used up its rate: look again when the next token is there."""
+        wait_s = self._roster.next_token_s() if len(plan.queues) < len(self._roster.lines) else None
+        if wait_s is not None:
+            self._token_timer = asyncio.get_running_loop().call_later(wait_s, self._token_came, plan)
+
+    def _token_came(self, plan: Plan) -> None:
+        self.reconsider()
+        self._watch_tokens(plan)  # timers may come a moment early, and other queues wait for tokens, too
 
     def _is_outdated(self, plan: Plan) -> bool:
         wanted = self._next(patient=True)
@@ -141,7 +155,7 @@ class Puller:
         """Whether the pull should not wait: the first one, because until it is answered nobody knows whether the queue
         can be reached, and those that do not name all queues with room. Never after one that was given up: the answers
         of a slow server may take longer."""
-        return not self._gave_up and not (plan.waits and self._has_pulled)
+        return not self._gave_up and not (plan.waits and self.answered.is_set())
 
     async def _do_first(self, task: Task) -> None:
         """Once; unless it fails, or is broken off because the worker stops."""
@@ -183,6 +197,8 @@ class Puller:
         poll: asyncio.Future[Delivery] = asyncio.ensure_future(self._execute(command))
         self._poll = poll
         self.pulse.began()
+        if wait_ms > 1:
+            self._watch_tokens(plan)
         try:
             async with asyncio.timeout(IMPATIENT_S if wait_ms == 1 else None):
                 delivery = await poll
@@ -199,8 +215,12 @@ class Puller:
             raise
         finally:
             self._poll = self._plan = None
+            if self._token_timer is not None:
+                self._token_timer.cancel()
+                self._token_timer = None
         self.pulse.answered()
-        self._has_pulled, self._gave_up = True, False
+        self.answered.set()
+        self._gave_up = False
         return delivery
 
     def _is_cancelled(self) -> bool:
@@ -243,7 +263,7 @@ class Puller:
     def _failed(self, error: StokerError, pause_s: float) -> None:
         """What the very first pull is refused for is a mistake of ours; later it may be a token that was changed."""
         self.pulse.failed(error)
-        if isinstance(error, Closed) or (isinstance(error, Refused) and not self._has_pulled):
+        if isinstance(error, Closed) or (isinstance(error, Refused) and not self.answered.is_set()):
             raise error
         doing = "pulling" if self.first is None else self.first.doing
         log.warning("%s failed and is tried again in %.1f s: %s (%s)", doing, pause_s, error, error.code)

@@ -4,7 +4,6 @@ Acks are put together by codec, failures and releases by what they say; a whole 
 sends anything.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,6 @@ from stoker.model import commands as c
 from stoker.model.options import Codec
 from stoker.worker.lane import Chunk, Done, Failed, Released, Settlement
 from stoker.worker.outcomes import Failure, Verdict
-
-log = logging.getLogger("stoker.worker")
 
 IDS_MAX = 5_000
 """Of one command; half of what a server takes by default."""
@@ -41,6 +38,9 @@ class Sending:
     command: c.Command[Any]
     chunks: Sequence[tuple[Chunk, int]]
     """And how many jobs of each, in the order of the ids."""
+
+    def chunk_of(self, job: int) -> Chunk:
+        return next(chunk for chunk, _ in self.chunks if job in chunk.ids)
 
 
 def halves(command: Any) -> tuple[Any, Any]:
@@ -73,7 +73,7 @@ def sendings_of(ready: Sequence[Settlement]) -> list[Sending]:
     sendings: list[Sending] = []
     small: dict[Codec, list[Done]] = {}
     failures: dict[tuple[Failure, Verdict], list[Failed]] = {}
-    releases: dict[int, list[tuple[Chunk, Sequence[int]]]] = {}
+    releases: dict[tuple[int, str], list[tuple[Chunk, Sequence[int]]]] = {}
     for item in ready:
         if type(item) is Done:
             if len(item.ids) >= ALONE:
@@ -82,18 +82,19 @@ def sendings_of(ready: Sequence[Settlement]) -> list[Sending]:
                 small.setdefault(item.chunk.handler.result_codec, []).append(item)
         elif type(item) is Failed:
             if item.verdict.kind == "snooze":
-                releases.setdefault(item.verdict.after_ms or 0, []).append((item.chunk, (item.id,)))
+                releases.setdefault((item.verdict.after_ms or 0, item.verdict.reason), []).append(
+                    (item.chunk, (item.id,))
+                )
             elif item.verdict.kind != "cancel":
                 failures.setdefault((item.failure, item.verdict), []).append(item)
         elif type(item) is Released:
-            releases.setdefault(item.delay_ms, []).append((item.chunk, item.ids))
+            releases.setdefault((item.delay_ms, item.note), []).append((item.chunk, item.ids))
     for codec, items in small.items():
         sendings.extend(acks_of_many(items, codec))
     for (failure, verdict), failed in failures.items():
-        tell_failed(failure, verdict, failed)
         sendings.extend(fails_of(failure, verdict, failed))
-    for delay_ms, released in releases.items():
-        sendings.extend(releases_of(released, delay_ms))
+    for (delay_ms, note), released in releases.items():
+        sendings.extend(releases_of(released, delay_ms, note))
     return sendings
 
 
@@ -169,30 +170,20 @@ def joined(parts: Sequence[tuple[Chunk, Sequence[int]]]) -> tuple[Sequence[int],
     return ids, [chunk.token for chunk, each in parts for _ in each]
 
 
-def tell_failed(failure: Failure, verdict: Verdict, failed: list[Failed]) -> None:
-    """One line for all that failed alike at the same moment; the traceback is kept with the job."""
-    first = failed[0]
-    others = f" and {len(failed) - 1} others" if len(failed) > 1 else ""
-    cause = ": ".join(part for part in (failure.error_class, verdict.reason or failure.error) if part)
-    most = first.chunk.options.max_attempts
-    attempt = f"{first.chunk.attempt} of {most}" if most else str(first.chunk.attempt)
-    log.warning("job %s (%s)%s failed in attempt %s: %s", first.id, first.chunk.name, others, attempt, cause)
-
-
 def fails_of(failure: Failure, verdict: Verdict, failed: list[Failed]) -> list[Sending]:
     sendings = []
     for at in range(0, len(failed), IDS_MAX):
         piece = failed[at : at + IDS_MAX]
         ids, tokens = joined([(item.chunk, (item.id,)) for item in piece])
         error = verdict.reason or failure.error
-        command = c.Fail(
-            ids, tokens, error, failure.error_class, failure.stack, verdict.kind == "retry", verdict.after_ms
-        )
+        retry = verdict.kind == "retry"
+        reason = "" if retry else failure.final_reason
+        command = c.Fail(ids, tokens, error, failure.error_class, failure.stack, retry, verdict.after_ms, reason)
         sendings.append(Sending(command, [(item.chunk, 1) for item in piece]))
     return sendings
 
 
-def releases_of(released: list[tuple[Chunk, Sequence[int]]], delay_ms: int) -> list[Sending]:
+def releases_of(released: list[tuple[Chunk, Sequence[int]]], delay_ms: int, note: str = "") -> list[Sending]:
     sendings: list[Sending] = []
     parts: list[tuple[Chunk, Sequence[int]]] = []
     for chunk, ids in released:
@@ -204,7 +195,7 @@ def releases_of(released: list[tuple[Chunk, Sequence[int]]], delay_ms: int) -> l
             jobs += len(parts[until][1])
             until += 1
         ids, tokens = joined(parts[at:until])
-        command = c.Release(ids, tokens, delay_ms)
+        command = c.Release(ids, tokens, delay_ms, note)
         sendings.append(Sending(command, [(chunk, len(each)) for chunk, each in parts[at:until]]))
         at = until
     return sendings

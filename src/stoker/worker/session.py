@@ -14,8 +14,10 @@ from stoker.model import commands as c
 from stoker.model.replies import Delivery, Run
 from stoker.worker.books import Books
 from stoker.worker.directory import Directory
+from stoker.worker.fields import fields_of
 from stoker.worker.handler import Handler
 from stoker.worker.injection import WorkerScope
+from stoker.worker.joblog import JobLog
 from stoker.worker.lane import Chunk, Failed, Lane, Released, Settlement
 from stoker.worker.leases import LeaseKeeper
 from stoker.worker.outcomes import DEAD, Failure
@@ -51,9 +53,13 @@ class Session:
         worker: str,
         poll_ms: int,
         first: Task | None = None,
+        *,
+        log_jobs: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.stopping = False
+        self.worker = worker
+        self._said = JobLog(worker, every=log_jobs)
         self._broker, self._tenant = broker, tenant
         self._directory, self._lanes, self._lane_of = directory, lanes, lane_of
         self._scope = scope
@@ -62,8 +68,8 @@ class Session:
             handler.name: Bucket(handler.rate) for handler in directory.handlers if handler.rate is not None
         }
         self._roster = Roster(self._line(name, settings) for name, settings in queues.items())
-        self._settler = Settler(self.execute_async, self.books, self._freed)
-        self._keeper = LeaseKeeper(self.execute, self.books.chunks, self._flagged)
+        self._settler = Settler(self.execute_async, self.books, self._freed, self._said)
+        self._keeper = LeaseKeeper(self.execute, self.books.chunks, self._flagged, self._said.lease_lost)
         self._puller = Puller(self.execute_async, self._dispatch, self._roster, self.books, worker, poll_ms)
         self._puller.first = first
         self._moved = asyncio.Event()
@@ -76,6 +82,11 @@ class Session:
         lanes = tuple({id(lane): lane for lane in (self._lane_of[handler.name] for handler in own)}.values())
         buckets = tuple(self._buckets[handler.name] for handler in own if handler.name in self._buckets)
         return Line(name, settings, lanes, buckets)
+
+    @property
+    def answered(self) -> asyncio.Event:
+        """Set when the first pull was answered."""
+        return self._puller.answered
 
     @property
     def pulse(self) -> Any:
@@ -162,9 +173,16 @@ class Session:
             pass
         left = self.books.held
         if left:
-            log.warning("%d jobs are not done and are handed back", left)
+            self._tell_broken_off(left)
         await self._break_off()
         return not left
+
+    def _tell_broken_off(self, left: int) -> None:
+        log.warning("%d jobs are not done and are handed back", left, extra={"worker": self.worker})
+        for chunk in self.books.chunks():
+            running = [job for job in chunk.ids if job not in chunk.over]
+            if running:
+                self._said.broken_off(chunk, running)
 
     async def _break_off(self) -> None:
         if self.books.held:
@@ -238,19 +256,15 @@ class Session:
 
     def _send_away(self, chunk: Chunk, run: Run) -> None:
         """Jobs that no handler is for."""
-        log.warning(
-            "%d jobs in %s, %s first, are for %r, which is unknown here",
-            len(run.ids),
-            run.queue,
-            run.ids[0],
-            run.options.name,
-        )
-        for job in run.ids:
-            sent = self._directory.send_away(run, job)
-            if sent.error is None:
-                self.settle(Released(chunk, (job,), sent.delay_ms))
+        sent = [self._directory.send_away(run, job) for job in run.ids]
+        jobs = f"job {run.ids[0]}" if len(run.ids) == 1 else f"{len(run.ids)} jobs, {run.ids[0]} first,"
+        extra = fields_of(chunk, run.ids[0], self.worker)
+        log.warning("%s of queue %s cannot run here: %s", jobs, run.queue, sent[0].error, extra=extra)
+        for job, one in zip(run.ids, sent, strict=True):
+            if one.delay_ms is not None:
+                self.settle(Released(chunk, (job,), one.delay_ms, one.error.message))
             else:
-                self.settle(Failed(chunk, job, Failure.of(sent.error, with_stack=False), DEAD))
+                self.settle(Failed(chunk, job, Failure.of(one.error, with_stack=False), DEAD))
 
     # --- what happens to jobs in hand ------------------------------------------------------------
 
@@ -271,10 +285,13 @@ class Session:
                 chunk.lane.interrupt(chunk, job)
 
     def _timed_out(self, chunk: Chunk) -> None:
-        """The queue has given these deliveries up, and perhaps to somebody else."""
+        """The queue has given these deliveries up; another worker may have the jobs.
+
+        That is the strongest word: a thread that did not stop when its job was cancelled or lost is replaced now.
+        """
         late = [job for job in chunk.ids if job not in chunk.over]
-        for job in late:
-            chunk.flags.setdefault(job, "timeout")
+        chunk.flags.update(dict.fromkeys(late, "timeout"))
+        self._said.timed_out(chunk, late)
         self._interrupt(chunk, late)
 
 

@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from stoker.model import commands as c
-from stoker.model.errors import Closed, Forbidden, LostLease, Refused, StokerError, Unauthenticated
+from stoker.model.errors import Closed, DiskFull, Forbidden, LostLease, Refused, StokerError, Unauthenticated
+from stoker.model.states import Reason
 from stoker.worker.books import Books
+from stoker.worker.joblog import JobLog
 from stoker.worker.lane import Dropped, Failed, Settlement
 from stoker.worker.outcomes import class_of
 from stoker.worker.sendings import Report, Sending, coalesced, halves, sendings_of
@@ -29,9 +31,10 @@ Execute = Callable[[c.Command[Any]], Awaitable[Any]]
 class Settler:
     """The way of settlements from the lanes to the queue."""
 
-    def __init__(self, execute: Execute, books: Books, freed: Callable[[], None]) -> None:
+    def __init__(self, execute: Execute, books: Books, freed: Callable[[], None], said: JobLog) -> None:
         self._execute = execute
         self._books = books
+        self._said = said
         self._freed = freed
         """Called when handlers are done with jobs."""
         self._loop = asyncio.get_running_loop()
@@ -96,6 +99,7 @@ class Settler:
             if len(reports) > len(later):
                 await self._send_reports(coalesced(reports))
             settling = []
+            self._said.settled(ready)
             for sending in self._sendings(ready):
                 await self._flight.acquire()
                 settling.append(self._spawn(self._settle(sending)))
@@ -166,8 +170,8 @@ class Settler:
         try:
             try:
                 refused = (await self._insist(sending.command)).refused
-            except Refused as error:
-                refused = await self._apart(sending.command, error)
+            except (Refused, DiskFull) as error:
+                refused = await self._apart(sending, sending.command, error)
             self._count(sending, len(refused))
         except StokerError as error:
             log.error("%s was given up: %s", type(sending.command).__name__, error)
@@ -189,11 +193,13 @@ class Settler:
             except (Refused, Closed):
                 raise
             except StokerError as error:
+                if isinstance(error, DiskFull) and type(command) is c.Ack and len(command.ids) > 1:
+                    raise  # a server whose disk is full takes small results, one by one
                 log.warning("%s is tried again: %s", type(command).__name__, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_S_MAX)
 
-    async def _apart(self, command: Any, error: Refused) -> dict[int, str]:
+    async def _apart(self, sending: Sending, command: Any, error: StokerError) -> dict[int, str]:
         """One of the jobs spoils it for all, perhaps by a result that is too large, or they are too many: by halves.
 
         Gives what was refused for single jobs; what cannot be settled at all is left to its lease.
@@ -203,12 +209,15 @@ class Settler:
             for half in halves(command):
                 try:
                     refused.update((await self._insist(half)).refused)
-                except Refused as why:
-                    refused.update(await self._apart(half, why))
+                except (Refused, DiskFull) as why:
+                    refused.update(await self._apart(sending, half, why))
             return refused
         job = command.ids[0]
         if type(command) is c.Ack and not isinstance(error, Unauthenticated | Forbidden):
-            reply = await self._insist(c.Fail(command.ids, command.tokens, error.message, class_of(error), "", False))
+            self._said.refused_result(sending.chunk_of(job), job, error.message)
+            kind, reason = class_of(error), Reason.INVALID_RESULT
+            failed = c.Fail(command.ids, command.tokens, error.message, kind, retry=False, reason=reason)
+            reply = await self._insist(failed)
             return dict(reply.refused)
         log.error("job %s cannot be settled and is left to its lease: %s", job, error)
         return {}
@@ -235,12 +244,13 @@ class Settler:
     def _lost(self, sending: Sending, refused: Mapping[int, str]) -> None:
         """The leases ran out before: whatever these jobs did, somebody else will do it again."""
         self._books.lost += len(refused)
-        for chunk, _ in sending.chunks:
-            for job in refused:
-                if job in chunk.over:
-                    chunk.flags.setdefault(job, "lost")
-        first = next(iter(refused.items()))
-        log.warning("%d deliveries were lost before they were settled, job %s first: %s", len(refused), *first)
+        code = next(iter(refused.values()))
+        for chunk in dict.fromkeys(chunk for chunk, _ in sending.chunks):
+            lost = [job for job in refused if job in chunk.over and job in chunk.ids]
+            for job in lost:
+                chunk.flags.setdefault(job, "lost")
+            if lost:
+                self._said.settled_too_late(chunk, lost, code)
 
     def _count(self, sending: Sending, refused: int) -> None:
         jobs = sum(jobs for _, jobs in sending.chunks) - refused

@@ -6,10 +6,12 @@ The span is linked to the one that pushed the job. Where OpenTelemetry is not in
 is loaded before the first job runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import Any
 
 from stoker.model.replies import DeliveredJob
 from stoker.tracing import consume
+from stoker.worker.batches import errors_in
 from stoker.worker.context import Context
 from stoker.worker.handler import Middleware
 
@@ -20,9 +22,13 @@ class Spans(Middleware):
     def __init__(self, *, as_child: bool = False) -> None:
         self._as_child = as_child
 
-    def around(self, ctx: Context) -> Iterator[None]:
-        with consume(delivered(ctx), as_child=self._as_child):
-            yield
+    def around(self, ctx: Context) -> Generator[None, Any, None]:
+        with consume(delivered(ctx), as_child=self._as_child) as span:
+            if span is not None:
+                span.set_attributes({"stoker.job.name": ctx.name, "stoker.worker.id": ctx.worker})
+            result = yield
+            for job, error in errors_in(ctx, result) if span is not None else ():
+                span.record_exception(error, {"messaging.message.id": str(job.id)})
 
 
 def delivered(ctx: Context) -> DeliveredJob:

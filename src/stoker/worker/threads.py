@@ -15,6 +15,7 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
+from stoker.brokers.remote.patience import be_patient
 from stoker.worker.calling import Call, plain_call
 from stoker.worker.context import Current, current, is_still
 from stoker.worker.ending import ended_by, unwanted
@@ -49,14 +50,16 @@ class Portion:
 class Drawing:
     """What one thread did with a portion. The thread appends, the event loop may read."""
 
-    __slots__ = ("chunk", "current", "done", "results", "told")
+    __slots__ = ("chunk", "current", "done", "results", "spent", "told")
 
     def __init__(self, chunk: Chunk, host: Host) -> None:
         self.chunk = chunk
         self.current = Current(chunk, 0, host)
         self.done: list[int] = []
         self.results: list[bytes | None] = []
-        """At least as long as `done`."""
+        """At least as long as `done`, like `spent`."""
+        self.spent: list[float] = []
+        """Seconds, for each that is done."""
         self.told = 0
         """How many of `done` have been settled. To settle one twice does no harm."""
 
@@ -68,7 +71,7 @@ class Drawing:
         self.told = total
         is_whole = not told and total == len(self.chunk.ids)  # drawn by one thread, and so in order
         ids = self.chunk.ids if is_whole else self.done[told:total]
-        host.settle(Done(self.chunk, ids, shown(self.results[told:total])))
+        host.settle(Done(self.chunk, ids, shown(self.results[told:total]), self.spent[told:total]))
 
 
 class Seat:
@@ -239,6 +242,7 @@ class ThreadLane:
     # --- in the threads --------------------------------------------------------------------------
 
     def _work(self, seat: Seat) -> None:
+        be_patient()
         while (portion := self._tickets.get()) is not None:
             more: Portion | None = portion
             while more is not None and not seat.is_left:
@@ -267,14 +271,14 @@ class ThreadLane:
         assert self._host is not None
         host, chunk, handler = self._host, portion.chunk, portion.chunk.handler
         drawing = Drawing(chunk, host)
-        here, done, results = drawing.current, drawing.done, drawing.results
+        here, done, results, spent = drawing.current, drawing.done, drawing.results, drawing.spent
         draw, flags, codec, clock = portion.items.popleft, chunk.flags, chunk.options.codec, time.perf_counter
         decode, encode, function = handler.decode, handler.encode, handler.function
         call = None if handler.is_bare else self._call_of(handler)
         current.set(here)
         clean = copy_context()
         seat.drawing = drawing
-        began = told_at = clock()
+        began = told_at = now = clock()
         drawn = 0
         while not seat.is_left:
             try:
@@ -289,11 +293,12 @@ class ThreadLane:
                 args, kwargs = decode(payload, codec)
                 value: Any = function(*args, **kwargs) if call is None else call(here.get(), args, kwargs)
                 results.append(None if value is None else encode(value))
+                spent.append(clock() - now)
                 done.append(here.job)
                 if here.context is not None:
                     here.context.forget_checkpoint()
             except BaseException as error:
-                host.settle(ended_by(chunk, here.job, error))
+                host.settle(ended_by(chunk, here.job, error, clock() - now))
             here.context = None
             now = clock()
             if now - told_at > TELL_S:

@@ -18,9 +18,11 @@ from typing import Any
 
 from stoker.brokers.connect import open_broker
 from stoker.brokers.contract import Broker
+from stoker.brokers.remote.patience import patient
 from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
 from stoker.model.errors import StokerError
+from stoker.model.hints import did_you_mean
 from stoker.model.units import Duration, duration_ms
 from stoker.model.version import __version__
 from stoker.model.workers import WorkerView
@@ -44,6 +46,8 @@ log = logging.getLogger("stoker.worker")
 COROUTINES = 100
 THREADS = min(32, 4 * (os.cpu_count() or 1))
 DRAIN = "25s"
+NAMES_MAX = 500
+"""A worker with more kinds of jobs does not list them: its entry in the list of workers stays small."""
 BATCH_CALLS = 2
 """Of one batch handler at the same time: while one runs, the next is collected and begun."""
 
@@ -65,7 +69,9 @@ class Worker:
     take to finish after `stop`: less than the 30 seconds after which orchestrators kill. `unknown_for` is how long jobs
     that no handler is for are sent back before they are failed: longer than a deploy.
     `recycling` replaces child processes, `health` is a port, or host and port, for `/health` and `/ready`, and
-    `registered=False` keeps the worker out of the list of workers.
+    `registered=False` keeps the worker out of the list of workers, and from looking whether its queues exist.
+    `log_jobs` logs a line for each job that ends, at level info; failures, timeouts, refused results, lost leases and
+    stops are always logged.
     """
 
     def __init__(
@@ -86,9 +92,11 @@ class Worker:
         registered: bool = True,
         id: str | None = None,
         poll_ms: int = 20_000,
+        log_jobs: bool = False,
     ) -> None:
         self._client, self._own_tenant = client, tenant
-        self._directory = Directory(handlers, duration_ms(unknown_for) / 1_000)
+        self.id = id or new_worker_id()
+        self._directory = Directory(handlers, duration_ms(unknown_for) / 1_000, worker=self.id)
         if not self._directory.handlers:
             raise BadHandler("a worker without handlers has nothing to do: give it some")
         self._queues = queues_of(queues, self._directory.handlers)
@@ -105,7 +113,7 @@ class Worker:
         self._recycling = recycling
         self._health = ("127.0.0.1", health) if isinstance(health, int) else health
         self._is_registered = registered
-        self.id = id or new_worker_id()
+        self._log_jobs = log_jobs
         self.health_port = 0
         """Where `/health` is served, once it is."""
         self.first: Task | None = None
@@ -158,6 +166,10 @@ class Worker:
 
     async def serve(self) -> bool:
         """Work on this event loop until `stop`. Whether everything that was begun was finished."""
+        with patient():
+            return await self._serve()
+
+    async def _serve(self) -> bool:
         session, broker = await self._open()
         beside: list[asyncio.Task[None]] = []
         health: HealthServer | None = None
@@ -168,13 +180,17 @@ class Worker:
                 health = HealthServer(self.report, *self._health)
                 self.health_port = await self._listen(health)
             if self._is_registered:
-                registration = Registration(AsyncClient(broker, self._tenant, owner=False), self.view)
+                client = AsyncClient(broker, self._tenant, owner=False)
+                beside.append(asyncio.create_task(tell_new_queues(client, self.queues, session.answered)))
+                registration = Registration(client, self.view)
                 beside.append(asyncio.create_task(registration.keep()))
             with self._lock:
                 stops = self._stops
             if stops:  # told so before there was anything to stop
                 session.stop()
-            return await session.run(self._drain_s)
+            is_finished = await session.run(self._drain_s)
+            self._tell_end(session)
+            return is_finished
         finally:
             for task in beside:
                 task.cancel()
@@ -184,6 +200,18 @@ class Worker:
                 await health.stop()
             await self._close(session, broker)
 
+    def _tell_end(self, session: Session) -> None:
+        books = session.books
+        log.info(
+            "%s has stopped: %d deliveries settled, %d of them failed, %d handed back, %d lost",
+            self.id,
+            books.done,
+            books.failed,
+            books.released,
+            books.lost,
+            extra={"worker": self.id},
+        )
+
     async def _listen(self, health: HealthServer) -> int:
         try:
             return await health.start()
@@ -192,6 +220,10 @@ class Worker:
 
     async def drain(self) -> int:
         """Work off what is ready now, and whatever becomes ready while it does; how many deliveries were settled."""
+        with patient():
+            return await self._work_off()
+
+    async def _work_off(self) -> int:
         session, broker = await self._open()
         try:
             await session.start()
@@ -250,6 +282,7 @@ class Worker:
             host=host_name(),
             pid=os.getpid(),
             queues=self.queues,
+            names=told_names(self._directory.names),
             slots=0 if session is None else session.slots,
             running=0 if session is None else session.running,
             done=0 if session is None else session.books.done,
@@ -279,6 +312,7 @@ class Worker:
             self.id,
             self._poll_ms,
             self.first,
+            log_jobs=self._log_jobs,
         )
         self._started_at = time.time_ns() // 1_000_000
         with self._lock:
@@ -334,6 +368,24 @@ class Worker:
                 lanes["thread"] = lane
             lane_of[handler.name] = lane
         return lanes, lane_of
+
+
+async def tell_new_queues(client: AsyncClient, queues: Sequence[str], answered: asyncio.Event) -> None:
+    """Log once which queues are not there yet, when the first pull was answered: perhaps a name is mistyped."""
+    await answered.wait()
+    try:
+        known = set(await client.list_queues())
+    except StokerError:
+        return  # it may work there and not look around
+    for name in queues:
+        if name not in known:
+            close = did_you_mean(name, known)
+            text = "queue %r has no jobs and no configuration yet%s"
+            log.log(logging.WARNING if close else logging.INFO, text, name, close, extra={"queue": name})
+
+
+def told_names(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(names) if len(names) <= NAMES_MAX else ()
 
 
 def _on(session: Session, what: Any) -> None:

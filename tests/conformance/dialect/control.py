@@ -107,6 +107,10 @@ class Control(Speaker):
                     found[: command.limit], found[command.limit - 1].id if len(found) > command.limit else None
                 )
 
+    def say_get_priorities(self, tenant: str, command: c.GetPriorities) -> r.Priorities:
+        answer = self._call("PRIORITIES", tenant, queue=command.queue)
+        return r.Priorities({int(priority): count for priority, count in answer["waiting"].items()})
+
     def say_get_dead_stats(self, tenant: str, command: c.GetDeadStats) -> r.DeadStats:
         answer = self._call("DLQSTATS", tenant, queue=command.queue)
         return r.DeadStats(answer["total"], answer["by_reason"], answer["oldest_at"])

@@ -23,6 +23,8 @@ FIELDS: dict[str, str] = {
     "lease_ms": "stall_timeout",
     "custom_id": "job_id",
     "debounce_ms": "debounce_ttl",
+    "log_lines_max": "keep_logs",
+    "stack_lines_max": "stack_trace_limit",
 }
 """Our names of options, where flashQ has others."""
 MEANS_DEFAULT = ("lease_ms", "keep_completed_count")
@@ -126,6 +128,7 @@ def view_of(job: Answer) -> r.JobView:
         blocked_by=tuple(job.get("blocked_by", ())),
         started_at=job.get("started_at", 0),
         lease_until=job.get("lease_until", 0),
+        heartbeat_at=job.get("last_heartbeat", 0),
         worker=job.get("worker") or "",
         claim=job.get("claim"),
         cancel_requested=job.get("cancel_requested", False),
@@ -134,6 +137,7 @@ def view_of(job: Answer) -> r.JobView:
         reason=reason,
         error="" if error == reason else error,
         stack=job.get("stack") or "",
+        error_class=job.get("error_class") or "",
         progress=r.Progress(job.get("progress", 0), job.get("progress_message") or ""),
         history=tuple(msgspec.convert(one, r.Attempt) for one in job.get("history", ())),
         dead=None if job.get("dead") is None else msgspec.convert(job["dead"], r.DeadLetter),

@@ -117,6 +117,7 @@ class Working(Speaker):
                     error=command.error,
                     error_class=command.error_class,
                     stack=command.stack,
+                    reason=command.reason,
                     retry=command.retry,
                     delay=command.delay_ms,
                 )

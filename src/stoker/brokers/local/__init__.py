@@ -1,7 +1,15 @@
-"""The engine inside this process: the broker (`broker.py`), who waits in it, how it is set up and opened."""
+"""The engine inside this process: the broker (`broker.py`), its waiting callers, its settings, and how it is opened."""
 
 from stoker.brokers.local.broker import CLOSED, LocalBroker, new_shards
-from stoker.brokers.local.opening import holder_of, open_memory, open_part, open_sqlite, shards_of
+from stoker.brokers.local.opening import (
+    holder_of,
+    is_locked,
+    open_memory,
+    open_part,
+    open_sqlite,
+    shards_of,
+    snapshot_of,
+)
 from stoker.brokers.local.settings import LocalSettings, with_parameters
 from stoker.brokers.local.waiting import NO_REPLY, FlushLine, Slot
 
@@ -13,10 +21,12 @@ __all__ = [
     "LocalSettings",
     "Slot",
     "holder_of",
+    "is_locked",
     "new_shards",
     "open_memory",
     "open_part",
     "open_sqlite",
     "shards_of",
+    "snapshot_of",
     "with_parameters",
 ]

@@ -12,23 +12,25 @@ set a flag, or hand the call to another thread.
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
+from stoker.brokers.contract import End
 from stoker.brokers.local.settings import LocalSettings
 from stoker.brokers.local.waiting import NO_REPLY, FlushLine, Slot
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
-from stoker.journal.contract import Journal, JournalFailed
+from stoker.journal.contract import Journal, JournalFailed, NotWritten
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
-from stoker.model.errors import Closed, InvalidRequest, StokerError, Unknown
+from stoker.model.errors import Closed, InvalidRequest, StokerError, Unavailable, Unknown
 from stoker.model.ids import SHARDS_MAX, SYSTEM_TENANT
 from stoker.model.limits import INT_MAX, Limits
 from stoker.model.replies import Delivery, Level, Stats
 from stoker.runtime.clock import Clock, SystemClock, wall_ms
 from stoker.runtime.runtime import Runtime
+from stoker.runtime.usage import Used, added_by, used
 
 if TYPE_CHECKING:
     from stoker.journal.store import Store
@@ -44,7 +46,9 @@ GRACE_MS = 50
 
 
 class LocalBroker:
-    """A broker without a network in between."""
+    """A broker without a network in between. It has all that a server can use: `server/served.py`."""
+
+    name = "local"
 
     def __init__(
         self, settings: LocalSettings | None = None, clock: Clock | None = None, store: "Store | None" = None
@@ -57,6 +61,11 @@ class LocalBroker:
         self._slots: dict[int, Slot] = {}
         self._closed = ""
         """Why, once it is closed."""
+        self.failure = ""
+        """Why, once it has stopped by itself."""
+        self.has_failed = False
+        """Whether its journal has failed: this process must not write to the directory any more."""
+        self._when_stopped: list[Callable[[], object]] = []
         self._orphans: list[Slot] = []
         self._keepers: list[Slot] = []
         """The timekeeper and its deputy."""
@@ -120,9 +129,8 @@ class LocalBroker:
                 self._abandon(slot)
                 raise
             reply, ticket = self._reply(slot), slot.ticket
-        if ticket and not self.runtime.journal.reached(ticket):
-            await self.line(asyncio.get_running_loop()).wait(ticket)
-            self.check_flushed(ticket)
+        if ticket and (flushing := self.flushing(ticket)) is not None:
+            await flushing
         return reply  # type: ignore[no-any-return]
 
     def execute_as_system(self, command: c.Command[R]) -> R:
@@ -138,14 +146,13 @@ class LocalBroker:
         """One command of a turn: its reply, which must not leave before `end`, or a `Parked` for `hold`."""
         with self._lock:
             if self._closed:
-                raise Closed(self._closed)
+                raise self._refusal()
             try:
                 return self.runtime.begin(tenant, command, self._now())
             except StokerError:
                 raise
             except JournalFailed as error:
-                self._close(_journal_failed(error))
-                raise Unknown(f"it is not known whether this happened: {error}") from error
+                raise self._failed(error) from error
             except BaseException as error:
                 self._stop_if_torn(error)
                 raise
@@ -153,26 +160,34 @@ class LocalBroker:
     def end(self) -> tuple[Level, int]:
         """Journal the turn: the level that its replies reach, and the ticket that they wait for (0 = nothing).
 
-        Raises `Unknown` if nobody can say whether it happened.
+        Raises `Unavailable` if it cannot have happened, `Unknown` if it may have happened.
         """
         with self._lock:
             try:
                 if not self._closed:
                     return self.runtime.end(), self.runtime.ticket
+                if self.has_failed and self.runtime.is_begun:
+                    raise self._refusal()
             except JournalFailed as error:
-                self._close(_journal_failed(error))
+                raise self._failed(error) from error
             finally:
                 self._wake_keepers(self.runtime.turn_next_at())
+                self.runtime.forget_turn()
                 self._give_back_orphans()
             raise Unknown(f"it is not known whether this happened: {self._closed}")
 
     def hold(self, parked: Parked, wake: Callable[[], object]) -> Slot:
-        """Wait for the reply of a command: `wake` is called, from any thread, when the slot has it."""
+        """Wait for the reply of a command: `wake` is called, from any thread, when the slot has it.
+
+        The timekeeper hears at once of every deadline that the command has set: that of the command itself, and the
+        next token of a rate limit. No reply leaves now, so `end` may come much later.
+        """
         with self._lock:
             slot = self._slots[id(parked)] = Slot(parked, wake)
             self._wake_keepers(parked.expires_at)
+            self._wake_keepers(self.runtime.turn_next_at())
             if self._closed:
-                slot.reply = Closed(self._closed)
+                slot.reply = self._refusal()
                 wake()
         return slot
 
@@ -186,6 +201,14 @@ class LocalBroker:
         """Nobody waits for this reply any more: what it would have brought goes back, as if never pulled."""
         with self._lock:
             self._give_back(slot)
+
+    def flushing(self, ticket: int) -> Coroutine[Any, Any, None] | None:
+        """Waits for the disk; None if it has what the ticket stands for. Raises `Unknown` if it never will."""
+        return None if self.runtime.journal.reached(ticket) else self._flushed(ticket)
+
+    async def _flushed(self, ticket: int) -> None:
+        await self.line(asyncio.get_running_loop()).wait(ticket)
+        self.check_flushed(ticket)
 
     def line(self, loop: asyncio.AbstractEventLoop) -> FlushLine:
         """Where those of an event loop wait for the disk."""
@@ -206,6 +229,59 @@ class LocalBroker:
                 self.advance()
         finally:
             self.take(slot)
+
+    @property
+    def turns(self) -> Self:
+        return self
+
+    @property
+    def logs(self) -> Self:
+        return self
+
+    @property
+    def counters(self) -> Self:
+        return self
+
+    @property
+    def limits(self) -> Limits:
+        """As they are now: `set_limits` changes them."""
+        return self.runtime.limits
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.runtime.journal.has_failed
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no new jobs are taken for want of disk."""
+        return bool(self.runtime.journal.is_full)
+
+    @property
+    def shards(self) -> int:
+        """How many there are, those of other processes included."""
+        return self.runtime.shards.total
+
+    def known_end(self, shard: int) -> End:
+        """How far the log of a shard of this process reaches."""
+        journal = self.runtime.journal
+        return End(journal.last(shard), journal.lowest(shard))
+
+    async def ends(self) -> Mapping[int, End]:
+        return {shard.number: self.known_end(shard.number) for shard in self.runtime.shards}
+
+    def tenants(self) -> Collection[str]:
+        return {name for shard in self.runtime.shards for name in shard.tenants if name != SYSTEM_TENANT}
+
+    def used(self, tenant: str) -> Used:
+        """May be asked within a turn, so it takes no lock."""
+        return used(self.runtime.shards, tenant)
+
+    def added_by(self, tenant: str, command: c.Command[Any]) -> Used:
+        return added_by(self.runtime.shards, tenant, command)
+
+    def refuse_schedules_when(self, is_over: Callable[[str, int], bool]) -> None:
+        """A schedule pushes nothing while `is_over(tenant, bytes)`."""
+        self.runtime.over_quota = is_over
 
     def shard_stats(self) -> list[Stats]:
         """The counters of each shard over all tenants: for operators, never for a tenant."""
@@ -237,7 +313,7 @@ class LocalBroker:
             try:
                 self.runtime.advance(self._now())
             except JournalFailed as error:
-                self._close(_journal_failed(error))
+                self._failed(error)
             except BaseException as error:
                 self._stop_if_torn(error)
                 raise
@@ -286,7 +362,14 @@ class LocalBroker:
         """The journal can promise nothing any more: stop, and say so to everybody."""
         with self._lock:
             if not self._closed:
-                self._close(_journal_failed(error))
+                self._failed(error)
+
+    def when_stopped(self, tell: Callable[[], object]) -> None:
+        """Call `tell`, from any thread, should the broker stop by itself. It must not wait for anything."""
+        with self._lock:
+            self._when_stopped.append(tell)
+            if self.failure:
+                tell()
 
     # --- within the lock -------------------------------------------------------------------------
 
@@ -294,20 +377,40 @@ class LocalBroker:
         self._closed = why
         for slot in self._slots.values():
             if slot.reply is NO_REPLY:
-                slot.reply = Closed(why)
+                slot.reply = self._refusal()
             self._wake(slot)
         self.runtime.close()
 
+    def _failed(self, error: Exception) -> StokerError:
+        """The journal has failed: stop. What to say of a command that was under way."""
+        self.has_failed = True
+        why = f"the broker stopped because its journal failed: {error}; open it again to recover from disk"
+        self._stop_by_itself(why)
+        if isinstance(error, NotWritten):
+            return self._refusal()
+        return Unknown(f"it is not known whether this happened: {error}")
+
+    def _stop_by_itself(self, why: str) -> None:
+        if self._closed:
+            return
+        self.failure = why
+        self._close(why)
+        for tell in self._when_stopped:
+            tell()
+
+    def _refusal(self) -> StokerError:
+        """Nothing happens here any more, and nothing of what is refused with this has happened."""
+        return Unavailable(self._closed) if self.has_failed else Closed(self._closed)
+
     def _turn(self, tenant: str, command: c.Command[Any], execute: Callable[[str, Any, int], Any]) -> Any:
         if self._closed:
-            raise Closed(self._closed)
+            raise self._refusal()
         try:
             return execute(tenant, command, self._now())
         except StokerError:
             raise
         except JournalFailed as error:
-            self._close(_journal_failed(error))
-            raise Unknown(f"it is not known whether this happened: {error}") from error
+            raise self._failed(error) from error
         except BaseException as error:
             self._stop_if_torn(error)
             raise
@@ -318,7 +421,7 @@ class LocalBroker:
     def _stop_if_torn(self, error: BaseException) -> None:
         """After an interrupt or a bug in the middle of a change: half a turn must not be built upon."""
         if self.runtime.is_torn:
-            self._close(f"the broker stopped because a turn was broken off by {type(error).__name__}")
+            self._stop_by_itself(f"the broker stopped because a turn was broken off by {type(error).__name__}")
 
     def _answer(self, parked: Parked, reply: Any) -> None:
         slot = self._slots.get(id(parked))
@@ -415,10 +518,6 @@ class LocalBroker:
         """The caller was interrupted."""
         with self._lock:
             self._give_back(slot)
-
-
-def _journal_failed(error: Exception) -> str:
-    return f"the broker stopped because its journal failed: {error}; open it again to recover from disk"
 
 
 def new_shards(settings: LocalSettings) -> list[Shard]:

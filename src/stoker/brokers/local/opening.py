@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stoker.brokers.local.broker import LocalBroker
+from stoker.brokers.local.broker import CLOSED, LocalBroker
 from stoker.brokers.local.settings import LocalSettings, with_parameters
-from stoker.model.errors import InvalidRequest
+from stoker.model.errors import Closed, InvalidRequest
 from stoker.runtime.clock import AheadClock, Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -114,11 +114,35 @@ def holder_of(path: Path) -> "Holder":
     return holder_of(path)
 
 
+def is_locked(path: Path) -> bool:
+    """Whether another process has a data directory open."""
+    from stoker.journal.directory import is_locked
+
+    return is_locked(path)
+
+
 def shards_of(path: Path) -> int:
-    """Of a data directory that somebody has open."""
+    """Of a data directory that another process has open."""
+    from stoker.journal.deals import deal_of
     from stoker.journal.directory import read_manifest
 
-    return read_manifest(path / "manifest.json").shards
+    deal = deal_of(path)
+    return read_manifest(path / "manifest.json").shards if deal is None else deal.shards
+
+
+def snapshot_of(broker: LocalBroker) -> Path:
+    """A new folder in the broker's data directory with its state of this moment; see `journal/snapshots.py`."""
+    from stoker.journal import snapshots
+
+    if broker.store is None:
+        raise Closed(CLOSED)
+    folder = snapshots.new_folder(broker.store.directory.path)
+    try:
+        broker.store.snapshot_into(folder)
+    except BaseException:
+        snapshots.remove(folder)
+        raise
+    return folder
 
 
 def _share(name: str, settings: LocalSettings, asked: bool, make: Callable[[], LocalBroker]) -> LocalBroker:

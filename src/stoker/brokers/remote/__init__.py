@@ -1,1 +1,1 @@
-"""A broker that is somewhere else: a server, reached over one of its transports."""
+"""A broker in another process: a server, reached over one of its transports."""

@@ -13,12 +13,13 @@ from weakref import WeakKeyDictionary
 
 from stoker.brokers.remote import forking
 from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, Links, lost_reply, read_head
-from stoker.brokers.remote.patience import Patience
+from stoker.brokers.remote.patience import Outage, Patience, default_retry_s
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import PUSHES, SETTLING, Answer, Senders, carry_out, carry_out_async, may_resend, plan_of
+from stoker.brokers.resending import Answer, Senders, carry_out, carry_out_async, doubted, may_resend, plan_of
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import Closed, ShuttingDown, Unreachable
+from stoker.model.command_table import KEYED_PUSHES, SETTLES
+from stoker.model.errors import Closed, ShuttingDown, StokerError, Unavailable, Unreachable
 from stoker.wire import native
 
 R = TypeVar("R")
@@ -26,8 +27,44 @@ R = TypeVar("R")
 CLOSED = "this broker is closed: connect again"
 OWN_TENANT = "default"
 """Whoever names no tenant means his token's own."""
-PLANNED = PUSHES | SETTLING | {c.Stage, c.PushWorkflow}
+PLANNED = KEYED_PUSHES | SETTLES
 """What needs more than being sent again, if its answer is lost."""
+
+
+class Trial:
+    """One call on its way to a server: how often it was tried, for how long, and what went wrong last."""
+
+    def __init__(self, patience: Patience, outage: Outage, retry_s: float) -> None:
+        self._patience, self._outage, self.retry_s = patience, outage, retry_s
+        self._began = patience.now()
+        self._count = 0
+        self._error: LinkLost | StokerError | None = None
+        self.again = False
+        """Whether the server can have got the command already."""
+
+    @property
+    def _spent_s(self) -> float:
+        return self._patience.now() - self._began
+
+    def failed(self, error: LinkLost | StokerError) -> None:
+        self._count += 1
+        self._error = error
+        self.again = self.again or (isinstance(error, LinkLost) and error.sent)
+        self._outage.lasts(error, self._spent_s, max(0.0, self.retry_s - self._spent_s))
+
+    def meaning(self, command: c.Command[Any], error: StokerError) -> StokerError:
+        """Of a refusal: after a sending whose answer was lost, that one may have happened."""
+        return doubted(command, error) if self.again else error
+
+    def given_up(self, address: Address) -> StokerError:
+        """What the caller is told, with what was tried."""
+        error, tried = self._error, ""
+        assert error is not None
+        if self._count > 1:
+            tried = f" (tried {self._count} times in {self._spent_s:.1f} s; ?retry_s=N in the URL sets how long)"
+        if isinstance(error, StokerError):
+            return type(error)(f"{error.message}{tried}") if tried else error
+        return Unreachable(f"no server answers at {address} any more: {error}{tried}")
 
 
 class RemoteBroker:
@@ -38,6 +75,7 @@ class RemoteBroker:
     ) -> None:
         self._links = links
         self._patience = patience or Patience()
+        self._outage = Outage()
         self.address = address
         self.settings = settings
         self._lock = threading.Lock()
@@ -60,34 +98,44 @@ class RemoteBroker:
 
     def _send(self, tenant: str, command: c.Command[Any]) -> Answer:
         """As often as it takes, or as often as it may be."""
-        again = False
-        for pause in self._patience.pauses(self.settings.retry_s):
+        trial = self._trial(command)
+        for pause in self._patience.pauses(trial.retry_s):
             try:
-                return Answer(self.once(tenant, command), again)
-            except LinkLost as error:
-                self._check_again(command, error, pause)
-                again = again or error.sent
-            except (Unreachable, ShuttingDown):
-                if pause is None or self._closed:
-                    raise
-            assert pause is not None
-            self._patience.nap(pause)
-        raise AssertionError("the last pause is None")
+                reply = self.once(tenant, command)
+            except (LinkLost, Unavailable) as error:
+                trial.failed(error)
+                self._check_again(command, error, trial)
+            else:
+                return self._answered(reply, trial)
+            if pause is not None:
+                self._patience.nap(pause)
+        raise trial.meaning(command, trial.given_up(self.address))
 
     async def _send_async(self, tenant: str, command: c.Command[Any]) -> Answer:
-        again = False
-        for pause in self._patience.pauses(self.settings.retry_s):
+        trial = self._trial(command)
+        for pause in self._patience.pauses(trial.retry_s):
             try:
-                return Answer(await self.once_async(tenant, command), again)
-            except LinkLost as error:
-                self._check_again(command, error, pause)
-                again = again or error.sent
-            except (Unreachable, ShuttingDown):
-                if pause is None or self._closed:
-                    raise
-            assert pause is not None
-            await self._patience.nap_async(pause)
-        raise AssertionError("the last pause is None")
+                reply = await self.once_async(tenant, command)
+            except (LinkLost, Unavailable) as error:
+                trial.failed(error)
+                self._check_again(command, error, trial)
+            else:
+                return self._answered(reply, trial)
+            if pause is not None:
+                await self._patience.nap_async(pause)
+        raise trial.meaning(command, trial.given_up(self.address))
+
+    def _trial(self, command: c.Command[Any]) -> Trial:
+        """What a command may wait for something to happen does not count as time in which the server is away."""
+        retry_s = default_retry_s() if self.settings.retry_s is None else self.settings.retry_s
+        wait_ms = getattr(command, "wait_ms", 0)
+        may_wait = retry_s > 0 and type(wait_ms) is int and wait_ms > 0
+        return Trial(self._patience, self._outage, retry_s + wait_ms / 1_000 if may_wait else retry_s)
+
+    def _answered(self, reply: Any, trial: Trial) -> Answer:
+        if self._outage.is_told:
+            self._outage.over(self.address)
+        return Answer(reply, trial.again)
 
     def once(self, tenant: str, command: c.Command[R]) -> R:
         """One try. Raises `LinkLost` if the connection broke, `Unreachable` if there was none."""
@@ -143,14 +191,15 @@ class RemoteBroker:
         for stream in streams:
             stream.close()
 
-    def _check_again(self, command: c.Command[Any], error: LinkLost, pause: float | None) -> None:
-        """Go on if the command may be sent again; else say that nobody knows."""
-        if self._closed:
-            raise Closed(CLOSED) from None
-        if error.sent and not may_resend(command):
-            raise lost_reply(command, self.address, error) from None
-        if pause is None:
-            raise Unreachable(f"no server answers at {self.address} any more: {error}") from None
+    def _check_again(self, command: c.Command[Any], error: LinkLost | Unavailable, trial: Trial) -> None:
+        """Go on if the command may be sent again; else say that its outcome is unknown."""
+        if isinstance(error, LinkLost):
+            if error.sent and not may_resend(command):
+                raise lost_reply(command, self.address, error) from None
+            if self._closed:
+                raise trial.meaning(command, Closed(CLOSED)) from None
+        elif self._closed or not isinstance(error, Unreachable | ShuttingDown):
+            raise trial.meaning(command, error) from None
 
     # --- threads ---------------------------------------------------------------------------------
 

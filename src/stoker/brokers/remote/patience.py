@@ -1,15 +1,69 @@
-"""How long a call that nobody answers is tried again, and how it waits in between: growing pauses with jitter.
-
-Whoever waits here is woken when the broker is closed. Tests bring a patience of their own, with a clock that they move.
+"""How long a call to a server that does not answer is tried again, and how it waits in between: growing pauses with
+jitter. Closing the broker ends a pause. Tests bring a patience of their own, with a clock that they move.
 """
 
 import asyncio
+import logging
 import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from stoker.model.errors import StokerError
+
+log = logging.getLogger("stoker.client")
 
 PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
+
+RETRY_S = 5.0
+"""Where the settings do not say: a web request that pushes a job can wait so long."""
+WORKER_RETRY_S = 30.0
+"""The same in a worker, whose jobs can wait, and whose server may just be restarted."""
+SILENT_S = 1.0
+"""After this time without an answer a line in the log says so."""
+
+_in_worker: ContextVar[bool] = ContextVar("stoker.in_worker", default=False)
+
+
+def be_patient() -> None:
+    """Call this at the start of a thread or a process that belongs to a worker."""
+    _in_worker.set(True)
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """The same for a block, and for the tasks and threads that asyncio starts in it."""
+    token = _in_worker.set(True)
+    try:
+        yield
+    finally:
+        _in_worker.reset(token)
+
+
+def default_retry_s() -> float:
+    return WORKER_RETRY_S if _in_worker.get() else RETRY_S
+
+
+class Outage:
+    """Tells in the log when a server does not answer, once for each time that it is away, and when it is back."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+
+    def lasts(self, error: Exception, spent_s: float, left_s: float) -> None:
+        if spent_s >= SILENT_S and not self.is_told:
+            self.is_told = True
+            log.warning("%s; this call is tried again for up to %.1f s", what_of(error), left_s)
+
+    def over(self, address: object) -> None:
+        self.is_told = False
+        log.info("%s answers again", address)
+
+
+def what_of(error: Exception) -> str:
+    return error.message if isinstance(error, StokerError) else str(error)
 
 
 class Patience:
@@ -27,13 +81,17 @@ class Patience:
         return random.uniform(0.5, 1.0)
 
     def pauses(self, total_s: float) -> Iterator[float | None]:
-        """How long to wait before each further try; None where the try is the last."""
+        """How long to wait after each try that fails; None where the try is the last.
+
+        There is a last try only while there is time: one that took all of it is not repeated.
+        """
         deadline = self.now() + total_s
-        pause = PAUSE_S
+        pause, is_first = PAUSE_S, True
         while self.now() + pause < deadline:
             yield pause * self.jitter()
-            pause = min(2 * pause, PAUSE_S_MAX)
-        yield None
+            pause, is_first = min(2 * pause, PAUSE_S_MAX), False
+        if is_first or self.now() < deadline:
+            yield None
 
     def nap(self, pause_s: float) -> None:
         self._ended.wait(pause_s)

@@ -32,8 +32,9 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """For one answer, besides the time that a pull or a wait may wait."""
     connect_timeout_s: float = 5.0
     """For one try to connect."""
-    retry_s: float = 30.0
-    """For how long a call is tried again while nobody answers; 0 = not at all."""
+    retry_s: float | None = None
+    """For how long a call is tried again while the server does not answer; 0 = not at all. None = 5 s, and 30 s in
+    workers: a web request should not wait for a server that is away, and a job can."""
     connections_max: int = 64
     """Idle connections that are kept for the next call; as many as there are threads are open at once."""
     ca: str | None = None

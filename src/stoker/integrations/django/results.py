@@ -8,7 +8,8 @@ import msgspec
 
 from stoker.integrations.django.payloads import decode_arguments
 from stoker.integrations.django.tasks_api import Task, TaskError, TaskResult, TaskResultStatus
-from stoker.model.events import Event, EventKind
+from stoker.model.event_table import FAILS_DELIVERY
+from stoker.model.events import Event
 from stoker.model.replies import JobView
 from stoker.model.states import State
 
@@ -62,7 +63,7 @@ def value_of(job: JobView) -> Any:
 
 def errors_of(job: JobView, events: Iterable[Event]) -> list[TaskError]:
     """One for each delivery that failed; the last one with its traceback."""
-    told = [event for event in events if event.kind in (EventKind.RETRYING, EventKind.FAILED)]
+    told = [event for event in events if event.kind in FAILS_DELIVERY]
     found = [
         TaskError(exception_class_path=path_of(one.error_class), traceback=one.error or one.reason) for one in told
     ]

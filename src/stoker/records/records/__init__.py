@@ -1,12 +1,12 @@
-"""One struct for each thing that can happen to a shard.
+"""One struct for each change that a shard can make.
 
-Records are facts, not requests: whatever was decided (times, tokens, who moved where) stands in them, and
-applying one needs nothing but the state before it. They speak of jobs in runs `(first id, count)`; a negative
-count runs downwards (lifo batches). On disk a record is a tagged msgpack array: fields may be added at the end
-with a default, nothing else may change. A golden file pins every one of them. The most frequent ones hold tuples: the
-garbage collector lets go of those, where it would walk every list in the history again and again.
+Records are facts, not requests: they hold every decision (times, tokens, moves), and applying one needs only the
+state before it. They name jobs in runs `(first id, count)`; a negative count runs downwards (lifo batches). On disk a
+record is a tagged msgpack array: fields may be added at the end with a default, nothing else may change. A golden file
+pins every one of them. The most frequent ones hold tuples: the garbage collector stops tracking those, while it would
+walk every list in the history again and again.
 
-They stand in a file for each subject, and are all found here.
+There is a file for each subject; this package exports them all.
 """
 
 from stoker.records.records.jobs import *

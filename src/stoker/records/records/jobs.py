@@ -178,6 +178,8 @@ class Released(Record, frozen=True, gc=False, tag=9):
     queue: str
     runs: list[Run]
     due: int = 0
+    note: str = ""
+    """Why, in words."""
 
 
 class ClaimForgotten(Record, frozen=True, gc=False, tag=32):

@@ -24,13 +24,17 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """None and 0 mean no limit."""
 
     queues: Amount | None = None
-    """Names in use; pushing to one that exists is always within."""
+    """Queues in use; a push to an existing queue is always allowed."""
     waiting_jobs: Amount | None = None
-    """Jobs that no worker has yet, for whatever reason."""
+    """Jobs that no worker has yet, whatever the reason; staged jobs count as soon as they are staged."""
     bytes: Amount | None = None
-    """Of payloads that are kept."""
+    """Of payloads of live and staged jobs and of schedules, and of key-value entries with their keys."""
     requests_per_second: Amount | None = None
-    """Of all connections together; a batch is one request."""
+    """For all connections together; a batch is one request."""
+
+
+BY_USE: Final = ("queues", "waiting_jobs", "bytes")
+"""Quotas of what a tenant has in the queue: only a broker that counts that can keep them."""
 
 
 class Usage(Protocol):
@@ -39,8 +43,8 @@ class Usage(Protocol):
     def queue_names(self, tenant: str) -> Collection[str]: ...
     def waiting_jobs(self, tenant: str) -> int: ...
     def payload_bytes(self, tenant: str) -> int: ...
-    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
-        """So much was found to be within the quotas, and will be in use in a moment."""
+    def admitted(self, tenant: str, queue: str | None, jobs: int, bytes: int) -> None:
+        """So much was found to be within the quotas, and will be in use in a moment; None if no queue is named."""
         ...
 
 
@@ -80,24 +84,35 @@ class QuotaKeeper:
             kept = dict(sorted(kept.items(), key=lambda item: item[1])[-TENANTS_MAX // 2 :])
         self._spent = kept
 
-    def check_push(self, tenant: str, quotas: Quotas | None, queue: str, jobs: int, bytes: int, stats: Usage) -> None:
-        """Whether that many jobs with that many bytes fit, all of them: a batch is never cut in two."""
+    def check_push(
+        self, tenant: str, quotas: Quotas | None, queue: str | None, jobs: int, bytes: int, stats: Usage
+    ) -> None:
+        """Whether that many jobs with that many bytes fit, all of them: a batch is never cut in two.
+
+        Without a queue it is about queues that are there. What adds nothing is always within.
+        """
         if quotas is None:
             return
-        if quotas.queues:
+        if quotas.queues and queue is not None:
             names = stats.queue_names(tenant)
             if queue not in names:
                 _check("queues", tenant, len(names), 1, quotas.queues, "use one that exists, or obliterate one")
-        if quotas.waiting_jobs:
+        if quotas.waiting_jobs and jobs > 0:
             _check(
                 "waiting_jobs", tenant, stats.waiting_jobs(tenant), jobs, quotas.waiting_jobs, "let workers catch up"
             )
-        if quotas.bytes:
-            _check("bytes", tenant, stats.payload_bytes(tenant), bytes, quotas.bytes, "let workers catch up")
+        if quotas.bytes and bytes > 0:
+            advice = "let workers catch up, or delete entries"
+            _check("bytes", tenant, stats.payload_bytes(tenant), bytes, quotas.bytes, advice)
+
+
+def is_over(limit: int | None, used: int, asked: int) -> bool:
+    """Whether so much more is over a limit, if there is one."""
+    return bool(limit) and used + asked > limit  # type: ignore[operator]
 
 
 def _check(quota: str, tenant: str, used: int, asked: int, limit: int, advice: str) -> None:
-    if used + asked > limit:
+    if is_over(limit, used, asked):
         raise QuotaExceeded(
             f"quota {quota} of tenant {tenant!r}: {used} in use and {asked} more asked for, limit {limit}:"
             f" {advice}, or have the quota raised"

@@ -25,31 +25,37 @@ class JwtKey(_Section, frozen=True):
     """Exactly one of `key` and `key_file`: a secret of 32 bytes or more for HS256, else a public key in PEM."""
 
     algorithm: Algorithm
+    """The only algorithm that this key is used with. HS256 needs a secret, the others a public key."""
     kid: str | None = None
-    """Needed as soon as there are two keys of an algorithm."""
+    """The key's name in the header of tokens. Required if there are two keys of an algorithm."""
     key: Secret | None = None
+    """The key itself: for HS256 a secret of 32 bytes or more, else a public key in PEM."""
     key_file: str | None = None
+    """A file with the key, instead of `key`. It is refused if all users may write to it."""
 
 
 class JwtSettings(_Section, frozen=True):
     keys: tuple[JwtKey, ...] = ()
+    """Keys that sign tokens, each a table `[[auth.jwt.keys]]`; instead of a JWKS file, or beside it."""
     jwks_file: str | None = None
-    """Read again on a reload, and when a token names a key that is not there."""
+    """Read again on a reload, and when a token names an unknown key."""
     issuer: str | None = None
+    """Only tokens with this `iss` are accepted. Without it the issuer is not checked."""
     audience: str | tuple[str, ...] | None = None
     """A token that names an audience is refused unless it is one of these."""
     leeway: Annotated[float, msgspec.Meta(ge=0, le=600)] = 60.0
     """Seconds by which the clocks of issuer and server may differ."""
     tenant_claim: Annotated[str, msgspec.Meta(min_length=1)] = "tenant"
+    """The claim that names the tenant. A token without it is refused."""
     permissions_claim: Annotated[str, msgspec.Meta(min_length=1)] = "scope"
-    """A list, or words with spaces between. Words that are no permission here are somebody else's."""
+    """A list, or words separated by spaces. Words that are not permissions of Stoker are ignored."""
 
 
 class AuthSettings(_Section, frozen=True):
     tokens: tuple[Secret, ...] = ()
-    """Plain ones: all permissions for the tenant `default`."""
+    """Plain tokens, with all permissions for the tenant `default`."""
     tokens_file: str | None = None
-    """What `stoker token` writes."""
+    """The file that `stoker token` writes."""
     jwt: JwtSettings | None = None
     entitlement_secrets: tuple[Secret, ...] = ()
     """An entitlement may be signed with any of them: put the new one beside the old one, then drop the old one."""

@@ -1,17 +1,22 @@
-"""Every setting of a server. A value is taken from the first of these that has it: a flag (`--tcp`, or
-`--set KEY=VALUE` for those without one of their own), the environment, the file `stoker.toml` in the working directory
-(or `--config FILE`, or STOKER_CONFIG), `[tool.stoker]` in its `pyproject.toml`, and the default below.
+"""Every setting of a server. A value comes from the first of these that has it: a flag (`--tcp`, or
+`--set KEY=VALUE` for settings without a flag), the environment, the file `stoker.toml` in the working directory
+(or `--config FILE`, or STOKER_CONFIG), `[tool.stoker]` in its `pyproject.toml`, variables of flashQ, and the default
+below.
 `stoker serve --show-config` prints every value with its source.
 
 In the environment a key is written in capitals behind `STOKER_`, with two underscores for a dot:
-`limits.batch_jobs_max` is `STOKER_LIMITS__BATCH_JOBS_MAX`. Lists are words with commas between, or JSON. A secret may
-stand in a file of its own: `STOKER_AUTH__ENTITLEMENT_SECRETS_FILE` names one with `auth.entitlement_secrets` in it.
+`limits.batch_jobs_max` is `STOKER_LIMITS__BATCH_JOBS_MAX`. Lists are words separated by commas, or JSON. A secret may
+be in its own file: `STOKER_AUTH__ENTITLEMENT_SECRETS_FILE` names one with `auth.entitlement_secrets` in it.
+
+Variables of flashQ work for settings that are set nowhere else: `PORT` or `TCP_PORT`, `HTTP_PORT` and
+`GRPC_PORT` are ports on 127.0.0.1, `UNIX_SOCKET` is a path, and `SYNC_PERSISTENCE=1` means `durability = "fsync"`. A
+line at the start says which were used.
 
 Times may be written as `"500ms"`, `"30s"`, `"5m"`, `"1h30m"` or `"7d"`, sizes as `"64MiB"` or `"10MB"`, or both as
 plain numbers in the unit of the name. A listener may be written short: `tcp = "0.0.0.0:6789"` means `tcp.listen`.
 
-Unknown settings are refused wherever they stand, and so are values that do not fit. A listener that other machines can
-reach is refused as long as nobody has to say who they are (`auth`), unless `insecure` is set.
+Unknown settings and wrong values are refused in all of these places. Without authentication (`auth`) the server binds
+only to loopback, unless `insecure` is set.
 
 ```toml
 data = "/var/lib/stoker"
@@ -26,7 +31,7 @@ limits.payload_bytes_max = "1MiB"
 from stoker.server.config.addresses import Address
 from stoker.server.config.keys import BadConfig
 from stoker.server.config.loading import Loaded, check, load, refuse_open_door
-from stoker.server.config.showing import Setting, settings_of, show
+from stoker.server.config.showing import Setting, lines_of_flashq, settings_of, show
 from stoker.server.config.tls import tls_context
 from stoker.server.config.tree import (
     GrpcListener,
@@ -59,6 +64,7 @@ __all__ = [
     "UnixListener",
     "WebhookSettings",
     "check",
+    "lines_of_flashq",
     "load",
     "refuse_open_door",
     "settings_of",

@@ -23,12 +23,18 @@ class Address(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it. Of names only `localhost` counts: others may change their meaning."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost" or is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is an address of this machine alone. A name is never one, also if it begins like `127.`"""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback
 
 
 def parse_address(text: str) -> Address | None:

@@ -1,11 +1,10 @@
 """From flags, environment and files to one checked `ServerConfig`, with the source of every value.
 
-Flags win over `STOKER_*`, those over the configuration file, that over `[tool.stoker]` in pyproject.toml, and that over
-the defaults. Nothing is guessed: a key that is not known and a value that does not fit are refused, all at once, each
-with its place. Which settings exist stands in `tree.py` alone.
+Flags win over `STOKER_*`, those over the configuration file, that over `[tool.stoker]` in pyproject.toml, that over
+variables of flashQ, and those over the defaults. Nothing is guessed: a key that is not known and a value that does not
+fit are refused, all at once, each with its place. Which settings exist stands in `tree.py` alone.
 """
 
-import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stoker.model.errors import InvalidRequest
+from stoker.model.hints import nearest
 from stoker.server.config.keys import (
     KEYS,
     PREFIX,
@@ -26,7 +26,15 @@ from stoker.server.config.keys import (
     said,
     settings_in,
 )
-from stoker.server.config.sources import FILE, PROJECT, from_environment, from_file, from_flags, from_project
+from stoker.server.config.sources import (
+    FILE,
+    PROJECT,
+    from_environment,
+    from_file,
+    from_flags,
+    from_flashq,
+    from_project,
+)
 from stoker.server.config.tree import ServerConfig
 from stoker.server.config.values import named_structs_of, read_value, struct_of
 
@@ -56,6 +64,7 @@ def load(
     problems: list[str] = []
     named = file or environ.get("STOKER_CONFIG") or None
     for raw, one in (
+        *from_flashq(environ, problems),
         *from_project(Path(directory) / PROJECT),
         *from_file(Path(named) if named else Path(directory) / FILE, bool(named)),
         *from_environment(environ, problems),
@@ -158,12 +167,12 @@ def _unknown(path: Place, known: Iterable[str], one: Given) -> str:
 
 def _nearest(path: Place, known: Iterable[str]) -> str:
     """A misspelt name of this section, or else the right name from another one."""
-    near = difflib.get_close_matches(path[-1], known, 1)
+    near = nearest(path[-1], known)
     if near:
-        return ".".join((*path[:-1], near[0]))
+        return ".".join((*path[:-1], near))
     keys = sorted(".".join(key) for key in KEYS)
     same = [key for key in keys if key.rpartition(".")[2] == path[-1]]
-    return (same or difflib.get_close_matches(".".join(path), keys, 1) or [""])[0]
+    return same[0] if same else nearest(".".join(path), keys)
 
 
 # --- building ------------------------------------------------------------------------------------------

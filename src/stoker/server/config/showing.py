@@ -7,6 +7,7 @@ import msgspec
 
 from stoker.server.config.keys import Place, key_of, masked, settings_in, shown
 from stoker.server.config.loading import Loaded
+from stoker.server.config.sources import FLASHQ
 from stoker.server.config.values import named_structs_of
 
 DEFAULT = "default"
@@ -36,6 +37,13 @@ def show(loaded: Loaded) -> str:
             lines.append((f"{one.key} = {shown(one.value)}", one.source))
     width = min(max(len(text) for text, _ in lines), 60)
     return "\n".join(f"{text:<{width}}  # {source}" for text, source in lines)
+
+
+def lines_of_flashq(loaded: Loaded) -> list[str]:
+    """The line that says which variables of flashQ are used, if any are."""
+    found = [one for one in settings_of(loaded) if one.source in FLASHQ]
+    used = ", ".join(f"{one.source} ({one.key} = {shown(one.value)})" for one in found)
+    return [f"env    used as flashQ does: {used}"] if used else []
 
 
 def _below(struct: msgspec.Struct, path: Place, sources: Mapping[str, str]) -> Iterator[Setting]:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stoker.server.config.keys import KEYS, PREFIX, BadConfig, Given, Place, place_of, type_at
-from stoker.server.config.values import has_secret
+from stoker.server.config.keys import KEYS, PREFIX, BadConfig, Given, Place, environment_name, place_of, type_at
+from stoker.server.config.values import FALSE, TRUE, has_secret
 
 FILE = "stoker.toml"
 PROJECT = "pyproject.toml"
@@ -25,6 +25,18 @@ ELSEWHERE = re.compile(
     "STOKER_(SERVICE_(HOST|PORT).*|PORT|PORT_[0-9]+_.*"  # Kubernetes sets these beside a service called `stoker`
     "|BROKERS|SOAK|SEED|BENCH_.*|FAULTS_.*)"  # tests and benchmarks set these, and start servers
 )
+
+FLASHQ = {
+    "PORT": "tcp.listen",
+    "TCP_PORT": "tcp.listen",
+    "HTTP_PORT": "http.listen",
+    "GRPC_PORT": "grpc.listen",
+    "UNIX_SOCKET": "unix.listen",
+    "SYNC_PERSISTENCE": "durability",
+}
+"""Variables of flashQ's environment, and the settings that they mean here. Later ones win."""
+FLASHQ_SOCKET = "/tmp/flashq.sock"
+"""Where flashQ listens if it is only told to."""
 
 Raw = tuple[dict[str, Any], Given]
 """A tree of values, and how each of them was given."""
@@ -62,6 +74,24 @@ def from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterabl
             if behind in KEYS and has_secret(type_at(behind)):
                 path, value = behind, _read_secret(name, value, problems)
         yield _nested(path, value), Given(None, name, is_text=True)
+
+
+def from_flashq(environ: Mapping[str, str], problems: list[str]) -> Iterable[Raw]:
+    """What flashQ's own variables mean here."""
+    for name, key in FLASHQ.items():
+        value = environ.get(name, "")
+        if not value or value.lower() in FALSE:
+            continue
+        if name == "SYNC_PERSISTENCE":
+            value = "fsync"
+        elif name == "UNIX_SOCKET":
+            value = FLASHQ_SOCKET if value.lower() in TRUE else value
+        elif value.isdecimal():
+            value = f"127.0.0.1:{value}"
+        else:
+            problems.append(f"{name} = {value!r}: expected a port, as flashQ does; or set {environment_name(key)}")
+            continue
+        yield _nested(tuple(key.split(".")), value), Given(None, name, is_text=True)
 
 
 def _read_secret(name: str, path: str, problems: list[str]) -> str:

@@ -34,7 +34,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Encryption of one listener. It is on when there is a certificate."""
 
     cert: str = ""
-    """A PEM file: the certificate, followed by those that lead to its root."""
+    """A PEM file: the certificate, followed by its chain up to the root."""
     key: str = ""
     """A PEM file: the certificate's private key, without a password."""
     client_ca: str = ""
@@ -95,7 +95,7 @@ class UnixListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     listen: str = "off"
     """A path, or `off`."""
     mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "600"
-    """The socket's permissions, in octal: who may write to it may connect. 660 lets the group in."""
+    """The socket's permissions, in octal: users who may write to it may connect. 660 allows the group."""
 
     @property
     def path(self) -> str | None:
@@ -116,9 +116,14 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     frame_bytes_max: Positive = 64 * MIB
     """Of one request or reply. A length is checked before anything of the frame is kept; six full payloads fit."""
     connections_max: Positive = 10_000
-    """Over all listeners of a process; each costs up to 30 KB and a file descriptor even when it is idle."""
+    """Over all listeners of a process; each costs up to 30 KB and a file descriptor even when it is idle. Fewer where
+    the limit of open files (`ulimit -n`) is lower: the journal keeps its share. When there is no room, the oldest
+    connection whose client is not known is closed, silent ones first."""
     connections_per_address_max: Positive = 5_000
-    """One host cannot take all connections. High, because proxies and containers share addresses."""
+    """One host cannot take all connections. High, because proxies and containers share addresses. At most three
+    quarters of what the limit of open files leaves."""
+    connections_unauthenticated_max: Positive = 2_500
+    """Where tokens are configured: connections whose client has not shown one yet. At most a quarter of all."""
     connections_per_second_max: Positive = 2_000
     """From one address: a storm of connections is turned away before it costs a handshake."""
     requests_in_flight_max: Positive = 1_000
@@ -126,17 +131,17 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     output_buffer_bytes_max: Positive = 64 * MIB
     """Replies that a client has not read yet; a whole frame fits. At the bound the connection is read no further."""
     output_stalled_s: Seconds = 30.0
-    """A client that has a full output buffer and reads nothing for so long is cut off."""
+    """A client with a full output buffer that reads nothing for this long is cut off."""
     handshake_s: Seconds = 10.0
-    """From the connection to its first whole request, TLS included: who only connects holds nothing for long."""
+    """For the handshake of TLS and that of gRPC. Silent connections that have done theirs stay while there is room."""
     frame_s: Seconds = 30.0
     """From the first byte of a request to its last one: a request that trickles in is a slow-loris."""
     idle_s: Seconds = 0.0
-    """Close a connection that has asked nothing for so long; 0 = never. Dead peers are found by `keepalive_s`."""
+    """Close a connection that has sent no request for this long; 0 = never. `keepalive_s` finds dead peers."""
     keepalive_s: Seconds = 60.0
-    """The kernel asks a silent peer so often whether it is still there; 0 = never."""
+    """How often the kernel probes a silent peer; 0 = never."""
     subscriptions_max: Positive = 100
-    """Of one connection; each is an own reader of events."""
+    """Per connection; each is a separate reader of events."""
     streams_max: Positive = 1_000
     """Event streams and streams of work over HTTP, WebSocket and gRPC at once; each has a buffer of its own."""
     http_body_bytes_max: Positive = 64 * MIB
@@ -146,7 +151,9 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     http_header_bytes_max: Positive = 64 * 1024
     """Of the head of one HTTP request: a token and a trace context fit many times."""
     http_keep_alive_s: Seconds = 75.0
-    """How long an HTTP connection may wait for its next request: longer than the 60 s of common proxies."""
+    """How long an HTTP connection may wait for its first or next request: longer than the 60 s of common proxies."""
+    unknown_fields: Literal["warn", "refuse"] = "warn"
+    """What flashQ's dialect does with fields that a command does not have; REST and our own dialect refuse them."""
 
 
 # --- the rest ----------------------------------------------------------------------------------------
@@ -162,21 +169,21 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     timeout_s: Annotated[float, Meta(gt=0)] = 10.0
     """For one attempt, from resolving the name to the end of the answer."""
     attempts_max: Positive = 10
-    """Then the event is given up for this hook. With the backoff below that is after a quarter of an hour."""
+    """After this many attempts a hook gives an event up: with the backoff below, after a quarter of an hour."""
     backoff_s: Annotated[float, Meta(gt=0)] = 2.0
     """Before the second attempt; doubled with each further one, with jitter."""
     backoff_s_max: Annotated[float, Meta(gt=0)] = 900.0
-    """It is doubled up to this."""
+    """The longest backoff."""
     circuit_failures: Positive = 5
-    """So many failures in a row, and a hook is left alone for `circuit_open_s`."""
+    """After this many failures in a row, a hook is not called for `circuit_open_s`."""
     circuit_open_s: Seconds = 60.0
     """After it one attempt decides whether the hook is called again."""
     concurrency: Positive = 16
-    """Attempts under way at once, over all hooks: a slow receiver must not eat the sockets."""
+    """Attempts at once, over all hooks: a slow receiver must not use up the sockets."""
     body_bytes_max: Positive = MIB
     """A larger event is posted without its data, and says so."""
     response_bytes_max: Positive = 64 * 1024
-    """Of an answer no more is read: only its status matters."""
+    """How much of an answer is read: only its status matters."""
     hooks_per_tenant_max: Positive = 100
     """Each event is matched against all of them."""
 
@@ -201,7 +208,7 @@ class StopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How the server stops on SIGTERM and SIGINT."""
 
     drain_s: Seconds = 30.0
-    """Running jobs may end for so long; then their leases are handed back. A second signal does that at once."""
+    """How long running jobs may take to end; then their leases are handed back. A second signal does that at once."""
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -224,19 +231,20 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """All of it."""
 
     data: str | None = None
-    """The data directory, made if it is new. None = in memory: nothing survives the process."""
+    """The data directory, created if it does not exist. None = in memory: nothing survives the process."""
     durability: Level = QUEUE.durability
-    """What replies wait for where neither the push nor the queue says: `memory`, `commit` or `fsync`."""
+    """What replies wait for unless the push or the queue says: `memory`, `commit` or `fsync`."""
     shards: Annotated[int, Meta(ge=1, le=64)] | None = QUEUE.shards
-    """A power of two. If you do not say, memory has 1, a new directory 16, an old one what it has."""
+    """A power of two. By default 1 in memory, 16 in a new directory, and unchanged in an old one."""
     processes: Annotated[int, Meta(ge=1, le=64)] = 1
-    """The shards are spread over so many processes, which share the ports. One for each core, at most."""
+    """How many processes share the shards and the ports. At most one for each core."""
     memory_bytes_max: int = QUEUE.memory_bytes_max
-    """Beyond it no new jobs are taken; long before, payloads are left in the journal. 0 = no limit."""
+    """With a data directory: beyond it no new jobs, entries and log lines are taken; long before, payloads and results
+    are left in the journal. 0 = no limit."""
     events_bytes_max: int = QUEUE.events_bytes_max
-    """How much of the latest history is kept in memory where there is no data directory."""
+    """How much of the latest history is kept in memory without a data directory."""
     insecure: bool = False
-    """Listen beyond this machine although nobody has to say who they are. For networks that you trust entirely."""
+    """Allow other machines to connect without authentication. Only for networks that you trust entirely."""
     tcp: TcpListener = TcpListener()
     http: HttpListener = HttpListener()
     grpc: GrpcListener = GrpcListener()

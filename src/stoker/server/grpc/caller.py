@@ -10,15 +10,17 @@ from urllib.parse import unquote
 
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.command_table import TABLE, Permission
 from stoker.model.errors import Unauthenticated
 from stoker.model.traces import carried, from_headers
 from stoker.server.auth.identity import Identity
-from stoker.server.service import Service
-from stoker.wire.table import BY_COMMAND, Permission
+from stoker.server.config.addresses import is_loopback
+from stoker.server.service import FORWARDED, Service
 
 BEARER = "bearer "
 TENANT = "stoker-tenant"
 SESSION = "stoker-session"
+ENTITLEMENT = "stoker-entitlement"
 
 
 class Caller:
@@ -40,11 +42,12 @@ class Caller:
         self._service = service
         self.context = context
         self.peer: str = context.peer()
-        self.is_local = is_loopback(self.peer)
         self.credential: str | None = None
         self.tenant_asked: str | None = None
         self.session: str | None = None
+        entitlement: str | None = None
         """By which a client knows its own requests, to give them up."""
+        is_forwarded = False
         parent = state = None
         for name, value in context.invocation_metadata() or ():
             if name == "authorization":
@@ -53,15 +56,18 @@ class Caller:
                 self.tenant_asked = value
             elif name == SESSION:
                 self.session = value
+            elif name == ENTITLEMENT:
+                entitlement = value
             elif name == "traceparent":
                 parent = value
             elif name == "tracestate":
                 state = value
+            elif name in FORWARDED:
+                is_forwarded = True
         self.trace = from_headers(parent, state)
         """Which the call is part of, for the jobs that it pushes."""
-        self.identity: Identity = service.gate.identify(
-            self.credential, loopback=self.is_local or service.config.insecure
-        )
+        self.is_local = is_local(self.peer) and not is_forwarded
+        self.identity: Identity = service.identify(self.credential, loopback=self.is_local, entitlement=entitlement)
 
     async def write(self, message: Any) -> None:
         """Send a part of the answer."""
@@ -69,12 +75,12 @@ class Caller:
 
     def admit(self, command: Any) -> str:
         """The tenant to carry a command out for."""
-        return self._service.admit(self.identity, BY_COMMAND[type(command)].permission, self.tenant_asked, command)
+        return self._service.admit(self.identity, TABLE[type(command)].permission, self.tenant_asked, command)
 
     def admit_for(self, tenant: str | None, command: Any) -> str:
         """The same where the request itself may name the tenant."""
         asked = tenant if tenant is not None else self.tenant_asked
-        return self._service.admit(self.identity, BY_COMMAND[type(command)].permission, asked, command)
+        return self._service.admit(self.identity, TABLE[type(command)].permission, asked, command)
 
     def check(self, permission: Permission) -> None:
         """Whether it still may, for what is sent unasked."""
@@ -85,7 +91,7 @@ class Caller:
         desk = self._service.desk
         if self.trace is not None:
             command = carried(command, self.trace)
-        reply = await desk.call(tenant, command)
+        reply = await self._service.call(tenant, command)
         self._service.check_still(self.identity, tenant, command, reply)
         if type(command) is c.Pull and isinstance(reply, r.Delivery) and reply.runs:
 
@@ -103,8 +109,8 @@ def bearer(header: str) -> str:
     return header[len(BEARER) :].strip()
 
 
-def is_loopback(peer: str) -> bool:
-    """`ipv4:127.0.0.1:1234`, `ipv6:%5B::1%5D:1234`, `unix:`."""
+def is_local(peer: str) -> bool:
+    """Whether a peer is on this machine: `ipv4:127.0.0.1:1234`, `ipv6:%5B::1%5D:1234`, `unix:`."""
     kind, _, rest = peer.partition(":")
     host = unquote(rest).rpartition(":")[0].strip("[]")
-    return kind == "unix" or host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
+    return kind == "unix" or is_loopback(host)

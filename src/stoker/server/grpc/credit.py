@@ -10,14 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.command_table import SETTLES
 from stoker.model.errors import Busy, InvalidRequest, LimitExceeded, NotFound
 
 CREDIT_MAX = 100_000
 """Of one stream, with what its client holds: each costs some bytes here, and nobody works on more at once."""
-
-SETTLING = frozenset((c.Ack, c.Fail, c.Release))
 
 
 class Account:
@@ -99,7 +97,7 @@ class Accounts:
 
     def settled(self, tenant: str, command: Any) -> None:
         """A client has named these jobs as done with: it holds them no longer. Without tokens: any delivery of them."""
-        if not self._holders or type(command) not in SETTLING:
+        if not self._holders or type(command) not in SETTLES:
             return
         tokens = command.tokens
         for place, job_id in enumerate(command.ids):

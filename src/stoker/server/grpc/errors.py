@@ -25,6 +25,7 @@ NAMED: dict[str, grpc.StatusCode] = {
     "quota_exceeded": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "disk_full": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "memory_full": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "unsupported": grpc.StatusCode.UNIMPLEMENTED,
     "unknown": grpc.StatusCode.UNKNOWN,
 }
 

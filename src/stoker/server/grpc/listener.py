@@ -1,6 +1,6 @@
 """The gRPC listener: one server of grpc.aio on the event loop of all the others.
 
-It holds what gRPC itself must be told: where to listen, with which keys, and what one client may take. Each service
+It holds what gRPC itself must be told: where to listen, with which keys, and what one client may take. The service
 stands in a file of its own.
 """
 
@@ -15,19 +15,13 @@ from stoker.server.service import Service
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters is raised; the rest would go to our standard error
 
-try:
-    import grpc
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-    from grpc_health.v1.health import aio as health
-    from grpc_reflection.v1alpha import reflection
-except ImportError as error:  # pragma: no cover
-    raise InvalidRequest(
-        f"the gRPC listener needs {error.name}: pip install 'stoker[grpc]', or turn it off with --grpc off"
-    ) from None
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from grpc_reflection.v1alpha import reflection
 
-from stoker.proto import flashq_pb2, stoker_pb2
+from stoker.proto import stoker_pb2
 from stoker.server.grpc.credit import Accounts
-from stoker.server.grpc.flashq import QueueService
 from stoker.server.grpc.handlers import offer
 from stoker.server.grpc.queue import Queue
 
@@ -38,7 +32,6 @@ PING_MS_MIN = 10_000
 PING_ANSWER_MS = 20_000
 SERVING = health_pb2.HealthCheckResponse.SERVING
 OURS = stoker_pb2.DESCRIPTOR.services_by_name["Queue"]
-FLASHQS = flashq_pb2.DESCRIPTOR.services_by_name["QueueService"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
 
@@ -53,15 +46,12 @@ class GrpcListener:
         address = config.grpc.address
         assert address is not None
         server = self._server = grpc.aio.server(options=self._options())
-        accounts = Accounts(config.server.streams_max)
-        offer(server, self._service, OURS, Queue(self._service, accounts))
-        offer(server, self._service, FLASHQS, QueueService(self._service, accounts))
+        offer(server, self._service, OURS, Queue(self._service, Accounts(config.server.streams_max)))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        services = (OURS.full_name, FLASHQS.full_name, HEALTH.full_name, reflection.SERVICE_NAME)
+        services = (OURS.full_name, HEALTH.full_name, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(services, server)
         port = self._bind(server, address, config.grpc.tls)
-        for served in (OURS, FLASHQS):
-            await self._health.set(served.full_name, SERVING)
+        await self._health.set(OURS.full_name, SERVING)
         await server.start()
         return f"grpc   {written(address.host, port)}"
 
@@ -89,6 +79,7 @@ class GrpcListener:
     def _options(self) -> tuple[tuple[str, int], ...]:
         config, limits = self._service.config, self._service.config.server
         options = {
+            "grpc.max_allowed_incoming_connections": self._service.grpc_connections_max,
             "grpc.max_receive_message_length": limits.frame_bytes_max,
             "grpc.max_send_message_length": -1,  # what was pulled must be sent: it is leased already
             "grpc.max_concurrent_streams": limits.requests_in_flight_max,

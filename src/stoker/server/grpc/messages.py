@@ -125,6 +125,7 @@ def fail(message: Any) -> c.Fail:
         message.error,
         message.error_class,
         message.stack,
+        reason=message.reason,
         **optional(message, "retry", "delay_ms"),
     )
 
@@ -154,7 +155,8 @@ def result(message: Any) -> c.Ack | c.Fail | c.Release:
         return c.Ack(ids, token, [done.result] if done.HasField("result") else None, **optional(done, "codec"))
     if outcome == "failure":
         told = message.failure
-        return c.Fail(ids, token, told.error, told.error_class, told.stack, **optional(told, "retry", "delay_ms"))
+        said = optional(told, "retry", "delay_ms")
+        return c.Fail(ids, token, told.error, told.error_class, told.stack, reason=told.reason, **said)
     if outcome == "handback":
         return c.Release(ids, token, message.handback.delay_ms)
     raise InvalidRequest("invalid result: expected one of done, failure and handback")

@@ -54,7 +54,7 @@ class Feed:
             count = min(await self._account.some(), self._batch_max)
             self._caller.check("consume")
             pull = msgspec.structs.replace(self._pull, count=count)
-            delivery = await desk.call(tenant, pull)
+            delivery = await self._service.call(tenant, pull)
             if not delivery.runs:
                 continue
             sent = 0
@@ -127,7 +127,7 @@ class Processing:
     async def _settle(self, command: Any) -> Any:
         check_tokens(command)
         tenant = self._caller.admit(command)
-        reply = await self._service.desk.call(tenant, command)
+        reply = await self._service.call(tenant, command)
         self._accounts.settled(tenant, command)
         return reply
 

@@ -35,6 +35,7 @@ STATUS: dict[str, int] = {
     "forbidden": 403,
     "quota_exceeded": 429,
     "busy": 429,
+    "unsupported": 501,
     "unavailable": 503,
     "disk_full": 503,
     "memory_full": 503,

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from stoker.brokers.contract import End
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, StokerError, Unauthenticated
@@ -20,7 +21,6 @@ from stoker.model.events import Event, EventKind
 from stoker.model.ids import shard_for, shard_of
 from stoker.model.limits import NAME_PATTERN
 from stoker.server.auth.identity import Identity
-from stoker.server.desk import End
 from stoker.server.service import Service
 
 PAGE = 200
@@ -104,7 +104,7 @@ class Feed:
     def __init__(self, service: Service, identity: Identity, tenant: str, wanted: Filter, start: Cursor | None) -> None:
         self._service, self._identity, self._tenant, self._wanted = service, identity, tenant, wanted
         self._cursor = start or Cursor([])
-        self._shards = wanted.shards(tenant, service.desk.shards)
+        self._shards = wanted.shards(tenant, service.desk.logs.shards)
         self._ends: Mapping[int, End] = {}
         self._pages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
         """At most one page a shard: each shard's reader waits until its page was taken."""

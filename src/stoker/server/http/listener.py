@@ -5,12 +5,14 @@ import asyncio
 from uvicorn.config import Config
 
 from stoker.model.errors import StokerError
+from stoker.server.accepting import Acceptor
+from stoker.server.binding import told
 from stoker.server.config import tls_context
 from stoker.server.http.app import make_app
 from stoker.server.http.protocol import Door
+from stoker.server.http.sockets import Socket
 from stoker.server.meter import HISTORY_S
 from stoker.server.report import all_reports
-from stoker.server.server import BACKLOG, told
 from stoker.server.service import Service
 
 WS_MESSAGE_BYTES_MAX = 64 * 1024
@@ -22,19 +24,17 @@ class HttpListener:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._door: Door | None = None
         self._historian: asyncio.Task[None] | None = None
 
     async def start(self) -> str:
         service, config = self._service, self._service.config
-        address = config.http.address
-        assert address is not None
         app = make_app(service)
         uvicorn = Config(
             app,
             http="httptools",
-            ws="websockets-sansio",
+            ws=Socket,
             ws_max_size=WS_MESSAGE_BYTES_MAX,
             ws_per_message_deflate=False,
             lifespan="off",
@@ -48,27 +48,23 @@ class HttpListener:
         uvicorn.load()
         self._door = app.door = Door(uvicorn, config.server, service.crowd)
         tls = tls_context(config.http.tls)
-        self._server = await asyncio.get_running_loop().create_server(
-            self._door.connect,
-            address.host,
-            address.port,
-            ssl=tls,
-            backlog=BACKLOG,
-            reuse_port=config.processes > 1,
-        )
-        self._historian = asyncio.get_running_loop().create_task(self._note())
-        return f"http   {'https' if tls else 'http'}://{told(self._server.sockets[0])}"
+        bound = service.bound.take("http")
+        self._acceptor = Acceptor(service.crowd, "http", self._door.connect, tls, config.server.handshake_s)
+        self._acceptor.start(bound)
+        if service.desk.broker.counters is not None:
+            self._historian = asyncio.get_running_loop().create_task(self._note())
+        return f"http   {'https' if tls else 'http'}://{told(bound[0])}"
 
     async def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.stop_accepting()
 
     async def _note(self) -> None:
         """Keep the history of the numbers."""
         while True:
             try:
                 reports = await all_reports(self._service)
-                shards = [stats for report in reports for stats in report.shards]
+                shards = [stats for report in reports for stats in report.shards or ()]
                 self._service.meter.note(shards, sum(sum(report.connections.values()) for report in reports))
             except StokerError:
                 pass  # a process is not there: no point is better than a wrong one
@@ -78,5 +74,7 @@ class HttpListener:
         await self.stop_accepting()
         if self._historian is not None:
             self._historian.cancel()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         if self._door is not None:
             await self._door.close()

@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from stoker.model import commands as c
+from stoker.model.errors import Unsupported
 from stoker.model.replies import Counts, Stats, Totals
 from stoker.model.version import __version__
 from stoker.server.report import Counted, Report, all_reports
@@ -94,7 +95,9 @@ class Numbers(Collector):
         yield from self._server()
 
     def _jobs(self) -> Iterator[Any]:
-        shards = [stats for report in self._reports for stats in report.shards]
+        shards = [stats for report in self._reports for stats in report.shards or ()]
+        if any(report.shards is None for report in self._reports):
+            return  # the broker does not count: no number is better than a wrong one
         states = [
             ((state,), sum(getattr(shard.counts, state) for shard in shards)) for state in Counts.__struct_fields__
         ]
@@ -118,20 +121,21 @@ class Numbers(Collector):
         yield self._counter(
             "stoker_commands_total", lambda report: [((name, code), count) for name, code, count in report.commands]
         )
-        yield self._histogram("stoker_turn_commands", lambda report: report.turn_sizes)
-        yield self._histogram("stoker_turn_seconds", lambda report: report.turn_times)
+        yield from self._histogram("stoker_turn_commands", lambda report: report.turn_sizes)
+        yield from self._histogram("stoker_turn_seconds", lambda report: report.turn_times)
         yield self._counter(
             "stoker_http_requests_total",
             lambda report: [((str(status),), count) for status, count in sorted(report.http_statuses.items())],
         )
-        yield self._histogram("stoker_http_request_seconds", lambda report: report.http_times)
+        yield from self._histogram("stoker_http_request_seconds", lambda report: report.http_times)
         yield self._gauge(
             "stoker_connections",
             lambda report: [((name,), count) for name, count in sorted(report.connections.items())],
         )
         yield self._gauge("stoker_streams", lambda report: [((), report.streams)])
         yield self._gauge("stoker_workers", lambda report: [((), report.workers)])
-        yield self._gauge("stoker_storage_full", lambda report: [((), int(report.is_full))])
+        if not any(report.is_full is None for report in self._reports):
+            yield self._gauge("stoker_storage_full", lambda report: [((), int(bool(report.is_full)))])
         yield self._counter(
             "stoker_webhooks_total", lambda report: [((name,), count) for name, count in report.webhooks.items()]
         )
@@ -144,11 +148,15 @@ class Numbers(Collector):
     def _counter(self, name: str, samples: "Callable[[Report], Samples]") -> Any:
         return counter(name, self._of_each(samples), self._labels(name))
 
-    def _histogram(self, name: str, counted: Callable[[Report], Counted]) -> Any:
+    def _histogram(self, name: str, counted: "Callable[[Report], Counted | None]") -> Iterator[Any]:
+        """One family, or none if the broker has nothing to measure here."""
+        found = [(self._label(report), counted(report)) for report in self._reports]
         family = HistogramMetricFamily(name, BY_NAME[name].meaning, labels=self._labels(name))
-        for report in self._reports:
-            family.add_metric(self._label(report), *buckets(counted(report)))
-        return family
+        for label, one in found:
+            if one is None:
+                return
+            family.add_metric(label, *buckets(one))
+        yield family
 
     def _of_each(self, samples: "Callable[[Report], Samples]") -> "Samples":
         return [
@@ -195,7 +203,11 @@ async def queue_counts(service: Service, tenants: list[str]) -> list[QueueCounts
     found: list[QueueCounts] = []
     desk = service.desk
     for tenant in tenants:
-        names = sorted((await desk.look_everywhere(tenant, c.ListQueues())).names)[: QUEUES_MAX - len(found)]
+        try:
+            listed = await desk.look_everywhere(tenant, c.ListQueues())
+        except Unsupported:
+            return []
+        names = sorted(listed.names)[: QUEUES_MAX - len(found)]
         stats: list[Any] = await asyncio.gather(
             *(desk.look_everywhere(tenant, c.GetStats(queue)) for queue in names), return_exceptions=True
         )

@@ -7,7 +7,7 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import Forbidden, InvalidRequest
+from stoker.model.errors import Forbidden, InvalidRequest, Unsupported
 from stoker.model.options import Options
 from stoker.model.version import __version__
 from stoker.server.auth.identity import DEFAULT_TENANT, Identity
@@ -73,9 +73,11 @@ class Pages:
     async def ready(self, visit: Visit) -> None:
         """Whether it is worth sending work here."""
         desk = self._service.desk
-        journal = desk.broker.runtime.journal
-        is_ready = not desk.is_stopping and not journal.has_failed
-        found = {"ok": is_ready, "ready": is_ready, "stopping": desk.is_stopping, "disk_full": bool(journal.is_full)}
+        broker = desk.broker
+        is_ready = not desk.is_stopping and broker.is_ready
+        found = {"ok": is_ready, "ready": is_ready, "stopping": desk.is_stopping}
+        if broker.counters is not None:
+            found["disk_full"] = broker.counters.is_full
         headers = None if is_ready else [(b"retry-after", b"5")]
         await answers.send(visit.send, 200 if is_ready else 503, answers.encode_json(found), headers=headers)
 
@@ -110,6 +112,9 @@ class Pages:
 
     async def history(self, visit: Visit) -> None:
         self._operator(visit)
+        broker = self._service.desk.broker
+        if broker.counters is None:
+            raise Unsupported.by(broker.name, "the history of the numbers")
         await answers.told(visit.send, list(self._service.meter.history))
 
     # --- workers -------------------------------------------------------------------------------------

@@ -83,16 +83,26 @@ async def command(visit: Visit) -> None:
         if row is None:
             await calls.answer(visit, identity, frame, codec)
             return
-        request: Any = flashq.decode(frame, codec, cmd, visit.service.config.limits)
+        config = visit.service.config
+        unknown = flashq.Unknown(config.server.unknown_fields == "refuse")
+        request: Any = flashq.decode(frame, codec, cmd, config.limits, unknown)
         tenant = request.tenant if request.tenant is not None else visit.tenant_asked
         answer = await carry_out(visit, identity, row, request, context_for(visit, codec), tenant)
-        status, headers = status_for(answer), None
+        status, headers = status_for(answer), warned(answer, unknown.warnings)
     except StokerError as error:
         answer, status = flashq.failure(error), answers.status_of(error)
         headers = answers.extra_headers(error, status)
     if request_id is not None:
         answer["reqId"] = request_id
     await answers.send(visit.send, status, native.FORMATS[codec].encode(answer), calls.KINDS[codec], headers)
+
+
+def warned(answer: Answer, warnings: list[str]) -> answers.Headers:
+    """Put the warnings into an answer: the header that tells of them, too."""
+    if not warnings:
+        return []
+    answer["warnings"] = warnings
+    return [(b"stoker-warnings", ", ".join(warnings).encode("ascii", "replace"))]
 
 
 class Head(msgspec.Struct):

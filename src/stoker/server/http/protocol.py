@@ -8,16 +8,20 @@ import logging
 import time
 from collections import deque
 from email.utils import formatdate
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from stoker.model.errors import InvalidRequest
+from stoker.server.config.addresses import is_loopback
 from stoker.server.config.tree import ServerLimits
-from stoker.server.crowd import Crowd
+from stoker.server.crowd import Crowd, Place
 from stoker.server.http import answers
-from stoker.server.tcp import is_loopback
+
+if TYPE_CHECKING:
+    from stoker.server.http.sockets import Socket
 
 log = logging.getLogger("stoker.server.http")
 log.setLevel(logging.ERROR)  # whoever sends nonsense must not fill a log with it
@@ -30,31 +34,19 @@ BODY_AHEAD_BYTES = 1024 * 1024
 
 
 class Door:
-    """All connections of the listener: counted, bounded, and closed together."""
+    """All connections of the listener: looked after, and closed together."""
 
     def __init__(self, config: Config, limits: ServerLimits, crowd: Crowd) -> None:
         self.config = config
         self.limits = limits
-        self._crowd = crowd
+        self.crowd = crowd
         self.state = ServerState()
         self.open: set[Connection] = set()
         self.is_closing = False
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
-    def connect(self) -> "Connection":
-        return Connection(self)
-
-    def enter(self, connection: "Connection") -> bool:
-        """Whether there is room for one more."""
-        if not self._crowd.enter("http", connection.address):
-            return False
-        self.open.add(connection)
-        return True
-
-    def leave(self, connection: "Connection") -> None:
-        if connection in self.open:
-            self.open.discard(connection)
-            self._crowd.leave("http", connection.address)
+    def connect(self, place: Place) -> "Connection":
+        return Connection(self, place)
 
     async def _sweep(self) -> None:
         while True:
@@ -88,39 +80,39 @@ class Door:
 class Connection(HttpToolsProtocol):
     """One peer."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, place: Place) -> None:
         super().__init__(config=door.config, server_state=door.state, app_state={})
         self.access_log = False
         self.logger = log
         self.pipeline = deque()
         self._door = door
+        self.place = place
         self._limits = door.limits
-        self.address = ""
-        self.loopback = False
-        self._head_since: float | None = time.monotonic()
+        self.loopback = is_loopback(place.address)
+        self._head_since: float | None = None
         """Since when the head of a request is owed; None between requests and inside of one."""
-        self._is_first = True
         self._head_open = True
         self._head_bytes = 0
         self._heads = 0
         """How many have come whole."""
         self._paused_since: float | None = None
-        self._idle_since: float | None = None
-        """Since when the last request is answered and no other one has begun."""
+        self._idle_since: float | None = time.monotonic()
+        """Since when no request is under way: none has come yet, or the last one is answered."""
 
     def connection_made(self, transport: Any) -> None:
-        peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if isinstance(peer, tuple) else "local"
-        self.loopback = is_loopback(self.address)
         super().connection_made(transport)
-        if not self._door.enter(self):
-            transport.abort()
-            return
+        self.place.cut = transport.abort
+        self._door.open.add(self)
         transport.set_write_buffer_limits(high=min(1 << 20, self._limits.output_buffer_bytes_max))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.leave(self)
+        self._door.open.discard(self)
+        self._door.crowd.leave(self.place)
         super().connection_lost(exc)
+
+    def know(self) -> None:
+        """The client has said who it is."""
+        self._door.crowd.know(self.place)
 
     # --- the head of a request -----------------------------------------------------------------------
 
@@ -141,12 +133,22 @@ class Connection(HttpToolsProtocol):
         self._head_open = True
 
     def on_headers_complete(self) -> None:
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        self._head_open, self._head_bytes, self._head_since, self._is_first = False, 0, None, False
+        self._head_open, self._head_bytes, self._head_since = False, 0, None
         self._heads += 1
-        self.app = self.config.loaded_app if size <= self._limits.http_header_bytes_max else too_many_headers
+        self._door.crowd.spoke(self.place)
+        self.app = self._refusal() or self.config.loaded_app
         self.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
+
+    def _refusal(self) -> Any:
+        """What answers in place of the application, if the head of the request is not acceptable."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self._limits.http_header_bytes_max:
+            return too_many_headers
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            return not_one_host
+        return None
 
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
@@ -162,8 +164,13 @@ class Connection(HttpToolsProtocol):
         self._head_open = True
 
     def handle_websocket_upgrade(self) -> None:
+        if self.app is not self.config.loaded_app:
+            self.transport.write(HEAD_TOO_LARGE if self.app is too_many_headers else NOT_ONE_HOST)
+            self.transport.close()
+            return
         super().handle_websocket_upgrade()
-        self._door.leave(self)  # from now on it is a stream, and counted as one
+        self._door.open.discard(self)  # from now on it is a stream: it has its own pace, and keeps its place
+        cast("Socket", self.transport.get_protocol()).take_over(self)
 
     def on_response_complete(self) -> None:
         """As uvicorn does it, but for its timer: a sweep looks after idle connections, and costs a request nothing."""
@@ -193,11 +200,10 @@ class Connection(HttpToolsProtocol):
     def check_pace(self, now: float) -> None:
         """Cut off who holds a connection without using it as agreed."""
         limits = self._limits
-        allowed = limits.handshake_s if self._is_first else limits.frame_s
         cycle: Any = self.cycle  # None before the first request
         if cycle and cycle.response_complete and self._idle_since is None and self._head_since is None:
             self._idle_since = now  # it was answered before all of its body had come
-        trickles = self._head_since is not None and now - self._head_since > allowed
+        trickles = self._head_since is not None and now - self._head_since > limits.frame_s
         reads_nothing = self._paused_since is not None and now - self._paused_since > limits.output_stalled_s
         if trickles or reads_nothing:
             self.transport.abort()
@@ -235,6 +241,14 @@ def answer_whole(send: Any, status: int, body: bytes, headers: list[tuple[bytes,
 
 
 HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+NOT_ONE_HOST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+async def not_one_host(scope: Any, receive: Any, send: Any) -> None:
+    error = InvalidRequest("invalid request: HTTP/1.1 needs the header Host, exactly once")
+    await answers.send(send, 400, answers.encode_json(answers.problem(error)), headers=[(b"connection", b"close")])
 
 
 async def too_many_headers(scope: Any, receive: Any, send: Any) -> None:

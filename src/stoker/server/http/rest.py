@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from stoker.model.errors import InvalidRequest, StokerError
+from stoker.model.hints import did_you_mean
 from stoker.server.http import answers, plans
 from stoker.server.http.routes import ROUTES, Route
 from stoker.server.http.visit import Visit, convert
@@ -18,6 +19,7 @@ from stoker.wire import flashq
 from stoker.wire.flashq.jobs import delivered
 from stoker.wire.flashq.spelling import meant
 from stoker.wire.native import told
+from stoker.wire.unknown_fields import cut
 
 Handler = Callable[[Visit], Awaitable[None]]
 Fields = dict[str, Any]
@@ -50,7 +52,7 @@ def _handler(route: Route) -> Handler:
         limits = visit.service.config.limits
         fields = await fields_of(visit, route)
         try:
-            request: Any = flashq.decode(_encode(fields), "json", route.cmd, limits)
+            request: Any = flashq.decode(_encode(fields), "json", route.cmd, limits, flashq.Unknown(refuse=True))
             if takes and answers.NDJSON in visit.headers.get(b"accept", b""):
                 await pull_lines(visit, identity, request)
                 return
@@ -74,7 +76,7 @@ async def push(visit: Visit) -> None:
         inside = body[1:-1]
         comma = b"," if inside.strip() else b""
         frame = b'{%b%b"queue":%b}' % (inside, comma, _encode(visit.parameters["queue"]))
-        request: Any = flashq.decode(frame, "json", "PUSH", visit.service.config.limits)
+        request: Any = flashq.decode(frame, "json", "PUSH", visit.service.config.limits, flashq.Unknown(refuse=True))
         row = flashq.ROWS["PUSH"]
         answer = await plans.carry_out(visit, identity, row, request, plans.context_for(visit), visit.tenant_asked)
     except StokerError as error:
@@ -132,7 +134,7 @@ def _query(visit: Visit, cmd: str) -> Fields:
     for name, text in visit.query().items():
         meaning = meant(name, request)
         if meaning is None or meaning[0] not in kinds or kinds[meaning[0]] is Raw:
-            continue
+            raise InvalidRequest(f"unknown parameter {cut(name)!r}{did_you_mean(name, kinds)}")
         kind = kinds[meaning[0]]
         if "list[" in str(kind) and "str |" not in str(kind):
             found[meaning[0]] = convert_list(text, kind, name)

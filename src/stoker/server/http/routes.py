@@ -57,6 +57,7 @@ def _table() -> list[Route]:
     add("DELETE", "/queues/{queue}/obliterate", "OBLITERATE")
     add("GET", "/queues/{queue}/counts", "GETJOBCOUNTS", "counts")
     add("GET", "/queues/{queue}/count", "COUNT", "count")
+    add("GET", "/queues/{queue}/priorities", "PRIORITIES", "waiting")
     add("POST", "/queues/{queue}/rate-limit /queues/{queue}/ratelimit", "RATELIMIT")
     add("DELETE", "/queues/{queue}/rate-limit /queues/{queue}/ratelimit", "RATELIMITCLEAR")
     add("POST", "/queues/{queue}/concurrency", "SETCONCURRENCY")

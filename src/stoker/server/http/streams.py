@@ -55,7 +55,7 @@ class Streams:
 
     def _start(self, visit: Visit, query: dict[str, str]) -> Cursor | None:
         text = visit.headers.get(b"last-event-id", b"").decode("latin-1") or query.get("after")
-        return Cursor.read(text, self._service.desk.shards) if text else None
+        return Cursor.read(text, self._service.desk.logs.shards) if text else None
 
     # --- server-sent events --------------------------------------------------------------------------
 

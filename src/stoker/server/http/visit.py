@@ -6,6 +6,7 @@ An identity belongs to one request: HTTP has no connections that would remember 
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
@@ -13,19 +14,20 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from stoker.model import commands as c
+from stoker.model.command_table import WITH_OPTIONS, Permission
 from stoker.model.errors import Forbidden, InvalidRequest, StokerError, Unauthenticated
-from stoker.model.traces import PUSHES, carried, from_headers
+from stoker.model.traces import carried, from_headers
 from stoker.server.auth.identity import Identity
+from stoker.server.config.addresses import is_loopback
 from stoker.server.http.answers import Send, TooLarge, TooSlow
 from stoker.server.http.protocol import answer_whole
-from stoker.server.service import Service
-from stoker.wire.table import Permission
+from stoker.server.service import FORWARDED, Service
 
 Receive = Callable[[], Awaitable[Any]]
 
-FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-real-ip")
-"""Whoever came through a proxy is not on this machine, even if the proxy is."""
-LOOPBACK_NAMES = frozenset((b"localhost", b"127.0.0.1", b"::1"))
+HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]/@]+))(?::[0-9]{1,5})?")
+"""The Host header: an IPv6 address in brackets, or a name or an IPv4 address, and perhaps a port."""
+FORWARDED_HEADERS = tuple(name.encode() for name in FORWARDED)
 SAME_SITE = (b"same-origin", b"none")
 TENANT = b"stoker-tenant"
 ENTITLEMENT = b"stoker-entitlement"
@@ -80,7 +82,7 @@ class Visit:
         headers = self.headers
         connection = self.scope.get("connection")
         near = connection.loopback if connection is not None else is_near(self.scope)
-        return self.service.config.insecure or (near and not any(name in headers for name in FORWARDED))
+        return self.service.config.insecure or (near and not any(name in headers for name in FORWARDED_HEADERS))
 
     def identify(self, *, in_query: bool = False) -> Identity:
         """`in_query`: for readers of events, which cannot always send a header."""
@@ -90,15 +92,18 @@ class Visit:
             credential = credential_of(given)
         elif in_query:
             credential = self.query().get("token")
-        gate = self.service.gate
-        if not gate.configured and not self.service.config.insecure:
+        service, entitlement = self.service, self.headers.get(ENTITLEMENT)
+        if not service.gate.configured and not service.config.insecure:
             self._check_host()
-        identity = gate.identify(credential, loopback=self.is_loopback)
-        entitlement = self.headers.get(ENTITLEMENT)
-        if entitlement is not None:
-            identity = gate.entitle(identity, entitlement.decode("latin-1"))
-        self._identity = identity
-        return identity
+        self._identity = service.identify(
+            credential,
+            loopback=self.is_loopback,
+            entitlement=None if entitlement is None else entitlement.decode("latin-1"),
+        )
+        connection = self.scope.get("connection")
+        if connection is not None:
+            connection.know()
+        return self._identity
 
     def admit(self, identity: Identity, permission: Permission, command: c.Command[Any] | None = None) -> str:
         """The tenant to act for."""
@@ -113,11 +118,11 @@ class Visit:
     def _check_host(self) -> None:
         """Where nobody has to say who he is, a page of somebody else must not reach us by a name of its own."""
         host = self.headers.get(b"host")
-        if host is None:
+        if host is None:  # HTTP/1.0, which no browser speaks
             return
         name = host_name(host)
         server = self.scope.get("server") or ("", 0)
-        if name not in LOOPBACK_NAMES and not name.startswith(b"127.") and name != str(server[0]).encode():
+        if name != "localhost" and not is_loopback(name) and name != str(server[0]):
             raise Forbidden(
                 "this server has no tokens and so answers only to localhost: configure tokens to use other names"
             )
@@ -206,7 +211,7 @@ class Visit:
     async def carry_out(self, tenant: str, command: c.Command[Any]) -> Any:
         """The reply of a command. Raises `StokerError`, or `Gone` when the client has left meanwhile."""
         desk = self.service.desk
-        if type(command) in PUSHES and (trace := self.trace) is not None:
+        if type(command) in WITH_OPTIONS and (trace := self.trace) is not None:
             command = carried(command, trace)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -276,16 +281,13 @@ def credential_of(header: bytes) -> str:
     raise Unauthenticated("authentication failed: expected `Authorization: Bearer TOKEN`")
 
 
-def host_name(host: bytes) -> bytes:
-    """A Host header without its port."""
-    if host.startswith(b"["):
-        return host[1:].partition(b"]")[0]
-    return host.partition(b":")[0].lower()
+def host_name(host: bytes) -> str:
+    """A Host header without its port. Empty if it is malformed."""
+    found = HOST.fullmatch(host)
+    return (found[1] or found[2]).decode("latin-1").lower() if found is not None else ""
 
 
 def is_near(scope: Any) -> bool:
-    from stoker.server.tcp import is_loopback
-
     client = scope.get("client")
     return client is not None and is_loopback(str(client[0]))
 

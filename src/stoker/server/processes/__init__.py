@@ -1,1 +1,1 @@
-"""One server in several processes: who looks after them, how they reach each other, what they ask each other."""
+"""One server in several processes: their supervisor, their connections, and what they ask each other."""

@@ -12,6 +12,8 @@ import sys
 from stoker.brokers.local import LocalBroker, open_part
 from stoker.model.errors import StokerError
 from stoker.server import logs
+from stoker.server.binding import Bound
+from stoker.server.ending import check_stopped, end_with
 from stoker.server.processes.orders import Channel, Failed, Orders, Ready, Reload, Stop
 from stoker.server.run import calm_collector, new_loop
 from stoker.server.server import Server
@@ -49,14 +51,17 @@ class Work:
     """From the beginning to the end of serving."""
 
     def __init__(self, orders: Orders, channel: Channel, broker: LocalBroker) -> None:
-        unix = socket.socket(fileno=orders.unix_descriptor) if orders.unix_descriptor is not None else None
-        self._server = Server(orders.config, broker, orders.seat, unix)
+        descriptor = orders.unix_descriptor
+        bound = Bound({"unix": [socket.socket(fileno=descriptor)]} if descriptor is not None else {})
+        self._server = Server(orders.config, broker, orders.seat, bound)
         self._channel = channel
         self._stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         self._listening = loop.create_task(self._listen())
+        self._broker = broker
+        end_with(broker, self._stopped, self._server.hurry)
 
     async def run(self) -> None:
         stopped = asyncio.ensure_future(self._stopped.wait())
@@ -70,6 +75,7 @@ class Work:
         await stopped
         await self._server.stop()
         self._listening.cancel()
+        check_stopped(self._broker)
 
     def _stop(self) -> None:
         if self._stopped.is_set():

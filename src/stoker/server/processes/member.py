@@ -1,20 +1,27 @@
 """A server as one of several processes: what it answers when others ask, and where it asks for what it has not got."""
 
 import asyncio
+import shutil
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from stoker.brokers.local import LocalBroker
+from stoker.journal.deals import FACT
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT
+from stoker.runtime.usage import FindUsed, Used
 from stoker.server.auth.quotas import Usage
 from stoker.server.processes.links import Seat
+from stoker.server.processes.meeting import Guest, Host
 from stoker.server.processes.team import Team
 from stoker.server.report import own_report
 from stoker.server.service import Service
+from stoker.server.snapshots import Make
 from stoker.server.webhooks import commands as hooks
 
 REFRESH_S: Final = 0.25
@@ -26,10 +33,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def join(service: Service, seat: Seat) -> Team:
+def join(service: Service, seat: Seat, broker: LocalBroker) -> Team:
     """Make a server's process one of several."""
-    desk = service.desk
-    team = Team(desk, seat)
+    team = Team(service.desk, seat, broker)
 
     async def report(tenant: str, body: bytes) -> Any:
         return own_report(service)
@@ -38,13 +44,22 @@ def join(service: Service, seat: Seat) -> Team:
         return service.meter.workers(tenant)
 
     async def active(tenant: str, body: bytes) -> Any:
-        return sum(stats.counts.active for stats in desk.broker.shard_stats())
+        return sum(stats.counts.active for stats in broker.shard_stats())
 
     async def webhooks(tenant: str, body: bytes) -> Any:
         name, fields = _decode(body)
         return await hooks.carry_out(service.webhooks, tenant, name, hooks.decode(name, _encode(fields), "msgpack"))
 
-    team.answers |= {"report": report, "workers": workers, "active": active, "webhooks": webhooks}
+    async def snapshot(tenant: str, body: bytes) -> Any:
+        await asyncio.to_thread(cut, broker, Path(_decode(body)))
+
+    team.answers |= {
+        "report": report,
+        "workers": workers,
+        "active": active,
+        "webhooks": webhooks,
+        "snapshot": snapshot,
+    }
     service.usage = SharedUsage(service.usage, team)
     owner = team.spread.home(SYSTEM_TENANT, KV_HOME)
     if service.webhooks is not None and owner != seat.number:
@@ -54,6 +69,47 @@ def join(service: Service, seat: Seat) -> Team:
 
         service.webhooks.elsewhere = elsewhere
     return team
+
+
+def snapshots_of(team: Team, broker: LocalBroker) -> Make:
+    """Makes snapshots of the whole directory; each process fills in its own part."""
+
+    async def make(folder: Path) -> None:
+        others = [each for each in range(team.seat.processes) if each != team.seat.number]
+        host = Host(folder, len(others))
+        own = asyncio.to_thread(cut, broker, folder, host)
+        await meet(host, own, *(team.ask(each, "snapshot", str(folder), changes=False) for each in others))
+        await asyncio.to_thread(shutil.copyfile, Path(team.seat.directory) / FACT, folder / FACT)
+
+    return make
+
+
+async def meet(host: Host, own: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, bytes]) -> None:
+    """Wait for all. The first failure ends the meeting, so that no process waits for those that do not come."""
+    here, elsewhere = asyncio.ensure_future(own), [asyncio.ensure_future(other) for other in others]
+    await asyncio.wait([here, *elsewhere], return_when=asyncio.FIRST_EXCEPTION)
+    host.end()
+    await asyncio.wait([here])
+    host.close()
+    for outcome in await asyncio.gather(*elsewhere, here, return_exceptions=True):  # they know more of what happened
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def cut(broker: LocalBroker, folder: Path, host: Host | None = None) -> None:
+    """Fill in one process's part of a snapshot."""
+    assert broker.store is not None
+    path = broker.store.directory.path
+    part = folder / path.parent.name / path.name
+    part.mkdir(mode=0o700, parents=True)
+    if host is not None:
+        broker.store.snapshot_into(part, host)
+        return
+    guest = Guest(folder)
+    try:
+        broker.store.snapshot_into(part, guest)
+    finally:
+        guest.close()
 
 
 async def active_everywhere(team: Team) -> int:
@@ -97,8 +153,9 @@ class SharedUsage:
         others = self._known(tenant)
         return self._own.payload_bytes(tenant) + others.bytes + sum(size for _, _, size in others.sent)
 
-    def admitted(self, tenant: str, queue: str, jobs: int, bytes: int) -> None:
-        if self._team.spread.home(tenant, queue) != self._team.spread.me:
+    def admitted(self, tenant: str, queue: str | None, jobs: int, bytes: int) -> None:
+        """What names no queue changes jobs or entries that are counted where they live."""
+        if queue is not None and self._team.spread.home(tenant, queue) != self._team.spread.me:
             self._known(tenant).sent.append((queue, jobs, bytes))
 
     def _known(self, tenant: str) -> Elsewhere:
@@ -117,12 +174,11 @@ class SharedUsage:
         known_before = len(others.sent)
         try:
             names: list[Any] = await spread.ask_all(tenant, dict.fromkeys(elsewhere, c.ListQueues()))
-            stats: list[Any] = await spread.ask_all(tenant, dict.fromkeys(elsewhere, c.GetStats()))
-            if all(isinstance(one, r.Stats) for one in stats):
+            found: list[Any] = await spread.ask_all(tenant, dict.fromkeys(elsewhere, FindUsed()))
+            if all(isinstance(one, Used) for one in found):
                 others.names = frozenset(name for one in names if isinstance(one, r.Queues) for name in one.names)
-                counts = [one.counts for one in stats]
-                others.waiting = sum(one.waiting + one.delayed + one.blocked for one in counts)
-                others.bytes = sum(one.payload_bytes for one in stats)
+                others.waiting = sum(one.jobs for one in found)
+                others.bytes = sum(one.bytes for one in found)
                 del others.sent[:known_before]
         finally:
             others.at, others.asked = time.monotonic(), None

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from stoker.model.errors import InvalidRequest
+from stoker.server.accepting import BACKLOG
+from stoker.server.binding import bind_unix, bound_socket, cannot_listen
 from stoker.server.config import Address, ServerConfig
-from stoker.server.server import BACKLOG, bind_unix
 
 
 class Ports:
@@ -45,19 +45,11 @@ class Ports:
         try:
             found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, where = found[0][0], found[0][4]
-            with socket.socket(family, socket.SOCK_STREAM) as alone:  # a stranger could share the port with us
-                alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                alone.bind(where)
-            held = socket.socket(family, socket.SOCK_STREAM)
+            bound_socket(family, where, is_shared=False).close()  # a stranger could share the port with us
+            held = bound_socket(family, where, is_shared=True)
             self._held.append(held)
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            held.bind(where)
         except OSError as error:
-            raise InvalidRequest(
-                f"cannot listen at {address} for {name}: {error.strerror or error}; choose another address, or end what"
-                " is there"
-            ) from None
+            raise cannot_listen(name, address, error) from None
         return address._replace(port=held.getsockname()[1])
 
     def stop_accepting(self) -> None:

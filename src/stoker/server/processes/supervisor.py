@@ -14,19 +14,25 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
+from stoker.brokers.shared import SERVER, notice
 from stoker.journal.dealing import Root, open_root
 from stoker.journal.directory import take_lock
+from stoker.journal.disk import Disk
+from stoker.journal.sqlite import reserve_of
 from stoker.model import errors
 from stoker.server.config import ServerConfig
+from stoker.server.ending import LogFailed
 from stoker.server.processes.links import Seat
 from stoker.server.processes.orders import Channel, Failed, Orders, Ready, Reload, Stop
 from stoker.server.processes.ports import Ports
+from stoker.server.run import check_files
 
 PATIENCE_S: Final = 15.0
 """For processes of a supervisor that was killed: they notice at once, and close what they have open."""
@@ -47,17 +53,20 @@ T = TypeVar("T")
 log = logging.getLogger("stoker.processes")
 
 
-async def supervise(config: ServerConfig, again: Callable[[], ServerConfig] | None = None) -> int:
+async def supervise(
+    config: ServerConfig, again: Callable[[], ServerConfig] | None = None, notes: Sequence[str] = ()
+) -> int:
     """Serve until told to stop: the exit code."""
-    root = opened_root(config)
+    check_files(config)
+    ports = Ports(config)  # before the directory is opened: a server that cannot listen leaves none behind
     try:
-        ports = Ports(config)
+        root = opened_root(config)
         try:
-            return await Supervisor(root, ports, again).run()
+            return await Supervisor(root, ports, again, notes).run()
         finally:
-            ports.close()
+            root.close()
     finally:
-        root.close()
+        ports.close()
 
 
 def opened_root(config: ServerConfig) -> Root:
@@ -66,7 +75,8 @@ def opened_root(config: ServerConfig) -> Root:
     path = Path(config.data)
     os.close(take_lock(path))  # refused at once if somebody has it: what follows waits for processes that are ending
     until = time.monotonic() + PATIENCE_S
-    root = when_free(lambda: open_root(path, config.processes, config.shards, vfs=config.journal.vfs), until)
+    take = partial(open_root, path, config.processes, config.shards, vfs=config.journal.vfs)
+    root = when_free(partial(take, notice=notice(SERVER, config.local)), until)
     try:
         for part in root.parts:
             os.close(when_free(lambda part=part: take_lock(part), until))  # type: ignore[misc]
@@ -88,7 +98,8 @@ def when_free(take: Callable[[], T], until: float) -> T:
 
 def share_of(config: ServerConfig) -> ServerConfig:
     """What one of the processes may take of what all of them have."""
-    reserve = max(RESERVE_BYTES_MIN, config.journal.disk_reserve_bytes // config.processes)
+    assert config.data is not None
+    reserve = max(RESERVE_BYTES_MIN, reserve_of(config.journal, Path(config.data), Disk()) // config.processes)
     return msgspec.structs.replace(
         config,
         memory_bytes_max=config.memory_bytes_max // config.processes,
@@ -112,17 +123,27 @@ class Life:
         code = self.process.returncode or 0
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
+    @property
+    def has_lost_its_log(self) -> bool:
+        """Whether its broker stopped by itself: the server then exits with a code of its own."""
+        return self.failure is not None and self.failure.code == LogFailed.code
+
     def error(self, number: int) -> errors.StokerError:
         if self.failure is not None:
+            if self.has_lost_its_log:
+                return LogFailed(f"process {number}: {self.failure.message}")
             return errors.BY_CODE.get(self.failure.code, errors.StokerError)(self.failure.message)
         return errors.CannotOpen(f"process {number} {self.how_it_ended} before it was ready: see what it said above")
 
 
 class Supervisor:
-    def __init__(self, root: Root, ports: Ports, again: Callable[[], ServerConfig] | None) -> None:
+    def __init__(
+        self, root: Root, ports: Ports, again: Callable[[], ServerConfig] | None, notes: Sequence[str] = ()
+    ) -> None:
         self._root = root
         self._ports = ports
         self._again = again
+        self._notes = notes
         self._config = ports.config
         self._secret = secrets.token_bytes(SECRET_BYTES)
         self._lives: dict[int, Life] = {}
@@ -158,7 +179,8 @@ class Supervisor:
                 return
             failures = 0 if life.was_ready and time.monotonic() - life.began_at > LONG_S else failures + 1
             hopeless = life.failure is not None and life.failure.code in HOPELESS
-            if not life.was_ready and (number not in self._lines or hopeless or failures > TRIES):
+            never = not life.was_ready and (number not in self._lines or hopeless or failures > TRIES)
+            if never or life.has_lost_its_log:
                 self._give_up(life.error(number))
                 return
             log.warning("process %d %s: it is started again", number, life.how_it_ended)
@@ -204,7 +226,7 @@ class Supervisor:
         is_first = number not in self._lines
         self._lines.setdefault(number, lines)
         if is_first and len(self._lines) == self._config.processes:
-            for line in self._lines[0]:
+            for line in (*self._lines[0], *self._notes):
                 print(line, flush=True)  # noqa: T201  this is what `stoker serve` says to people and scripts
 
     def _note_end(self, life: Life) -> None:

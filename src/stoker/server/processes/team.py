@@ -11,13 +11,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stoker.brokers.contract import End
+from stoker.brokers.local import LocalBroker
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
 from stoker.runtime import parts
 from stoker.runtime.gone import Gone, lost
 from stoker.runtime.plans_transactions import NOBODY
 from stoker.runtime.spread import Spread
-from stoker.server.desk import Desk, Done, End
+from stoker.server.desk import Desk, Done
 from stoker.server.processes.links import Links, Seat
 
 R = TypeVar("R")
@@ -31,12 +33,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Team:
-    def __init__(self, desk: Desk, seat: Seat) -> None:
+    def __init__(self, desk: Desk, seat: Seat, broker: LocalBroker) -> None:
         self.seat = seat
         self.links = Links(seat)
         self.answers: dict[str, Answer] = {"ends": self._own_ends}
-        broker = desk.broker
-        at_desk = _AtDesk(self, desk)
+        at_desk = _AtDesk(self, desk, broker)
         self.spread = Spread(
             at_desk,
             self.links,
@@ -110,9 +111,10 @@ _ends = msgspec.msgpack.Decoder(dict[int, End]).decode
 class _AtDesk:
     """This process's own shards, as its `Spread` asks them."""
 
-    def __init__(self, team: Team, desk: Desk) -> None:
+    def __init__(self, team: Team, desk: Desk, broker: LocalBroker) -> None:
         self._team = team
         self._desk = desk
+        self._broker = broker
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         if type(command) is parts.Inquire:
@@ -127,4 +129,4 @@ class _AtDesk:
 
     async def execute_as_system_async(self, command: c.Command[R]) -> R:
         await self._team.spread.is_ready.wait()
-        return await self._desk.broker.execute_as_system_async(command)
+        return await self._broker.execute_as_system_async(command)

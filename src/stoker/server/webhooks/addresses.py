@@ -34,11 +34,23 @@ DENIED: Final[tuple[Network, ...]] = tuple(
 """This machine, private and shared networks, links, tests, documentation, multicast, reserved. Written out, because
 Python's own idea of what is global changes with its release; both must agree that an address is."""
 
+LOOPBACK: Final[tuple[Address, ...]] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+LOOPBACK_NAMES: Final = frozenset(("ip6-localhost", "ip6-loopback", "localhost.localdomain"))
+"""Names of this machine in the `/etc/hosts` of common systems, besides `localhost` and all below it."""
+LOCAL_SUFFIXES: Final = (".local", ".localdomain", ".internal", ".lan", ".home.arpa")
+"""Names below these are never public: they are reserved for local networks."""
+
 NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 class NotAllowed(Forbidden):
-    """An address that may not be called. The message does not name it: whoever registered the URL will read it."""
+    """An address that may not be called. The message does not name it: the tenant who registered the URL reads it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the url leads to a private, local or reserved network: use a public address, or let the operator allow"
+            " the network in webhooks.allow"
+        )
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
@@ -61,6 +73,14 @@ def is_allowed(address: Address, allow: Sequence[Network]) -> bool:
     return meant.is_global and not meant.is_multicast and not any(meant in network for network in DENIED)
 
 
+def may_get_an_address(host: str, allow: Sequence[Network]) -> bool:
+    """Whether a name that has no address now may have an allowed one later. What it has is checked then, too."""
+    if host == "localhost" or host.endswith(".localhost") or host in LOOPBACK_NAMES:
+        return any(address in network for address in LOOPBACK for network in allow)
+    is_local = "." not in host or host.endswith(LOCAL_SUFFIXES)
+    return bool(allow) or not is_local
+
+
 async def resolve(host: str, port: int) -> Sequence[str]:
     """By the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -77,8 +97,5 @@ async def checked(target: Target, resolver: Resolve, allow: Sequence[Network]) -
     if not found:
         raise OSError("the name has no address")
     if not all(is_allowed(address, allow) for address in found):
-        raise NotAllowed(
-            "the url leads to a private, local or reserved network: use a public address, or let the operator allow"
-            " the network in webhooks.allow"
-        )
+        raise NotAllowed
     return [str(address) for address in found]

@@ -73,6 +73,7 @@ async def carry_out(webhooks: Webhooks | None, tenant: str, name: str, request: 
     """The reply. Raises `StokerError`."""
     if webhooks is None:
         raise InvalidRequest("invalid command: webhooks are posted by a server; this is a queue without one")
+    webhooks.check_supported(name)
     if webhooks.elsewhere is not None:
         return await webhooks.elsewhere(tenant, name, request)
     return await WEBHOOK_COMMANDS[name][1](webhooks, tenant, request)

@@ -5,16 +5,18 @@ directory: the one that has the shard of the system's own tenant.
 """
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from stoker.model.errors import Forbidden, LimitExceeded, NotFound
+from stoker.brokers.contract import End
+from stoker.model.errors import Forbidden, LimitExceeded, NotFound, Unsupported
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT, shard_for
 from stoker.server.config.tree import WebhookSettings
-from stoker.server.desk import Desk, End
-from stoker.server.webhooks.addresses import NotAllowed, Resolve, checked, networks, resolve
+from stoker.server.desk import Desk
+from stoker.server.webhooks.addresses import NotAllowed, Resolve, checked, may_get_an_address, networks, resolve
 from stoker.server.webhooks.bodies import trial_body
 from stoker.server.webhooks.delivery import Delivery, Totals, signed_headers, status_of
 from stoker.server.webhooks.hooks import MASK, Hook, HookView, Status, Wanted, new_id, registered, view
@@ -22,6 +24,8 @@ from stoker.server.webhooks.posting import Outcome, Poster
 from stoker.server.webhooks.store import WHOLE, Progress, Store
 from stoker.server.webhooks.tail import Tail
 from stoker.server.webhooks.urls import parse
+
+log = logging.getLogger("stoker.webhooks")
 
 Elsewhere = Callable[[str, str, Any], Awaitable[Any]]
 """From a tenant, the name of a command and its fields to its reply."""
@@ -63,7 +67,9 @@ class Webhooks:
 
     @property
     def is_owner(self) -> bool:
-        """Whether this is the process that posts."""
+        """Whether this is the process that posts. A broker without events has nothing to post."""
+        if self._desk.broker.logs is None:
+            return False
         return self._desk.has(shard_for(SYSTEM_TENANT, KV_HOME, self._desk.shards))
 
     async def start(self) -> None:
@@ -71,8 +77,13 @@ class Webhooks:
         async with self._lock:
             if not self._settings.enabled or not self.is_owner or self._is_running:
                 return
+            try:
+                hooks = await self._loaded()
+            except Unsupported as error:  # a broker without a key-value store has no hooks
+                log.info("this server posts no webhooks: %s", error)
+                return
             self._is_running = True
-            for hook in (await self._loaded()).values():
+            for hook in hooks.values():
                 await self._begin(hook)
 
     async def close(self) -> None:
@@ -88,6 +99,11 @@ class Webhooks:
         """For whoever moves the clock: what is due by now is done now."""
         for delivery in self._deliveries.values():
             delivery.wake()
+
+    def check_supported(self, command: str) -> None:
+        """Raise `Unsupported` if the broker has no events that could be posted."""
+        if self._desk.broker.logs is None:
+            raise Unsupported.by(self._desk.broker.name, command)
 
     # --- for tenants ---------------------------------------------------------------------------------
 
@@ -154,14 +170,16 @@ class Webhooks:
         return round(self._now() * 1000)
 
     async def _check_address(self, url: str) -> None:
-        """A private address is refused where it can be explained. A name that has none yet may get one."""
+        """A private address is refused where it can be explained. A public name that has none yet may get one."""
+        target = parse(url)
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                await checked(parse(url), self._resolver, self._allow)
+                await checked(target, self._resolver, self._allow)
         except NotAllowed:
             raise
         except (OSError, ValueError, TimeoutError):
-            pass
+            if not may_get_an_address(target.host, self._allow):
+                raise NotAllowed from None
 
     async def _loaded(self) -> "dict[tuple[str, str], Hook]":
         if self._hooks is None:

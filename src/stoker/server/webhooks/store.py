@@ -58,7 +58,7 @@ _progress = msgspec.msgpack.Decoder(Progress).decode
 class Store:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._batch = min(BATCH, desk.broker.settings.limits.kv_batch_max)
+        self._batch = min(BATCH, desk.broker.limits.kv_batch_max)
 
     async def hooks(self) -> list[Hook]:
         """All of them, of all tenants."""

@@ -9,10 +9,11 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from stoker.brokers.contract import End
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import Closed, StokerError
-from stoker.server.desk import Desk, End
+from stoker.server.desk import Desk
 from stoker.server.webhooks.hooks import ALL, KINDS, Hook
 
 PAGE: Final = 128
@@ -61,7 +62,7 @@ class Tail:
     def last(self) -> int:
         """The last sequence number that the log has given, as far as this process knows."""
         if self._desk.has(self._shard):
-            return self._desk.broker.runtime.journal.last(self._shard)
+            self._end = self._desk.logs.known_end(self._shard) or self._end
         return self._end.last
 
     def want(self, woken: asyncio.Event) -> None:
@@ -87,7 +88,7 @@ class Tail:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _read(self, after: int, wait_ms: int, kinds: Sequence[str] | None) -> r.Events:
-        limits = self._desk.broker.runtime.limits
+        limits = self._desk.broker.limits
         self._end = end = await self._desk.end_of(self._shard)
         wait_ms = min(wait_ms, limits.wait_ms_max)
         command = c.ReadEvents(self._shard, after, min(PAGE, limits.events_max), kinds=kinds, wait_ms=wait_ms)

@@ -7,14 +7,19 @@ Times are those of the events, so late ones fall into the minute in which they h
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from stoker.model.event_table import ENDS_DELIVERY, ENDS_JOB, in_order, with_outcome
 from stoker.spark.lake.silver import fingerprint
 
 SKETCH_K = 400
 """Of the KLL sketches: about 0.7 % of the rank at 99 % confidence, some kilobytes for each."""
 
 KEYS = ("tenant", "queue", "name", "minute")
-ENDING = ("completed", "failed", "cancelled", "expired")
-COUNTED = ("pushed", "started", *ENDING, "retrying", "released", "snoozed", "revived")
+ENDING = in_order(ENDS_JOB)
+COUNTED = ("pushed", "started", *ENDING, *in_order(ENDS_DELIVERY - ENDS_JOB), "revived")
+"""In the order of the columns of the tables that there are."""
+RAN = in_order(with_outcome("done", "failed"))
+"""A worker ran the job to an end of its own."""
+FAILING = in_order(with_outcome("failed", "stopped"))
 
 
 def minute() -> Column:
@@ -28,7 +33,7 @@ def count_of(event: str) -> Column:
 def minutes(events: DataFrame, unit: str = "minute") -> DataFrame:
     """What happened in each minute (or `unit`), by tenant, queue and kind of job."""
     is_end = F.col("event").isin(*ENDING)
-    is_delivery = F.col("event").isin("completed", "retrying", "failed") & F.col("started_at").isNotNull()
+    is_delivery = F.col("event").isin(*RAN) & F.col("started_at").isNotNull()
     counted = events.where(F.col("event").isin(*COUNTED)).withColumn("minute", F.date_trunc(unit, "time"))
     counts = [count_of(event).alias(event) for event in COUNTED]
     return counted.groupBy(*KEYS).agg(
@@ -57,7 +62,7 @@ def sketch(name: str, when: Column) -> Column:
 
 def failures(events: DataFrame) -> DataFrame:
     """Why deliveries failed and jobs died, by minute."""
-    failed = events.where(F.col("event").isin("retrying", "failed", "expired", "cancelled"))
+    failed = events.where(F.col("event").isin(*FAILING))
     return (
         failed.withColumn("minute", minute())
         .withColumn("fingerprint", fingerprint())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from stoker.model.event_table import ENDS_JOB, TABLE
 from stoker.spark.lake.gold import COUNTED, ENDING, minutes
 from stoker.spark.lake.layout import Lake
 
@@ -93,10 +94,7 @@ def with_numbers(rows: DataFrame, settings: Settings) -> DataFrame:
 
 
 STATE_AFTER = {
-    **dict.fromkeys(("pushed", "revived", "ready", "promoted", "released", "unblocked", "retrying"), "waiting"),
-    **dict.fromkeys(("delayed", "snoozed"), "delayed"),
-    "started": "active",
-    **dict.fromkeys(ENDING, "ended"),
+    kind.value: "ended" if kind in ENDS_JOB else row.state.value for kind, row in TABLE.items() if row.state is not None
 }
 """What a job is in after an event; where the event tells of a later time, it is delayed until then."""
 

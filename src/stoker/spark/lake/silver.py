@@ -7,8 +7,10 @@ costs no memory anywhere.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-ENDS_OF_ATTEMPT = ("completed", "retrying", "failed", "cancelled", "expired", "released", "snoozed")
-ENDS_OF_JOB = ("completed", "failed", "cancelled", "expired")
+from stoker.model.event_table import ENDS_DELIVERY, ENDS_JOB, in_order
+
+ENDS_OF_ATTEMPT = in_order(ENDS_DELIVERY)
+ENDS_OF_JOB = in_order(ENDS_JOB)
 
 PATTERNS = (
     (r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", "<uuid>"),

@@ -1,1 +1,1 @@
-"""What a lake tells after an incident: its numbers, charts of them, and one page with both."""
+"""The report of a lake: its numbers, charts of them, and one page with both."""

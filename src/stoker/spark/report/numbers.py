@@ -9,6 +9,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from stoker.model.event_table import FAILS_DELIVERY, in_order
 from stoker.spark.lake import reading
 from stoker.spark.lake.gold import COUNTED
 from stoker.spark.lake.layout import Lake
@@ -226,7 +227,7 @@ def failures(lake: Lake) -> list[dict[str, Any]]:
     rows = lake.read("failures")
     if rows is None:
         return []
-    failed = rows.where(F.col("event").isin("retrying", "failed"))
+    failed = rows.where(F.col("event").isin(*in_order(FAILS_DELIVERY)))
     found = failed.groupBy(F.coalesce("fingerprint", "reason").alias("fingerprint")).agg(
         F.array_sort(F.collect_set("reason")).alias("reasons"),
         F.sum("count").alias("count"),

@@ -7,5 +7,19 @@ commands (`Row.plan`, or `Row.command` and `Row.answer`), and a plan ends with a
 from stoker.wire.flashq.answers import Answer, Plan, done, failure, run
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.rows import BY_NAME, ROWS, Row, decode, row_of
+from stoker.wire.flashq.spelling import Unknown
 
-__all__ = ["BY_NAME", "ROWS", "Answer", "Context", "Plan", "Row", "decode", "done", "failure", "row_of", "run"]
+__all__ = [
+    "BY_NAME",
+    "ROWS",
+    "Answer",
+    "Context",
+    "Plan",
+    "Row",
+    "Unknown",
+    "decode",
+    "done",
+    "failure",
+    "row_of",
+    "run",
+]

@@ -92,9 +92,10 @@ def fail(request: q.Fail, context: Context) -> c.Command[Any]:
         request.token,
         request.error,
         request.error_class,
-        request.stack,
-        request.retry,
+        request.stack if isinstance(request.stack, str) else "\n".join(request.stack),
+        request.retry and not request.unrecoverable,
         request.delay,
+        request.reason,
     )
 
 

@@ -15,7 +15,7 @@ from stoker.wire import counting
 from stoker.wire.counting import CODECS
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.requests import AnyRequest, Request
-from stoker.wire.flashq.spelling import TooMany, fields_of, items_of, respelt
+from stoker.wire.flashq.spelling import TooMany, Unknown, fields_of, items_of, respelt
 
 Codec = Literal["json", "msgpack"]
 
@@ -44,8 +44,18 @@ class Tried:
 _TRIED: dict[tuple[type[AnyRequest], str], Tried] = {}
 
 
-def decode_as(kind: type[AnyRequest], frame: bytes, codec: Codec, limits: Limits = DEFAULT_LIMITS) -> AnyRequest:
-    """The request that the frame holds. Raises InvalidRequest or LimitExceeded, and nothing else."""
+def decode_as(
+    kind: type[AnyRequest],
+    frame: bytes,
+    codec: Codec,
+    limits: Limits = DEFAULT_LIMITS,
+    unknown: Unknown | None = None,
+) -> AnyRequest:
+    """The request that the frame holds. Raises InvalidRequest or LimitExceeded, and nothing else.
+
+    `unknown` is told of the fields that the command does not have.
+    """
+    unknown = unknown or Unknown()
     tried = _TRIED.get((kind, codec))
     if tried is None:
         tried = _TRIED[kind, codec] = Tried(kind, CODECS[codec])
@@ -61,7 +71,11 @@ def decode_as(kind: type[AnyRequest], frame: bytes, codec: Codec, limits: Limits
         except MISFITS:
             pass  # the last attempt below says what is wrong
     try:
-        return _mixed_batch(frame, codec, limits) if kind is q.PushBatch else _respelt(kind, frame, codec)
+        return (
+            _mixed_batch(frame, codec, limits, unknown)
+            if kind is q.PushBatch
+            else _respelt(kind, frame, codec, unknown)
+        )
     except TooMany:
         _over(limits)
 
@@ -81,10 +95,10 @@ def _clean(frame: bytes) -> bytes:
     return frame
 
 
-def _respelt(kind: type[AnyRequest], frame: bytes, codec: Codec) -> AnyRequest:
+def _respelt(kind: type[AnyRequest], frame: bytes, codec: Codec, unknown: Unknown) -> AnyRequest:
     module = CODECS[codec]
     try:
-        fields = respelt(fields_of(frame, module), kind, module)
+        fields = respelt(fields_of(frame, module), kind, module, unknown)
         return module.decode(module.encode(fields), type=kind)  # type: ignore[no-any-return]
     except MISFITS as error:
         _refuse(error)
@@ -97,12 +111,13 @@ class _Batch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     jobs: msgspec.Raw
     atomic: bool = False
     durability: str | None = None
+    durable: bool = False
     request_key: str | None = None
 
 
-def _mixed_batch(frame: bytes, codec: Codec, limits: Limits) -> AnyRequest:
+def _mixed_batch(frame: bytes, codec: Codec, limits: Limits, unknown: Unknown) -> AnyRequest:
     """Item by item: one that cannot be understood must not cost the others their place."""
-    batch = _respelt(_Batch, frame, codec)
+    batch = _respelt(_Batch, frame, codec, unknown)
     assert isinstance(batch, _Batch)
     module = CODECS[codec]
     try:
@@ -114,7 +129,8 @@ def _mixed_batch(frame: bytes, codec: Codec, limits: Limits) -> AnyRequest:
     wrong: dict[int, str] = {}
     for number, raw in enumerate(items):
         try:
-            jobs.append(decode_item(module.encode(respelt(fields_of(raw, module), q.JobItem, module))))
+            item = respelt(fields_of(raw, module), q.JobItem, module, unknown, f"jobs[{number}]")
+            jobs.append(decode_item(module.encode(item)))
         except MISFITS as error:
             wrong[number] = _text(error)
             jobs.append(_NO_JOB)
@@ -126,6 +142,7 @@ def _mixed_batch(frame: bytes, codec: Codec, limits: Limits) -> AnyRequest:
         jobs=jobs,
         atomic=batch.atomic,
         durability=_level(batch.durability),
+        durable=batch.durable,
         request_key=batch.request_key,
         wrong=wrong,
     )

@@ -70,10 +70,12 @@ def job_map(job: r.JobView, context: Context) -> dict[str, Any]:
         progress_message=job.progress.message or None,
         stall_count=job.crashes,
         error=job.error or (job.reason or None),
+        error_class=job.error_class or None,
         reason=job.reason or None,
         blocked_by=list(job.blocked_by),
         worker=job.worker or None,
         lease_until=job.lease_until,
+        last_heartbeat=job.heartbeat_at,
         cancel_requested=job.cancel_requested,
         claim=job.claim,
         stack=job.stack or None,
@@ -172,14 +174,17 @@ def delivered(delivery: r.Delivery, context: Context, lease_ms: int | None) -> l
     for run in delivery.runs:
         options = run.options
         payloads = shown_all(run.payloads, options.codec, context.codec)
+        started_at = run.lease_until - (lease_ms or options.lease_ms)
         timely = {
             "attempts": run.attempt,
             "created_at": run.pushed_at,
             "run_at": _run_at(options, run.pushed_at),
-            "started_at": run.lease_until - (lease_ms or options.lease_ms),
+            "started_at": started_at,
             "lease_until": run.lease_until,
             "token": delivery.token,
         }
+        if not context.hello:  # others know that a delivery is the first sign of life
+            timely["last_heartbeat"] = started_at
         lasting = _lasting(run.queue, options, context)
         if context.codec == "json":
             before = b"%b,%b" % (lasting, _JSON(timely)[1:-1])
@@ -194,7 +199,8 @@ def delivered(delivery: r.Delivery, context: Context, lease_ms: int | None) -> l
 
 
 TIMELY = 6
-"""How many entries change from run to run; with the id and the payload the map has two more."""
+"""How many entries change from run to run; with the id and the payload the map has two more. Clients that are not
+spared the defaults get `last_heartbeat`, too."""
 KEPT_MAX = 1_024
 _kept: dict[tuple[str, Options, str, bool], bytes] = {}
 
@@ -205,12 +211,14 @@ def _lasting(queue: str, options: Options, context: Context) -> bytes:
     found = _kept.get(key)
     if found is None:
         entries: dict[str, Any] = {**_described(queue, options), "state": "active"}
+        del entries["last_heartbeat"]
         if context.hello:
             entries = _without_defaults(entries)
         if context.codec == "json":
             found = _JSON(entries)[:-1]
         else:
-            found = _map_head(len(entries) + TIMELY + 2) + _MSGPACK(entries)[len(_map_head(len(entries))) :]
+            size = len(entries) + TIMELY + (not context.hello) + 2
+            found = _map_head(size) + _MSGPACK(entries)[len(_map_head(len(entries))) :]
         if len(_kept) >= KEPT_MAX:
             _kept.clear()
         _kept[key] = found

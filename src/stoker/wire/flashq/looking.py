@@ -37,7 +37,12 @@ def _one(command: c.Command[r.JobView], context: Context) -> Plan:
         job: r.JobView = yield command
     except NotFound:
         return done(job=None, state="unknown", code="not_found")
-    return done(job=job_map(job, context), state=state_name(job.state, context))
+    shown_job = job_map(job, context)
+    if job.options.workflow is not None or job.options.depends_on:
+        children, _ = yield from _children(job.id, context)
+        if children:
+            shown_job |= {"children_ids": [one.id for one in children], "children_completed": _completed(children)}
+    return done(job=shown_job, state=state_name(job.state, context))
 
 
 def get_state(request: q.ById, context: Context) -> Plan:
@@ -163,22 +168,32 @@ def get_partials(request: q.ById, context: Context) -> Plan:
 
 def get_children(request: q.GetChildren, context: Context) -> Plan:
     """What a job waits for, or has waited for: the jobs of the steps before it, or those that it depends on."""
-    most = context.limits.browse_jobs_max
-    page: r.Inputs = yield c.GetInputs(request.parent_id, 0, most)
-    found = list(page.inputs)
-    while page.next_after is not None and len(found) < CHILDREN_MAX:
-        page = yield c.GetInputs(request.parent_id, page.next_after, most)
-        found += page.inputs
+    found, total = yield from _children(request.parent_id, context)
     children: list[Answer] = []
-    for one in found[:most]:
+    for one in found[: context.limits.browse_jobs_max]:
         if one.state is not None:
             try:
                 children.append(job_map((yield c.GetJob(one.id)), context))
             except NotFound:
                 continue
     ids = [one.id for one in found]
-    completed = sum(one.state in (None, State.COMPLETED) for one in found)
-    return done(children=children, children_ids=ids, ids=ids, completed=completed, total=page.total)
+    return done(children=children, children_ids=ids, ids=ids, completed=_completed(found), total=total)
+
+
+def _children(parent: int, context: Context) -> Generator[Any, Any, tuple[list[r.Input], int]]:
+    """The jobs that a job waits for or has waited for, and how many there are in all."""
+    most = context.limits.browse_jobs_max
+    page: r.Inputs = yield c.GetInputs(parent, 0, most)
+    found = list(page.inputs)
+    while page.next_after is not None and len(found) < CHILDREN_MAX:
+        page = yield c.GetInputs(parent, page.next_after, most)
+        found += page.inputs
+    return found, page.total
+
+
+def _completed(children: list[r.Input]) -> int:
+    """How many have completed. A job that is no longer kept has."""
+    return sum(one.state in (None, State.COMPLETED) for one in children)
 
 
 CHILDREN_MAX = 100_000
@@ -286,6 +301,11 @@ def stats(request: q.Everything, context: Context) -> Plan:
         queues={one["name"]: one for one in maps},
         stats=totals,
     )
+
+
+def priorities(request: q.ByQueue, context: Context) -> Plan:
+    reply: r.Priorities = yield c.GetPriorities(request.queue)
+    return done(waiting=dict(reply.waiting))
 
 
 def metrics(request: q.Metrics, context: Context) -> Plan:

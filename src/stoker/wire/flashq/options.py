@@ -1,12 +1,14 @@
 """From flashQ's names of options to ours."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
 
 from stoker.model.limits import INT_MAX
+from stoker.model.option_table import TABLE
 from stoker.model.options import DEFAULT_OPTIONS, Backoff, Dependency, Options
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.decoding import Codec
@@ -21,47 +23,38 @@ REFUSED = Options(priority=INT_MAX + 1)
 """What no queue takes: keeps the place of an item that could not be understood, so that `item` edges still fit."""
 
 
+_NAMES = [name for name, row in TABLE.items() if row.flashq]
+_said = attrgetter(*(TABLE[name].flashq for name in _NAMES))
+
+
 def options_of(wanted: JobOptions, codec: Codec) -> Options:
-    backoff, keep_age = wanted.backoff, wanted.keep_completed_age_ms
-    return Options(
-        priority=wanted.priority,
-        delay_ms=wanted.delay,
-        run_at=wanted.run_at,
-        ttl_ms=wanted.ttl,
-        timeout_ms=wanted.timeout,
-        lease_ms=wanted.stall_timeout or DEFAULT_OPTIONS.lease_ms,
-        max_attempts=wanted.max_attempts,
-        max_crashes=wanted.max_crashes,
-        backoff=Backoff(base_ms=backoff) if isinstance(backoff, int) else Backoff(*astuple(backoff)),
-        unique_key=wanted.unique_key,
-        unique_ttl_ms=wanted.unique_ttl_ms,
-        on_conflict=wanted.on_conflict or "keep",
-        custom_id=wanted.job_id,
-        custom_id_ttl_ms=_or_default(wanted.custom_id_ttl_ms, DEFAULT_OPTIONS.custom_id_ttl_ms),
-        debounce_id=wanted.debounce_id,
-        debounce_ms=wanted.debounce_ttl,
-        depends_on=tuple(map(_edge, wanted.depends_on)),
-        group_id=wanted.group_id,
-        lifo=wanted.lifo,
-        tags=wanted.tags,
-        remove_on_complete=wanted.remove_on_complete,
-        remove_on_fail=wanted.remove_on_fail,
-        keep_completed_age_ms=keep_age if keep_age is not None else wanted.keep_completed_age or None,
-        keep_completed_count=wanted.keep_completed_count or None,
-        trace=wanted.trace,
-        parent_id=wanted.parent_id,
-        codec=wanted.codec or codec,
-        name=wanted.name,
-        workflow=wanted.workflow,
-    )
+    said: dict[str, Any] = dict(zip(_NAMES, _said(wanted), strict=True))
+    for name, convert in _CONVERTERS.items():
+        said[name] = convert(said[name])
+    if said["codec"] is None:
+        said["codec"] = codec
+    if said["keep_completed_age_ms"] is None and wanted.keep_completed_age:
+        said["keep_completed_age_ms"] = wanted.keep_completed_age
+    return Options(**said)
+
+
+def _backoff(wanted: int | q.Backoff) -> Backoff:
+    return Backoff(base_ms=wanted) if isinstance(wanted, int) else Backoff(*astuple(wanted))
 
 
 def _edge(wanted: int | q.Dependency) -> Dependency:
     return Dependency(wanted) if isinstance(wanted, int) else Dependency(*astuple(wanted))
 
 
-def _or_default(value: int | None, default: int) -> int:
-    return default if value is None else value
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "lease_ms": lambda wanted: wanted or DEFAULT_OPTIONS.lease_ms,
+    "backoff": _backoff,
+    "on_conflict": lambda wanted: wanted or DEFAULT_OPTIONS.on_conflict,
+    "custom_id_ttl_ms": lambda wanted: DEFAULT_OPTIONS.custom_id_ttl_ms if wanted is None else wanted,
+    "depends_on": lambda wanted: tuple(map(_edge, wanted)),
+    "keep_completed_count": lambda wanted: wanted or None,
+}
+"""Options that flashQ says in another way; of the others only the names differ."""
 
 
 def options_of_all(items: Sequence[JobItem], codec: Codec) -> tuple[Options, list[Options] | None]:

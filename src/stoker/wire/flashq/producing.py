@@ -24,17 +24,27 @@ def push(request: q.Push | q.PlainPush, context: Context) -> c.Command[Any]:
     if type(request) is q.PlainPush:
         return c.Push(request.queue, bytes(request.data), PLAIN[codec])
     assert isinstance(request, q.Push)
-    payload, options = stored_as(request.data, codec, request.codec), options_of(request, codec)
+    payload, options = payload_of(request, codec), options_of(request, codec)
     if request.request_key is None:
-        return c.Push(request.queue, payload, options, request.durability)
+        return c.Push(request.queue, payload, options, q.level_of(request))
     return c.PushBatch(
         request.queue,
         [payload],
         options,
         atomic=True,
         request_key=request.request_key,
-        durability=request.durability,
+        durability=q.level_of(request),
     )
+
+
+def payload_of(job: q.Push | q.JobItem | q.Flow | q.FlowChild, codec: Codec) -> bytes:
+    """The payload as it is stored. Raises `InvalidRequest` if it is larger than the job itself allows."""
+    payload = stored_as(job.data, codec, job.codec)
+    if 0 < job.size_limit < len(payload):
+        raise InvalidRequest(
+            f"invalid data: {len(payload)} bytes are over this job's size_limit of {job.size_limit}: send less"
+        )
+    return payload
 
 
 def pushed(request: q.Push | q.PlainPush, reply: r.Pushed | r.PushedBatch, context: Context) -> Answer:
@@ -93,12 +103,12 @@ def batch_command(request: AnyBatch, context: Context, wrong: dict[int, str]) ->
             each = each or [options] * len(items)
             for number in wrong:
                 each[number] = REFUSED
-    return c.PushBatch(request.queue, payloads, options, each, request.atomic, request.request_key, request.durability)
+    return c.PushBatch(request.queue, payloads, options, each, request.atomic, request.request_key, q.level_of(request))
 
 
 def _payload(number: int, item: q.JobItem, codec: Codec, wrong: dict[int, str]) -> bytes:
     try:
-        return stored_as(item.data, codec, item.codec)
+        return payload_of(item, codec)
     except InvalidRequest as error:
         wrong[number] = error.message
         return b""
@@ -111,7 +121,7 @@ def flow(request: q.Flow, context: Context) -> Plan:
     if tree.has_keys:
         return (yield from flow_of_one_queue(request, context))
     reply: r.PushedWorkflow = yield c.PushWorkflow(
-        tree.made(), request_key=request.request_key, durability=request.durability
+        tree.made(), request_key=request.request_key, durability=q.level_of(request)
     )
     ids = [job for number in tree.steps_of(0) for job in reply.ids(number)] if reply.steps else []
     parent = reply.ids(0)[0] if reply.steps else 0
@@ -136,13 +146,13 @@ class Tree:
         options = options_of(job, self._codec)
         keys = (options.unique_key, options.custom_id, options.debounce_id)
         self.has_keys = self.has_keys or keys != (None, None, None) or bool(options.depends_on)
-        self._steps.append((queue, [stored_as(job.data, self._codec, job.codec)], options, parent))
+        self._steps.append((queue, [payload_of(job, self._codec)], options, parent))
         self._after.append([])
         before: tuple[q.FlowChild, str] | None = None
         for child in job.children:
             own = child.queue or queue
             if before is not None and self._alike(before, (child, own)):
-                self._steps[-1][1].append(stored_as(child.data, self._codec, child.codec))
+                self._steps[-1][1].append(payload_of(child, self._codec))
             else:
                 policy: DependencyPolicy = "continue" if child.on_failure == "ignore" else child.on_failure
                 self._after[number].append(Edge(self.add(child, own, number, depth + 1), policy))
@@ -187,14 +197,14 @@ def flow_of_one_queue(request: q.Flow, context: Context) -> Plan:
         for number, child in enumerate(request.children)
     )
     each[-1] = msgspec.structs.replace(each[-1], depends_on=each[-1].depends_on + edges)
-    payloads = [stored_as(job.data, codec, job.codec) for job in jobs]
+    payloads = [payload_of(job, codec) for job in jobs]
     reply: r.PushedBatch = yield c.PushBatch(
         request.queue,
         payloads,
         each=each,
         atomic=True,
         request_key=request.request_key,
-        durability=request.durability,
+        durability=q.level_of(request),
     )
     *children, parent = reply.ids
     return done(id=parent, parent_id=parent, children_ids=children, workflow=None, level=reply.level)

@@ -19,6 +19,7 @@ from stoker.wire.flashq.answers import NOTHING, Answer, Plan, done
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.decoding import Codec, decode_as
 from stoker.wire.flashq.requests import AnyRequest
+from stoker.wire.flashq.spelling import Unknown
 
 Permission = Literal["produce", "consume", "read", "admin"]
 Again = Literal["always", "keyed", "never"]
@@ -141,6 +142,7 @@ def _table() -> list[Row]:
         plan("STORY", q.ById, "read", "always", looking.story),
         plan("LISTQUEUES", q.Everything, "read", "always", looking.list_queues),
         plan("QUEUE", q.ByQueue, "read", "always", looking.queue),
+        plan("PRIORITIES", q.ByQueue, "read", "always", looking.priorities),
         plan("STATS", q.Everything, "read", "always", looking.stats),
         plan("METRICS", q.Metrics, "read", "always", looking.metrics),
         plan("DLQ", q.DeadLetters, "read", "always", looking.dead_letters, "GETDLQ"),
@@ -205,6 +207,8 @@ def row_of(cmd: str) -> Row:
     return row
 
 
-def decode(frame: bytes, codec: Codec, cmd: str, limits: Limits = DEFAULT_LIMITS) -> AnyRequest:
+def decode(
+    frame: bytes, codec: Codec, cmd: str, limits: Limits = DEFAULT_LIMITS, unknown: Unknown | None = None
+) -> AnyRequest:
     """The request of command `cmd` that the frame holds. Raises InvalidRequest or LimitExceeded, and nothing else."""
-    return decode_as(row_of(cmd).request, frame, codec, limits)
+    return decode_as(row_of(cmd).request, frame, codec, limits, unknown)

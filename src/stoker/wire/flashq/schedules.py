@@ -31,6 +31,8 @@ def put(request: q.Cron, context: Context) -> Plan:
     for other in before.schedules:
         if other.queue != request.queue:
             yield c.DeleteSchedule(other.queue, other.name)
+    if request.immediately and all(other.queue != request.queue for other in before.schedules):
+        yield c.RunSchedule(request.queue, request.name)
     return done(cron=described(view, context), level=view.level)
 
 

@@ -11,19 +11,27 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec import Raw
 
+from stoker.model.hints import did_you_mean
 from stoker.wire import counting
 from stoker.wire.flashq import requests
 from stoker.wire.flashq.requests import ALSO, NULLS
+from stoker.wire.unknown_fields import cut
 
 Fields = dict[str, Raw]
 ITEMS_MAX = 10_000
 """Of a list whose items are spelt anew: each takes some microseconds, and everybody waits meanwhile."""
 SMALL_BYTES = 64 * 1024
 """What fits in here is taken apart without further thought."""
+WARNINGS_MAX = 10
+"""Of one request: the first few tell enough."""
 NAME_CHARS_MAX = 64
 """No field has a longer name, and a cache of names must not become one of payloads."""
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def _snake(name: str) -> str:
+    return _HUMP.sub("_", name).lower()
 
 
 class TooMany(Exception):
@@ -59,7 +67,7 @@ def meant(name: str, kind: type) -> tuple[str, bool, type | None, bool] | None:
 @lru_cache(maxsize=4_096)
 def _meant(name: str, kind: type) -> tuple[str, bool, type | None, bool] | None:
     known = _parts(kind)
-    field = name if name in known else _HUMP.sub("_", name).lower()
+    field = name if name in known else _snake(name)
     for _ in range(3):  # customId -> custom_id -> job_id -> id
         if field in known:
             return field, *known[field]
@@ -69,19 +77,45 @@ def _meant(name: str, kind: type) -> tuple[str, bool, type | None, bool] | None:
     return None
 
 
-def respelt(fields: Fields, kind: type, codec: Any) -> Fields:
-    """The same fields by the names that the request has; what it does not know is left out."""
+class Unknown:
+    """Fields that no request of this kind has: they are left out with a warning, or refused."""
+
+    def __init__(self, refuse: bool = False) -> None:
+        self.refuse = refuse
+        self.warnings: list[str] = []
+
+    def meet(self, name: str, kind: type, place: str) -> None:
+        where = f" in {place}" if place else ""
+        text = f"unknown field {cut(name)!r}{where}{did_you_mean(_snake(name), names_of(kind))}"
+        if self.refuse:
+            raise ValueError(text)
+        if len(self.warnings) < WARNINGS_MAX:
+            self.warnings.append(f"ignored {text}")
+
+
+@cache
+def names_of(kind: type) -> tuple[str, ...]:
+    """Every name that a field of the request may have, but for camelCase."""
+    return tuple(sorted({*_parts(kind), *(name for name in ALSO if _meant(name, kind) is not None)}))
+
+
+def respelt(fields: Fields, kind: type, codec: Any, unknown: Unknown, place: str = "") -> Fields:
+    """The same fields by the names that the request has; what it does not know is left out or refused."""
     found: Fields = {}
     for name, value in fields.items():
         meaning = meant(name, kind)
         if meaning is None:
+            unknown.meet(name, kind, place)
             continue
         field, passed_on, inner, listed = meaning
         if field in found and field != name:
             continue  # said by its own name already
         if not passed_on and bytes(value) in NULLS:
             continue
-        found[field] = value if inner is None else _respelt_inside(value, inner, listed, codec)
+        if inner is not None:
+            inside = f"{place}.{name}" if place else name
+            value = _respelt_inside(value, inner, listed, codec, unknown, inside)
+        found[field] = value
     return found
 
 
@@ -127,13 +161,16 @@ def items_of(value: Raw, codec: Any, most: int = ITEMS_MAX) -> list[Raw]:
     return items
 
 
-def _respelt_inside(value: Raw, kind: type, listed: bool, codec: Any) -> Raw:
+def _respelt_inside(value: Raw, kind: type, listed: bool, codec: Any, unknown: Unknown, place: str) -> Raw:
     opening = bytes(value)[:1]
     is_list = opening == b"[" if codec is msgspec.json else 0x90 <= opening[0] <= 0x9F or opening in (b"\xdc", b"\xdd")
     if listed and is_list:
         items = items_of(value, codec)
-        return Raw(codec.encode([_respelt_inside(item, kind, False, codec) for item in items]))
+        parts = enumerate(items)
+        return Raw(
+            codec.encode([_respelt_inside(item, kind, False, codec, unknown, f"{place}[{n}]") for n, item in parts])
+        )
     is_map = opening == b"{" if codec is msgspec.json else 0x80 <= opening[0] <= 0x8F or opening in (b"\xde", b"\xdf")
     if not is_map:
         return value
-    return Raw(codec.encode(respelt(fields_of(value, codec), kind, codec)))
+    return Raw(codec.encode(respelt(fields_of(value, codec), kind, codec, unknown, place)))

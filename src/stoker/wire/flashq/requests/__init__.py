@@ -1,8 +1,8 @@
-"""What a client of flashQ's dialect may send: one typed request a command, with the names that the wire uses.
+"""The requests of flashQ's dialect: one typed request per command, with the names that the wire uses.
 
 Every field may also be spelt in camelCase, and some have a second name (`ALSO`); `null` stands for a field that was
-left out. Values that only pass through (`data`, `result`, `value`) stay undecoded. What the numbers may be is the
-engine's business. The requests stand in a file for each family, and are all found here.
+left out. Values that only pass through (`data`, `result`, `value`) stay undecoded. The engine checks the ranges of
+numbers. There is a file for each family of requests; this package exports them all.
 """
 
 from stoker.wire.flashq.requests.connection import *

@@ -44,15 +44,21 @@ class AckBatch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
 
 
 class Fail(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """The delivery failed: tried again after the backoff or after `delay`; never with `retry` false."""
+    """The delivery failed: tried again after the backoff or `delay`; not if `unrecoverable`, or if `retry` is false.
+
+    `reason` goes with `retry` false and says why: `explicit_fail`, `invalid_arguments` or `invalid_result`.
+    """
 
     id: int
     error: str = ""
     error_class: str = ""
-    stack: str = ""
+    stack: str | list[str] = ""
+    """As one text, or line by line."""
     retry: bool = True
+    unrecoverable: bool = False
     delay: int | None = None
     token: int | None = None
+    reason: str = ""
 
 
 class Release(Request, kw_only=True, forbid_unknown_fields=True, gc=False):

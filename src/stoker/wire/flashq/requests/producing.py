@@ -46,6 +46,10 @@ class JobOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=Fa
     """The same, but 0 means: not at all."""
     keep_completed_count: int = 0
     """0 = the server's setting."""
+    keep_logs: int | None = None
+    """How many lines of its log are kept."""
+    stack_trace_limit: int | None = None
+    """How many lines of the stack of a failure are kept."""
     trace: str | None = None
     parent_id: int | None = None
     codec: Codec | None = None
@@ -53,6 +57,8 @@ class JobOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=Fa
     name: str | None = None
     """The kind of job."""
     workflow: int | None = None
+    size_limit: int = 0
+    """Refuse the job if its payload has more bytes than this; 0 = the server's limit alone."""
 
 
 class JobRequest(JobOptions, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -81,6 +87,8 @@ class Push(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     queue: str
     data: Raw
     durability: Level | None = None
+    durable: bool = False
+    """The same as `durability: fsync`."""
     request_key: str | None = None
 
 
@@ -98,6 +106,7 @@ class PushBatch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     jobs: list[JobItem]
     atomic: bool = False
     durability: Level | None = None
+    durable: bool = False
     request_key: str | None = None
 
 
@@ -108,6 +117,7 @@ class PlainPushBatch(Request, kw_only=True, forbid_unknown_fields=True, gc=False
     jobs: list[PlainItem]
     atomic: bool = False
     durability: Level | None = None
+    durable: bool = False
     request_key: str | None = None
 
 
@@ -118,6 +128,7 @@ class MixedPushBatch(Request, kw_only=True, forbid_unknown_fields=True, gc=False
     jobs: Any
     atomic: bool = False
     durability: Level | None = None
+    durable: bool = False
     request_key: str | None = None
     wrong: dict[int, str] = msgspec.field(default_factory=dict)
     """What was wrong, by item number; such an item is in `jobs` as one that no queue takes."""
@@ -140,7 +151,13 @@ class Flow(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     data: Raw = NOT_SAID
     children: list[FlowChild] = []
     durability: Level | None = None
+    durable: bool = False
     request_key: str | None = None
+
+
+def level_of(request: Push | PushBatch | PlainPushBatch | MixedPushBatch | Flow) -> Level | None:
+    """The durability that a push asks for."""
+    return request.durability or ("fsync" if request.durable else None)
 
 
 AnyRequest = Request | JobRequest

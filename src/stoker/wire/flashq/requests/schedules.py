@@ -28,6 +28,8 @@ class Cron(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     grace_ms: int = 60_000
     jitter_ms: int = 0
     template: bool = False
+    immediately: bool = False
+    """Push a job at once, too, if the schedule is new."""
     job_name: str | None = None
     """The kind of its jobs: here `name` is the schedule's own."""
     options: JobOptions | None = None

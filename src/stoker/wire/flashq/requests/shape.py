@@ -33,6 +33,9 @@ ALSO: dict[str, str] = {
     "every_ms": "repeat_every",
     "runs_max": "limit",
     "max_limit": "limit",
+    "delay": "base_ms",
+    "max_delay": "cap_ms",
+    "duration": "per_ms",
 }
 """Second names of fields, for requests that have no field of the first one."""
 

@@ -1,1 +1,1 @@
-"""What this application adds to `manage.py`."""
+"""The commands that this application adds to `manage.py`."""

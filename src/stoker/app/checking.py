@@ -1,0 +1,80 @@
+"""Everything that can be wrong with an app before its first job runs: what `stoker worker --check` tells.
+
+Nothing is guessed: the worker is made and started on an empty queue in memory, and a second one is given a job of every
+kind and every schedule. The app's own queue is never opened, and no handler runs.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stoker.app.app import App
+from stoker.app.schedules import Declared
+from stoker.brokers.connect import open_broker
+from stoker.client.sync import Client
+from stoker.model import commands as c
+from stoker.model.errors import StokerError
+from stoker.worker.handler import Handler
+from stoker.worker.worker import Worker
+
+NOWHERE = "memory://"
+
+
+class Problem(NamedTuple):
+    text: str
+    code: str
+
+
+class Check:
+    """Tries one thing after another, and notes what goes wrong: one mistake does not hide the next."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def tried(self, what: str, do: Callable[[], Any]) -> Any:
+        """What came of it, or None."""
+        try:
+            return do()
+        except StokerError as error:
+            self._note(what, error.message, error.code)
+        except (TypeError, ValueError) as error:
+            self._note(what, f"{type(error).__name__}: {error}", "bad_handler")
+        return None
+
+    def _note(self, what: str, text: str, code: str) -> None:
+        self.problems.append(Problem(text if what in text else f"{what}: {text}", code))
+
+
+def problems(app: App, jobs: Iterable[str] | None = None, *, schedules: bool = True, **settings: Any) -> list[Problem]:
+    """What keeps a worker with these settings from starting, or its jobs and schedules from being pushed."""
+    app.load()
+    check = Check()
+    types = list(app.jobs.values()) if jobs is None else [app.job_named(name) for name in jobs]
+    made = [check.tried(f"job {job_type.name}", job_type.handler) for job_type in types]
+    handlers = [handler for handler in made if handler is not None]
+    with Client(open_broker(NOWHERE), app.tenant) as client:
+        for handler in handlers:
+            check.tried(f"job {handler.name}", partial(push, client, handler))
+        for declared in app.schedules.values() if schedules else ():
+            check.tried(f"schedule {declared.name}", partial(put, client, declared))
+    if not check.problems:
+        check.tried("the worker", partial(start, app, handlers, settings))
+    return check.problems
+
+
+def push(client: Client, handler: Handler) -> None:
+    """As a push without arguments would be: its queue, its name and its options."""
+    client.execute(c.Push(handler.queue, b"", msgspec.structs.replace(handler.options, depends_on=())))
+
+
+def put(client: Client, declared: Declared) -> None:
+    client.execute(c.PutSchedule(declared.step.queue, declared.name, declared.wanted(None)))
+
+
+def start(app: App, handlers: list[Handler], settings: dict[str, Any]) -> None:
+    """On a queue that has nothing, so that nothing runs."""
+    with Client(open_broker(NOWHERE), app.tenant) as client:
+        own = app.own_handlers(handlers[0].queue) if handlers else []
+        Worker(client, [*handlers, *own], **{**settings, "registered": False}).run_until_idle()

@@ -1,0 +1,73 @@
+"""The steps of a drawing: what is written on each, how each state looks, and steps that are shown as one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One step: its text, its state, and the numbers of the boxes that it comes after."""
+
+    title: str
+    detail: str = ""
+    state: str = "blocked"
+    after: tuple[int, ...] = ()
+    dashed: tuple[int, ...] = ()
+    """Those of `after` whose failure is tolerated."""
+
+
+class Look(NamedTuple):
+    """How a state is shown. Colours are pairs: the fill of a box and its line."""
+
+    sign: str
+    ansi: str
+    light: tuple[str, str]
+    dark: tuple[str, str]
+
+
+LOOKS = {
+    "completed": Look("✔", "32", ("#e7f5ec", "#2f8f5b"), ("#12291c", "#4cc38a")),
+    "failed": Look("✘", "31", ("#fdecea", "#c0392b"), ("#33161a", "#f2777a")),
+    "running": Look("▶", "36", ("#e8f1fb", "#2f6fb3"), ("#10243d", "#6cb6ff")),
+    "blocked": Look("○", "90", ("#f4f4f2", "#8a8a84"), ("#22262c", "#9aa4b0")),
+}
+UNKNOWN = LOOKS["blocked"]._replace(sign="?")
+"""For a state that a newer server may have."""
+
+MEMBERS_MAX = 3
+"""How many of the steps that are shown as one are named."""
+
+
+def look_of(box: Box) -> Look:
+    return LOOKS.get(box.state, UNKNOWN)
+
+
+def shorten(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
+
+
+def merge_alike(boxes: Sequence[Box]) -> list[Box]:
+    """Show steps as one box if they come after the same steps and before the same steps."""
+    behind: dict[int, list[tuple[int, bool]]] = {}
+    for number, box in enumerate(boxes):
+        for other in box.after:
+            behind.setdefault(other, []).append((number, other in box.dashed))
+    alike: dict[object, list[int]] = {}
+    for number, box in enumerate(boxes):
+        alike.setdefault((box.after, box.dashed, tuple(behind.get(number, ()))), []).append(number)
+    place = {number: at for at, members in enumerate(alike.values()) for number in members}
+    return [_merged([boxes[number] for number in members], place) for members in alike.values()]
+
+
+def _merged(members: Sequence[Box], place: Mapping[int, int]) -> Box:
+    first = members[0]
+    after = tuple(dict.fromkeys(place[number] for number in first.after))
+    dashed = tuple(dict.fromkeys(place[number] for number in first.dashed))
+    if len(members) == 1:
+        return replace(first, after=after, dashed=dashed)
+    states = [box.state for box in members]
+    state = next(state for state in ("failed", "running", "blocked", "completed", first.state) if state in states)
+    names = ", ".join(box.title for box in members[:MEMBERS_MAX]) + (", …" if len(members) > MEMBERS_MAX else "")
+    counts = ", ".join(f"{states.count(one):,} {one}" for one in dict.fromkeys(states))
+    return Box(f"{len(members):,} steps: {counts}", names, state, after, dashed)

@@ -1,0 +1,166 @@
+"""What every layer must know about a command: one row each, and the sets that follow from the rows.
+
+Permissions, routing, quotas, checks for room, tracing and what a client does when an answer is lost derive from this
+table. A command without a row fails the tests, and so does a module that keeps a set of commands of its own.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from stoker.model import commands as c
+
+Permission = Literal["produce", "consume", "read", "admin"]
+PERMISSIONS: tuple[Permission, ...] = ("produce", "consume", "read", "admin")
+
+Kind = Literal["reads", "makes", "takes", "settles", "marks", "controls"]
+"""What a command does: read, bring new data, take jobs, end deliveries, say something about running ones, or change
+what is there."""
+
+Home = Literal["queue", "queues", "job", "jobs", "claim", "transaction", "workflow", "entries", "tenant", "shard"]
+"""What decides where a command runs: `queue`, `queues`, `job` and `jobs` are named in its fields; a `tenant`'s commands
+concern all of its queues, unless they name one; the `entries` of a tenant live together."""
+
+Resend = Literal["always", "keyed", "never"]
+"""Whether a second sending does no harm: always, only with one of the row's keys, or never."""
+
+Room = Literal["", "log", "data"]
+"""What a command needs room for: nothing worth a word, a longer log, or new data."""
+
+CommandType = type[c.Command[Any]]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One command."""
+
+    permission: Permission
+    kind: Kind
+    home: Home
+    resend: Resend = "always"
+    keys: tuple[str, ...] = ()
+    """The fields of which any lets a second sending find the first one."""
+    room: Room = ""
+    """What it needs room for, besides `makes`, which always brings data."""
+    takes_level: bool = False
+    """Whether its `durability` asks for a level for this command alone."""
+    is_hot: bool = False
+    """Whether its decider checks each field: comparing it with its annotations would cost as much as the work."""
+
+
+TABLE: dict[CommandType, Row] = {
+    c.Push: Row("produce", "makes", "queue", "keyed", ("sending",), takes_level=True, is_hot=True),
+    c.PushBatch: Row("produce", "makes", "queue", "keyed", ("request_key", "sending"), takes_level=True, is_hot=True),
+    c.PushWorkflow: Row("produce", "makes", "queues", "keyed", ("request_key",), takes_level=True),
+    c.Stage: Row("produce", "makes", "transaction", "keyed", ("part",)),
+    c.Publish: Row("produce", "controls", "transaction", room="log", takes_level=True),  # its outcome is remembered
+    c.Abort: Row("produce", "controls", "transaction"),
+    c.KvSet: Row("produce", "makes", "entries"),
+    c.KvSetMany: Row("produce", "makes", "entries"),
+    c.KvDelete: Row("produce", "controls", "entries"),
+    c.KvExpire: Row("produce", "controls", "entries"),
+    c.KvIncrement: Row("produce", "makes", "entries", "never"),
+    c.PutSchedule: Row("produce", "makes", "queue"),
+    c.DeleteSchedule: Row("produce", "controls", "queue"),
+    c.RunSchedule: Row("produce", "makes", "queue", "never"),
+    c.Pull: Row("consume", "takes", "queues", "keyed", ("claim",), is_hot=True),
+    c.Ack: Row("consume", "settles", "jobs", "never", is_hot=True),  # the second is told lost_lease
+    c.Fail: Row("consume", "settles", "jobs", "never", is_hot=True),
+    c.Release: Row("consume", "settles", "jobs", "never", is_hot=True),
+    c.Extend: Row("consume", "marks", "jobs", is_hot=True),
+    c.AckClaim: Row("consume", "settles", "claim"),
+    c.ReleaseClaim: Row("consume", "settles", "claim"),
+    c.ExtendClaim: Row("consume", "marks", "claim"),
+    c.SetProgress: Row("consume", "marks", "job", room="log"),
+    c.AppendLog: Row("consume", "marks", "job", "never", room="data"),
+    c.AppendPartial: Row("consume", "marks", "job", "never", room="data"),
+    c.FillStep: Row("consume", "makes", "job"),  # the first one counts
+    c.GetInputs: Row("consume", "reads", "workflow"),
+    c.GetJob: Row("read", "reads", "job"),
+    c.FindJob: Row("read", "reads", "tenant"),
+    c.GetLogs: Row("read", "reads", "job"),
+    c.GetPartials: Row("read", "reads", "job"),
+    c.WaitJob: Row("read", "reads", "job"),
+    c.Browse: Row("read", "reads", "tenant"),
+    c.GetWorkflow: Row("read", "reads", "workflow"),
+    c.ListWorkflows: Row("read", "reads", "tenant"),
+    c.Why: Row("read", "reads", "job"),
+    c.ListQueues: Row("read", "reads", "tenant"),
+    c.GetQueue: Row("read", "reads", "queue"),
+    c.GetStats: Row("read", "reads", "tenant"),
+    c.GetPriorities: Row("read", "reads", "queue"),
+    c.GetStory: Row("read", "reads", "job"),
+    c.ReadEvents: Row("read", "reads", "shard"),
+    c.ReadRecords: Row("read", "reads", "shard"),
+    c.ListDead: Row("read", "reads", "queue"),
+    c.GetDeadStats: Row("read", "reads", "queue"),
+    c.KvGet: Row("read", "reads", "entries"),
+    c.KvGetMany: Row("read", "reads", "entries"),
+    c.KvExists: Row("read", "reads", "entries"),
+    c.KvTtl: Row("read", "reads", "entries"),
+    c.KvKeys: Row("read", "reads", "entries"),
+    c.GetSchedule: Row("read", "reads", "queue"),
+    c.ListSchedules: Row("read", "reads", "tenant"),
+    c.Pause: Row("admin", "controls", "queue"),
+    c.Resume: Row("admin", "controls", "queue"),
+    c.SetRateLimit: Row("admin", "controls", "queue"),
+    c.SetConcurrency: Row("admin", "controls", "queue"),
+    c.SetQueuePolicy: Row("admin", "controls", "queue"),
+    c.Cancel: Row("admin", "controls", "job"),
+    c.CancelWorkflow: Row("admin", "controls", "workflow"),
+    c.RetryWorkflow: Row("admin", "controls", "workflow", "never"),
+    c.Promote: Row("admin", "controls", "job", "never"),
+    c.ChangePriority: Row("admin", "controls", "job"),
+    c.MoveToDelayed: Row("admin", "controls", "job", "never"),
+    c.UpdatePayload: Row("admin", "controls", "job", room="log"),
+    c.Discard: Row("admin", "controls", "job", "never"),
+    c.Drain: Row("admin", "controls", "queue"),
+    c.Clean: Row("admin", "controls", "queue", "never"),
+    c.Obliterate: Row("admin", "controls", "queue"),
+    c.RetryDead: Row("admin", "controls", "queue", "never"),
+    c.PurgeDead: Row("admin", "controls", "queue"),
+    c.PauseSchedule: Row("admin", "controls", "queue"),
+    c.ResumeSchedule: Row("admin", "controls", "queue"),
+}
+
+Commands = frozenset[CommandType]
+
+
+def of_kind(*kinds: Kind) -> Commands:
+    return frozenset(command for command, row in TABLE.items() if row.kind in kinds)
+
+
+def at_home(home: Home) -> Commands:
+    """The commands that `home` decides where to run."""
+    return frozenset(command for command, row in TABLE.items() if row.home == home)
+
+
+def with_field(name: str) -> Commands:
+    return frozenset(command for command in TABLE if name in command.__struct_fields__)
+
+
+READS = of_kind("reads")
+"""They change nothing: a client that loses one of them has lost only the answer."""
+MAKES = of_kind("makes")
+"""They bring something new: jobs, or entries."""
+BRINGS_DATA = MAKES | frozenset(command for command, row in TABLE.items() if row.room == "data")
+"""They bring data: refused when there is no room in memory or on the disk."""
+GROWS_LOG = frozenset(command for command, row in TABLE.items() if row.room == "log")
+"""They only make the log longer: refused when there is no room on the disk."""
+MAKES_JOBS = MAKES - at_home("entries")
+"""They bring jobs, now or later: quotas look at them."""
+TAKES = of_kind("takes")
+"""They give out jobs. What no client receives has to go back."""
+SETTLES = of_kind("settles") & at_home("jobs")
+"""They end deliveries, by ids and tokens."""
+NUMBERED = with_field("sending")
+"""Pushes that a client numbers, so that a second sending finds the first."""
+WITH_OPTIONS = with_field("options")
+"""They bring options of jobs, one for all or one `each`."""
+WITH_PAYLOADS = MAKES & with_field("payloads")
+"""They bring several payloads."""
+KEYED_PUSHES = frozenset(command for command, row in TABLE.items() if row.kind == "makes" and row.resend == "keyed")
+"""Pushes that a client makes safe to send again, by a key or a number of its own."""
+FENCED = with_field("token") | with_field("tokens")
+"""They name the delivery that they mean."""
+TAKES_LEVEL = frozenset(command for command, row in TABLE.items() if row.takes_level)
+HOT = frozenset(command for command, row in TABLE.items() if row.is_hot)

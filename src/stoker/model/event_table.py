@@ -1,0 +1,78 @@
+"""What every layer must know about a kind of event: one row each, and the sets that follow from the rows.
+
+Stories, readers of one job, clients that lost an answer, and Spark's tables derive from this table what ends a delivery
+or a job. A kind without a row fails the tests, and so does a module that keeps a set of kinds of its own.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from stoker.model.events import EventKind
+from stoker.model.states import ENDED, State
+
+Outcome = Literal["", "done", "failed", "handed back", "stopped"]
+"""How a delivery ends with an event: not at all, acknowledged, failed, given back, or together with its job."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One kind of event."""
+
+    state: State | None = None
+    """The state of the job after it; None where it stays as it is. An event with a later `due` leaves a job delayed."""
+    delivery: Outcome = ""
+    """How the job's delivery ends with it, if the job has one."""
+    removes: bool = False
+    """Whether the job is gone after it. Nothing is said of the job any more."""
+
+
+TABLE: dict[EventKind, Row] = {
+    EventKind.PUSHED: Row(State.WAITING),
+    EventKind.UNBLOCKED: Row(State.WAITING),
+    EventKind.READY: Row(State.WAITING),
+    EventKind.STARTED: Row(State.ACTIVE),
+    EventKind.COMPLETED: Row(State.COMPLETED, "done"),
+    EventKind.RETRYING: Row(State.WAITING, "failed"),
+    EventKind.FAILED: Row(State.FAILED, "failed"),
+    EventKind.CANCELLED: Row(State.CANCELLED, "stopped"),
+    EventKind.EXPIRED: Row(State.EXPIRED, "stopped"),
+    EventKind.RELEASED: Row(State.WAITING, "handed back"),
+    EventKind.SNOOZED: Row(State.DELAYED, "handed back"),
+    EventKind.EXTENDED: Row(),
+    EventKind.CANCEL_REQUESTED: Row(),
+    EventKind.PROGRESS: Row(),
+    EventKind.LOG: Row(),
+    EventKind.PARTIAL: Row(),
+    EventKind.PROMOTED: Row(State.WAITING),
+    EventKind.DELAYED: Row(State.DELAYED),
+    EventKind.REPRIORITISED: Row(),
+    EventKind.UPDATED: Row(),
+    EventKind.REVIVED: Row(State.WAITING),
+    EventKind.EVICTED: Row(removes=True),
+    EventKind.REMOVED: Row(removes=True),
+    EventKind.QUEUE_CONFIGURED: Row(),
+    EventKind.QUEUE_OBLITERATED: Row(),  # about no job; those of the queue go with it
+    EventKind.SCHEDULE_CHANGED: Row(),
+    EventKind.SLOT_PASSED: Row(),
+}
+
+Kinds = frozenset[EventKind]
+
+
+def with_outcome(*outcomes: Outcome) -> Kinds:
+    return frozenset(kind for kind, row in TABLE.items() if row.delivery in outcomes)
+
+
+def in_order(kinds: Kinds) -> tuple[str, ...]:
+    """Their names in the order of the table, for columns whose order must not change."""
+    return tuple(kind.value for kind in TABLE if kind in kinds)
+
+
+ENDS_DELIVERY = with_outcome("done", "failed", "handed back", "stopped")
+"""They end the job's delivery, if it has one."""
+FAILS_DELIVERY = with_outcome("failed")
+"""A delivery failed, whether or not the job is tried again."""
+HANDS_BACK = with_outcome("handed back")
+"""A delivery was given back. Its attempt does not count."""
+ENDS_JOB = frozenset(kind for kind, row in TABLE.items() if row.state in ENDED)
+REMOVES_JOB = frozenset(kind for kind, row in TABLE.items() if row.removes)

@@ -1,0 +1,38 @@
+"""What a queue tells of its jobs in the end: each as it is, and everything that happened to it."""
+
+from collections.abc import Iterable, Iterator
+
+from stoker.client.sync import Client
+from stoker.model import replies as r
+from stoker.model.events import Event
+from stoker.model.ids import shard_of
+from tests.histories.history import Seen, key_of
+
+PAGE = 1_000
+
+
+def all_jobs(client: Client) -> Iterator[r.JobView]:
+    after = None
+    while page := client.browse(after=after, limit=PAGE, ascending=True).jobs:
+        yield from page
+        after = page[-1].id
+
+
+def seen_in(client: Client) -> list[Seen]:
+    return [Seen(job.id, key_of(job.payload), job.state, 0, job.lease_until, job.result) for job in all_jobs(client)]
+
+
+def stories_of(client: Client, jobs: Iterable[int], queue: str | None = None) -> dict[int, list[Event]]:
+    """The events of each of these jobs, in order."""
+    found: dict[int, list[Event]] = {job: [] for job in jobs}
+    for shard in {shard_of(job) for job in found}:
+        after = 0
+        while True:
+            page = client.read_events(shard, after, queue=queue)
+            for event in page.events:
+                if event.job in found:
+                    found[event.job].append(event)
+            if page.next_after == after:
+                break
+            after = page.next_after
+    return found
