@@ -13,6 +13,7 @@ set a flag, or hand the call to another thread.
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -148,7 +149,10 @@ class LocalBroker:
             if self._closed:
                 raise self._refusal()
             try:
-                return self.runtime.begin(tenant, command, self._now())
+                reply = self.runtime.begin(tenant, command, self._now())
+                if type(reply) is Parked:  # from now on another thread's call may answer it
+                    self._slots[id(reply)] = Slot(reply, _nothing)
+                return reply
             except StokerError:
                 raise
             except JournalFailed as error:
@@ -183,11 +187,15 @@ class LocalBroker:
         next token of a rate limit. No reply leaves now, so `end` may come much later.
         """
         with self._lock:
-            slot = self._slots[id(parked)] = Slot(parked, wake)
+            slot = self._slots.get(id(parked))
+            if slot is None:
+                slot = self._slots[id(parked)] = Slot(parked, wake)
+            slot.wake = wake
             self._wake_keepers(parked.expires_at)
             self._wake_keepers(self.runtime.turn_next_at())
-            if self._closed:
+            if self._closed and slot.reply is NO_REPLY:
                 slot.reply = self._refusal()
+            if slot.reply is not NO_REPLY:
                 wake()
         return slot
 
@@ -471,6 +479,10 @@ class LocalBroker:
 
         Not what is under a claim: that can be asked for again, and perhaps already was.
         """
+        if slot.parked.done and slot.reply is NO_REPLY:
+            # Served in a turn that has not ended: the delivery comes with its end, and goes back then.
+            slot.wake = partial(self._orphans.append, slot)
+            return
         slot.parked.give_up()
         self._leave(slot)
         claimed = type(slot.parked.command) is c.Pull and slot.parked.command.claim is not None
@@ -518,6 +530,10 @@ class LocalBroker:
         """The caller was interrupted."""
         with self._lock:
             self._give_back(slot)
+
+
+def _nothing() -> None:
+    """No caller waits yet: `hold` comes in a moment."""
 
 
 def new_shards(settings: LocalSettings) -> list[Shard]:
