@@ -171,8 +171,8 @@ def test_a_function_for_a_key_must_give_text(app: App):
     ("options", "told"),
     [
         ({"timeout": "two minutes"}, r"work.options: timeout: expected text like"),
-        ({"delay": -1}, "delay: -1 is no duration"),
-        ({"delay": True}, "delay: True is no duration"),
+        ({"delay": -1}, "delay: -1 is not a duration"),
+        ({"delay": True}, "delay: True is not a duration"),
         ({"run_at": datetime(2026, 1, 1)}, "has no time zone"),
         ({"run_at": "tomorrow"}, "expected a datetime or milliseconds"),
         ({"depends_on": "x"}, "expected a job or its id, got str"),

@@ -133,7 +133,7 @@ def test_a_policy_takes_one_class_or_several(policy: RetryPolicy):
         ({"dead_on": ValueError("x")}, "dead_on=...\\): ValueError\\('x'\\) is no exception class"),
         ({"cancel_on": (EOFError, int)}, "cancel_on=...\\): <class 'int'> is no exception class"),
         ({"delay": "5 parsecs"}, "delay='5 parsecs'\\): expected text like"),
-        ({"delay": -1}, "delay=-1\\): -1 is no duration"),
+        ({"delay": -1}, "delay=-1\\): -1 is not a duration"),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused_when_it_is_made(said: dict[str, Any], told: str):

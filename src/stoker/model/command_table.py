@@ -14,37 +14,41 @@ Permission = Literal["produce", "consume", "read", "admin"]
 PERMISSIONS: tuple[Permission, ...] = ("produce", "consume", "read", "admin")
 
 Kind = Literal["reads", "makes", "takes", "settles", "marks", "controls"]
-"""What a command does: read, bring new data, take jobs, end deliveries, say something about running ones, or change
-what is there."""
+"""What a command does: reads, brings new data, takes jobs, ends deliveries, notes something about running jobs, or
+changes what is there.
+"""
 
 Home = Literal["queue", "queues", "job", "jobs", "claim", "transaction", "workflow", "entries", "tenant", "shard"]
-"""What decides where a command runs: `queue`, `queues`, `job` and `jobs` are named in its fields; a `tenant`'s commands
-concern all of its queues, unless they name one; the `entries` of a tenant live together."""
+"""What decides which shard runs a command. `queue`, `queues`, `job` and `jobs` are named in its fields. `tenant`: all
+queues of the tenant, unless the command names one. `entries`: the shard that holds all key-value entries of the tenant.
+"""
 
 Resend = Literal["always", "keyed", "never"]
-"""Whether a second sending does no harm: always, only with one of the row's keys, or never."""
+"""Whether a client may send the command twice: always, only with one of the row's keys, or never."""
 
 Room = Literal["", "log", "data"]
-"""What a command needs room for: nothing worth a word, a longer log, or new data."""
+"""What a command needs room for: nothing to speak of, a longer log, or new data."""
 
 CommandType = type[c.Command[Any]]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One command."""
+    """What the layers must know about one command."""
 
     permission: Permission
     kind: Kind
     home: Home
     resend: Resend = "always"
     keys: tuple[str, ...] = ()
-    """The fields of which any lets a second sending find the first one."""
+    """Fields that identify the command. If one of them is set, the queue recognises a second sending."""
     room: Room = ""
-    """What it needs room for, besides `makes`, which always brings data."""
+    """What it needs room for. A command that `makes` something always brings data, so its row leaves this empty."""
     takes_level: bool = False
-    """Whether its `durability` asks for a level for this command alone."""
+    """Whether the command has a `durability` field of its own."""
     is_hot: bool = False
-    """Whether its decider checks each field: comparing it with its annotations would cost as much as the work."""
+    """Whether its decider checks every field itself. A check against the annotations would then cost as much as the
+    work.
+    """
 
 
 TABLE: dict[CommandType, Row] = {
@@ -52,7 +56,7 @@ TABLE: dict[CommandType, Row] = {
     c.PushBatch: Row("produce", "makes", "queue", "keyed", ("request_key", "sending"), takes_level=True, is_hot=True),
     c.PushWorkflow: Row("produce", "makes", "queues", "keyed", ("request_key",), takes_level=True),
     c.Stage: Row("produce", "makes", "transaction", "keyed", ("part",)),
-    c.Publish: Row("produce", "controls", "transaction", room="log", takes_level=True),  # its outcome is remembered
+    c.Publish: Row("produce", "controls", "transaction", room="log", takes_level=True),  # the outcome is remembered
     c.Abort: Row("produce", "controls", "transaction"),
     c.KvSet: Row("produce", "makes", "entries"),
     c.KvSetMany: Row("produce", "makes", "entries"),
@@ -63,7 +67,7 @@ TABLE: dict[CommandType, Row] = {
     c.DeleteSchedule: Row("produce", "controls", "queue"),
     c.RunSchedule: Row("produce", "makes", "queue", "never"),
     c.Pull: Row("consume", "takes", "queues", "keyed", ("claim",), is_hot=True),
-    c.Ack: Row("consume", "settles", "jobs", "never", is_hot=True),  # the second is told lost_lease
+    c.Ack: Row("consume", "settles", "jobs", "never", is_hot=True),  # a second ack gets lost_lease
     c.Fail: Row("consume", "settles", "jobs", "never", is_hot=True),
     c.Release: Row("consume", "settles", "jobs", "never", is_hot=True),
     c.Extend: Row("consume", "marks", "jobs", is_hot=True),
@@ -73,7 +77,7 @@ TABLE: dict[CommandType, Row] = {
     c.SetProgress: Row("consume", "marks", "job", room="log"),
     c.AppendLog: Row("consume", "marks", "job", "never", room="data"),
     c.AppendPartial: Row("consume", "marks", "job", "never", room="data"),
-    c.FillStep: Row("consume", "makes", "job"),  # the first one counts
+    c.FillStep: Row("consume", "makes", "job"),  # only the first filling counts
     c.GetInputs: Row("consume", "reads", "workflow"),
     c.GetJob: Row("read", "reads", "job"),
     c.FindJob: Row("read", "reads", "tenant"),
@@ -130,7 +134,7 @@ def of_kind(*kinds: Kind) -> Commands:
 
 
 def at_home(home: Home) -> Commands:
-    """The commands that `home` decides where to run."""
+    """The commands that this kind of home routes."""
     return frozenset(command for command, row in TABLE.items() if row.home == home)
 
 
@@ -139,28 +143,28 @@ def with_field(name: str) -> Commands:
 
 
 READS = of_kind("reads")
-"""They change nothing: a client that loses one of them has lost only the answer."""
+"""They change nothing. When a reply is lost, only the reply is lost."""
 MAKES = of_kind("makes")
-"""They bring something new: jobs, or entries."""
+"""They create jobs or entries."""
 BRINGS_DATA = MAKES | frozenset(command for command, row in TABLE.items() if row.room == "data")
-"""They bring data: refused when there is no room in memory or on the disk."""
+"""They bring data, and are refused when memory or the disk is full."""
 GROWS_LOG = frozenset(command for command, row in TABLE.items() if row.room == "log")
-"""They only make the log longer: refused when there is no room on the disk."""
+"""They only make the log longer, and are refused when the disk is full."""
 MAKES_JOBS = MAKES - at_home("entries")
-"""They bring jobs, now or later: quotas look at them."""
+"""They create jobs, now or later. Quotas count them."""
 TAKES = of_kind("takes")
-"""They give out jobs. What no client receives has to go back."""
+"""They give out jobs. Jobs that no client receives have to go back."""
 SETTLES = of_kind("settles") & at_home("jobs")
-"""They end deliveries, by ids and tokens."""
+"""They end deliveries that are named by ids and tokens."""
 NUMBERED = with_field("sending")
-"""Pushes that a client numbers, so that a second sending finds the first."""
+"""Pushes that a client numbers, so that the queue recognises a second sending."""
 WITH_OPTIONS = with_field("options")
-"""They bring options of jobs, one for all or one `each`."""
+"""They carry options of jobs: one for all, or one `each`."""
 WITH_PAYLOADS = MAKES & with_field("payloads")
-"""They bring several payloads."""
+"""They carry several payloads."""
 KEYED_PUSHES = frozenset(command for command, row in TABLE.items() if row.kind == "makes" and row.resend == "keyed")
-"""Pushes that a client makes safe to send again, by a key or a number of its own."""
+"""Pushes that a client can send again safely, because they carry a key or a number."""
 FENCED = with_field("token") | with_field("tokens")
-"""They name the delivery that they mean."""
+"""They carry the token of the delivery that they mean."""
 TAKES_LEVEL = frozenset(command for command, row in TABLE.items() if row.takes_level)
 HOT = frozenset(command for command, row in TABLE.items() if row.is_hot)

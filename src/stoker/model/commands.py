@@ -1,10 +1,10 @@
-"""Everything that can be asked of a queue: one frozen value a command, typed with its reply.
+"""All commands of a queue. Each command is one frozen value, typed with its reply.
 
-This is the broker contract. A broker is whatever carries these out for a tenant; transports encode
-them, clients wrap them in methods, and the conformance suite has tests for each of them.
+This is the broker contract: a broker carries out these commands for a tenant, transports encode them, clients wrap them
+in methods, and the conformance suite tests each of them.
 
-Commands that settle a delivery take `ids` and `tokens`: one token for all, one for each, or None,
-which acts on the current delivery (for clients of the old wire that know no tokens).
+Commands that settle a delivery take `ids` and `tokens`: one token for all ids, one token for each, or None. None means
+the current delivery; clients of the old protocol know no tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ Tokens = int | Sequence[int] | None
 
 
 class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False, omit_defaults=True):
-    """Base of all commands; the type parameter is the reply."""
+    """The base of all commands. The type parameter is the type of the reply."""
 
 
 # --- producing -----------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ class Sending(msgspec.Struct, frozen=True, gc=False):
 
 
 class Push(Command[r.Pushed], frozen=True, gc=False):
-    """One job. `durability` asks for another level than the queue or the server gives."""
+    """Push one job. `durability` overrides the level of the queue and the server for this push."""
 
     queue: str
     payload: bytes
@@ -54,10 +54,10 @@ class Push(Command[r.Pushed], frozen=True, gc=False):
 
 
 class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
-    """Jobs with the same options, or with options of their own in `each` (one for every payload).
+    """Push jobs with the same options, or with one options value for each payload in `each`.
 
-    `atomic` refuses all if one is refused. `request_key` makes sending it again harmless for as long as the settings
-    say, `sending` until the sender has the answer.
+    With `atomic`, one refused item refuses all. With `request_key` the batch may be sent again for as long as the
+    settings say; with `sending`, until the sender has the answer.
     """
 
     queue: str
@@ -71,9 +71,9 @@ class PushBatch(Command[r.PushedBatch], frozen=True, gc=False):
 
 
 class PushWorkflow(Command[r.PushedWorkflow], frozen=True, gc=False):
-    """A graph of jobs over any queues, all of it or nothing. A step may only come after steps of the same push.
+    """Push a graph of jobs over any queues: all of it or nothing. A step may only come after steps of the same push.
 
-    `request_key`, held by the queue of the first step, makes sending it again harmless.
+    With `request_key`, which the queue of the first step holds, it may be sent again.
     """
 
     steps: Sequence[Step]
@@ -83,7 +83,7 @@ class PushWorkflow(Command[r.PushedWorkflow], frozen=True, gc=False):
 
 
 class FillStep(Command[r.Done], frozen=True, gc=False):
-    """Give an open step its jobs. Said by a running job of a step right before it; the first one counts."""
+    """Give an open step its jobs. Only a running job of a step right before it may do so. The first filling counts."""
 
     id: int
     step: str
@@ -93,7 +93,7 @@ class FillStep(Command[r.Done], frozen=True, gc=False):
 
 
 class Stage(Command[r.Staged], frozen=True, gc=False):
-    """Write jobs that nobody sees until `Publish` names their stage. Sending a `part` again changes nothing."""
+    """Write jobs that stay invisible until `Publish` names their stage. Sending a `part` again changes nothing."""
 
     transaction: str
     stage: str
@@ -105,7 +105,7 @@ class Stage(Command[r.Staged], frozen=True, gc=False):
 
 
 class Publish(Command[r.Transaction], frozen=True, gc=False):
-    """Make exactly these stages visible at once and drop the transaction's others."""
+    """Make exactly these stages visible at once, and drop the other stages of the transaction."""
 
     transaction: str
     stages: Sequence[str]
@@ -120,10 +120,10 @@ class Abort(Command[r.Transaction], frozen=True, gc=False):
 
 
 class Pull(Command[r.Delivery], frozen=True, gc=False):
-    """Take up to `count` jobs, from the queues in the order given; wait for the first up to `wait_ms`.
+    """Take up to `count` jobs from the queues, in the order given. Wait up to `wait_ms` for the first job.
 
-    With a `claim`, asking again brings the same jobs, without those that are settled or lost by now.
-    `lease_ms` overrides the jobs' own leases.
+    With a `claim`, pulling again brings the same jobs, without those that are settled or lost by then. `lease_ms`
+    overrides the leases of the jobs.
     """
 
     queues: Sequence[str]
@@ -135,7 +135,7 @@ class Pull(Command[r.Delivery], frozen=True, gc=False):
 
 
 class Ack(Command[r.Settled], frozen=True, gc=False):
-    """The jobs are done. `results` has one entry an id, or is None; all are written in one codec."""
+    """Complete the jobs. `results` is None or has one entry for each id; all results use one codec."""
 
     ids: Sequence[int]
     tokens: Tokens = None
@@ -144,10 +144,9 @@ class Ack(Command[r.Settled], frozen=True, gc=False):
 
 
 class Fail(Command[r.Failed], frozen=True, gc=False):
-    """The deliveries failed. Tried again after the backoff, or after `delay_ms`; never with `retry` false.
+    """Fail the deliveries. The jobs are tried again after the backoff or after `delay_ms`; with `retry` false, never.
 
-    `reason` goes with `retry` false and says why: `explicit_fail` (also where it is empty), `invalid_arguments` or
-    `invalid_result`.
+    `reason` is only for `retry` false: `explicit_fail` (the default), `invalid_arguments` or `invalid_result`.
     """
 
     ids: Sequence[int]
@@ -161,23 +160,23 @@ class Fail(Command[r.Failed], frozen=True, gc=False):
 
 
 class Release(Command[r.Settled], frozen=True, gc=False):
-    """Hand jobs back as if they had never been pulled: the attempt is returned. With a delay: snooze."""
+    """Hand jobs back as if they had not been pulled: the attempt does not count. With a delay this is a snooze."""
 
     ids: Sequence[int]
     tokens: Tokens = None
     delay_ms: int = 0
     note: str = ""
-    """Why, in words. It becomes the `error` of the jobs, and stands in their story."""
+    """Why, in words. It becomes the `error` of the jobs and appears in their story."""
 
 
 class Extend(Command[r.Extended], frozen=True, gc=False):
-    """Renew leases (a heartbeat); None renews each by its own length."""
+    """Renew leases (a heartbeat). Without `lease_ms` each lease is renewed for its own length."""
 
     ids: Sequence[int]
     tokens: Tokens = None
     lease_ms: int | None = None
     renew: bool = True
-    """False only looks: which of the jobs are lost, and which were cancelled. Nothing changes, nothing is journaled."""
+    """False only looks: it reports which jobs are lost and which were cancelled. Nothing changes or is journaled."""
 
 
 class AckClaim(Command[r.Settled], frozen=True, gc=False):
@@ -212,7 +211,9 @@ class AppendLog(Command[r.Done], frozen=True, gc=False):
 
 
 class AppendPartial(Command[r.Done], frozen=True, gc=False):
-    """Stream a chunk of the result of an active job; numbered on from the last one where `index` is not given."""
+    """Add a chunk to the streamed result of an active job. Without `index` the chunk gets the number after the highest
+    one.
+    """
 
     id: int
     data: bytes
@@ -222,8 +223,9 @@ class AppendPartial(Command[r.Done], frozen=True, gc=False):
 
 
 class GetInputs(Command[r.Inputs], frozen=True, gc=False):
-    """What the jobs have given that this one depends on: those of the steps before it, in the order of its edges and
-    their ids; then those of its `depends_on`. From number `after` on."""
+    """The results that this job depends on: first the jobs of the steps before it, in the order of its edges and their
+    ids, then the jobs of its `depends_on`. Starts at number `after`.
+    """
 
     id: int
     after: int = 0
@@ -238,7 +240,7 @@ class GetJob(Command[r.JobView], frozen=True, gc=False):
 
 
 class FindJob(Command[r.JobView], frozen=True, gc=False):
-    """By custom id; in any queue of the tenant when none is named."""
+    """Find a job by its custom id. Without a queue, all queues of the tenant are searched."""
 
     custom_id: str
     queue: str | None = None
@@ -260,7 +262,7 @@ class WaitJob(Command[r.Ended], frozen=True, gc=False):
 
 
 class Browse(Command[r.Page], frozen=True, gc=False):
-    """Jobs in id order (newest first by default), after the id where the last page ended."""
+    """List jobs in id order (newest first by default), from the id after which the last page ended."""
 
     queue: str | None = None
     state: State | None = None
@@ -280,7 +282,7 @@ class GetWorkflow(Command[r.WorkflowView], frozen=True, gc=False):
 
 
 class ListWorkflows(Command[r.WorkflowPage], frozen=True, gc=False):
-    """Newest first, after the id where the last page ended."""
+    """List workflows, newest first, from the id after which the last page ended."""
 
     state: WorkflowState | None = None
     name: str | None = None
@@ -301,19 +303,19 @@ class GetQueue(Command[r.QueueView], frozen=True, gc=False):
 
 
 class GetPriorities(Command[r.Priorities], frozen=True, gc=False):
-    """Count the waiting jobs of a queue by priority. Looks at each of them, where `GetStats` knows its numbers."""
+    """Count the waiting jobs of a queue by priority. This looks at each waiting job; `GetStats` only reads counters."""
 
     queue: str
 
 
 class GetStats(Command[r.Stats], frozen=True, gc=False):
-    """Of a queue, or of the tenant when none is named."""
+    """Counts and totals of a queue, or of the whole tenant when no queue is named."""
 
     queue: str | None = None
 
 
 class GetStory(Command[r.Story], frozen=True, gc=False):
-    """Everything that the log still tells about one job, in order; also about one that is long forgotten."""
+    """Everything that the log still holds about one job, in order. The job itself may be forgotten."""
 
     id: int
 
@@ -361,50 +363,51 @@ class Resume(Command[r.Done], frozen=True, gc=False):
 
 
 class SetRateLimit(Command[r.Done], frozen=True, gc=False):
-    """None lifts the limit."""
+    """Set the limit; None lifts it."""
 
     queue: str
     limit: RateLimit | None
 
 
 class SetConcurrency(Command[r.Done], frozen=True, gc=False):
-    """At most so many active jobs; 0 lifts the limit."""
+    """Allow at most this many active jobs; 0 lifts the limit."""
 
     queue: str
     limit: int
 
 
 class SetQueuePolicy(Command[r.Done], frozen=True, gc=False):
-    """Fields that are None stay as they are."""
+    """Change the policy of a queue. Fields that are None stay as they are."""
 
     queue: str
     group_on_retry: GroupPolicy | None = None
     dead_letters: DeadLetterPolicy | None = None
     durability: r.Level | None = None
-    """`memory`, `commit` or `fsync` for everything that happens in the queue, where a push does not say."""
+    """`memory`, `commit` or `fsync` for everything that happens in the queue. A push may ask for another level."""
 
 
 class Cancel(Command[r.JobView], frozen=True, gc=False):
-    """A job that has not started ends at once. An active one is marked: its worker learns it at the next
-    heartbeat, and whatever happens but an ack, it is not tried again."""
+    """End a pending job at once, or mark an active one. The worker sees the mark at its next heartbeat. A marked job is
+    not tried again, but an ack still completes it.
+    """
 
     id: int
 
 
 class CancelWorkflow(Command[r.WorkflowView], frozen=True, gc=False):
-    """Jobs of it that have not started end at once, running ones are marked; nothing of it starts any more."""
+    """End the pending jobs of the workflow at once, mark the active ones, and start nothing of it any more."""
 
     id: int
 
 
 class RetryWorkflow(Command[r.WorkflowView], frozen=True, gc=False):
-    """Its failed jobs go back to work, and what failed because of them waits for them again."""
+    """Send the failed jobs of the workflow back to work. Jobs that failed because of them wait for them again."""
 
     id: int
 
 
 class Promote(Command[r.Done], frozen=True, gc=False):
-    """A delayed job becomes ready now."""
+    """Make a delayed job ready now."""
 
     id: int
 
@@ -415,7 +418,7 @@ class ChangePriority(Command[r.Done], frozen=True, gc=False):
 
 
 class MoveToDelayed(Command[r.Done], frozen=True, gc=False):
-    """A waiting, delayed or active job becomes ready after `delay_ms`; an active one loses no attempt."""
+    """Make a waiting, delayed or active job ready after `delay_ms`. An active job loses no attempt."""
 
     id: int
     delay_ms: int
@@ -423,7 +426,9 @@ class MoveToDelayed(Command[r.Done], frozen=True, gc=False):
 
 
 class UpdatePayload(Command[r.Done], frozen=True, gc=False):
-    """Of a live job or a dead letter; a running delivery keeps what it got. Without a codec the job keeps its own."""
+    """Replace the payload of a live job or a dead letter. A running delivery keeps its payload. Without a codec, the
+    job keeps its codec.
+    """
 
     id: int
     payload: bytes
@@ -437,14 +442,14 @@ class Discard(Command[r.Done], frozen=True, gc=False):
 
 
 class Drain(Command[r.Done], frozen=True, gc=False):
-    """Cancel everything that waits; with `delayed`, what is delayed too."""
+    """Cancel all waiting jobs; with `delayed`, the delayed ones too."""
 
     queue: str
     delayed: bool = False
 
 
 class Clean(Command[r.Ids], frozen=True, gc=False):
-    """Remove jobs in `state` that ended (or, pending, were pushed) at least `age_ms` ago, oldest first."""
+    """Remove jobs in `state` that ended at least `age_ms` ago (if pending: were pushed that long ago), oldest first."""
 
     queue: str
     state: State
@@ -453,7 +458,7 @@ class Clean(Command[r.Ids], frozen=True, gc=False):
 
 
 class Obliterate(Command[r.Done], frozen=True, gc=False):
-    """Remove the queue with everything in it; refused while jobs are active, unless forced."""
+    """Remove the queue with everything in it. Refused while jobs are active, unless `force` is set."""
 
     queue: str
     force: bool = False
@@ -463,7 +468,7 @@ class Obliterate(Command[r.Done], frozen=True, gc=False):
 
 
 class ListDead(Command[r.Page], frozen=True, gc=False):
-    """Oldest entry first; `after` is the last id of the page before."""
+    """List dead letters, oldest entry first. `after` is the last id of the page before."""
 
     queue: str
     reason: str | None = None
@@ -497,7 +502,7 @@ class PurgeDead(Command[r.Done], frozen=True, gc=False):
 
 
 class KvEntry(msgspec.Struct, frozen=True, gc=False):
-    """A value under a key, for `ttl_ms`; 0 = until it is deleted."""
+    """A value under a key. It expires after `ttl_ms`; 0 = it stays until it is deleted."""
 
     key: str
     value: bytes
@@ -506,7 +511,7 @@ class KvEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class KvSet(Command[r.Done], frozen=True, gc=False):
-    """Keep a value under a key, instead of what was there; its time to live starts anew."""
+    """Store a value under a key. It replaces the old value, and its time to live starts again."""
 
     key: str
     value: bytes
@@ -519,19 +524,19 @@ class KvGet(Command[r.KvValue], frozen=True, gc=False):
 
 
 class KvGetMany(Command[r.KvValues], frozen=True, gc=False):
-    """All at one moment."""
+    """Read several entries, all at one moment."""
 
     keys: Sequence[str]
 
 
 class KvSetMany(Command[r.Done], frozen=True, gc=False):
-    """All or none. A key that is there twice keeps its last value."""
+    """Store all entries or none. If a key appears twice, its last value counts."""
 
     entries: Sequence[KvEntry]
 
 
 class KvDelete(Command[r.Done], frozen=True, gc=False):
-    """Counts those that were there."""
+    """Delete entries. The reply counts those that existed."""
 
     keys: Sequence[str]
 
@@ -541,7 +546,7 @@ class KvExists(Command[r.KvFound], frozen=True, gc=False):
 
 
 class KvExpire(Command[r.KvExpiry], frozen=True, gc=False):
-    """Let an entry leave after `ttl_ms`, counted from now; 0 lets it stay."""
+    """Let an entry expire `ttl_ms` from now; 0 lets it stay."""
 
     key: str
     ttl_ms: int
@@ -552,9 +557,9 @@ class KvTtl(Command[r.KvExpiry], frozen=True, gc=False):
 
 
 class KvKeys(Command[r.KvKeyPage], frozen=True, gc=False):
-    """Keys that match the pattern, in their order, after the key where the last page ended.
+    """List the keys that match the pattern, in order, from the key after which the last page ended.
 
-    `*` stands for any characters, `?` for one; there is no way to ask for those two themselves.
+    `*` stands for any characters and `?` for one. The two characters themselves cannot be searched for.
     """
 
     pattern: str = "*"
@@ -563,9 +568,10 @@ class KvKeys(Command[r.KvKeyPage], frozen=True, gc=False):
 
 
 class KvIncrement(Command[r.KvNumber], frozen=True, gc=False):
-    """Add to a whole number of 64 bits. An entry that is not there counts 0, and is written as JSON from then on.
+    """Add to a whole number of 64 bits. A missing entry counts as 0 and is then written as JSON.
 
-    The entry keeps its codec and its time to live: decimal digits, which are JSON's too, or MessagePack's integers.
+    The entry keeps its codec and its time to live. Numbers are decimal digits (in `bytes` and `json`) or MessagePack's
+    integers.
     """
 
     key: str
@@ -576,10 +582,10 @@ class KvIncrement(Command[r.KvNumber], frozen=True, gc=False):
 
 
 class PutSchedule(Command[ScheduleView], frozen=True, gc=False):
-    """Make a schedule, or give the one of that name in the queue another rule, payload or policy.
+    """Create a schedule, or change the rule, payload or policy of the one with this name in the queue.
 
-    As long as the rule stays (`cron`, `every_ms`, `at`, `zone`, `start_at`, `end_at`), what it has done and when it is
-    due stay, too: so a program may say at each start what it wants.
+    If the rule stays the same (`cron`, `every_ms`, `at`, `zone`, `start_at`, `end_at`), the schedule keeps its next
+    slot and its history. So a program may put its schedules at every start.
     """
 
     queue: str
@@ -588,45 +594,47 @@ class PutSchedule(Command[ScheduleView], frozen=True, gc=False):
 
 
 class GetSchedule(Command[ScheduleView], frozen=True, gc=False):
-    """With its next five slots and what became of the last twenty."""
+    """A schedule with its next five slots and the outcomes of its last twenty."""
 
     queue: str
     name: str
 
 
 class ListSchedules(Command[SchedulePage], frozen=True, gc=False):
-    """Of one queue or of all, in the order of queues and names, after the place where the last page ended."""
+    """Schedules of one queue or of all, ordered by queue and name, from the place where the last page ended."""
 
     queue: str | None = None
     name: str | None = None
-    """Only those of this name, whatever their queues."""
+    """Only schedules with this name, in any queue."""
     after: str | None = None
     limit: int = 100
 
 
 class PauseSchedule(Command[ScheduleView], frozen=True, gc=False):
-    """From now on its slots pass without a job."""
+    """From now on the slots of the schedule pass without a job."""
 
     queue: str
     name: str
 
 
 class ResumeSchedule(Command[ScheduleView], frozen=True, gc=False):
-    """Go on with the first slot from now; those that have passed meanwhile are not made up for."""
+    """Go on with the first slot from now. Slots that passed while it was paused are not made up for."""
 
     queue: str
     name: str
 
 
 class RunSchedule(Command[r.Pushed], frozen=True, gc=False):
-    """Push a job of the schedule now, paused or not. It counts no run; of the policies only `overlap` is asked."""
+    """Push a job of the schedule now, paused or not. It does not count as a run; of the policies only `overlap`
+    applies.
+    """
 
     queue: str
     name: str
 
 
 class DeleteSchedule(Command[r.Done], frozen=True, gc=False):
-    """Its jobs stay. Counts whether it was there."""
+    """Delete the schedule; its jobs stay. The reply counts whether it existed."""
 
     queue: str
     name: str

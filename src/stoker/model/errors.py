@@ -1,42 +1,42 @@
-"""What can go wrong, as a small tree with stable codes.
+"""All errors, as a small tree with stable codes.
 
     StokerError
-    |-- Refused               the caller's request; sending it again unchanged fails again
+    |-- Refused               the request is at fault; sending it again unchanged fails again
     |   |-- InvalidRequest      invalid              malformed name, option or combination
-    |   |-- LimitExceeded       limit_exceeded       over a bound of `limits.py`
+    |   |-- LimitExceeded       limit_exceeded       over a limit of `limits.py`
     |   |-- NotFound            not_found            no such job (or it belongs to another tenant)
-    |   |-- WrongState          wrong_state          the job is not in a state that allows this
+    |   |-- WrongState          wrong_state          the job is in a state that does not allow this
     |   |-- LostLease           lost_lease           the delivery's token is no longer current
-    |   |-- UnknownDependency   unknown_dependency   depends_on names a job that never was
+    |   |-- UnknownDependency   unknown_dependency   depends_on names a job that never existed
     |   |-- DependencyCycle     dependency_cycle     jobs of one batch wait for each other
     |   |-- UnknownStage        unknown_stage        the stage expired or was never written
-    |   |-- TransactionOver     transaction_over     it was published or aborted before
-    |   |-- QueueActive         queue_active         obliterate found running jobs and no `force`
-    |   |-- Unauthenticated     unauthenticated      no token, or one that is not valid (any more)
-    |   |-- Forbidden           forbidden            a valid token without the right to do this
-    |   |-- QuotaExceeded       quota_exceeded       over what this tenant may use
+    |   |-- TransactionOver     transaction_over     the transaction was already published or aborted
+    |   |-- QueueActive         queue_active         obliterate found running jobs, and `force` was not set
+    |   |-- Unauthenticated     unauthenticated      no token, or an invalid or expired one
+    |   |-- Forbidden           forbidden            a valid token without the permission for this
+    |   |-- QuotaExceeded       quota_exceeded       over the quota of the tenant
     |   `-- Unsupported         unsupported          this broker does not have the command
-    |-- Unavailable           the server's condition; retrying later may succeed
-    |   |-- DiskFull            disk_full            no room for new jobs; what is there can still be worked off
-    |   |-- MemoryFull          memory_full          the same for memory
+    |-- Unavailable           the server's condition; a retry later may succeed
+    |   |-- DiskFull            disk_full            no room on the disk for new jobs; work on existing jobs goes on
+    |   |-- MemoryFull          memory_full          no room in memory for new jobs; work on existing jobs goes on
     |   |-- Busy                busy                 too many requests or connections at once
-    |   |-- ShuttingDown        shutting_down        the server is about to stop and gives out no more jobs
+    |   |-- ShuttingDown        shutting_down        the server is stopping and gives out no more jobs
     |   |-- Unreachable         unreachable          no server answers
     |   `-- Closed              closed               this broker was closed
-    |-- Unknown               unknown              it may have happened or not: ask, or repeat with a key
-    `-- CannotOpen            a data directory stays closed
+    |-- Unknown               unknown              it may have happened or not: look, or send it again with a key
+    `-- CannotOpen            a data directory cannot be opened
         |-- InUse               in_use               another process has it open
-        |-- Damaged             damaged              it does not hold what was written to it
+        |-- Damaged             damaged              it does not contain what was written to it
         `-- NewerFormat         newer_format         a later release wrote it
 
-The message says what was wrong, what was expected and what to do. A refused request has changed nothing.
+A message says what was wrong, what was expected and what to do. A refused request has changed nothing.
 """
 
 from typing import ClassVar, Self
 
 
 class StokerError(Exception):
-    """The root of every error that Stoker raises on purpose."""
+    """The base of every error that Stoker raises on purpose."""
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
@@ -107,7 +107,9 @@ class Unsupported(Refused):
 
     @classmethod
     def by(cls, broker: str, what: str, instead: str = "sqlite:///DIRECTORY") -> Self:
-        """`what`: a command, or a feature. `broker` does not have it, and `instead` does."""
+        """The error for a command or feature (`what`) that `broker` does not have. `instead` names a broker that has
+        it.
+        """
         return cls(f"{what}: the broker {broker!r} does not support it; use one that does, such as {instead}")
 
 
@@ -166,4 +168,4 @@ def _tree(root: type[StokerError]) -> list[type[StokerError]]:
 
 
 BY_CODE: dict[str, type[StokerError]] = {error.code: error for error in _tree(StokerError)}
-"""For transports: the class that a code on the wire stands for."""
+"""The class for each error code on the wire."""

@@ -12,18 +12,20 @@ from stoker.model.events import EventKind
 from stoker.model.states import ENDED, State
 
 Outcome = Literal["", "done", "failed", "handed back", "stopped"]
-"""How a delivery ends with an event: not at all, acknowledged, failed, given back, or together with its job."""
+"""How an event ends a delivery: not at all, acknowledged, failed, handed back, or together with its job."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One kind of event."""
+    """What the layers must know about one kind of event."""
 
     state: State | None = None
-    """The state of the job after it; None where it stays as it is. An event with a later `due` leaves a job delayed."""
+    """The state of the job after the event; None if it does not change. An event with a later `due` leaves the job
+    delayed.
+    """
     delivery: Outcome = ""
-    """How the job's delivery ends with it, if the job has one."""
+    """How the event ends the delivery of the job, if there is one."""
     removes: bool = False
-    """Whether the job is gone after it. Nothing is said of the job any more."""
+    """Whether the job is gone after the event. No later event is about it."""
 
 
 TABLE: dict[EventKind, Row] = {
@@ -51,7 +53,7 @@ TABLE: dict[EventKind, Row] = {
     EventKind.EVICTED: Row(removes=True),
     EventKind.REMOVED: Row(removes=True),
     EventKind.QUEUE_CONFIGURED: Row(),
-    EventKind.QUEUE_OBLITERATED: Row(),  # about no job; those of the queue go with it
+    EventKind.QUEUE_OBLITERATED: Row(),  # about no job; the jobs of the queue are gone with it
     EventKind.SCHEDULE_CHANGED: Row(),
     EventKind.SLOT_PASSED: Row(),
 }
@@ -64,12 +66,12 @@ def with_outcome(*outcomes: Outcome) -> Kinds:
 
 
 def in_order(kinds: Kinds) -> tuple[str, ...]:
-    """Their names in the order of the table, for columns whose order must not change."""
+    """The names of these kinds in the order of the table, for columns whose order must not change."""
     return tuple(kind.value for kind in TABLE if kind in kinds)
 
 
 ENDS_DELIVERY = with_outcome("done", "failed", "handed back", "stopped")
-"""They end the job's delivery, if it has one."""
+"""They end the delivery of the job, if there is one."""
 FAILS_DELIVERY = with_outcome("failed")
 """A delivery failed, whether or not the job is tried again."""
 HANDS_BACK = with_outcome("handed back")

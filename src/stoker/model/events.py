@@ -1,7 +1,7 @@
-"""What subscribers, webhooks and the pipeline see: one event a job and step.
+"""Events for subscribers, webhooks and the pipeline: one event for each step of a job.
 
-Events are derived from the journal's records and have their positions: (shard, sequence, index).
-Events that end a delivery or a job carry everything needed to account for it without a join.
+Events are derived from the journal's records and have their positions: (shard, sequence, index). An event that ends a
+delivery or a job has everything that is needed to account for it without a join.
 """
 
 from enum import StrEnum
@@ -42,9 +42,9 @@ class EventKind(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of one job (or of a queue, with `job` 0). Fields that do not apply keep their defaults.
+    """One step of one job, or of a queue (then `job` is 0). Fields that do not apply keep their defaults.
 
-    `codec` says how `data` is written.
+    `codec` is the codec of `data`.
     """
 
     shard: int
@@ -81,7 +81,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     schedule: str | None = None
     slot: int = 0
     token: int = 0
-    """Of the delivery that started."""
+    """The token of the delivery that started."""
 
     @property
     def wait_ms(self) -> int:

@@ -1,6 +1,6 @@
-"""Ranges of ids between processes: ten thousand ids cost as much as one.
+"""Ranges of ids on the wire, so that ten thousand ids cost as much as one.
 
-An array of ids that begins with -1 is a range, `[-1, start, stop, step]`; no id is negative.
+An array of ids that begins with -1 is a range: `[-1, start, stop, step]`. No id is negative.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,16 @@ RANGE = -1
 
 
 def plain(value: Any) -> Any:
-    """What msgspec does not encode by itself: ranges, and maps that cannot be changed."""
+    """The plain form of values that msgspec does not encode: ranges, and read-only maps."""
     if type(value) is range:
         return (RANGE, value.start, value.stop, value.step)
     if isinstance(value, Mapping):
         return dict(value)
-    raise NotImplementedError(f"cannot send a {type(value).__name__}")
+    raise NotImplementedError(f"cannot encode a {type(value).__name__}")
 
 
 def widen(value: Any) -> Any:
-    """The same value with its ids as a range where they were sent as one."""
+    """Turn ids that were sent as a range back into a `range`, in place."""
     kind: type = type(value)
     if kind is r.Delivery:
         for run in value.runs:
@@ -34,7 +34,7 @@ def widen(value: Any) -> Any:
         ids = value.ids
         if ids and ids[0] == RANGE:
             if len(ids) != 4 or not ids[3]:
-                raise InvalidRequest("invalid ids: a range is [-1, start, stop, step]")
+                raise InvalidRequest("invalid ids: expected a range as [-1, start, stop, step]")
             msgspec.structs.force_setattr(value, "ids", range(*ids[1:]))
     return value
 

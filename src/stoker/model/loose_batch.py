@@ -1,4 +1,4 @@
-"""Batches of which some items have malformed options: the batch is read, and those items are refused one by one."""
+"""Batches in which some items have malformed options. The batch is still read, and only those items are refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,17 +9,21 @@ from stoker.model import commands as c
 from stoker.model.options import Options
 
 OPTIONS_BYTES_MAX = 64 * 1024
-"""Larger malformed options are not looked into: an untyped value takes many times its bytes."""
+"""Larger malformed options refuse the whole request: decoding them without types takes many times their bytes of
+memory.
+"""
 
 
 class LooseBatch(c.PushBatch, frozen=True, gc=False):
-    """A batch whose items' options are not decoded yet."""
+    """A batch in which the options of the items are not decoded yet."""
 
     each: list[msgspec.Raw] | None = None  # type: ignore[assignment]
 
 
 def with_misfits(loose: LooseBatch, decode: Callable[[Any], Options], anything: Callable[[Any], Any]) -> c.PushBatch:
-    """The batch with the options of each item; malformed ones are kept as they are, for the queue to refuse by name."""
+    """The batch with decoded options. Malformed options are kept as they are, so that the queue refuses those items by
+    name.
+    """
 
     def options_of(raw: msgspec.Raw) -> Options:
         try:

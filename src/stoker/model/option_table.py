@@ -1,7 +1,7 @@
-"""What every layer must know about an option of jobs, beside its type and its meaning: one row each.
+"""What every layer must know about a job option, beside its type and its meaning: one row each.
 
-Batching, the short ways of the engine, flashQ's names and Spark's columns derive from it. An option without a row fails
-the tests.
+Batching, the engine's short paths, flashQ's names and Spark's columns derive from this table. An option without a row
+fails the tests.
 """
 
 from typing import Any, Literal
@@ -11,18 +11,19 @@ import msgspec
 from stoker.model.options import Options
 
 Batched = Literal["always", "general", "never"]
-"""Whether jobs with this option may lie in one batch: always, only on the engine's general way, or never, because each
-of them needs something of its own."""
+"""Whether jobs with this option may share one batch: always, only on the engine's general path, or never, because each
+of them needs data of its own.
+"""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One option."""
+    """What the layers must know about one option."""
 
     flashq: str
-    """Its name in flashQ's dialect; empty where a client cannot set it."""
+    """Its name in flashQ's dialect; empty if a client cannot set it."""
     batched: Batched = "always"
     is_column: bool = True
-    """Whether a column of this name of a DataFrame is this option."""
+    """Whether a DataFrame column of this name sets this option."""
 
 
 TABLE: dict[str, Row] = {
@@ -54,7 +55,7 @@ TABLE: dict[str, Row] = {
     "parent_id": Row("parent_id"),
     "codec": Row("codec", is_column=False),  # follows from the payload
     "name": Row("name"),
-    "workflow": Row("workflow", "general", is_column=False),  # filled in by the queue, as are the next two
+    "workflow": Row("workflow", "general", is_column=False),  # set by the queue, like the next two
     "schedule": Row("", is_column=False),
     "slot": Row("", is_column=False),
     "log_lines_max": Row("keep_logs"),
@@ -65,5 +66,5 @@ TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fie
 
 
 def batched(how: Batched) -> tuple[str, ...]:
-    """The options of which jobs may lie in one batch like this."""
+    """The names of the options with this kind of batching."""
     return tuple(name for name, row in TABLE.items() if row.batched == how)

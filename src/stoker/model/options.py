@@ -1,8 +1,8 @@
-"""Everything a push may ask for, once, for every transport, store and client.
+"""All options of a push, defined once for every transport, store and client.
 
-Field names are the wire's names. Durations are whole milliseconds and end in `_ms`; 0 means *none*
-wherever a limit could be meant. Defaults live here and nowhere else: no client leaves a value out
-because it looks like the default.
+Field names are the names on the wire. Durations are whole milliseconds and end in `_ms`. 0 means *none* wherever a
+limit could be meant. Defaults are defined only here, and a client never leaves out a value because it equals the
+default.
 """
 
 from typing import Literal
@@ -16,7 +16,7 @@ UniquePolicy = Literal["keep", "extend", "replace"]
 GroupPolicy = Literal["hold", "skip"]
 Codec = Literal["bytes", "json", "msgpack"]
 CODECS: tuple[Codec, ...] = ("bytes", "json", "msgpack")
-"""How a payload or a result is written; only its readers look into it. Records number them in this order."""
+"""How a payload or a result is encoded. Only its readers decode it. Records number the codecs in this order."""
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -25,8 +25,8 @@ DAY_MS = 24 * HOUR_MS
 class Backoff(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long to wait after the k-th failed delivery.
 
-    exponential: `base * 2**(k-1)`, linear: `base * k`, fixed: `base`; never above `cap_ms`. Jitter
-    `equal` draws from the upper half of that, `full` from all of it.
+    exponential: `base * 2**(k-1)`, linear: `base * k`, fixed: `base`; never above `cap_ms`. Jitter `equal` draws from
+    the upper half of that, `full` from all of it.
     """
 
     kind: BackoffKind = "exponential"
@@ -38,8 +38,8 @@ class Backoff(msgspec.Struct, frozen=True, omit_defaults=True):
 class Dependency(msgspec.Struct, frozen=True, omit_defaults=True):
     """One edge: wait for job `id`, or for item number `item` of the same batch.
 
-    `on_failure` says what happens to the waiting job when the other one fails, is cancelled or
-    expires: it fails too, is cancelled too, or goes on as if the other had completed.
+    `on_failure` says what happens to the waiting job when the other one fails, is cancelled or expires: `fail` it too,
+    `cancel` it too, or `continue` as if the other job had completed.
     """
 
     id: int = 0
@@ -48,37 +48,39 @@ class Dependency(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The options of one job, or of every job in a batch."""
+    """The options of one job, or of all jobs in a batch."""
 
     priority: int = 0
-    """Any integer; higher first."""
+    """Any integer. Higher priorities run first."""
     delay_ms: int = 0
     run_at: int | None = None
     """Wall-clock milliseconds since the epoch; a time in the past means now. Wins over `delay_ms`."""
     ttl_ms: int = 0
-    """Expire if not started for the first time this long after the push."""
+    """Expire the job if it has not started for the first time this long after the push."""
     timeout_ms: int = 0
     """Fail a delivery that runs longer than this, however often its lease is renewed."""
     lease_ms: int = 30_000
     """A delivery that is not renewed for this long counts as failed (`stalled`)."""
     max_attempts: int = 3
-    """The number of deliveries at most; 0 = no limit."""
+    """How often the job may be delivered; 0 = no limit."""
     max_crashes: int = 3
-    """The number of lost leases at most, so that a job that kills its workers ends; 0 = no limit."""
+    """How many leases the job may lose, so that a job that kills its workers ends; 0 = no limit."""
     backoff: Backoff = Backoff()
     unique_key: str | None = None
-    """At most one live job with this key in a queue."""
+    """A queue has at most one live job with this key."""
     unique_ttl_ms: int = 0
     """Free the key this long after the push even if the job is still live; 0 = hold it until the end."""
     on_conflict: UniquePolicy = "keep"
-    """When the key is taken: keep the old job, keep it and restart the key's ttl, or replace it unless it runs."""
+    """What to do when the key is taken: `keep` the old job, `extend` (keep it and restart the key's ttl), or `replace`
+    it unless it runs.
+    """
     custom_id: str | None = None
-    """Your own id. A second push with it answers with the first job."""
+    """Your own id for the job. A second push with it answers with the first job."""
     custom_id_ttl_ms: int = DAY_MS
-    """How long after the job's end its custom id is still remembered."""
+    """How long a custom id is remembered after the job has ended."""
     debounce_id: str | None = None
     debounce_ms: int = 5_000
-    """Further pushes with the same `debounce_id` within this window answer with the first job."""
+    """Another push with the same `debounce_id` within this time answers with the first job."""
     depends_on: tuple[Dependency, ...] = ()
     group_id: str | None = None
     """Jobs of a group run one at a time, in push order."""
@@ -89,32 +91,34 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keep_completed_age_ms: int | None = None
     """How long the ended job stays readable; None = the server's setting."""
     keep_completed_count: int | None = None
-    """Readable while it is among the last so many ended jobs of its queue; None = the server's setting."""
+    """The ended job stays readable while it is among this many last ended jobs of its queue; None = the server's
+    setting.
+    """
     trace: str | None = None
-    """W3C trace context, carried along untouched."""
+    """W3C trace context. The queue passes it on unchanged."""
     parent_id: int | None = None
-    """A link for people and readers of events; it decides nothing."""
+    """A link to another job, for people and readers of events. The queue does not act on it."""
     codec: Codec = "bytes"
-    """How the payload is written; it decides nothing, but a reader can ask for another one."""
+    """How the payload is encoded. The queue does not act on it, but a reader can ask for another codec."""
     name: str | None = None
-    """The kind of job: which handler a worker runs it with. It decides nothing here."""
+    """The kind of job: the handler that a worker runs it with. The queue does not act on it."""
     workflow: int | None = None
-    """The workflow that the job is part of. On a push of its own it is a link like `parent_id` and decides nothing."""
+    """The workflow that the job is part of. On a single push it is only a link, like `parent_id`."""
     schedule: str | None = None
-    """The schedule that pushed it. It decides nothing here."""
+    """The schedule that pushed the job. The queue does not act on it."""
     slot: int = 0
-    """The time for which its schedule pushed it."""
+    """The time for which the schedule pushed the job."""
     log_lines_max: int | None = None
-    """Keep the last so many lines of its log; None = the server's limit, which is never exceeded."""
+    """How many lines of its log are kept, the latest ones; None = the server's limit, which is never exceeded."""
     stack_lines_max: int | None = None
-    """Keep the last so many lines of the stack of a failure; None = all that the server's limit allows."""
+    """How many lines of a failure's stack are kept, the last ones; None = as many as the server's limit allows."""
 
 
 DEFAULT_OPTIONS = Options()
 
 
 class RateLimit(msgspec.Struct, frozen=True):
-    """`count` deliveries per `per_ms`, with at most `burst` saved up; 0 = as many as `count`."""
+    """`count` deliveries per `per_ms`. Up to `burst` may be saved up; 0 = as many as `count`."""
 
     count: int
     per_ms: int = 1_000
@@ -125,37 +129,37 @@ class DeadLetterPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """What a queue does with jobs that will not be tried again."""
 
     entries_max: int = 10_000
-    """Beyond it the oldest leave, each with an event."""
+    """Beyond this number the oldest dead letters are removed, each with an event."""
     age_ms_max: int = 7 * DAY_MS
-    """A dead letter that is older leaves."""
+    """A dead letter is removed at this age."""
     auto_retry: bool = False
-    """Send dead letters back to work without being asked."""
+    """Send dead letters back to work automatically."""
     auto_retry_interval_ms: int = HOUR_MS
-    """From the moment a job becomes a dead letter to its automatic retry."""
+    """The time between becoming a dead letter and the automatic retry."""
     auto_retries_max: int = 3
-    """Of one job; then it stays a dead letter."""
+    """Automatic retries of one job. After that it stays a dead letter."""
     take_expired: bool = False
-    """Jobs whose ttl passed become dead letters too (`ttl_expired`)."""
+    """Jobs whose ttl passed become dead letters, too (`ttl_expired`)."""
     take_cancelled: bool = False
-    """Cancelled jobs become dead letters too (`cancelled`)."""
+    """Cancelled jobs become dead letters, too (`cancelled`)."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long ended jobs and their results stay readable, where the job does not say."""
+    """How long ended jobs and their results stay readable, if the job does not say."""
 
     completed_age_ms: int = HOUR_MS
-    """From the end of the job on."""
+    """Counted from the end of the job."""
     completed_count: int = 5_000
-    """Per queue."""
+    """For each queue."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a shard behaves. Part of its data, because recovery must decide as the live shard did."""
+    """How a shard behaves. Settings are part of its data, because recovery must decide as the live shard did."""
 
     seed: int = 0
-    """Of the jitter; tests fix it."""
+    """The seed of the jitter. Tests fix it."""
     batching: bool = True
-    """False stores every job on its own. Nobody can see the difference but in time and memory."""
+    """False stores every job on its own. This changes only speed and memory, never results."""
     retention: Retention = Retention()
     dead_letters: DeadLetterPolicy = DeadLetterPolicy()
     stage_ttl_ms: int = HOUR_MS
@@ -163,6 +167,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     transaction_ttl_ms: int = DAY_MS
     """How long the outcome of a transaction is remembered."""
     claim_ttl_ms: int = HOUR_MS
-    """How long a claim whose jobs are all settled is remembered, so that asking again pulls nothing new."""
+    """How long a claim is remembered after its last job was settled, so that asking again pulls nothing new."""
     request_ttl_ms: int = DAY_MS
-    """How long a batch's request key is remembered."""
+    """How long the request key of a batch is remembered."""

@@ -1,8 +1,8 @@
-"""What the commands answer with.
+"""The replies to commands.
 
-Replies about many jobs speak in runs and ranges, so that a batch of ten thousand costs as much as
-a batch of one; iterating over them gives one value a job. Like commands and records they hold no cycles, so
-the garbage collector is told not to walk them: it would run ten times as often for nothing.
+Replies about many jobs hold runs and ranges, so a batch of ten thousand costs as much as a batch of one. Iterating over
+them gives one value for each job. Like commands and records they contain no cycles, so the garbage collector does not
+track them: it would run ten times as often for nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ NOTHING: Mapping[int, str] = MappingProxyType({})
 
 
 class Pushed(msgspec.Struct, frozen=True, gc=False):
-    """The job that the push made, or the one that was there before."""
+    """The job that the push created, or the existing one that it was a duplicate of."""
 
     id: int
     created: bool = True
@@ -40,7 +40,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 class PushedBatch(msgspec.Struct, frozen=True, gc=False):
-    """One id an item, 0 for a refused one. `refused` and `duplicates` are by item number."""
+    """One id for each item, 0 for a refused one. `refused` and `duplicates` are keyed by item number."""
 
     ids: Sequence[int]
     refused: Mapping[int, Refusal] = {}
@@ -53,7 +53,7 @@ class PushedBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class PushedWorkflow(msgspec.Struct, frozen=True, gc=False):
-    """The workflow's id, and for each step the first id of its jobs and their number; (0, 0) where it has none yet."""
+    """The id of the workflow, and for each step the first id and the number of its jobs; (0, 0) if it has none yet."""
 
     id: int
     steps: Sequence[tuple[int, int]] = ()
@@ -73,7 +73,7 @@ class Staged(msgspec.Struct, frozen=True, gc=False):
 
 
 class Transaction(msgspec.Struct, frozen=True, gc=False):
-    """The outcome of a transaction: how many jobs were created, as runs of (first id, count)."""
+    """The outcome of a transaction: how many jobs were created, and their ids as runs of (first id, count)."""
 
     outcome: Literal["published", "aborted"]
     created: int = 0
@@ -82,7 +82,7 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeliveredJob(msgspec.Struct, frozen=True, gc=False):
-    """One job in a worker's hands."""
+    """One job that a worker has pulled."""
 
     id: int
     token: int
@@ -99,7 +99,7 @@ class DeliveredJob(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def schedule(self) -> str | None:
-        """The schedule that pushed it, if one did."""
+        """The schedule that pushed it, if any."""
         return self.options.schedule
 
 
@@ -116,12 +116,12 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str | None:
-        """The kind of all of these jobs."""
+        """The kind of these jobs."""
         return self.options.name
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """What a pull brought. One token proves all of it; `next_at` is the next known chance of an empty one."""
+    """The jobs of a pull. One token covers all of them. If it is empty, `next_at` is when a job may be ready."""
 
     token: int = 0
     runs: Sequence[Run] = ()
@@ -140,7 +140,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def ids(self) -> Sequence[int]:
-        """The ids as one sequence; a plain range when the delivery is one run."""
+        """The ids as one sequence: a plain range if the delivery is one run."""
         if len(self.runs) == 1:
             return self.runs[0].ids
         return [job_id for run in self.runs for job_id in run.ids]
@@ -153,7 +153,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
-    """How many of the named jobs were settled, and the code for each that was not."""
+    """How many of the named jobs were settled, and the error code for each that was not."""
 
     count: int
     refused: Mapping[int, str] = NOTHING
@@ -161,7 +161,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 
 class FailedJob(msgspec.Struct, frozen=True, gc=False):
-    """Where a failed delivery led: `waiting` or `delayed` until `due`, `failed`, or `cancelled`."""
+    """The state after a failed delivery: `waiting`, `delayed` until `due`, `failed` or `cancelled`."""
 
     id: int
     state: State
@@ -175,7 +175,7 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Extended(msgspec.Struct, frozen=True, gc=False):
-    """`cancelled` names the jobs whose cancellation was asked for: the worker should stop them."""
+    """`cancelled` names the jobs that were marked for cancelling: the worker should stop them."""
 
     count: int
     lease_until: int
@@ -184,7 +184,7 @@ class Extended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """It was done; `count` jobs were touched."""
+    """The command was carried out; it affected `count` jobs."""
 
     count: int = 1
     level: Level = "memory"
@@ -216,14 +216,16 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 
 
 def cause_of(error_class: str, error: str) -> str:
-    """`KeyError: 'nope'`. An exception without a message of its own has its class for one."""
+    """`KeyError: 'nope'`. If an exception has no message, workers report its class as the message; it is not repeated
+    here.
+    """
     if error == error_class.rpartition(".")[2]:
         return error_class
     return ": ".join(part for part in (error_class, error) if part)
 
 
 class DeadLetter(msgspec.Struct, frozen=True, gc=False):
-    """Why a job will not be tried again."""
+    """Why a job will not be tried again, and how long its dead letter stays."""
 
     reason: str
     entered_at: int
@@ -244,7 +246,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known about one job."""
+    """Everything that is known about one job."""
 
     id: int
     queue: str
@@ -255,7 +257,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     crashes: int = 0
     due: int = 0
-    """When a delayed job becomes ready; 0 otherwise."""
+    """When a delayed job becomes ready; 0 in other states."""
     blocked_by: tuple[int, ...] = ()
     started_at: int = 0
     lease_until: int = 0
@@ -272,13 +274,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     dead: DeadLetter | None = None
     result_codec: Codec = "bytes"
     error_class: str = ""
-    """Of `error`, as the worker named it: `KeyError`, `shop.errors.NoStock`."""
+    """The class of `error`, as the worker named it: `KeyError`, `shop.errors.NoStock`."""
     heartbeat_at: int = 0
-    """While it is active: when its worker was last heard of, by the delivery or by a renewed lease."""
+    """While the job is active: when its worker last gave a sign of life, by the pull or by renewing the lease."""
 
     @property
     def cause(self) -> str:
-        """The class and the message of its last error, as Python prints them; what there is of them."""
+        """The class and the message of its last error, as Python prints them, as far as they are known."""
         return cause_of(self.error_class, self.error)
 
     @property
@@ -287,12 +289,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def schedule(self) -> str | None:
-        """The schedule that pushed it, if one did."""
+        """The schedule that pushed it, if any."""
         return self.options.schedule
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """The answer of waiting for a job. `finished` is false when the time ran out first."""
+    """The answer to waiting for a job. `finished` is false if the time ran out first."""
 
     id: int
     state: State
@@ -304,14 +306,14 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
-    """Some jobs in id order, and where the next page starts: None after the last one. A page may be short."""
+    """Some jobs in id order. `next_after` is where the next page starts, None after the last. A page may be short."""
 
     jobs: Sequence[JobView]
     next_after: int | None = None
 
 
 class Counts(msgspec.Struct, frozen=True, gc=False):
-    """Jobs by state. Ended states count what is still readable."""
+    """Jobs by state. Ended states count the jobs that are still readable."""
 
     waiting: int = 0
     delayed: int = 0
@@ -324,7 +326,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False):
-    """What has happened since the beginning. The `_ms_sum`s are over completed jobs."""
+    """What has happened since the beginning. The `_ms_sum`s add up completed jobs."""
 
     pushed: int = 0
     started: int = 0
@@ -341,24 +343,24 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
 
 
 class Priorities(msgspec.Struct, frozen=True, gc=False):
-    """How many jobs of a queue wait with each priority, the highest first. Together they are `Counts.waiting`."""
+    """How many jobs of a queue wait with each priority, the highest first. The sum is `Counts.waiting`."""
 
     waiting: Mapping[int, int]
 
 
 class Stats(msgspec.Struct, frozen=True, gc=False):
-    """O(1) to answer for a queue, a tenant or a shard."""
+    """Counters of a queue, a tenant or a shard. Answering is O(1)."""
 
     counts: Counts
     totals: Totals
     completed_last_minute: int = 0
-    """Completed jobs in the last 60 whole seconds."""
+    """Jobs completed in the last 60 whole seconds."""
     payload_bytes: int = 0
-    """Of the jobs that are waiting, delayed, blocked or active."""
+    """The payloads of jobs that are waiting, delayed, blocked or active."""
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue's policy."""
+    """The policy of a queue."""
 
     name: str
     paused: bool = False
@@ -373,21 +375,21 @@ class Queues(msgspec.Struct, frozen=True, gc=False):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job is not running: every hindrance at once, and how many jobs stand before it."""
+    """Why a job is not running: everything that holds it back, and how many jobs are before it."""
 
     state: State
     paused: bool = False
     rate_limited_until: int | None = None
     no_free_slot: bool = False
     group_busy_with: int | None = None
-    """The job of the same group that must end, or come first."""
+    """The job of the same group that has to end, or that comes first."""
     blocked_by: tuple[int, ...] = ()
     delayed_until: int | None = None
     jobs_ahead: int = 0
 
 
 class Input(msgspec.Struct, frozen=True, gc=False):
-    """What one job has given to those that depend on it. Without a `state` it can no longer be read."""
+    """The result of one job, for the jobs that depend on it. Without a `state` it can no longer be read."""
 
     id: int
     step: str = ""
@@ -398,7 +400,7 @@ class Input(msgspec.Struct, frozen=True, gc=False):
 
 
 class Inputs(msgspec.Struct, frozen=True, gc=False):
-    """In order; `next_after` is None after the last one. `total` counts all of them."""
+    """Inputs in order. `next_after` is None after the last one. `total` counts all of them."""
 
     inputs: Sequence[Input]
     next_after: int | None = None
@@ -406,7 +408,7 @@ class Inputs(msgspec.Struct, frozen=True, gc=False):
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a workflow. `first` is 0 while its jobs are not there, or not known."""
+    """One step of a workflow. `first` is 0 while its jobs do not exist or are not known."""
 
     key: str
     queue: str
@@ -420,7 +422,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow: how far it is, and its graph."""
+    """A workflow: its progress and its graph."""
 
     id: int
     name: str = ""
@@ -428,13 +430,13 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     pushed_at: int
     finished_at: int = 0
     total: int = 0
-    """Jobs, as far as they are there."""
+    """Jobs that exist so far."""
     remaining: int = 0
     """Jobs that have not ended."""
     failed: int = 0
     """Jobs that failed, were cancelled or have expired."""
     counts: Counts = Counts()
-    """Jobs by state; ended ones also if they are no longer readable."""
+    """Jobs by state, including ended jobs that are no longer readable."""
     retries: int = 0
     steps: Sequence[StepView] = ()
 
@@ -444,7 +446,7 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a list: steps are counted, not jobs."""
+    """One line in a list of workflows. `steps`, `ended` and `failed` count steps, not jobs."""
 
     id: int
     name: str = ""
@@ -457,7 +459,7 @@ class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkflowPage(msgspec.Struct, frozen=True, gc=False):
-    """Some workflows, newest first, and where the next page starts: None after the last one."""
+    """Some workflows, newest first. `next_after` is where the next page starts, None after the last one."""
 
     workflows: Sequence[WorkflowInfo]
     next_after: int | None = None
@@ -470,14 +472,14 @@ class DeadStats(msgspec.Struct, frozen=True, gc=False):
 
 
 class Retried(msgspec.Struct, frozen=True, gc=False):
-    """The dead letters that went back to work; `refused` names those whose unique key is taken."""
+    """The dead letters that went back to work. `refused` names those whose unique key is taken."""
 
     ids: Sequence[int]
     refused: Mapping[int, str] = NOTHING
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
-    """A partial result."""
+    """One partial result."""
 
     index: int
     data: bytes
@@ -493,7 +495,7 @@ class Logs(msgspec.Struct, frozen=True, gc=False):
 
 
 class Events(msgspec.Struct, frozen=True, gc=False):
-    """Events in order. `next_after` is the position to go on from, `lowest` the first sequence number still kept."""
+    """Events in order. `next_after` is the position to continue from, `lowest` the first sequence number still kept."""
 
     events: Sequence[Event]
     next_after: int
@@ -501,7 +503,7 @@ class Events(msgspec.Struct, frozen=True, gc=False):
 
 
 class LoggedRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One record of the log as bytes (`stoker.records.codec` reads them); `body` has its payloads, if asked for."""
+    """One record of the log as bytes, which `stoker.records.codec` reads. `body` has its payloads, if asked for."""
 
     sequence: int
     head: bytes
@@ -509,7 +511,7 @@ class LoggedRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Records(msgspec.Struct, frozen=True, gc=False):
-    """Records in order. `next_after` is the position to go on from; the log of the shard, one out of `shards`, reaches
+    """Records in order. `next_after` is the position to continue from. The log of this shard, one of `shards`, reaches
     from `lowest` to `last`.
     """
 
@@ -521,7 +523,7 @@ class Records(msgspec.Struct, frozen=True, gc=False):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Something that concerned a job without being a step of its own: an edge, a key, its queue."""
+    """Something that affected a job but is not a step of it: an edge, a key, its queue."""
 
     sequence: int
     at: int
@@ -530,16 +532,16 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """The steps of one job, and what else concerned it."""
+    """The steps of one job, and what else affected it."""
 
     events: list[Event]
     notes: list[Note]
     complete: bool
-    """Whether the beginning is there. False when the push, if there was one, is older than what the log keeps."""
+    """Whether the story starts at the push. False if the push is older than what the log keeps, or never happened."""
 
 
 class KvValue(msgspec.Struct, frozen=True, gc=False):
-    """An entry, or that there is none. `expires_at` is 0 for one that stays."""
+    """An entry; `exists` is false if there is none. `expires_at` is 0 if it does not expire."""
 
     exists: bool
     value: bytes = b""
@@ -548,19 +550,19 @@ class KvValue(msgspec.Struct, frozen=True, gc=False):
 
 
 class KvValues(msgspec.Struct, frozen=True, gc=False):
-    """One for each of the keys, in their order."""
+    """One value for each key, in the order of the keys."""
 
     values: Sequence[KvValue]
 
 
 class KvFound(msgspec.Struct, frozen=True, gc=False):
-    """Whether there is an entry, for each of the keys in their order."""
+    """Whether each key exists, in the order of the keys."""
 
     exists: Sequence[bool]
 
 
 class KvExpiry(msgspec.Struct, frozen=True, gc=False):
-    """When an entry leaves by itself: 0 = never."""
+    """When an entry expires: 0 = never."""
 
     exists: bool
     expires_at: int = 0
@@ -568,14 +570,14 @@ class KvExpiry(msgspec.Struct, frozen=True, gc=False):
 
 
 class KvNumber(msgspec.Struct, frozen=True, gc=False):
-    """What an entry counts now."""
+    """The number that the entry holds now."""
 
     value: int
     level: Level = "memory"
 
 
 class KvKeyPage(msgspec.Struct, frozen=True, gc=False):
-    """Some keys in their order, and where the next page starts: None after the last one. A page may be short."""
+    """Some keys in order. `next_after` is where the next page starts, None after the last one. A page may be short."""
 
     keys: Sequence[str]
     next_after: str | None = None

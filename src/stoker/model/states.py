@@ -1,8 +1,8 @@
-"""The states of a job and the only ways between them.
+"""The states of a job and the allowed transitions between them.
 
-`TRANSITIONS` is the whole truth: the audit checks every recorded step against it, and the states
-page of the documentation is drawn from it. Paused, limited or behind a busy group are not states
-but answers to *why is this job waiting?*
+`TRANSITIONS` is the complete list. The audit checks every recorded step against it, and the states page of the
+documentation is made from it. Paused, limited or behind a busy group are not states but answers to *why is this job
+waiting?*
 """
 
 from enum import StrEnum
@@ -20,7 +20,7 @@ class State(StrEnum):
 
 
 STATES = tuple(State)
-"""In the order that records and counters number them."""
+"""The order in which records and counters number the states."""
 
 LIVE = (State.WAITING, State.DELAYED, State.BLOCKED, State.ACTIVE)
 PENDING = (State.WAITING, State.DELAYED, State.BLOCKED)
@@ -97,4 +97,4 @@ class Reason(StrEnum):
 
 
 GIVEN_REASONS = (Reason.EXPLICIT_FAIL, Reason.INVALID_ARGUMENTS, Reason.INVALID_RESULT)
-"""Those that a worker may give for a job that it fails for good."""
+"""The reasons that a worker may give when it fails a job for good."""

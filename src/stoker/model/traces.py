@@ -1,6 +1,6 @@
-"""The trace that a job belongs to, as text: W3C's `traceparent`, and after a line break `tracestate` if there is one.
+"""The trace of a job as text: W3C's `traceparent`, and after a line break `tracestate` if there is one.
 
-A queue carries it along untouched. Here it is put together, taken apart, and given to pushes that say none themselves.
+The queue passes it on unchanged. This module builds and parses it, and adds it to pushes that have none.
 """
 
 import re
@@ -12,11 +12,11 @@ from stoker.model.command_table import WITH_OPTIONS
 
 PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 STATE_CHARS_MAX = 512
-"""Longer ones may be left out, says W3C, and a job carries them for its whole life."""
+"""W3C allows dropping longer ones, and a job would carry them for its whole life."""
 
 
 class Trace(NamedTuple):
-    """A trace, taken apart."""
+    """The parts of a trace."""
 
     trace_id: int
     span_id: int
@@ -30,14 +30,14 @@ def written(trace: Trace) -> str:
 
 
 def from_headers(parent: str | None, state: str | None) -> str | None:
-    """What two headers of a request say; None if they say nothing that can be a trace."""
+    """The trace of two request headers; None if they contain no valid trace."""
     if parent is None or PARENT.fullmatch(parent) is None:
         return None
     return f"{parent}\n{state}" if state and is_state(state) else parent
 
 
 def read(text: str | None) -> Trace | None:
-    """The trace in an option. Whatever is none is nobody's trace, and no reason to refuse a job."""
+    """The trace in an option. An invalid one is ignored: it is no reason to refuse a job."""
     if not isinstance(text, str):
         return None
     parent, _, state = text.partition("\n")
@@ -52,7 +52,7 @@ def is_state(text: str) -> bool:
 
 
 def carried(command: Any, trace: str) -> Any:
-    """The same push with a trace where it says none; any other command as it is."""
+    """The same push with this trace, if it has none of its own. Other commands are returned unchanged."""
     if type(command) not in WITH_OPTIONS:
         return command
     each = getattr(command, "each", None)

@@ -11,13 +11,13 @@ from stoker.model.limits import DURATION_MS_MAX
 
 
 class Span(Protocol):
-    """A `timedelta`, which this package does not know."""
+    """A `timedelta`, which this package does not import."""
 
     def total_seconds(self) -> float: ...
 
 
 Duration = str | int | float | Span
-"""As people give it to decorators and outcomes: text with units, seconds, or a timedelta."""
+"""A duration as users give it to decorators and outcomes: text with units, seconds, or a timedelta."""
 
 DURATIONS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -47,26 +47,26 @@ def parse_plain(text: str) -> int | float | None:
 
 
 def parse_duration_ms(text: str) -> int | float:
-    """Milliseconds. Raises ValueError with what was expected."""
+    """Milliseconds. The ValueError says what was expected."""
     return _total(text, DURATIONS_MS, '"500ms", "30s", "5m" or "1h30m"')
 
 
 def duration_ms(value: Duration) -> int:
-    """Whole milliseconds, rounded up: what was meant to wait must not come out as 0. Raises ValueError."""
+    """Whole milliseconds. They are rounded up, so that a short delay does not become 0. Raises ValueError."""
     if isinstance(value, bool) or not (isinstance(value, str | int | float) or hasattr(value, "total_seconds")):
-        raise ValueError(f'{value!r} is no duration: expected text like "30s", seconds, or a timedelta')
+        raise ValueError(f'{value!r} is not a duration: expected text like "30s", seconds, or a timedelta')
     if isinstance(value, str):
         plain = parse_plain(value)
         ms = parse_duration_ms(value) if plain is None else plain * 1_000
     else:
         ms = (value if isinstance(value, int | float) else value.total_seconds()) * 1_000
     if not 0 <= ms <= DURATION_MS_MAX:
-        raise ValueError(f"{value!r} is no duration: expected 0 to ten years")
+        raise ValueError(f"{value!r} is not a duration: expected 0 to ten years")
     return math.ceil(ms)
 
 
 def parse_bytes(text: str) -> int | float:
-    """Bytes; KB are 1,000 of them and KiB 1,024. Raises ValueError with what was expected."""
+    """Bytes: a KB is 1,000 and a KiB 1,024. The ValueError says what was expected."""
     return _total(text, SIZES, '"64MiB" or "10MB"')
 
 

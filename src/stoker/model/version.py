@@ -1,3 +1,3 @@
-"""The version of this release, where everybody may read it."""
+"""The version of this release, in a module that every layer may import."""
 
 __version__ = "0.1.0"

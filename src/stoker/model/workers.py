@@ -1,6 +1,6 @@
-"""What a worker tells about itself, and where: an entry of the key-value store that leaves unless it is refreshed.
+"""What a worker reports about itself: a key-value entry that expires unless the worker refreshes it.
 
-Workers write it, clients list it; the queue knows nothing of it.
+Workers write it and clients list it; the queue does not use it.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ import msgspec
 from stoker.model.replies import KvValue
 
 WORKER_KEYS = "stoker:worker:"
-"""Before a worker's id; the rest of the key-value store is the users'."""
+"""The prefix of workers' keys. The rest of the key-value store belongs to users."""
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,22 +21,22 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int = 0
     queues: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    """The names and aliases of the jobs that it can run; empty if it did not say."""
+    """The names and aliases of the jobs that it can run; empty if it did not report them."""
     slots: int = 0
-    """How many jobs it may have in hand."""
+    """How many jobs it may have at once."""
     running: int = 0
     done: int = 0
-    """Deliveries that it settled since it started, those that failed included."""
+    """Deliveries that it settled since it started, including failed ones."""
     failed: int = 0
-    """Those of them that failed."""
+    """The settled deliveries that failed."""
     started_at: int = 0
     polled_at: int = 0
     """When a pull was last answered; 0 = not yet."""
     seen_at: int = 0
-    """When it wrote this."""
+    """When it wrote this entry."""
     stopping: bool = False
     version: str = ""
-    """Of Stoker."""
+    """The version of Stoker."""
 
     @property
     def succeeded(self) -> int:
@@ -45,7 +45,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def worker_views(values: Iterable[KvValue]) -> list[WorkerView]:
-    """Entries that have left meanwhile, or that something else wrote there, are left out."""
+    """The workers in these entries. Entries that have expired or that another program wrote are left out."""
     views = []
     for entry in values:
         if not entry.exists:
