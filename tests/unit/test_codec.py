@@ -229,7 +229,7 @@ def test_a_length_that_no_input_has_is_unreadable():
 @pytest.mark.parametrize("version", [rec.VERSION + 1, 127, 255])
 def test_a_later_version_is_refused_by_its_number(version: int):
     data = bytes([version]) + encode(RECORDS[0])[1:]
-    with pytest.raises(NewerRecord, match=f"version {version}, and this release reads up to {rec.VERSION}"):
+    with pytest.raises(NewerRecord, match=f"version {version}, but this release reads up to {rec.VERSION}"):
         decode(data)
 
 

@@ -1,13 +1,13 @@
-"""The records of one turn to bytes and back.
+"""Encode the records of one turn as bytes, and decode them.
 
     version, 1 byte | checksum, 4 | for each record: length of head, 4 | length of body, 4 | head | body
 
-The head is the record as a tagged msgpack array. Where a record carries payloads, they are its body, a msgpack array
-of their own exactly as it was received: so whoever reads heads only (recovery, readers of events) never touches them,
-and a payload can be fetched alone. The checksum covers everything behind it and the position that the bytes belong to:
-a row in a wrong place is as unreadable as a damaged one.
+The head is the record as a tagged msgpack array. If a record carries payloads, they are its body: a separate msgpack
+array, exactly as it was received. So readers that need only heads (recovery, event readers) never touch payloads, and a
+payload can be fetched alone. The checksum covers everything after it and the position of the row, so a row in the wrong
+place is as unreadable as a damaged one.
 
-Version 1 had one record with its payloads inside, and no checksum; it is still read.
+Version 1 had one record with its payloads inside and no checksum. It can still be read.
 """
 
 from collections.abc import Sequence
@@ -36,13 +36,13 @@ from stoker.records.stored import Stored, StoredRun, counted, sizes_of
 
 
 class UnreadableRecord(StokerError):
-    """The bytes are no record of a version that this release knows."""
+    """The bytes are not a record of a version that this release knows."""
 
     code = "unreadable_record"
 
 
 class NewerRecord(UnreadableRecord):
-    """A later release wrote it."""
+    """A later release wrote the record."""
 
     code = "newer_record"
 
@@ -101,7 +101,7 @@ _LENGTHS = Struct("<II")
 
 
 def _split(record: Record) -> tuple[Any, bytes]:
-    """Head and body of a record that carries payloads."""
+    """The head and the body of a record with payloads."""
     if type(record) is Pushed:
         payloads = record.payloads
         count = len(payloads)
@@ -132,7 +132,7 @@ def _split(record: Record) -> tuple[Any, bytes]:
 
 
 def _joined(head: Any, payloads: Any) -> Record:
-    """The record again; its payloads are there, or are known by their place."""
+    """The record of this head. Its payloads are given as bytes or by their places in the log."""
     if type(head) is _PushedHead:
         tenant, queue, sizes = head.tenant, head.queue, head.sizes
         return Pushed(head.at, tenant, queue, head.first, payloads, head.options, head.due, sizes)
@@ -157,8 +157,8 @@ def _joined(head: Any, payloads: Any) -> Record:
 
 
 def encode_row(records: Sequence[Record], position: int = 0) -> bytes:
-    """All records of one shard in one turn, for the place with this number."""
-    parts: list[bytes] = [b""]  # the start goes there when all is known: large parts are copied only once
+    """Encode all records of one shard in one turn, for the row at this position."""
+    parts: list[bytes] = [b""]  # filled in last, so that large parts are copied only once
     for record in records:
         if type(record) in _WITH_BODY:
             split, body = _split(record)
@@ -175,7 +175,7 @@ def encode_row(records: Sequence[Record], position: int = 0) -> bytes:
 
 
 class Row:
-    """The records of one turn as bytes, checked."""
+    """The records of one turn as bytes, with a verified checksum."""
 
     __slots__ = ("_data", "_frames", "_version_1", "first")
 
@@ -185,9 +185,9 @@ class Row:
         self._data = data
         self._version_1 = False
         self._frames: list[tuple[int, int, int]] = []
-        """Where each head begins, where it ends, where its body ends."""
+        """For each record: where its head begins, where it ends, and where its body ends."""
         if type(data) is not bytes:
-            raise UnreadableRecord("damaged record: it is not even bytes")
+            raise UnreadableRecord("damaged record: expected bytes")
         version = data[0] if data else 0
         if version == 1:
             self._version_1 = True
@@ -195,11 +195,11 @@ class Row:
             return
         if version > VERSION:
             raise NewerRecord(
-                f"record of version {version}, and this release reads up to {VERSION}: a later release wrote it,"
-                " use that"
+                f"the record has version {version}, but this release reads up to {VERSION}: a later release wrote it;"
+                " use that release"
             )
         if version != VERSION or len(data) < _START.size:
-            raise UnreadableRecord(f"damaged record: no version {version} was ever written")
+            raise UnreadableRecord(f"damaged record: unknown version {version}")
         if crc32(memoryview(data)[_START.size :], crc32(position.to_bytes(8, "little"))) != _START.unpack_from(data)[1]:
             raise UnreadableRecord("damaged record: its checksum is wrong")
         at, end = _START.size, len(data)
@@ -209,7 +209,7 @@ class Row:
             self._frames.append((at, at + head, at + head + body))
             at += head + body
         if at != end:
-            raise UnreadableRecord("damaged record: its parts are longer than the whole")
+            raise UnreadableRecord("damaged record: the lengths of its parts are wrong")
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -219,7 +219,9 @@ class Row:
         return len(self._data)
 
     def records(self, stored_from: int = 1) -> list[Record]:
-        """Its records. Payloads stay where they are when a record has at least `stored_from` of them."""
+        """Its records. If a record has at least `stored_from` payloads, they stay in the log and only their places are
+        returned.
+        """
         return [self.record(index, stored_from) for index in range(len(self._frames))]
 
     def record(self, index: int, stored_from: int = 1) -> Record:
@@ -245,8 +247,8 @@ class Row:
         return StoredRun(sequence, 0, head.count, head.sizes)
 
     def parts(self, index: int) -> tuple[bytes, bytes]:
-        """Head and body of a record as they are."""
-        if self._version_1:  # which had no heads: written anew
+        """The head and the body of a record, as bytes."""
+        if self._version_1:  # version 1 had no heads, so the record is encoded again
             split = self.record(index)
             if type(split) in _WITH_BODY:
                 head, body = _split(split)
@@ -256,7 +258,7 @@ class Row:
         return self._data[start:stop], self._data[stop:end]
 
     def payloads(self, sequence: int) -> Sequence[bytes]:
-        """The payloads that one of its records carries, or the results; a job without one has no bytes there."""
+        """The payloads or results of one of its records. A job without a result has empty bytes."""
         index = sequence - self.first
         if self._version_1:
             record = self.record(index)
@@ -270,7 +272,7 @@ class Row:
 
 
 def brought_by(record: Record) -> Sequence[bytes]:
-    """What a worker brought with a record whose head holds it."""
+    """The data that a worker sent with this record, for records that keep it in the head."""
     if type(record) is PartialAdded:
         return (record.data,)
     assert type(record) is Completed, f"{type(record).__name__} brings nothing"
@@ -278,7 +280,7 @@ def brought_by(record: Record) -> Sequence[bytes]:
 
 
 def left_in_journal(record: Record, sequence: int, size_min: int) -> Record:
-    """The same record, with results and partial results that are longer than that known by their place."""
+    """The same record, with results and partial results longer than `size_min` replaced by their places in the log."""
     if type(record) is PartialAdded and len(record.data) > size_min:
         return msgspec.structs.replace(record, data=Stored(sequence, 0, len(record.data)))
     if type(record) is Completed and any(len(result) > size_min for result in record.results or () if result):
@@ -291,11 +293,11 @@ def left_in_journal(record: Record, sequence: int, size_min: int) -> Record:
 
 
 EVERYTHING = 1 << 62
-"""For `Row.records`: no record has so many payloads that they would be left where they are."""
+"""For `Row.records`: decode all payloads, since no record has this many."""
 
 
 def encode(record: Record) -> bytes:
-    """One record alone."""
+    """Encode a single record."""
     return encode_row((record,))
 
 
@@ -309,18 +311,18 @@ def decode(data: bytes) -> Record:
 # --- records on their way to a reader ----------------------------------------------------------------
 
 PART_PUBLISHED = PartPublished.__struct_config__.tag
-"""The tag of a record whose payloads are those of another one."""
+"""The tag of a record whose payloads are stored with another record."""
 
 
 def staged_at(head: bytes) -> int:
-    """The record that staged what this one published."""
+    """The sequence number of the record that staged the jobs which this record published."""
     found = _heads.decode(head)
     assert type(found) is PartPublished
     return found.sequence
 
 
 class Glance(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The first fields of a head: whether a record is worth unpacking. Not all records have a queue there."""
+    """The first fields of a head, to decide whether a record is worth decoding. Some records have no queue there."""
 
     tag: int
     at: int
@@ -329,11 +331,11 @@ class Glance(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 glance = msgspec.msgpack.Decoder(Glance).decode
-"""Reads no further than it has to."""
+"""Decodes only these fields."""
 
 
 def open_record(sequence: int, head: bytes, body: bytes = b"") -> Record:
-    """A record from its two parts. Without its body its payloads are known by their sizes alone."""
+    """A record from its head and body. Without a body only the sizes of its payloads are known."""
     try:
         found = _heads.decode(head)
         if type(found) is PartPublished and body:

@@ -1,4 +1,4 @@
-"""From records to events: one for each job that a record speaks of."""
+"""Turn records into events: one for each job that a record is about."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,15 +10,15 @@ from stoker.records.record_table import MEANS
 from stoker.records.runs import Run, runs_of
 
 OF_RUN = ("event", "first", "jobs", "payload_bytes", "result_bytes", "labels")
-"""The fields of a run that are no fields of an event, or may differ from job to job."""
+"""Fields of a run that are not fields of an event, or that may differ between jobs."""
 SHARED = tuple((place, name) for place, name in enumerate(Run._fields) if name not in OF_RUN)
 LABELS = rec.Labels.__struct_fields__
 
 
 def events_of(shard: int, sequence: int, record: rec.Record, kinds: Iterable[str] | None = None) -> Iterator[Event]:
-    """The events that a record means to readers; none for those that concern the store alone.
+    """The events of a record; none for records that only concern the store.
 
-    With `kinds`, a record that can mean none of them costs nothing; of others all events come.
+    With `kinds`, a record that cannot have one of these kinds is skipped at no cost. Of other records all events come.
     """
     means = MEANS.get(type(record))
     if means is None or (kinds is not None and means.isdisjoint(kinds)):
@@ -46,23 +46,23 @@ def events_of(shard: int, sequence: int, record: rec.Record, kinds: Iterable[str
 
 
 def _shared(run: Run) -> dict[str, Any]:
-    """What the events of a run have in common, without defaults: those are all empty."""
+    """The fields that all events of a run share. Default values are left out; all of them are empty."""
     fields = {name: run[place] for place, name in SHARED if run[place]}
     labels = run.labels
     return fields if labels is None else fields | {name: getattr(labels, name) for name in LABELS}
 
 
 def ids_of(first: int, count: int) -> range:
-    """Neighbouring ids, downwards if the count is negative."""
+    """Neighbouring ids; descending if the count is negative."""
     step = STEP if count > 0 else -STEP
     return range(first, first + step * abs(count), step)
 
 
 EVENT_BYTES = 600
-"""Of one in JSON whose texts are short."""
+"""The size in JSON of an event whose texts are short."""
 
 
 def size_of(event: Event) -> int:
-    """About as much room as an event takes in an answer."""
+    """The approximate size of an event in a reply."""
     tags = sum(map(len, event.tags)) if event.tags else 0
     return EVENT_BYTES + len(event.data) + len(event.error) + len(event.message) + tags

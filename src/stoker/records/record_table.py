@@ -1,7 +1,7 @@
 """What readers of the journal must know about a record: one row each, and the sets that follow from the rows.
 
-Events, the story of a job, Spark's columns and what readers skip derive from this table. How a record changes a shard
-is code, in the engine (`APPLY`). A record without a row fails the tests, and so does a module that keeps a set of
+Events, the story of a job, Spark's columns and what readers skip derive from this table. The engine's code says how a
+record changes a shard (`APPLY`). A record without a row fails the tests, and so does a module that keeps a set of
 records of its own.
 """
 
@@ -15,26 +15,29 @@ from stoker.records import records as rec
 
 Jobs = Literal["", "push", "runs", "run", "pairs", "job", "jobs"]
 """How a record names the jobs of its events: not at all, by `first` and one payload each, by deliveries in `runs` or
-`run`, by pairs of first id and count in `runs`, or by ids in `job` or `jobs`."""
+`run`, by pairs of first id and count in `runs`, or by ids in `job` or `jobs`.
+"""
 
 RecordType = type[rec.Record]
 NOTHING: Mapping[str, str] = {}
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One record."""
+    """What readers must know about one record."""
 
     events: tuple[EventKind, ...] = ()
-    """The kinds of events that it can mean; none for records that concern the store alone. Whether a record ends a
-    delivery or a job follows from them (`stoker.model.event_table`)."""
+    """The kinds of events that it can have; none if it only concerns the store. `stoker.model.event_table` derives from
+    them whether a record ends a delivery or a job.
+    """
     jobs: Jobs = ""
     columns: Mapping[str, str] = NOTHING
-    """What its events say: the columns, and the fields of the record that fill them. `stoker.records.runs` adds what
-    does not stand in a field."""
+    """The columns of its events, and the record fields that fill them. `stoker.records.runs` adds columns that are not
+    a field.
+    """
     labels: Mapping[str, str] = NOTHING
-    """The same for labels, where the record has no `Labels`."""
+    """The same for labels, if the record has no `Labels`."""
     is_noted: bool = False
-    """Whether the story of a job may have a note about it: it can concern a job, but is no step of one."""
+    """Whether the story of a job may have a note about it: the record can affect a job but is not a step of one."""
 
 
 PUSH = Row((EventKind.PUSHED,), "push", {"pushed_at": "at", "due": "due"})
@@ -70,7 +73,7 @@ TABLE: dict[RecordType, Row] = {
     rec.DeadRemoved: Row((EventKind.EVICTED, EventKind.REMOVED), "jobs", {"reason": "why"}),
     rec.Removed: Row((EventKind.REMOVED,), "pairs"),
     rec.RetryPostponed: Row(is_noted=True),
-    rec.AgedOut: Row(),  # what ages out is known by its age
+    rec.AgedOut: Row(),  # the age of a job tells when it aged out
     rec.QueueConfigured: Row((EventKind.QUEUE_CONFIGURED,)),
     rec.QueueObliterated: Row((EventKind.QUEUE_OBLITERATED,), is_noted=True),
     rec.ScheduleChanged: SCHEDULE,
@@ -108,11 +111,12 @@ TABLE: dict[RecordType, Row] = {
 MEANS: dict[RecordType, frozenset[EventKind]] = {
     record: frozenset(row.events) for record, row in TABLE.items() if row.events
 }
-"""The kinds of events that a record can mean. A reader of failures does not unpack ten thousand pushes."""
+"""The kinds of events that a record can have. A reader of failures can skip ten thousand pushes without decoding them.
+"""
 PUSHES = frozenset(record for record, row in TABLE.items() if row.jobs == "push")
-"""They bring jobs, with ids that grow from one of them to the next."""
+"""They create jobs. The ids grow from one push to the next."""
 STEPS = frozenset(record for record, row in TABLE.items() if row.jobs)
 """Their events are steps of jobs."""
 NOTED = frozenset(record for record, row in TABLE.items() if row.is_noted)
 SILENT = frozenset(TABLE) - STEPS - NOTED
-"""The story of a job leaves them out: they name no job, or say nothing that its push has not said."""
+"""The story of a job leaves them out: they name no job, or repeat what its push said."""

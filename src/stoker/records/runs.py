@@ -1,6 +1,7 @@
-"""From records to runs of events: one run for neighbouring jobs to which the same thing happened.
+"""Turn records into runs of events: one run for neighbouring jobs to which the same thing happened.
 
-A run of ten thousand jobs is one value. Events (`events.py`) and Spark's columns are made of runs: both say the same.
+A run of ten thousand jobs is one value. Events (`events.py`) and Spark's columns are both made from runs, so they
+agree.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ Fields = dict[str, Any]
 
 
 class Run(NamedTuple):
-    """What happened to `jobs` jobs from `first` on (downwards if negative). Times are 0 where they do not apply."""
+    """What happened to `jobs` jobs, starting at `first` (descending if negative). Times that do not apply are 0."""
 
     event: EventKind
     first: int = 0
@@ -32,7 +33,7 @@ class Run(NamedTuple):
     started_at: int = 0
     finished_at: int = 0
     payload_bytes: int | list[int] = 0
-    """Of each, or one number for all."""
+    """Of each job, or one number for all."""
     result_bytes: int | list[int] = 0
     percent: int = 0
     message: str = ""
@@ -40,13 +41,13 @@ class Run(NamedTuple):
     data: bytes = b""
     codec: str = "bytes"
     labels: Any = None
-    """Options, or what a record keeps of them: priority, tags, name, ..."""
+    """Options, or the part of them that a record keeps: priority, tags, name, ..."""
     token: int = 0
-    """Of the delivery that started."""
+    """The token of the delivery that started."""
 
 
 def runs_of(record: rec.Record) -> Iterator[Run]:
-    """None for records that concern the store alone."""
+    """The runs of a record; none for records that only concern the store."""
     kind: RecordType = type(record)
     row = TABLE[kind]
     if not row.events:
@@ -75,9 +76,9 @@ WHICH: dict[RecordType, Callable[[Any], EventKind | None]] = {
     rec.Released: lambda record: EventKind.SNOOZED if record.due else EventKind.RELEASED,
     rec.BecameDue: lambda record: EventKind.PROMOTED if record.promoted else EventKind.READY,
     rec.DeadRemoved: lambda record: EventKind.EVICTED if record.why == "evicted" else EventKind.REMOVED,
-    rec.Unblocked: lambda record: EventKind.UNBLOCKED if record.ready else None,  # it waits for others
+    rec.Unblocked: lambda record: EventKind.UNBLOCKED if record.ready else None,  # the job still waits for others
 }
-"""For records that can mean several kinds, or nothing."""
+"""Which event a record has, for records that can have several kinds, or none."""
 
 MORE: dict[RecordType, Callable[[Any], Fields]] = {
     rec.PartialAdded: lambda record: {"codec": CODECS[record.codec]},
@@ -86,7 +87,7 @@ MORE: dict[RecordType, Callable[[Any], Fields]] = {
     rec.ScheduleDeleted: lambda record: {"reason": "deleted"},
     rec.SlotPassed: lambda record: {"reason": record.reason or record.outcome},
 }
-"""What the events of a record say and no field of it says as it is."""
+"""Columns of a record's events that are not simply one of its fields."""
 
 
 # --- of which jobs a record speaks -----------------------------------------------------------------
@@ -151,7 +152,7 @@ SHAPES: dict[Jobs, Callable[[Any], Iterator[Fields]]] = {
 
 
 def _started(record: rec.Started) -> Iterator[Fields]:
-    """Deliveries that begin: their attempt is not yet counted."""
+    """Deliveries that begin. Their attempt is not counted in the record yet."""
     return (_delivery(run) | {"attempt": run.attempt + 1} for run in record.runs)
 
 

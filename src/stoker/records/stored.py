@@ -1,7 +1,7 @@
-"""Payloads that lie in the journal and not in memory: who holds one knows its place and its size.
+"""Payloads that are in the journal and not in memory: their place and size are known.
 
-The engine never looks into a payload, so it does not care. What leaves the engine with one in it (a delivery, a view)
-is completed on its way out, by whoever has the journal.
+The engine never reads a payload, so it can hold these instead of bytes. When a reply with one leaves the engine (a
+delivery, a view), the runtime reads the bytes from the journal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One payload: number `place` of those in the record `sequence` of its shard."""
+    """One payload: number `place` in the record `sequence` of its shard."""
 
     sequence: int
     place: int
@@ -22,13 +22,13 @@ class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StoredRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The payloads from `place` on of one record, in the order of positions: backwards with a step of -1."""
+    """Payloads of one record, starting at `place`; backwards with a step of -1."""
 
     sequence: int
     place: int
     count: int
     sizes: int | list[int]
-    """Of each, or one number for all; in the order of this run."""
+    """Of each payload in the order of this run, or one number for all."""
     step: int = 1
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class StoredRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return StoredRun(self.sequence, self.place + (self.count - 1) * self.step, self.count, sizes, -self.step)
 
     def places(self) -> slice:
-        """Where they stand among the payloads of their record."""
+        """The slice of these payloads in their record."""
         if self.step > 0:
             return slice(self.place, self.place + self.count)
         stop = self.place - self.count
@@ -65,20 +65,20 @@ class StoredRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 SMALL_BYTES = 256
-"""A payload or result up to this size is not worth the place where it could be found again."""
+"""Payloads and results up to this size stay in memory: a reference to the log would save nothing."""
 
 
 def total_size(sizes: int | list[int], count: int) -> int:
-    """How long so many payloads are together."""
+    """The size of this many payloads together."""
     return sizes * count if type(sizes) is int else sum(sizes)  # type: ignore[arg-type]
 
 
 def sizes_of(payloads: Sequence[bytes]) -> int | list[int]:
-    """How long each of them is, or one number when all are equally long."""
+    """The size of each payload, or one number if all are equal."""
     sizes = list(map(len, payloads))
     return sizes[0] if sizes and sizes.count(sizes[0]) == len(sizes) else sizes
 
 
 def counted(sizes: int | list[int] | None, payloads: Sequence[bytes]) -> int | list[int]:
-    """What a record says of its payloads; one of an older release may say nothing."""
+    """The sizes that a record states; records of older releases may state none."""
     return sizes if sizes is not None else sizes_of(payloads)

@@ -1,10 +1,10 @@
 """One struct for each change that a shard can make.
 
-Records are facts, not requests: they hold every decision (times, tokens, moves), and applying one needs only the
-state before it. They name jobs in runs `(first id, count)`; a negative count runs downwards (lifo batches). On disk a
-record is a tagged msgpack array: fields may be added at the end with a default, nothing else may change. A golden file
-pins every one of them. The most frequent ones hold tuples: the garbage collector stops tracking those, while it would
-walk every list in the history again and again.
+Records are facts, not requests: they hold every decision (times, tokens, moves), and applying one needs only the state
+before it. They name jobs in runs `(first id, count)`; a negative count runs downwards (lifo batches). On disk a record
+is a tagged msgpack array. A field may be added at the end with a default; nothing else may change, and a golden file
+checks that. The most frequent records hold tuples, because the garbage collector stops tracking tuples but visits every
+list of the history again and again.
 
 There is a file for each subject; this package exports them all.
 """
@@ -19,7 +19,8 @@ from stoker.records.records.transactions import *
 from stoker.records.records.workflows import *
 
 VERSION = 2
-"""Raised when a record changes its meaning, a default of an option included; older ones stay readable."""
+"""Raised when the meaning of a record changes, for example by a new default of an option. Older versions stay readable.
+"""
 
 BY_TAG: dict[int, type[Record]] = {
     1: Pushed,
@@ -80,6 +81,6 @@ BY_TAG: dict[int, type[Record]] = {
     56: Watched,
     57: PartPublished,
 }
-"""Every record, by the number that it begins with on disk. A number is never given away again."""
+"""Every record, by the number that it begins with on disk. A number is never used again for another record."""
 
 ALL = tuple(BY_TAG.values())

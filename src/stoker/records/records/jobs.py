@@ -1,4 +1,4 @@
-"""Records of jobs: they come in, are handed to workers, end, and are forgotten."""
+"""Records of jobs: they are pushed, delivered to workers, ended and forgotten."""
 
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.records.records.shape import Record, Run
@@ -7,7 +7,7 @@ from stoker.records.records.shape import Record, Run
 
 
 class Pushed(Record, frozen=True, gc=False, tag=1):
-    """Jobs with neighbouring ids came in. `due` is 0 for jobs that are not delayed."""
+    """Jobs with neighbouring ids were pushed. `due` is 0 for jobs that are not delayed."""
 
     at: int
     tenant: str
@@ -17,11 +17,11 @@ class Pushed(Record, frozen=True, gc=False, tag=1):
     options: Options = DEFAULT_OPTIONS
     due: int = 0
     sizes: int | list[int] | None = None
-    """How long the payloads are, each or all; None = count them."""
+    """The size of each payload, or one number for all; None = count them."""
 
 
 class Unblocked(Record, frozen=True, gc=False, tag=15):
-    """An edge was settled well: `job` no longer waits for `dependency`. `ready` when it was the last one."""
+    """`job` no longer waits for `dependency`. `ready` is true if that was the last one."""
 
     at: int
     tenant: str
@@ -33,7 +33,7 @@ class Unblocked(Record, frozen=True, gc=False, tag=15):
 
 
 class BecameDue(Record, frozen=True, gc=False, tag=16):
-    """Delayed jobs wait now; `promoted` when somebody asked for it."""
+    """Delayed jobs became waiting. `promoted`: a client asked for it, before they were due."""
 
     at: int
     tenant: str
@@ -43,7 +43,7 @@ class BecameDue(Record, frozen=True, gc=False, tag=16):
 
 
 class Delayed(Record, frozen=True, gc=False, tag=17):
-    """A waiting or delayed job was moved to another time (0 = it waits)."""
+    """A waiting or delayed job was moved to another time; 0 = it is waiting now."""
 
     at: int
     tenant: str
@@ -67,7 +67,7 @@ class PayloadUpdated(Record, frozen=True, gc=False, tag=19):
     job: int
     payload: bytes
     codec: int | None = None
-    """None = as the payload before."""
+    """None = the codec does not change."""
 
 
 class CancelRequested(Record, frozen=True, gc=False, tag=11):
@@ -130,7 +130,7 @@ class PartialAdded(Record, frozen=True, gc=False, tag=14):
 
 
 class Completed(Record, frozen=True, gc=False, tag=5):
-    """Deliveries were acknowledged. `results` has an entry for each job, or is None."""
+    """Deliveries were acknowledged. `results` is None or has an entry for each job."""
 
     at: int
     tenant: str
@@ -138,11 +138,11 @@ class Completed(Record, frozen=True, gc=False, tag=5):
     runs: tuple[Run, ...]
     results: list[bytes | None] | None = None
     codec: int = 0
-    """How all of the results are written: a place in `CODECS`."""
+    """The codec of all results, as an index into `CODECS`."""
 
 
 class Retrying(Record, frozen=True, gc=False, tag=6):
-    """A delivery failed and the job will be tried again at `due` (0 = it waits already)."""
+    """A delivery failed, and the job will be tried again at `due`; 0 = it is waiting already."""
 
     at: int
     tenant: str
@@ -156,7 +156,7 @@ class Retrying(Record, frozen=True, gc=False, tag=6):
 
 
 class Failed(Record, frozen=True, gc=False, tag=7):
-    """A job will not be tried again. `started_at` in the run is 0 when no delivery ended with it."""
+    """A job will not be tried again. `started_at` in the run is 0 if no delivery ended with it."""
 
     at: int
     tenant: str
@@ -167,11 +167,11 @@ class Failed(Record, frozen=True, gc=False, tag=7):
     error_class: str = ""
     stack: str = ""
     delivery: str = ""
-    """The reason of the last delivery's failure, when one ended with the job."""
+    """Why the last delivery failed, if one ended with the job."""
 
 
 class Released(Record, frozen=True, gc=False, tag=9):
-    """Deliveries were handed back: the attempts do not count. `due` is 0 for jobs that wait again."""
+    """Deliveries were handed back, and the attempts do not count. `due` is 0 for jobs that are waiting again."""
 
     at: int
     tenant: str
@@ -203,7 +203,7 @@ class Ended(Record, frozen=True, gc=False, tag=8):
 
 
 class Removed(Record, frozen=True, gc=False, tag=25):
-    """Retained jobs were cleaned away."""
+    """Retained jobs were removed by Clean."""
 
     at: int
     tenant: str
@@ -212,7 +212,7 @@ class Removed(Record, frozen=True, gc=False, tag=25):
 
 
 class AgedOut(Record, frozen=True, gc=False, tag=26):
-    """The retention of ended jobs with this policy has passed for those that ended `age_ms` before `at`."""
+    """Ended jobs with this retention policy were forgotten, if they ended at least `age_ms` before `at`."""
 
     at: int
     tenant: str

@@ -1,4 +1,4 @@
-"""Records of keys: what is remembered so that asking again changes nothing, and the key-value entries."""
+"""Records of keys that make repeated requests harmless, and of key-value entries."""
 
 from stoker.records.records.shape import Record
 
@@ -6,14 +6,16 @@ from stoker.records.records.shape import Record
 
 
 class RequestRemembered(Record, frozen=True, gc=False, tag=2):
-    """The answer to a batch with a request key: its ids, refused as (item, code, message), duplicates as (item, by)."""
+    """The answer to a batch with a request key: its ids, refused items as (item, code, message), duplicates as (item,
+    by).
+    """
 
     at: int
     tenant: str
     queue: str
     key: str
     runs: list[tuple[int, int]]
-    """Neighbouring ids, in the order of the items; (0, n) stands for n refused ones."""
+    """Neighbouring ids in the order of the items; (0, n) stands for n refused items."""
     refused: list[tuple[int, str, str]]
     duplicates: list[tuple[int, str]]
     expires_at: int
@@ -42,7 +44,7 @@ class KeyExtended(Record, frozen=True, gc=False, tag=3):
 
 
 class KeysStored(Record, frozen=True, gc=False, tag=37):
-    """Keys of ended jobs left memory for the store of old keys, as (table, key)."""
+    """Keys of ended jobs moved from memory to the store of old keys, as (table, key)."""
 
     at: int
     tenant: str
@@ -51,7 +53,7 @@ class KeysStored(Record, frozen=True, gc=False, tag=37):
 
 
 class KeysForgotten(Record, frozen=True, gc=False, tag=27):
-    """Keys whose time has passed, as (table, key)."""
+    """Keys expired, as (table, key)."""
 
     at: int
     tenant: str
@@ -63,7 +65,7 @@ class KeysForgotten(Record, frozen=True, gc=False, tag=27):
 
 
 class KvWritten(Record, frozen=True, gc=False, tag=38):
-    """Entries were set, as (key, value, place in `CODECS`, when it expires or 0), each instead of what was there."""
+    """Entries were set, as (key, value, index into `CODECS`, expiry time or 0). They replace earlier values."""
 
     at: int
     tenant: str
@@ -80,7 +82,7 @@ class KvRemoved(Record, frozen=True, gc=False, tag=39):
 
 
 class KvTimed(Record, frozen=True, gc=False, tag=40):
-    """An entry expires at another time from now on; 0 = never."""
+    """The expiry time of an entry changed; 0 = never."""
 
     at: int
     tenant: str

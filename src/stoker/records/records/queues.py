@@ -6,7 +6,7 @@ from stoker.records.records.shape import Labels, Record
 
 
 class QueueConfigured(Record, frozen=True, gc=False, tag=20):
-    """The queue's whole policy from now on. `refill` is true when the rate limit was set anew."""
+    """The whole policy of a queue from now on. `refill` is true if the rate limit was set anew."""
 
     at: int
     tenant: str
@@ -18,7 +18,7 @@ class QueueConfigured(Record, frozen=True, gc=False, tag=20):
     dead_letters: DeadLetterPolicy
     refill: bool = False
     durability: Level | None = None
-    """What its jobs ask for at least; None = what the server gives."""
+    """The level for its jobs, if a push does not ask for another; None = the server's level."""
 
 
 class QueueObliterated(Record, frozen=True, gc=False, tag=21):
@@ -36,15 +36,15 @@ class Revived(Record, frozen=True, gc=False, tag=22):
     job: int
     automatic: bool = False
     blocked: bool = False
-    """It waits for the steps before its own, as it did before they failed."""
+    """Whether it waits for the steps before its own, as it did before they failed."""
     pushed_at: int = 0
     size: int = 0
-    """Of its payload."""
+    """The size of its payload."""
     labels: Labels | None = None
 
 
 class RetryPostponed(Record, frozen=True, gc=False, tag=23):
-    """A dead letter could not be retried by itself: somebody else holds its key."""
+    """A dead letter could not be retried automatically, because another job holds its key."""
 
     at: int
     tenant: str
@@ -54,7 +54,7 @@ class RetryPostponed(Record, frozen=True, gc=False, tag=23):
 
 
 class DeadRemoved(Record, frozen=True, gc=False, tag=24):
-    """Dead letters left: `evicted` by newer ones, `expired`, or `purged`."""
+    """Dead letters were removed: `evicted` by newer ones, `expired`, or `purged`."""
 
     at: int
     tenant: str

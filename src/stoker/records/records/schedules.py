@@ -1,4 +1,4 @@
-"""Records of schedules, and of what became of their slots."""
+"""Records of schedules and of the outcomes of their slots."""
 
 from stoker.model.options import Options
 from stoker.model.schedules import Schedule, SlotOutcome
@@ -6,8 +6,9 @@ from stoker.records.records.shape import Record
 
 
 class ScheduleChanged(Record, frozen=True, gc=False, tag=42):
-    """A schedule was made or changed. `next_slot` is 0 for one that is over; intervals without a start count from the
-    `anchor`."""
+    """A schedule was created or changed. `next_slot` is 0 if it is over. Intervals without a start count from the
+    `anchor`.
+    """
 
     at: int
     tenant: str
@@ -20,7 +21,7 @@ class ScheduleChanged(Record, frozen=True, gc=False, tag=42):
 
 
 class SchedulePaused(Record, frozen=True, gc=False, tag=43):
-    """A schedule was paused or, with `paused` false, goes on."""
+    """A schedule was paused or, with `paused` false, resumed."""
 
     at: int
     tenant: str
@@ -38,9 +39,10 @@ class ScheduleDeleted(Record, frozen=True, gc=False, tag=44):
 
 
 class ScheduledPush(Record, frozen=True, gc=False, tag=45):
-    """A schedule pushed a job, and its slot is over with that. The fields are those of `Pushed`, with one payload.
+    """A schedule pushed a job, and its slot is over. The fields are those of `Pushed`, with one payload.
 
-    Slots up to `made_up_to` are pushed however late they come. `manual` ones are no slots: somebody asked for a job.
+    Slots up to `made_up_to` are pushed however late they are. With `manual` a client asked for the job, and no slot is
+    over.
     """
 
     at: int
@@ -59,7 +61,7 @@ class ScheduledPush(Record, frozen=True, gc=False, tag=45):
 
 
 class SlotPassed(Record, frozen=True, gc=False, tag=46):
-    """A slot, or all up to `until`, went by without a job."""
+    """A slot, or all slots up to `until`, passed without a job."""
 
     at: int
     tenant: str
@@ -69,7 +71,7 @@ class SlotPassed(Record, frozen=True, gc=False, tag=46):
     outcome: SlotOutcome
     next_slot: int
     job: int = 0
-    """Because of which there is no other one."""
+    """The job because of which none was pushed."""
     reason: str = ""
     until: int = 0
     made_up_to: int = 0

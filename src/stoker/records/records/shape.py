@@ -1,14 +1,14 @@
-"""What records have in common: their base, and how they speak of jobs."""
+"""What records have in common: their base class, and how they name jobs."""
 
 import msgspec
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, gc=False, tag_field="t"):
-    """Base of all records. They hold no cycles and are many: the garbage collector need not walk them."""
+    """The base of all records. They are many and contain no cycles, so the garbage collector does not track them."""
 
 
 class Labels(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What readers of events want to group by, where it is not the default."""
+    """Job options that readers of events group by. Options with their default values are left out."""
 
     priority: int = 0
     tags: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class Labels(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Neighbouring jobs with the same story: everything that accounts for one delivery."""
+    """Neighbouring jobs with the same history, and everything that accounts for one delivery."""
 
     first: int
     count: int
@@ -31,5 +31,5 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
     started_at: int = 0
     worker: str = ""
     sizes: int | list[int] = 0
-    """Payload bytes: of each job, or one number for all."""
+    """The payload size of each job, or one number for all."""
     labels: Labels | None = None

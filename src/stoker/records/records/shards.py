@@ -1,4 +1,4 @@
-"""Records of the shard itself: it is opened, and talks with the other shards. The messages have tags of their own."""
+"""Records of the shard itself: it is opened, and exchanges messages with other shards. Messages have their own tags."""
 
 import msgspec
 
@@ -9,9 +9,9 @@ from stoker.records.records.workflows import WorkflowMade
 
 
 class Opened(Record, frozen=True, gc=False, tag=33):
-    """Somebody opened the journal: from here on ids and tokens start above these numbers.
+    """A process opened the journal. From here on, ids and tokens start above these numbers.
 
-    Whatever was given out before and lost with the power is never given out again.
+    So numbers that were given out and lost in a power cut are never given out again.
     """
 
     at: int
@@ -20,25 +20,25 @@ class Opened(Record, frozen=True, gc=False, tag=33):
     sequence: int
     token: int
     settings: Settings
-    """How the shard behaves from here on; what happened before was decided by what stood here before."""
+    """The settings from here on. Earlier records were decided under the settings of the `Opened` record before them."""
     limits: Limits
 
 
 class PublishStages(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
-    """A message: a transaction was decided, publish these of its stages."""
+    """A message: a transaction was decided; publish these of its stages."""
 
     transaction: str
     stages: list[str]
 
 
 class AbortTransaction(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
-    """A message: a transaction was aborted, drop what is staged."""
+    """A message: a transaction was aborted; drop its stages."""
 
     transaction: str
 
 
 class StartWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):
-    """A message: take part in a workflow with the payloads of these steps."""
+    """A message: take part in a workflow, with the payloads of these steps."""
 
     at: int
     made: WorkflowMade
@@ -46,8 +46,11 @@ class StartWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
 
 
 class TellStep(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
-    """A message: how a step stands now; the fields of `StepHeard`, and whether the workflow is cancelled: whoever
-    hears it from a step before he hears it from the workflow's home must not take it for a failure."""
+    """A message: the standing of a step, with the fields of `StepHeard`.
+
+    `cancelled` tells whether the workflow is cancelled. A shard may hear of it from a step before it hears it from the
+    workflow's home, and must not take the step for failed.
+    """
 
     workflow: int
     step: int
@@ -79,13 +82,13 @@ class FillStep(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=8):
 
 
 class Watch(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=9):
-    """A message: say when these jobs end, as (job, who waits for it)."""
+    """A message: report when these jobs end, as (job, the job that waits for it)."""
 
     pairs: list[tuple[int, int]]
 
 
 class TellEnd(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=10):
-    """A message: a job that these wait for has ended, well or not."""
+    """A message: a job that these jobs wait for has ended, `good` or not."""
 
     job: int
     good: bool
@@ -104,11 +107,11 @@ Message = (
     | Watch
     | TellEnd
 )
-"""What shards have to say to each other."""
+"""All messages between shards."""
 
 
 class Sent(Record, frozen=True, gc=False, tag=34):
-    """A message to another shard waits to be taken there. Numbers count up for each pair of shards."""
+    """A message to another shard was written and has to be taken there. Numbers count up for each pair of shards."""
 
     at: int
     tenant: str
@@ -118,7 +121,7 @@ class Sent(Record, frozen=True, gc=False, tag=34):
 
 
 class Taken(Record, frozen=True, gc=False, tag=35):
-    """A message of another shard was taken, with whatever it asked for; it will not be taken again."""
+    """A message of another shard was taken and carried out. It will not be taken again."""
 
     at: int
     tenant: str
@@ -127,7 +130,7 @@ class Taken(Record, frozen=True, gc=False, tag=35):
 
 
 class Arrived(Record, frozen=True, gc=False, tag=36):
-    """The other shard has taken the messages up to this number: they need not be sent again."""
+    """The other shard has taken the messages up to this number, so they need not be sent again."""
 
     at: int
     tenant: str
@@ -136,7 +139,9 @@ class Arrived(Record, frozen=True, gc=False, tag=36):
 
 
 class HeardEarly(Record, frozen=True, gc=False, tag=55):
-    """Another shard spoke of a workflow before its home did: kept until that has come."""
+    """A message about a workflow arrived before the workflow itself. It is kept until the workflow arrives from its
+    home.
+    """
 
     at: int
     tenant: str
@@ -145,7 +150,7 @@ class HeardEarly(Record, frozen=True, gc=False, tag=55):
 
 
 class Watched(Record, frozen=True, gc=False, tag=56):
-    """Jobs of other shards wait for jobs of this one, as (job, who waits)."""
+    """Jobs of other shards wait for jobs of this one, as (job, the job that waits)."""
 
     at: int
     tenant: str

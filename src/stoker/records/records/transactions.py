@@ -1,4 +1,4 @@
-"""Records of jobs that are staged first, and published together."""
+"""Records of transactions: jobs are staged first and then published together."""
 
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.records.records.shape import Record
@@ -19,11 +19,11 @@ class Staged(Record, frozen=True, gc=False, tag=28):
     part: int | None
     expires_at: int
     sizes: int | list[int] | None = None
-    """How long the payloads are, each or all; None = count them."""
+    """The size of each payload, or one number for all; None = count them."""
 
 
 class PartPublished(Record, frozen=True, gc=False, tag=57):
-    """Staged jobs came in: a push whose payloads stay in the record that staged them, and are not written again."""
+    """Staged jobs were pushed. Their payloads stay in the record that staged them and are not written again."""
 
     at: int
     tenant: str
@@ -32,9 +32,9 @@ class PartPublished(Record, frozen=True, gc=False, tag=57):
     transaction: str
     stage: str
     place: int
-    """Which part of the stage it is."""
+    """The number of the part within the stage."""
     sequence: int
-    """The record that staged it."""
+    """The sequence number of the record that staged it."""
     count: int
     sizes: int | list[int]
     options: Options = DEFAULT_OPTIONS
@@ -46,7 +46,7 @@ class PartPublished(Record, frozen=True, gc=False, tag=57):
 
 
 class TransactionEnded(Record, frozen=True, gc=False, tag=29):
-    """Published or aborted: its stages are gone, its outcome is remembered."""
+    """A transaction was published or aborted. Its stages are gone; its outcome is remembered."""
 
     at: int
     tenant: str

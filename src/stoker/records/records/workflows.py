@@ -1,4 +1,4 @@
-"""Records of workflows and their steps, as each shard that has a part in one keeps them."""
+"""Records of workflows and their steps. Each shard that has a part of a workflow keeps them."""
 
 import msgspec
 
@@ -7,15 +7,15 @@ from stoker.records.records.shape import Record
 
 
 class StepMade(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A step of a workflow, as all shards know it that have a part of the workflow."""
+    """A step of a workflow. All shards that have a part of the workflow know all steps."""
 
     key: str
     queue: str
     shard: int
     after: list[tuple[int, int]]
-    """Number of the step and place of the policy in `POLICIES`."""
+    """Pairs of a step number and an index into `POLICIES`."""
     first: int = 0
-    """The id of its first job; 0 where that is not known here."""
+    """The id of its first job; 0 if this shard does not know it."""
     count: int = 0
     options: Options = DEFAULT_OPTIONS
     is_open: bool = False
@@ -30,7 +30,7 @@ class WorkflowMade(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class WorkflowPushed(Record, frozen=True, gc=False, tag=47):
-    """A workflow that this shard has a part in, or is the home of; pushes of its jobs here follow."""
+    """This shard is the home of a workflow or has a part of it. The pushes of its jobs here follow."""
 
     at: int
     tenant: str
@@ -38,7 +38,7 @@ class WorkflowPushed(Record, frozen=True, gc=False, tag=47):
 
 
 class StepReleased(Record, frozen=True, gc=False, tag=48):
-    """All that a step waited for has ended: its blocked jobs wait now, or are delayed."""
+    """All steps that a step waited for have ended: its blocked jobs became waiting, or delayed."""
 
     at: int
     tenant: str
@@ -50,7 +50,7 @@ class StepReleased(Record, frozen=True, gc=False, tag=48):
 
 
 class StepSkipped(Record, frozen=True, gc=False, tag=49):
-    """A step without jobs has failed with one that it waited for."""
+    """A step without jobs failed, together with a step that it waited for."""
 
     at: int
     tenant: str
@@ -59,7 +59,7 @@ class StepSkipped(Record, frozen=True, gc=False, tag=49):
 
 
 class StepFilled(Record, frozen=True, gc=False, tag=50):
-    """An open step has got its jobs, from this id on; their push follows."""
+    """An open step got its jobs, from this id on. Their push follows."""
 
     at: int
     tenant: str
@@ -70,7 +70,7 @@ class StepFilled(Record, frozen=True, gc=False, tag=50):
 
 
 class StepHeard(Record, frozen=True, gc=False, tag=51):
-    """Another shard has said how a step of its own stands."""
+    """Another shard reported the standing of one of its steps."""
 
     at: int
     tenant: str
@@ -90,7 +90,7 @@ class WorkflowCancelled(Record, frozen=True, gc=False, tag=52):
 
 
 class WorkflowRetried(Record, frozen=True, gc=False, tag=53):
-    """What has failed may be tried again; what was heard of failures in rounds before this one no longer counts."""
+    """Failed jobs may be tried again. Failures reported in earlier rounds no longer count."""
 
     at: int
     tenant: str
