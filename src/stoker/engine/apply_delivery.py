@@ -1,4 +1,4 @@
-"""How records about deliveries change the state: started, completed, failed, released, extended, told about."""
+"""Apply records about deliveries: started, completed, failed, released, extended, and reports of workers."""
 
 from collections import Counter, deque
 from typing import TYPE_CHECKING
@@ -60,7 +60,9 @@ def started(shard: "Shard", record: rec.Started) -> None:
 
 
 def start_run(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run) -> None:
-    """Also called run by run while a pull is being decided: each choice needs the state after the last."""
+    """Deliver one run. A pull that is being decided also calls this run by run: each choice needs the state after the
+    last.
+    """
     jobs = abs(run.count)
     job = shard.index.get(run.first)
     if job is not None:
@@ -77,7 +79,7 @@ def start_run(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run) -
 
 
 def start_job(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run, job: Job) -> None:
-    """`start_run` for a caller who has found the job already."""
+    """`start_run` for a caller that has already found the job."""
     _start_job(shard, job, record)
     note_started(shard, queue, record, run)
 
@@ -196,7 +198,7 @@ def retrying(shard: "Shard", record: rec.Retrying) -> None:
 
 
 def _note_failure(shard: "Shard", job: Job, record: rec.Retrying | rec.Failed, reason: str) -> None:
-    """The delivery goes into the job's history."""
+    """Add the failed delivery to the history of the job."""
     detail = job.details()
     if reason == Reason.STALLED:
         detail.crashes += 1
@@ -215,7 +217,7 @@ def _note_failure(shard: "Shard", job: Job, record: rec.Retrying | rec.Failed, r
 
 
 def failed(shard: "Shard", record: rec.Failed) -> None:
-    """A job becomes a dead letter, or is forgotten where its options say so."""
+    """Make the job a dead letter, or forget it if its options say so."""
     job = shard.own_job(record.run.first)
     queue, detail = job.queue, job.details()
     if record.delivery:
@@ -270,7 +272,7 @@ def released(shard: "Shard", record: rec.Released) -> None:
                 arm_ttl(shard, job, record.at)
 
 
-# --- leases and what workers tell ------------------------------------------------------------------
+# --- leases and reports of workers -------------------------------------------------------------------
 
 
 def extended(shard: "Shard", record: rec.Extended) -> None:
@@ -279,7 +281,7 @@ def extended(shard: "Shard", record: rec.Extended) -> None:
     for piece, (_, count) in zip(pieces, record.runs, strict=True):
         jobs[id(piece)] += abs(count)
     whole = {id(piece): piece for piece in pieces if piece is not None and jobs[id(piece)] == piece.span.left}
-    for piece in whole.values():  # all that is left of a slice: it stays one
+    for piece in whole.values():  # everything that is left of a slice is renewed: it stays one slice
         _extend(shard, piece, piece, piece.batch.options.timeout_ms, record)
     for piece, (first, count) in zip(pieces, record.runs, strict=True):
         if id(piece) in whole:

@@ -1,4 +1,4 @@
-"""How records about workflows, and about edges between shards, change the state."""
+"""Apply records about workflows, and about edges between shards."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 EARLY_MAX = 10_000
-"""What other shards say about workflows that this one has not heard of yet; the oldest make room."""
+"""Messages about workflows that have not arrived here yet. Beyond this number the oldest are dropped."""
 
 
 def workflow_pushed(shard: "Shard", record: rec.WorkflowPushed) -> None:
     flow = flows.add(shard, record)
-    shard.early.pop(flow.id, None)  # whoever decides about this has looked at it
+    shard.early.pop(flow.id, None)  # the decision to take the workflow has read these messages
 
 
 def step_released(shard: "Shard", record: rec.StepReleased) -> None:
@@ -45,7 +45,7 @@ def _release_job(shard: "Shard", job: Job, due: int) -> None:
 
 
 def _release_batch(shard: "Shard", batch: Batch, due: int) -> None:
-    """All that is still blocked of it; further runs of it in the record find it done."""
+    """Release all blocked jobs of a batch. Further runs of the same batch in the record find nothing left to do."""
     if batch.due != BLOCKED_DUE:
         return
     queue, jobs = batch.queue, batch.waiting.left
@@ -79,7 +79,7 @@ def step_filled(shard: "Shard", record: rec.StepFilled) -> None:
 
 
 def step_heard(shard: "Shard", record: rec.StepHeard) -> None:
-    """What another shard has said about a step of its own."""
+    """Note what another shard reported about one of its steps."""
     flow = _flow(shard, record.tenant, record.workflow)
     if flow is None:
         return
@@ -90,7 +90,7 @@ def step_heard(shard: "Shard", record: rec.StepHeard) -> None:
     if record.first:
         step.first, step.count = record.first, record.count
     if record.round < flow.round and record.standing != GOOD:
-        return  # said before the retry that this shard knows of
+        return  # reported before the retry that this shard already knows of
     if (step.standing, step.failing) != (record.standing, record.failing):
         flows.note(shard, flow, step, record.standing, record.failing, record.at)
 

@@ -1,4 +1,4 @@
-"""How records about key-value entries change the state."""
+"""Apply records about key-value entries."""
 
 from typing import TYPE_CHECKING
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 ENTRY_BYTES = 300
-"""An entry without its value: the struct, the headers of key and value, its places in table and order."""
+"""The memory of an entry without its value: the struct, the headers of key and value, its places in table and order."""
 
 
 def put(shard: "Shard", tenant: Tenant, key: str, entry: Entry) -> None:
-    """Keep an entry. Its end is armed by the caller."""
+    """Store an entry. The caller arms its expiry."""
     before = tenant.kv.put(key, entry)
     shard.index.bytes += size_of(key, entry) - (size_of(key, before) if before is not None else 0)
     tenant.kv_bytes += written_bytes(key, entry) - (written_bytes(key, before) if before is not None else 0)
 
 
 def written_bytes(key: str, entry: Entry) -> int:
-    """What the tenant has written: what counts against a quota."""
+    """The bytes that the tenant wrote. They count against its quota."""
     return len(key.encode()) + len(entry.value)
 
 

@@ -1,4 +1,4 @@
-"""How records about jobs that have not started (or end unstarted) change the state."""
+"""Apply records about jobs that have not started, or that end without having started."""
 
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def ended(shard: "Shard", record: rec.Ended) -> None:
-    """Jobs are cancelled or expire, wherever they are."""
+    """Cancel or expire jobs, in whatever state they are."""
     queue = shard.queue(record.tenant, record.queue)
     for run in record.runs:
         jobs = abs(run.count)
@@ -101,7 +101,7 @@ def became_due(shard: "Shard", record: rec.BecameDue) -> None:
 
 
 def _batch_became_due(shard: "Shard", batch: Batch) -> None:
-    """All that still waits in a delayed batch; further runs of it in the record find it done."""
+    """Make all jobs of a delayed batch waiting. Further runs of this batch in the record find nothing left to do."""
     if not batch.due:
         return
     batch.due = 0

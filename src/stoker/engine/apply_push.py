@@ -1,4 +1,4 @@
-"""How records about new jobs change the state: pushes, remembered requests, extended keys."""
+"""Apply records about new jobs: pushes, remembered requests, extended keys."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -28,7 +28,7 @@ _NOT_SET = _own(DEFAULT_OPTIONS)
 
 
 def is_plain(options: Options) -> bool:
-    """Whether jobs with these options need nothing of their own, so that many of them can be one batch."""
+    """Whether many jobs with these options can share one batch, because none of them needs data of its own."""
     return bool(_own(options) == _NOT_SET)
 
 
@@ -50,7 +50,7 @@ def pushed(shard: "Shard", record: rec.Pushed) -> None:
 
 
 def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed) -> None:
-    given: Any = record.payloads  # a StoredRun where the journal left them on disk
+    given: Any = record.payloads  # a StoredRun if the journal left the payloads on disk
     jobs = len(given)
     sizes = counted(record.sizes, given)
     payloads: list[bytes | None] | StoredRun = given if type(given) is StoredRun else list(given)
@@ -98,7 +98,7 @@ def add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed |
             job.state = BLOCKED
             job.detail = Detail(blockers=edges, due=record.due)
             for other in edges:
-                if standing(shard, queue.tenant, other) == OPEN:  # failed ones are settled right after this record
+                if standing(shard, queue.tenant, other) == OPEN:  # failed edges are settled right after this record
                     shard.dependents.setdefault(other, {})[job.id] = None
     if options.workflow is not None:
         blocking = blocking_step(queue.tenant, options, job.id)
@@ -141,7 +141,7 @@ def request_remembered(shard: "Shard", record: rec.RequestRemembered) -> None:
     refused = {item: Refusal(code, message) for item, code, message in record.refused}
     pieces = [range(first, first + jobs * STEP, STEP) if first else (0,) * jobs for first, jobs in record.runs]
     ids: Sequence[int] = pieces[0] if len(pieces) == 1 else tuple(job_id for piece in pieces for job_id in piece)
-    # frozen, because every later sender of the request gets this very reply
+    # read-only, because every client that repeats the request gets this same object
     reply = PushedBatch(ids, MappingProxyType(refused), MappingProxyType(dict(record.duplicates)))  # type: ignore[arg-type]
     queue.requests[record.key] = Request(reply, record.expires_at)
     shard.deadlines.arm(record.expires_at, kinds.KEY, (queue, "requests", record.key))

@@ -1,4 +1,4 @@
-"""How records about queues, dead letters, retention and keys change the state."""
+"""Apply records about queues, dead letters, retention and keys."""
 
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ def queue_configured(shard: "Shard", record: rec.QueueConfigured) -> None:
 
 
 def queue_obliterated(shard: "Shard", record: rec.QueueObliterated) -> None:
-    """Forget what is left of a queue; live jobs were cancelled by a record before."""
+    """Forget the rest of a queue. A record before this one cancelled its live jobs."""
     queue = shard.queue(record.tenant, record.queue)
     let_go_of_queue(shard, queue.tenant, queue.name)
     for ended in list(queue.retained.entries()):
@@ -138,7 +138,7 @@ def keys_forgotten(shard: "Shard", record: rec.KeysForgotten) -> None:
 
 
 def keys_stored(shard: "Shard", record: rec.KeysStored) -> None:
-    """They are somewhere else from now on. What was armed for them finds nothing and is stale."""
+    """Drop keys that are in the store of old keys from now on. Their deadlines find nothing and are stale."""
     queue = shard.queue(record.tenant, record.queue)
     for table, key in record.keys:
         del getattr(queue, table)[key]

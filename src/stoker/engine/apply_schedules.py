@@ -1,4 +1,4 @@
-"""How records about schedules change the state. The slots that they name were found when they were decided."""
+"""Apply records about schedules. The slots in them were computed when they were decided."""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 SCHEDULE_BYTES = 6_000
-"""A schedule without its payload: rule, options, and what became of its last slots."""
+"""The memory of a schedule without its payload: rule, options, and the outcomes of its last slots."""
 
 
 def jitter(shard: "Shard", name: str, schedule: Schedule, slot: int) -> int:
-    """How much later than its slot a job is pushed: the same in every replay."""
+    """How much later than its slot a job is pushed. It is the same in every replay."""
     if not schedule.jitter_ms:
         return 0
     return mix(shard.settings.seed, crc32(name.encode()), slot) % (schedule.jitter_ms + 1)
@@ -47,7 +47,7 @@ def keep(shard: "Shard", planned: Planned) -> None:
 
 
 def let_go(shard: "Shard", planned: Planned) -> None:
-    """What was armed for it means nothing any more."""
+    """Remove a schedule. Its deadline becomes stale, because `due` is 0."""
     del planned.queue.schedules[planned.name]
     planned.queue.tenant.schedules -= 1
     planned.queue.tenant.planned_bytes -= len(planned.schedule.payload)
@@ -67,10 +67,10 @@ def plan(shard: "Shard", planned: Planned, slot: int, at: int) -> None:
 
 
 def due_of(shard: "Shard", planned: Planned, at: int) -> int:
-    """When its next slot is looked at: not before the moment of the last decision. 0 = never.
+    """When to handle the next slot: not before the time of the last decision. 0 = never.
 
-    A shard that was just made does not know yet how far it is ahead of the calendar: then that is too early, and it is
-    looked at again.
+    A shard that was just created does not know yet how far it is ahead of the calendar. The result is then too early,
+    and the slot is handled again later.
     """
     slot = planned.next_slot
     if not slot or planned.paused:
@@ -115,7 +115,7 @@ def deleted(shard: "Shard", record: rec.ScheduleDeleted) -> None:
 
 
 def pushed(shard: "Shard", record: rec.ScheduledPush) -> None:
-    """The job and that its slot is over: one record, so that neither can be there without the other."""
+    """Push the job and end its slot. Both are one record, so neither can exist without the other."""
     planned = find(shard, record)
     queue, options = planned.queue, record.options
     queue.total(T_PUSHED)

@@ -1,4 +1,4 @@
-"""How records about transactions and claims change the state."""
+"""Apply records about transactions and claims."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ def staged(shard: "Shard", record: rec.Staged) -> None:
     tenant = shard.tenant(record.tenant)
     transaction = tenant.transactions.setdefault(record.transaction, TransactionState({}))
     stage = transaction.stages.setdefault(record.stage, Stage([], set()))
-    payloads: Any = record.payloads  # a StoredRun where the journal left them on disk
+    payloads: Any = record.payloads  # a StoredRun if the journal left the payloads on disk
     if type(payloads) is StoredRun:
         stage.parts.append(StagedPart(record, payloads, 0))
     else:
@@ -34,7 +34,7 @@ def staged(shard: "Shard", record: rec.Staged) -> None:
 
 
 def part_published(shard: "Shard", record: rec.PartPublished) -> None:
-    """A push of payloads that are there already, in memory or in the journal."""
+    """Push jobs whose payloads are already there, in memory or in the journal."""
     stage = shard.tenant(record.tenant).transactions[record.transaction].stages[record.stage]
     payloads, options = stage.parts[record.place].record.payloads, record.options
     push = rec.Pushed(record.at, record.tenant, record.queue, record.first, payloads, options, record.due, record.sizes)
@@ -60,7 +60,7 @@ def stage_expired(shard: "Shard", record: rec.StageExpired) -> None:
 
 
 def staged_bytes(record: rec.Staged) -> int:
-    """Of the payloads of one part, wherever they lie."""
+    """The bytes of the payloads of one part, in memory or in the journal."""
     return total_size(counted(record.sizes, record.payloads), len(record.payloads))
 
 

@@ -1,6 +1,6 @@
-"""Everything that must always be true of a shard, recomputed from its jobs.
+"""Check everything that must always be true of a shard, by recomputing it from the jobs.
 
-Tests call it after every step, recovery after every start. It trusts no counter, index or heap: it recounts.
+Tests call it after every step, and recovery after every start. It trusts no counter, index or heap.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def audit(shard: "Shard") -> None:
-    """Raise AssertionError with what is wrong."""
+    """Raise AssertionError if something is wrong, and say what."""
     parts = [part for entry in shard.index.walk(None, ascending=True) if (part := shard.member(entry)) is not None]
     _ids_ascend(parts)
     _counters(shard, parts)
@@ -38,13 +38,13 @@ def audit(shard: "Shard") -> None:
             own = [part for part in parts if part.queue is queue]
             _queue(shard, queue, own)
     _memory(shard)
-    assert not shard.moved_steps and not shard.watching, "somebody was not told of something"
+    assert not shard.moved_steps and not shard.watching, "a changed step or a watched job was not reported"
     assert not shard.settling and not shard.dirty and not shard.ended_waits, "something was left undecided"
 
 
 def _ids_ascend(parts: list[Part]) -> None:
     ids = [part.lowest for part in parts]
-    assert ids == sorted(set(ids)), "a job stands in two places, or the index is out of order"
+    assert ids == sorted(set(ids)), "a job is in two places, or the index is out of order"
 
 
 def _counters(shard: "Shard", parts: list[Part]) -> None:
@@ -80,13 +80,13 @@ def _memory(shard: "Shard") -> None:
 
 
 def _used(tenant: Tenant) -> None:
-    """What quotas go by."""
+    """Check the numbers that quotas use."""
     written = sum(apply_kv.written_bytes(key, tenant.kv[key]) for key in tenant.kv.keys_from(""))
     assert tenant.kv_bytes == written, f"{tenant.kv_bytes} bytes of entries are counted, and there are {written}"
     stages = [stage for transaction in tenant.transactions.values() for stage in transaction.stages.values()]
     parts = [part.record for stage in stages for part in stage.parts]
     staged = sum(len(part.payloads) for part in parts), sum(map(apply_transactions.staged_bytes, parts))
-    assert (tenant.staged_jobs, tenant.staged_bytes) == staged, f"{staged} jobs and bytes are staged, and not counted"
+    assert (tenant.staged_jobs, tenant.staged_bytes) == staged, f"{staged} jobs and bytes are staged, but not counted"
     planned = [one.schedule.payload for queue in tenant.queues.values() for one in queue.schedules.values()]
     assert tenant.planned_bytes == sum(map(len, planned)), "payloads of schedules are not counted"
 
@@ -108,7 +108,7 @@ def _job(shard: "Shard", part: Part, armed: Counter[tuple[int, int]]) -> None:
         assert batch.payloads[position] is not None, "a readable job has lost its payload"
         if shard.state_of(part) == BLOCKED:
             step = blocking_step(part.queue.tenant, part.options, part.lowest)
-            assert step is not None, f"job {part.lowest} is blocked by nobody"
+            assert step is not None, f"job {part.lowest} is blocked by no job and no step"
         return
     detail, queue = part.detail, part.queue
     if part.state == ACTIVE:
@@ -121,11 +121,11 @@ def _job(shard: "Shard", part: Part, armed: Counter[tuple[int, int]]) -> None:
     if part.state == BLOCKED:
         blockers = detail.blockers if detail is not None and detail.blockers is not None else {}
         step = blocking_step(queue.tenant, part.options, part.id)
-        assert blockers or step is not None, f"job {part.id} is blocked by nobody"
+        assert blockers or step is not None, f"job {part.id} is blocked by no job and no step"
         for other in blockers:
             is_live = shard_of(other) != shard.number or shard.is_live(queue.tenant, other)
             assert is_live or _is_coming(shard, other), f"job {part.id} waits for {other}, which has ended"
-            assert part.id in shard.dependents.get(other, ()), f"nobody would tell job {part.id} of the end of {other}"
+            assert part.id in shard.dependents.get(other, ()), f"job {part.id} would never hear of the end of {other}"
     else:
         assert detail is None or not detail.blockers
     assert (part.id in queue.dead) == (part.state == FAILED), f"job {part.id}: dead letters and state disagree"
@@ -139,8 +139,8 @@ def _queue(shard: "Shard", queue: Queue, own: list[Part]) -> None:
         assert all(job.state == WAITING and job.options.group_id == name for job in group.lane)
         active = [p for p in own if type(p) is Job and p.options.group_id == name and p.state == ACTIVE]
         assert len(active) <= 1, f"group {name} has two active jobs"
-        assert not active or group.holder is active[0], f"group {name} does not know who holds it"
-        assert group.holder is None or group.holder.state in (ACTIVE, DELAYED), f"group {name} is held by nobody"
+        assert not active or group.holder is active[0], f"group {name} does not know its holder"
+        assert group.holder is None or group.holder.state in (ACTIVE, DELAYED), f"group {name} has a wrong holder"
         assert group.offered is (group.lane[0] if group.lane and group.holder is None else None)
         assert group.lane or group.holder, f"group {name} is empty and should be gone"
     for name, key in queue.unique_keys.items():
@@ -186,7 +186,7 @@ def _delayed(shard: "Shard", queue: Queue, own: list[Part]) -> None:
             due = part.details().due if type(part) is Job else part.batch.due
             dues.append(due)
     if dues:
-        assert 0 < queue.delayed_armed <= min(dues), f"queue {queue.name} would oversleep"
+        assert 0 < queue.delayed_armed <= min(dues), f"queue {queue.name} would miss a due time"
 
 
 def _claims(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
@@ -214,12 +214,12 @@ def _kv(shard: "Shard", tenant: Tenant) -> None:
 
 
 def _is_coming(shard: "Shard", job_id: int) -> bool:
-    """Whether those who wait for a job that has ended will hear of it a little later."""
+    """Whether a deadline will settle the edges of this ended job, because there were too many for one turn."""
     return any(kind == kinds.EDGES and holder[0] == job_id for _, kind, _, holder in shard.deadlines.heap)
 
 
 def _flows(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
-    """Every count of a workflow against its jobs, and every step against those before it."""
+    """Check every count of a workflow against its jobs, and every step against the steps before it."""
     live: dict[int, Counter[int]] = {}
     for part in parts:
         if part.queue.tenant is tenant and part.options.workflow is not None and shard.state_of(part) <= ACTIVE:
@@ -239,7 +239,7 @@ def _flows(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
             waits = sum(not lets_start(flow.steps[n].standing, policy) for n, policy in step.made.after)
             assert step.waits == waits, f"{where} waits for {step.waits} steps, and should for {waits}"
             if step.released or flow.cancelled:
-                assert BLOCKED not in own, f"{where} was let go, but not all of its jobs"
+                assert BLOCKED not in own, f"{where} was released, but not all of its jobs"
                 continue
             assert waits, f"{where} may start and does not"
             given_up = failed_before(flow, step) is not None
@@ -266,7 +266,7 @@ def _schedules(shard: "Shard", tenant: Tenant) -> None:
 
 
 def audit_counts(shard: "Shard") -> None:
-    """The short form, for every recovery: each counter against the jobs, without looking at those inside batches."""
+    """The short check for every recovery: compare each counter with the jobs, without visiting jobs inside batches."""
     counted: dict[int, list[int]] = {}
     live = shard.index.live_bytes()
     for job in shard.index.jobs():
@@ -285,8 +285,8 @@ def audit_counts(shard: "Shard") -> None:
 
 
 def _kept_bytes(flow: Flow) -> int:
-    """Counted one by one. Only what has readers is kept."""
-    assert set(flow.kept.results) <= set(flow.kept.readers), f"workflow {flow.id} keeps what nobody reads"
+    """The bytes of kept results, counted one by one. Results without readers must not be kept."""
+    assert set(flow.kept.results) <= set(flow.kept.readers), f"workflow {flow.id} keeps results without readers"
     found = sum(kept.size for results in flow.kept.results.values() for kept in results.values())
     assert flow.kept.size == found, f"workflow {flow.id} has lost count of what it keeps"
     held = sum(kept.in_memory for results in flow.kept.results.values() for kept in results.values())

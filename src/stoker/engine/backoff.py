@@ -1,4 +1,4 @@
-"""How long a failed job waits. Jitter comes from a hash of (seed, id, k): the same in every replay."""
+"""How long a failed job waits. The jitter is a hash of (seed, id, k), so it is the same in every replay."""
 
 from stoker.model.options import Backoff
 
@@ -8,7 +8,7 @@ _MASK = (1 << 64) - 1
 def delay_ms(policy: Backoff, failures: int, seed: int, job_id: int) -> int:
     """The delay after the `failures`-th failed delivery (1-based)."""
     if policy.kind == "exponential":
-        # 2**62 ms is beyond any cap; the shift stays small however often a job without limit fails
+        # 2**62 ms is beyond any cap, so the shift stays small even if a job without an attempt limit fails for ever
         delay = policy.base_ms << min(failures - 1, 62)
     elif policy.kind == "linear":
         delay = policy.base_ms * failures

@@ -1,8 +1,7 @@
 """A token bucket in whole numbers: exact, and the same after a replay.
 
-Tokens are counted in units of 1/per_ms, so that a millisecond refills exactly `count` units and a
-job costs exactly `per_ms` of them. No rounding, hence in any window of w ms at most
-`burst + count * w / per_ms` jobs.
+Tokens are counted in units of 1/per_ms: a millisecond refills exactly `count` units, and a job costs exactly `per_ms`
+of them. Nothing is rounded, so any window of w ms has at most `burst + count * w / per_ms` jobs.
 """
 
 import msgspec
@@ -32,6 +31,6 @@ class Bucket(msgspec.Struct, gc=False):
         self.filled_at = now
 
     def next_at(self, now: int) -> int:
-        """When the next token is there."""
+        """When the next token is available."""
         missing = self.limit.per_ms - self._units(now)
         return now + max(0, -(-missing // self.limit.count))

@@ -1,7 +1,7 @@
-"""What the engine wants to know of calendars, and slots of schedules by that.
+"""The calendar that the engine needs, and the slots of schedules.
 
-Cron expressions and time zones need a calendar, which the engine does not have: decisions ask one that they were
-given, and put its answers into records. Intervals and single times are plain arithmetic.
+Cron expressions and time zones need a calendar, which the engine does not have. Decisions ask the calendar that the
+runtime provides and put its answers into records. Intervals and single times are plain arithmetic.
 """
 
 from typing import Protocol
@@ -10,42 +10,42 @@ from stoker.model.errors import InvalidRequest
 from stoker.model.schedules import Schedule
 
 NONE = 0
-"""There is no such slot."""
+"""The answer for "no such slot"."""
 
 
 class Calendar(Protocol):
-    """Knows time zones and cron expressions. Asked by decisions only, never when records are applied."""
+    """Knows time zones and cron expressions. Only decisions ask it; applying a record never does."""
 
     def check_zone(self, zone: str) -> None:
-        """Refuse a zone that there is none of."""
+        """Refuse an unknown zone."""
         ...
 
     def check_cron(self, cron: str) -> None:
-        """Refuse an expression that says nothing. One whose dates never come has no slots."""
+        """Refuse an expression that cannot be parsed. One whose dates never come is allowed and has no slots."""
         ...
 
     def after(self, cron: str, zone: str, time: int) -> int:
-        """The first slot later than this; 0 if there is none."""
+        """The first slot later than `time`; 0 if there is none."""
         ...
 
     def until(self, cron: str, zone: str, time: int) -> int:
-        """The last slot that is not later than this; 0 if there is none."""
+        """The last slot that is not later than `time`; 0 if there is none."""
         ...
 
     def written(self, time: int, zone: str) -> str:
-        """A time as people and programs read it, with its offset."""
+        """A time as text, with its offset."""
         ...
 
 
 class NoCalendar:
-    """For shards that nobody gave a calendar to: only what needs none can be scheduled."""
+    """The calendar of a shard that was given none. Cron expressions and zones other than UTC are refused."""
 
     def check_zone(self, zone: str) -> None:
         if zone != "UTC":
-            raise InvalidRequest(f"unknown zone {zone!r}: this broker has no calendar, and knows UTC alone")
+            raise InvalidRequest(f"unknown zone {zone!r}: this broker has no calendar and only knows UTC")
 
     def check_cron(self, cron: str) -> None:
-        raise InvalidRequest("cron expressions need a calendar, and this broker has none: use every_ms or at")
+        raise InvalidRequest("cron expressions need a calendar, which this broker does not have: use every_ms or at")
 
     def after(self, cron: str, zone: str, time: int) -> int:
         return NONE

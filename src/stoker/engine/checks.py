@@ -1,4 +1,4 @@
-"""What a caller may send. Raises the errors of the tree; changes nothing.
+"""Check what a caller sends. Checks raise the errors of `model/errors.py` and change nothing.
 
 Messages say what was wrong, what was expected, and what to do.
 """
@@ -34,7 +34,7 @@ _name = NAME_PATTERN.fullmatch
 def name(value: object, what: str = "queue") -> None:
     if type(value) is not str or _name(value) is None:
         raise errors.InvalidRequest(
-            f"invalid {what} name {short(value)}: 1 to 256 characters out of A-Z a-z 0-9 _ . : - are allowed"
+            f"invalid {what} name {short(value)}: expected 1 to 256 characters out of A-Z a-z 0-9 _ . : -"
         )
 
 
@@ -48,21 +48,21 @@ def duration(value: object, what: str, low: int = 0) -> None:
 
 
 def count(value: object, what: str, high: int, low: int = 1) -> None:
-    """A number with an upper limit of its own: beyond it the limit is named."""
+    """Check a number that has a limit of its own, which the error names."""
     number(value, what, low, INT_MAX)
     if value > high:  # type: ignore[operator]
-        raise errors.LimitExceeded(f"{what} {value} is over the limit of {high}: ask for less at a time")
+        raise errors.LimitExceeded(f"{what} {value} is over the limit of {high}: ask for less at once")
 
 
 def text(value: object, what: str, most: int, least: int = 0) -> None:
     if type(value) is not str or len(value) < least:
         raise errors.InvalidRequest(f"invalid {what} {short(value)}: expected a text of at least {least} characters")
     if len(value) > most:
-        raise errors.LimitExceeded(f"{what} has {len(value)} characters, the limit is {most}")
+        raise errors.LimitExceeded(f"{what} has {len(value)} characters, the limit is {most}: shorten it")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise errors.InvalidRequest(f"invalid {what}: it holds a lone surrogate and cannot be encoded") from error
+        raise errors.InvalidRequest(f"invalid {what}: it contains a lone surrogate and cannot be encoded") from error
 
 
 def key(value: object, what: str, limits: Limits) -> None:
@@ -90,11 +90,11 @@ def payload(value: object, limits: Limits, what: str = "payload", most: int | No
 
 
 NOT_PAYLOADS: tuple[type, ...] = (range,)
-"""Lists that cannot hold payloads, however long they claim to be."""
+"""Types that are sequences but never hold payloads. A range may claim any length."""
 
 
 def payloads_are_fine(values: Sequence[bytes], limits: Limits) -> bool:
-    """A quick look at a whole batch; `payload` tells for each what is wrong."""
+    """A quick check of a whole batch. `payload` finds out what is wrong with which item."""
     return set(map(type, values)) == {bytes} and max(map(len, values)) <= limits.payload_bytes_max
 
 
@@ -112,7 +112,7 @@ def batch(values: Sequence[bytes], each: Sequence[Options] | None, limits: Limit
 
 
 def edges(count: int, each: Sequence[Options] | None, shared: Options, limits: Limits) -> None:
-    """How many edges a batch has in all."""
+    """Check how many edges a batch has in all."""
     if each is None:
         total = count * len(shared.depends_on)
     else:
@@ -124,7 +124,7 @@ def edges(count: int, each: Sequence[Options] | None, shared: Options, limits: L
 
 
 def is_list(values: object) -> bool:
-    """Whether it is a list of things; texts and bytes are sequences, too, but never meant as such."""
+    """Whether the value is meant as a list. Texts and bytes are sequences, too, but not lists of values."""
     return isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray)
 
 
@@ -155,7 +155,7 @@ def dead_letter_policy(value: DeadLetterPolicy) -> None:
 
 
 SENDER_CHARS_MAX = 1024
-"""Clients make these names up for their callers: no setting can make that impossible."""
+"""A fixed limit: clients generate these names, so no setting may make their pushes impossible."""
 
 
 def sending(value: object) -> None:
@@ -171,7 +171,7 @@ def kv_key(value: object, limits: Limits) -> None:
 
 
 def kv_batch(values: object, what: str, limits: Limits) -> None:
-    """What a command about several entries names: keys, or entries."""
+    """Check the keys or entries of a command about several entries."""
     if not is_list(values) or type(values) is range:
         raise errors.InvalidRequest(f"invalid {what} {short(values)}: expected a list")
     if not values:
@@ -191,7 +191,7 @@ def group_policy(value: GroupPolicy) -> None:
 
 
 def options(value: Options, limits: Limits) -> None:
-    """Every option of a push; whom the edges name is judged later, against the state."""
+    """Check every option of a push. The jobs that edges name are checked later, against the state."""
     if value is DEFAULT_OPTIONS:
         return
     if type(value) is not Options:
@@ -244,7 +244,7 @@ def _tags(value: Any, what: str, limits: Limits) -> None:
     if type(value) is not tuple:
         raise errors.InvalidRequest(f"invalid tags: expected a tuple of texts, got {type(value).__name__}")
     if len(value) > limits.tags_max:
-        raise errors.LimitExceeded(f"{len(value)} tags are over the limit of {limits.tags_max}")
+        raise errors.LimitExceeded(f"{len(value)} tags are over the limit of {limits.tags_max}: use fewer")
     for tag in value:
         text(tag, "tag", limits.tag_chars_max, 1)
 
@@ -253,7 +253,9 @@ def _depends_on(value: Any, what: str, limits: Limits) -> None:
     if type(value) is not tuple:
         raise errors.InvalidRequest(f"invalid depends_on: expected a tuple, got {type(value).__name__}")
     if len(value) > limits.depends_on_max:
-        raise errors.LimitExceeded(f"{len(value)} dependencies are over the limit of {limits.depends_on_max}")
+        raise errors.LimitExceeded(
+            f"{len(value)} dependencies are over the limit of {limits.depends_on_max}: use fewer"
+        )
     for edge in value:
         if type(edge) is not Dependency:
             raise errors.InvalidRequest(f"invalid dependency {short(edge)}: expected Dependency(id)")
@@ -283,11 +285,11 @@ _OWN: dict[str, Check] = {
     "workflow": _id,
     "slot": _time,
 }
-"""Options whose type says too little about what they may be."""
+"""Rules for options whose type does not say enough."""
 
 
 def _check_for(name: str) -> Check:
-    """How an option is checked: by a rule of its own, or by what its type and its unit allow."""
+    """The check for an option: its own rule, or what its type and unit allow."""
     hint = TYPES[name]
     kinds = [kind for kind in get_args(hint) if kind is not NoneType] if NoneType in get_args(hint) else [hint]
     (kind,) = kinds
@@ -303,9 +305,9 @@ _RULES = [(getattr(DEFAULT_OPTIONS, name), name, _check_for(name)) for name in T
 
 
 def short(value: Any) -> str:
-    """A value in a message, whatever it is: never long, never raising."""
+    """A value as short text for an error message. Never long, never raises."""
     try:
         shown = ascii(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, a list of lists of lists ...
+    except (ValueError, RecursionError):  # a number of thousands of digits, deeply nested lists, ...
         return f"({type(value).__name__})"
     return shown if len(shown) <= 80 else shown[:77] + "..."

@@ -1,8 +1,8 @@
-"""What will become of each item of a push whose items have keys or name each other.
+"""Decide what happens to each item of a push whose items have keys or depend on each other.
 
-Items are judged one after another, but an item may name a later one; so their fates are found without changing
-anything, on a copy of what keys and edges would be after each item. Whatever an item ends (a job that it replaces,
-and all that fails with it) is followed through, because it frees keys for the items behind.
+Items are judged one after another, but an item may name a later one. So the outcomes are computed without changing the
+shard, on a copy of the keys and edges after each item. When an item ends a job (by replacing it), everything that fails
+with that job is followed too, because it frees keys for later items.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Item(msgspec.Struct):
-    """What will become of one item."""
+    """One item of a push, and what will happen to it."""
 
     number: int
     payload: bytes
@@ -34,7 +34,7 @@ class Item(msgspec.Struct):
 
 
 class Classifier:
-    """Goes through the items of one push."""
+    """Judges the items of one push."""
 
     def __init__(self, shard: "Shard", queue: Queue, items: list[Item], now: int) -> None:
         self.shard, self.queue, self.items, self.now = shard, queue, items, now
@@ -42,13 +42,13 @@ class Classifier:
         self.by_number: dict[int, Item] = {}
         """Items that have been judged."""
         self.by_id: dict[int, Item] = {}
-        """Those of them that will be created."""
+        """The judged items that will be created."""
         self.ended: set[int] = set()
         """Jobs and items that end during this push."""
         self.naming: dict[int, list[tuple[Item, str]]] = {}
-        """Which items name an item, by its number, with the policy of the edge."""
+        """By item number: the items that name this item, with the policy of the edge."""
         self.waiting: dict[int, list[tuple[Item, str]]] = {}
-        """Which items that will be created wait for a job, by its id."""
+        """By job id: the items that will be created and wait for this job."""
         for item in items:
             for edge in item.options.depends_on:
                 if edge.item is not None:
@@ -59,7 +59,7 @@ class Classifier:
         """Keys as this push leaves them; 0 = free."""
 
     def run(self, refused: dict[int, r.Refusal]) -> bool:
-        """Judge all; false if that showed a circle through a duplicate, whose items are refused then."""
+        """Judge all items. False if that found a cycle through a duplicate; its items are refused then."""
         for item in self.items:
             if not self.find_duplicate(item):
                 item.id = make_id(self.next, self.shard.number)
@@ -76,7 +76,9 @@ class Classifier:
         return True
 
     def refuse_circles(self, refused: dict[int, r.Refusal]) -> bool:
-        """An item that waits for a duplicate of itself, or of one that waits for it, would wait for ever."""
+        """Refuse cycles. An item that waits for a duplicate of itself, or of an item that waits for it, would wait for
+        ever.
+        """
         before = len(refused)
         waiting_for: dict[int, list[int]] = {}
         named: dict[int, list[int]] = {}
@@ -136,7 +138,7 @@ class Classifier:
             self.debounces[options.debounce_id] = item.id
 
     def free_keys(self, job_id: int) -> None:
-        """The job ends: its unique key is free, and its custom id if that is not kept."""
+        """Free the keys of a job that ends: its unique key, and its custom id if that is not remembered."""
         holder = self.by_id.get(job_id)
         if holder is None:
             job = self.shard.index.get(job_id)
@@ -154,7 +156,9 @@ class Classifier:
     # --- edges -------------------------------------------------------------------------------------
 
     def note_edges(self, item: Item) -> None:
-        """Enter the edges of an item, and those of earlier ones that name it; failed ones end who waits."""
+        """Add the edges of an item, and the edges of earlier items that name it. A failed edge ends the item that
+        waits.
+        """
         entered = list(self.naming.get(item.number, ()))
         edges = [(other, policy, item.id) for other, policy in entered if other.id in self.by_id and other is not item]
         if item.duplicate_by is None:
@@ -174,7 +178,7 @@ class Classifier:
         return job_id not in self.by_id and standing(self.shard, self.queue.tenant, job_id) == BAD
 
     def end(self, job_id: int) -> None:
-        """A job or an item ends otherwise than well, and with it all that fail because of it."""
+        """End a job or an item, but not as completed, and with it everything that fails because of it."""
         ending = [job_id]
         while ending:
             job_id = ending.pop()
@@ -186,14 +190,14 @@ class Classifier:
             ending += [other for other in self.shard.dependents.get(job_id, ()) if self.falls_with(other, job_id)]
 
     def falls_with(self, waiting_id: int, job_id: int) -> bool:
-        """Whether a job that was there before ends with the one that it waits for."""
+        """Whether an existing job ends together with the job that it waits for."""
         job = self.shard.index.get(waiting_id)
         if job is None or job.state != BLOCKED:
             return False
         return (job.details().blockers or {}).get(job_id, "continue") != "continue"
 
     def resolved(self, options: Options) -> Options:
-        """Edges to items become edges to ids."""
+        """The options with edges to items replaced by edges to ids."""
         edges = tuple(
             edge if edge.item is None else Dependency(self.by_number[edge.item].id, edge.on_failure)
             for edge in options.depends_on
@@ -201,11 +205,11 @@ class Classifier:
         return msgspec.structs.replace(options, depends_on=edges)
 
 
-# --- circles ---------------------------------------------------------------------------------------
+# --- cycles ------------------------------------------------------------------------------------------
 
 
 def refuse_behind(waiting_for: dict[int, list[int]], refused: dict[int, r.Refusal]) -> None:
-    """Items that wait for a refused one are refused too."""
+    """Refuse items that wait for a refused one."""
     behind: dict[int, list[int]] = {}
     for number, others in waiting_for.items():
         for other in others:
@@ -220,7 +224,9 @@ def refuse_behind(waiting_for: dict[int, list[int]], refused: dict[int, r.Refusa
 
 
 def refuse_cycles(waiting_for: dict[int, list[int]], refused: dict[int, r.Refusal]) -> None:
-    """What is left after taking away, again and again, items that wait for nobody, is on a cycle or behind one."""
+    """Refuse items on a cycle or behind one. They are what is left after repeatedly removing items that wait for no
+    other.
+    """
     left = {
         n: {other for other in others if other in waiting_for} for n, others in waiting_for.items() if n not in refused
     }

@@ -1,4 +1,4 @@
-"""Deciding about what operators ask for: limits, pauses, cancelling, moving, removing."""
+"""Decide the operators' commands: limits, pausing, cancelling, moving, removing."""
 
 from typing import TYPE_CHECKING
 
@@ -180,7 +180,9 @@ def discard(shard: "Shard", tenant: str, command: c.Discard, now: int) -> r.Done
 
 
 def parts_in(shard: "Shard", queue: Queue, states: tuple[int, ...]) -> list[Part]:
-    """The queue's live jobs in these states, in id order. Only what has no place of its own must be searched for."""
+    """The live jobs of a queue in these states, in id order. Only blocked and active jobs need a search of the whole
+    index.
+    """
     parts: list[Part] = []
     if WAITING in states:
         for entry in queue.ready.entries():
@@ -247,7 +249,7 @@ def clean(shard: "Shard", tenant: str, command: c.Clean, now: int) -> r.Ids:
 
 
 def cut(parts: list[Part], limit: int, pushed_until: int) -> list[Part]:
-    """The first `limit` jobs that were pushed by then."""
+    """The first `limit` jobs that were pushed by `pushed_until`."""
     found: list[Part] = []
     for part in parts:
         if part.pushed_at > pushed_until:

@@ -1,4 +1,4 @@
-"""Deciding about dead letters: listing, counting, sending back to work, throwing away."""
+"""Decide commands about dead letters: listing, counting, retrying, purging."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def list_dead(shard: "Shard", tenant: str, command: c.ListDead, now: int) -> r.P
 
 
 def _after(queue: Queue, after: int | None) -> Iterator[Job]:
-    """The entries behind the one where the last page ended; all of them if that one has left since."""
+    """The entries after the one where the last page ended; all of them if that one has been removed."""
     jobs = iter(queue.dead.values())
     if after is not None and after in queue.dead:
         for job in jobs:
@@ -64,7 +64,7 @@ def get_dead_stats(shard: "Shard", tenant: str, command: c.GetDeadStats, now: in
 
 
 def chosen(queue: Queue | None, ids: list[int] | None, reason: str | None) -> list[int]:
-    """The dead letters that a command about some of them means."""
+    """The dead letters that a command selects."""
     if queue is None:
         return []
     named = queue.dead if ids is None else [job_id for job_id in dict.fromkeys(ids) if job_id in queue.dead]
@@ -92,7 +92,7 @@ def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r
 
 
 def emit_revived(shard: "Shard", job: Job, at: int, *, automatic: bool = False, blocked: bool = False) -> None:
-    """With what readers of events group by: they may never have seen its push."""
+    """Write the record with the labels that readers of events group by: they may never have seen the push."""
     tenant, queue, labels = job.queue.tenant.name, job.queue.name, labels_of(job.options)
     shard.emit(rec.Revived(at, tenant, queue, job.id, automatic, blocked, job.pushed_at, len(job.payload), labels))
 

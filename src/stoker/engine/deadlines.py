@@ -1,7 +1,7 @@
-"""Everything that happens by itself at some time, in one heap.
+"""All deadlines of a shard, in one heap.
 
-An entry is never taken out when its holder's plans change; it is recognised as stale when it fires, or
-swept out when the heap has grown to twice what was live. So arming costs one push and disarming nothing.
+An entry is never removed when its deadline changes. It is recognised as stale when it fires, or swept out when the heap
+has grown to twice its live entries. So arming costs one heap push, and disarming nothing.
 """
 
 from collections.abc import Callable
@@ -26,29 +26,29 @@ from typing import Any
     SLOTS,
     REFILL,
 ) = range(16)
-"""What fires first at equal times stands first."""
+"""At equal times, earlier kinds fire first."""
 
 NEVER = 1 << 62
 
 SWEEP_MASK = 63
-"""How often a heap that only grows by one at a time is asked for its length."""
+"""How often the length of a heap that grows by one at a time is checked."""
 
 SWEEP_MIN = 1024
-"""Stale entries up to this number, or up to as many as are live, are left alone."""
+"""Stale entries are left alone up to this number, or up to the number of live entries."""
 
 
 class Deadlines:
-    """Entries are (time, kind, number, holder); the number keeps holders from being compared."""
+    """Entries are (time, kind, number, holder). The number keeps holders from being compared."""
 
     __slots__ = ("earliest", "heap", "most", "number")
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, int, Any]] = []
         self.most = SWEEP_MIN
-        """Grown beyond this, it is swept."""
+        """Beyond this length the heap is swept."""
         self.number = 0
         self.earliest = NEVER
-        """No entry is earlier than this; it may itself be too early. 0 when it is time to sweep."""
+        """No entry is earlier than this; the earliest may be later. 0 when it is time to sweep."""
 
     def arm(self, at: int, kind: int, holder: Any) -> None:
         self.number += 1
@@ -59,7 +59,7 @@ class Deadlines:
             self.earliest = at
 
     def pop_equal(self, now: int) -> tuple[int, int, list[Any]] | None:
-        """The earliest time reached, its first kind, and all that is armed for exactly that."""
+        """The earliest time that is reached, its first kind, and all holders that are armed for exactly that."""
         heap = self.heap
         if not heap or heap[0][0] > now:
             return None
@@ -70,7 +70,7 @@ class Deadlines:
         return at, kind, holders
 
     def sweep(self, is_armed: Callable[[int, int, Any], bool]) -> None:
-        """Keep the entries that still say the truth, each once."""
+        """Keep the entries that are not stale, each once."""
         seen: set[tuple[int, int, Any]] = set()
         kept = []
         for entry in self.heap:

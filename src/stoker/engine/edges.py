@@ -1,8 +1,8 @@
-"""Dependencies: how an edge stands, and what the end of a job means for those who wait for it.
+"""Dependencies: the standing of an edge, and what the end of a job does to the jobs that wait for it.
 
-A blocked job keeps its unfinished edges; the reverse index leads from a job to those who wait for it. An edge is
-settled in the same step in which the other job ends, whatever kind of end it is. Where the two jobs live in different
-shards, the one that waits asks the other shard to say so (`Watch`), and is told by a message (`TellEnd`).
+A blocked job keeps its unfinished edges; the reverse index leads from a job to the jobs that wait for it. An edge is
+settled in the same step in which the other job ends. If the two jobs live in different shards, the waiting job's shard
+asks the other one to report the end (`Watch`), and gets a message (`TellEnd`).
 """
 
 from itertools import islice
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 OPEN, GOOD, BAD = range(3)
 
 SLICE = 1_000
-"""Jobs that are let go in one go when one ends that they wait for; the others follow a millisecond later. 20 ms."""
+"""Waiting jobs that are settled at once when a job ends: 20 ms. The others follow a millisecond later."""
 
 
 def standing(shard: "Shard", tenant: Tenant, job_id: int) -> int:
-    """How an edge to this job stands. Ids not given yet are later items of the batch being pushed.
+    """The standing of an edge to this job. An id that is not given yet belongs to a later item of the batch being
+    pushed.
 
-    Of a job of another shard only that one knows; until it has said so, the edge is open.
+    Only the job's own shard knows the standing. For a job of another shard the edge is open until that shard has
+    reported.
     """
     if job_id & SHARD_MASK != shard.number:
         return OPEN
@@ -39,11 +41,11 @@ def standing(shard: "Shard", tenant: Tenant, job_id: int) -> int:
         return BAD
     if shard.is_live(tenant, job_id):
         return OPEN
-    return GOOD  # completed, forgotten, or somebody else's: a tenant cannot tell these apart
+    return GOOD  # completed, forgotten, or of another tenant: a tenant cannot tell these apart
 
 
 def is_known(shard: "Shard", job_id: int) -> bool:
-    """Whether the id has ever been given, as far as that can be told here."""
+    """Whether the id has ever been given, as far as this shard can tell."""
     if job_id & SHARD_MASK != shard.number:
         return shard.knows is not None and shard.knows(job_id)
     sequence = job_id >> SHARD_BITS
@@ -51,9 +53,9 @@ def is_known(shard: "Shard", job_id: int) -> bool:
 
 
 def open_edges(shard: "Shard", tenant: Tenant, depends_on: tuple[Dependency, ...]) -> dict[int, str]:
-    """The edges that keep a new job blocked, failed ones included: those are settled right after the push.
+    """The edges that keep a new job blocked, including failed ones, which are settled right after the push.
 
-    Of several edges to one job the first that does not say `continue` decides.
+    Of several edges to one job, the first that does not say `continue` decides.
     """
     edges: dict[int, str] = {}
     for edge in depends_on:
@@ -65,7 +67,7 @@ def open_edges(shard: "Shard", tenant: Tenant, depends_on: tuple[Dependency, ...
 
 
 def first_failed(shard: "Shard", job: Job) -> str | None:
-    """The policy of the first edge whose job has failed already, if there is one."""
+    """The policy of the first edge whose job has failed; None if there is none."""
     for job_id, policy in (job.details().blockers or {}).items():
         if policy != "continue" and standing(shard, job.queue.tenant, job_id) == BAD:
             return policy
@@ -73,7 +75,7 @@ def first_failed(shard: "Shard", job: Job) -> str | None:
 
 
 def settle(shard: "Shard", at: int) -> None:
-    """Decide about every job that waited for one that has ended, until nothing more follows."""
+    """Settle the edges of every job that has ended, until nothing more follows."""
     while shard.settling or shard.moved_steps:
         while shard.settling:
             ended_id, state = shard.settling.popleft()
@@ -85,7 +87,7 @@ def settle(shard: "Shard", at: int) -> None:
 
 
 def settle_one(shard: "Shard", ended_id: int, state: int, at: int) -> None:
-    """Those who wait for a job hear that it has ended; beyond a number of them, the others a little later."""
+    """Settle the edges of one ended job. Beyond `SLICE` waiting jobs, the rest follows a little later."""
     waiting = shard.dependents.get(ended_id)
     if waiting is None:
         return
@@ -106,33 +108,33 @@ def settle_one(shard: "Shard", ended_id: int, state: int, at: int) -> None:
     for to, others in elsewhere.items():
         send(shard, shard.watchers[ended_id], to, rec.TellEnd(ended_id, state == COMPLETED, others), at)
     if shard.dependents.get(ended_id):
-        shard.deadlines.arm(max(at, shard.now) + 1, kinds.EDGES, (ended_id, state))  # in another turn than this
+        shard.deadlines.arm(max(at, shard.now) + 1, kinds.EDGES, (ended_id, state))  # in another turn than this one
     else:
         shard.dependents.pop(ended_id, None)
 
 
 def watch(shard: "Shard", tenant: str, now: int) -> None:
-    """Ask the shards of jobs that new ones wait for to say when they end."""
+    """Ask other shards to report when jobs end that new jobs wait for."""
     while shard.watching:
         to, pairs = shard.watching.popitem()
         send(shard, tenant, to, rec.Watch(pairs), now)
 
 
 def note_foreign(shard: "Shard", job: Job) -> None:
-    """A new job waits for jobs of other shards."""
+    """Note the jobs of other shards that a new job waits for."""
     for other in (job.detail.blockers or ()) if job.detail is not None else ():
         if shard_of(other) != shard.number:
             shard.watching.setdefault(shard_of(other), []).append((other, job.id))
 
 
 def take_watch(shard: "Shard", tenant: str, message: rec.Watch, now: int) -> None:
-    """Jobs of another shard wait for jobs of this one: those that have ended are told at once."""
+    """Jobs of another shard wait for jobs of this one. Those that have already ended are reported at once."""
     owner = shard.tenants.get(tenant)
     live: list[tuple[int, int]] = []
     over: dict[tuple[int, bool], list[int]] = {}
     for job_id, waiting_id in message.pairs:
         if not is_known(shard, job_id):
-            over.setdefault((job_id, False), []).append(waiting_id)  # lost in a crash, and what it did with it
+            over.setdefault((job_id, False), []).append(waiting_id)  # lost in a crash, with everything that it did
         elif owner is None:
             over.setdefault((job_id, True), []).append(waiting_id)
         else:
@@ -154,7 +156,7 @@ def take_end(shard: "Shard", tenant: str, message: rec.TellEnd, now: int) -> Non
 
 
 def resume(shard: "Shard", now: int) -> None:
-    """After a start: those who have not heard of an end yet hear of it now."""
+    """After a start: settle edges of ended jobs that were not settled before the stop."""
     for job_id in [one for one in shard.dependents if shard_of(one) == shard.number]:
         part = shard.find(job_id)
         if part is not None and shard.state_of(part) <= ACTIVE:
@@ -171,7 +173,7 @@ def unblock(shard: "Shard", job: Job, ended_id: int, at: int) -> None:
 
 
 def end_dependent(shard: "Shard", job: Job, policy: str, at: int) -> None:
-    """A dependency failed: so does this job, or it is cancelled."""
+    """A dependency failed: fail or cancel this job."""
     from stoker.engine.ends import cancel_jobs, fail_for_good
 
     if policy == "cancel":

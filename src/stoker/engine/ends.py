@@ -1,4 +1,4 @@
-"""Decisions that end a job otherwise than well: cancelled, expired, dead."""
+"""Decisions that end a job as cancelled, expired or dead."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 LABELS_MAX = 1024
-"""Labels kept for the next record; beyond that they are started anew."""
+"""Labels kept for later records. When there are more, the cache is cleared."""
 
 _labels: dict[int, tuple[Options, rec.Labels | None]] = {}
-"""By the `id()` of the options, which are kept beside them: many jobs share one value."""
+"""By the `id()` of the options, which are kept too so that the id stays valid. Many jobs share one value."""
 
 
 def labels_of(options: Options) -> rec.Labels | None:
@@ -51,7 +51,7 @@ NO_LABELS = rec.Labels()
 
 
 def run_of(part: Part) -> rec.Run:
-    """How a record speaks of it."""
+    """The run that describes these jobs in a record."""
     if type(part) is Job:
         detail, options = part.detail, part.options
         size, labels = len(part.payload), None if options is DEFAULT_OPTIONS else labels_of(options)
@@ -70,12 +70,12 @@ def run_of(part: Part) -> rec.Run:
 
 
 def lowest(part: Part) -> int:
-    """What parts are sorted by."""
+    """The sort key of parts."""
     return part.lowest
 
 
 def in_id_order(part: Part) -> list[Part]:
-    """Pieces of it whose jobs ascend by id: a lifo batch is taken apart, since its positions descend."""
+    """Pieces of it whose job ids ascend. A lifo batch is split into single jobs, since its ids descend."""
     if type(part) is Job or part.batch.step > 0:
         return [part]
     return [Members(part.batch, position, position + 1) for position in range(part.stop - 1, part.start - 1, -1)]
@@ -91,7 +91,7 @@ def cancel_jobs(
     *,
     settle_edges: bool = True,
 ) -> None:
-    """Jobs of one queue end as cancelled or expired, or as dead letters where the queue asks for it."""
+    """End jobs of one queue as cancelled or expired, or as dead letters if the queue's policy says so."""
     policy = queue.dead_policy
     if policy.take_cancelled if state == CANCELLED else policy.take_expired:
         dead_reason = Reason.CANCELLED if state == CANCELLED else Reason.TTL_EXPIRED
@@ -106,7 +106,9 @@ def cancel_jobs(
 
 
 def make_room(shard: "Shard", queue: Queue, jobs: int, at: int) -> None:
-    """The oldest dead letters leave for so many new ones. For many at once: finding the oldest walks over the gone."""
+    """Evict the oldest dead letters, so that `jobs` new ones fit. Call it once for many jobs: finding the oldest ones
+    steps over all removed ones.
+    """
     surplus = min(len(queue.dead), len(queue.dead) + jobs - queue.dead_policy.entries_max)
     if surplus > 0:
         oldest = [dead_id for dead_id, _ in zip(queue.dead, range(surplus), strict=False)]
@@ -125,7 +127,7 @@ def fail_for_good(
     delivery: str = "",
     settle_edges: bool = True,
 ) -> None:
-    """One job will not be tried again. Room among the dead letters is made first, with an event."""
+    """Make a job a dead letter. Older dead letters are evicted first if there is no room."""
     part = shard.part(job) if isinstance(job, int) else job
     queue = part.queue
     tenant = queue.tenant.name
@@ -137,7 +139,7 @@ def fail_for_good(
 
 
 def outcome_state(queue: Queue, state: int) -> int:
-    """The state that a cancelled or expired job ends in."""
+    """The state in which a cancelled or expired job ends."""
     policy = queue.dead_policy
     if state == CANCELLED and policy.take_cancelled:
         return FAILED

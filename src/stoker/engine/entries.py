@@ -1,7 +1,7 @@
-"""The key-value entries of one tenant: a table, and the keys in their order.
+"""The key-value entries of one tenant: a table, and the keys in order.
 
-The order is kept in blocks, so that neither a new key nor a page of keys costs as much as there are keys. Nothing in
-here knows of time or records.
+The order is kept in blocks, so the cost of a new key or of a page of keys does not grow with the number of keys. This
+module knows nothing of time or records.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -12,11 +12,11 @@ import msgspec
 from stoker.model.options import Codec
 
 BLOCK_KEYS_MAX = 2_048
-"""A block that grows beyond it becomes two: shifting so many pointers takes less than a microsecond."""
+"""A larger block is split in two. Shifting this many pointers takes less than a microsecond."""
 
 
 class Entry(msgspec.Struct, gc=False, eq=False):
-    """A value, and when it expires; 0 = never."""
+    """A value and its expiry time; 0 = never."""
 
     value: bytes
     codec: Codec = "bytes"
@@ -24,7 +24,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 
 
 class Entries:
-    """By key, and in the order of the keys."""
+    """Entries by key, and in the order of the keys."""
 
     __slots__ = ("_blocks", "_firsts", "_table")
 
@@ -47,7 +47,7 @@ class Entries:
         return self._table.get(key)
 
     def put(self, key: str, entry: Entry) -> Entry | None:
-        """Keep it instead of what was there, which is the answer."""
+        """Store an entry and return the one that it replaces."""
         before = self._table.get(key)
         self._table[key] = entry
         if before is None:
@@ -61,7 +61,7 @@ class Entries:
         return entry
 
     def keys_from(self, start: str) -> Iterator[str]:
-        """The keys that are not before `start`, in their order."""
+        """The keys from `start` on, in order."""
         place = max(0, bisect_right(self._firsts, start) - 1)
         for number in range(place, len(self._blocks)):
             block = self._blocks[number]

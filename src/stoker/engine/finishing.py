@@ -1,4 +1,4 @@
-"""Deciding about what workers say of their deliveries: done, failed, handed back, still at it."""
+"""Decide what workers report about their deliveries: ack, fail, release, extend, progress, logs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def held(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> tuple[list[Part], dict[int, str]]:
-    """The deliveries that the caller holds, in the order named, and a code for each id that is not one of them."""
+    """The deliveries that the caller holds, in the order named, and an error code for each other id."""
     if len(ids) > 1:
         whole = _held_run(shard, tenant, ids, tokens)
         if whole is not None:
@@ -57,9 +57,9 @@ def held(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> t
 
 
 def _neighbours(member: Members, ids: Sequence[int], place: int, tokens: c.Tokens, seen: set[int]) -> int:
-    """Where the ids end that name, one after another, what stands behind a member in its slice.
+    """Where the run of ids ends that are neighbours of this member in its slice.
 
-    A delivery out of batches with holes is a dozen runs in one list. Judged alone, each id costs 6 us; walked so, 0.1.
+    A delivery from batches with holes is a dozen runs in one list. Looked up alone, each id costs 6 us; here 0.1.
     """
     piece = member.slice
     assert piece is not None
@@ -77,12 +77,12 @@ def _neighbours(member: Members, ids: Sequence[int], place: int, tokens: c.Token
 
 
 def _follows(last: Members, member: Members) -> bool:
-    """Whether a member of a slice stands right behind others of the same slice."""
+    """Whether a member of a slice comes right after other members of the same slice."""
     return last.batch is member.batch and last.stop == member.start and last.slice is member.slice
 
 
 def _held_run(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> Part | None:
-    """The common case in one look: all ids are neighbours in one slice. Comparing with a range is C speed."""
+    """The common case in one look: all ids are neighbours in one slice. Comparing with a range runs at C speed."""
     if tokens is not None and not isinstance(tokens, int):
         return None
     first, step = ids[0], STEP if ids[-1] > ids[0] else -STEP
@@ -115,7 +115,7 @@ def _held_one(shard: "Shard", tenant: str, job_id: int, token: int | None) -> tu
 
 
 def by_queue(parts: Iterable[Part]) -> list[tuple[Queue, list[Part]]]:
-    """Parts of the same queue together: slots, groups and records are a queue's own."""
+    """Group the parts by queue, because slots, groups and records belong to a queue."""
     queues: dict[int, tuple[Queue, list[Part]]] = {}
     for part in parts:
         queues.setdefault(id(part.queue), (part.queue, []))[1].append(part)
@@ -123,7 +123,7 @@ def by_queue(parts: Iterable[Part]) -> list[tuple[Queue, list[Part]]]:
 
 
 def wants_cancel(part: Part) -> bool:
-    """Whether somebody asked to cancel it while it ran; such a job is always one of its own."""
+    """Whether the job was marked for cancelling while it ran. A marked job is always a `Job`, never part of a batch."""
     return type(part) is Job and part.detail is not None and part.detail.cancel
 
 
@@ -136,7 +136,7 @@ def check_settling(shard: "Shard", ids: Sequence[int], tokens: c.Tokens) -> None
 
 
 def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> None:
-    """All that can be wrong with such a command by itself."""
+    """Check everything about such a command that does not depend on the state."""
     check_settling(shard, command.ids, command.tokens)
     if isinstance(command, c.Ack):
         check_results(shard, command.ids, command.results)
@@ -160,9 +160,11 @@ def check_reason(command: c.Fail) -> None:
     if not command.reason:
         return
     if command.reason not in GIVEN_REASONS:
-        raise errors.InvalidRequest(f"reason {checks.short(command.reason)}: expected {', '.join(GIVEN_REASONS)}")
+        raise errors.InvalidRequest(
+            f"invalid reason {checks.short(command.reason)}: expected one of {', '.join(GIVEN_REASONS)}"
+        )
     if command.retry:
-        raise errors.InvalidRequest("reason says why a job is not tried again: it needs retry = false")
+        raise errors.InvalidRequest("invalid reason: it says why a job is not tried again, so it needs retry = false")
 
 
 # --- ack -------------------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ def fail(shard: "Shard", tenant: str, command: c.Fail, now: int) -> r.Failed:
 
 
 SHORT_CHARS = 256
-"""Of an error and of a stack while the memory is full: a failure is always taken, its texts as far as there is room."""
+"""The length of an error and of a stack while memory is full. A failure is always accepted; its texts are cut."""
 
 
 def clip(text: str, most: int) -> str:
@@ -251,7 +253,7 @@ def clip(text: str, most: int) -> str:
 
 
 def last_lines(text: str, most: int | None) -> str:
-    """The end of a stack tells where it failed."""
+    """The last lines of a stack, which tell where it failed."""
     if most is None or not text:
         return text
     return "\n".join(text.splitlines()[-most:]) if most else ""
@@ -263,9 +265,9 @@ DEAD_REASONS = {
     Reason.STALLED: Reason.STALLED,
     Reason.CORRUPT: Reason.CORRUPT,
 }
-"""What a dead letter says when its last attempt ended so."""
+"""The reason of a dead letter, by the reason why its last attempt ended."""
 CORRUPT_TRIES = 3
-"""So often a payload that cannot be read is tried: the disk may have had a bad moment."""
+"""How often a payload that cannot be read is tried, since the disk may have had a passing fault."""
 
 
 def fail_delivery(
@@ -280,7 +282,7 @@ def fail_delivery(
     final: Reason | None = None,
     delay: int | None = None,
 ) -> r.FailedJob:
-    """One delivery failed: tried again, dead (always with a `final` reason), or cancelled if that was asked for."""
+    """Fail one delivery: the job is tried again, dead (always with a `final` reason), or cancelled if marked."""
     part = shard.part(job_id)
     queue, options = part.queue, part.options
     if wants_cancel(part):
@@ -308,7 +310,9 @@ def fail_delivery(
 
 
 def fail_unreadable(shard: "Shard", unread: Mapping[int, str], at: int) -> None:
-    """Deliveries whose payloads could not be read: no worker got them. They are tried again, then dead letters."""
+    """Fail deliveries whose payloads could not be read, so that no worker got them. They are tried again, then dead
+    letters.
+    """
     for job_id, why in unread.items():
         error = clip(why, shard.limits.error_chars_max)
         fail_delivery(shard, job_id, Reason.CORRUPT, at, error=error, error_class="Damaged")
@@ -350,7 +354,7 @@ def extend(shard: "Shard", tenant: str, command: c.Extend, now: int) -> r.Extend
 
 
 def looked_at(parts: list[Part], refused: dict[int, str]) -> r.Extended:
-    """The same answer as a renewal gives, with the leases as they are."""
+    """The answer of a renewal, with the leases as they are."""
     leases = [lease_of(part) for part in parts]
     until = max((lease.lease_until for lease in leases), default=0)
     return r.Extended(sum(len(part.ids) for part in parts), until, refused, marked(parts))
@@ -367,7 +371,7 @@ def prolong(shard: "Shard", parts: list[Part], refused: dict[int, str], lease_ms
 
 
 def marked(parts: list[Part]) -> list[int]:
-    """Those that were asked to be cancelled."""
+    """The jobs that are marked for cancelling."""
     return [part.id for part in parts if type(part) is Job and wants_cancel(part)]
 
 
@@ -408,7 +412,7 @@ def claim_parts(shard: "Shard", tenant: str, name: str) -> list[Part]:
     found: Tenant | None = shard.tenants.get(tenant)
     claim = found.claims.get(name) if found else None
     if claim is None:
-        raise errors.NotFound(f"claim {name!r} not found: it never held a job, or is forgotten")
+        raise errors.NotFound(f"claim {name!r} not found: it never had a job, or is forgotten")
     return shard.claimed_parts(tenant, claim, name)
 
 
@@ -459,7 +463,7 @@ def held_or_raise(shard: "Shard", tenant: str, job_id: int, token: int | None) -
 
 
 REFUSED: dict[str, str] = {
-    "not_found": "job not found: it never was, is forgotten, or belongs to somebody else",
-    "lost_lease": "its lease ended or it was settled; do not use its outcome",
-    "wrong_state": "it is not active",
+    "not_found": "job not found: it never existed, is forgotten, or belongs to another tenant",
+    "lost_lease": "its lease ended, or it was already settled; discard its outcome",
+    "wrong_state": "it is not active: pull it first",
 }

@@ -1,8 +1,8 @@
-"""Workflows as a shard knows them: which steps there are, how each stands, and what that means for the others.
+"""The state of workflows in a shard: their steps, the standing of each step, and its effect on other steps.
 
-Every shard that has a part of a workflow knows all of its steps. Of its own it counts the jobs that have ended; of the
-others it knows what it was told. Everything here changes state and is called while records are applied, live or
-again; what follows from it is decided in `workflows.py`, from what `note` leaves in `shard.moved_steps`.
+Every shard that has a part of a workflow knows all of its steps. It counts the ended jobs of its own steps; the
+standing of other steps comes by messages. Everything here changes state and runs while records are applied, live or in
+a replay. `note` puts changed steps into `shard.moved_steps`, and `workflows.py` decides what follows.
 """
 
 from bisect import bisect_right
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 POLICIES: tuple[DependencyPolicy, ...] = ("fail", "cancel", "continue")
-"""As records number them."""
+"""In the order in which records number them."""
 CONTINUE = POLICIES.index("continue")
 
 OPEN, GOOD, BAD = range(3)
-"""How a step stands: some of its jobs have not ended, all ended well, all ended and not all of them well."""
+"""The standing of a step: some jobs have not ended; all completed; all ended, but not all completed."""
 
 OLDEST = 100
-"""Workflows among which one is looked for that has ended, when there is too much to keep: a few microseconds."""
+"""When too much is kept, this many of the oldest workflows are searched for one that has ended: a few microseconds."""
 
 
 class Step(msgspec.Struct, gc=False, eq=False):
@@ -41,25 +41,25 @@ class Step(msgspec.Struct, gc=False, eq=False):
     number: int
     made: rec.StepMade
     before: list[tuple[int, int]]
-    """Steps that come after this one: their numbers, and the place of the edge's policy."""
+    """The steps that come after this one: pairs of a number and an index into `POLICIES`."""
     first: int
     count: int
     waits: int
-    """How many of the steps that it comes after do not let it start. Only known where it lives."""
+    """How many of the steps before it do not let it start. Known only in its own shard."""
     released: bool
-    """Whether its jobs have been let go; what happens to the steps before it no longer matters then."""
+    """Whether its jobs were released. Then the steps before it no longer matter."""
     due: int = 0
     """When its jobs become ready after their release."""
     ended: list[int] = []
-    """Jobs of it that completed, failed, were cancelled and have expired. Only counted where it lives."""
+    """How many of its jobs completed, failed, were cancelled and expired. Counted only in its own shard."""
     skipped: bool = False
-    """It has no jobs, and failed with a step before it."""
-    # how it stands: reckoned where it lives, told elsewhere
+    """It has no jobs, and failed together with a step before it."""
+    # the standing: computed in the step's own shard, reported to the others
     standing: int = OPEN
     failing: bool = False
-    """Whether one of its jobs has not ended well, although others may still run."""
+    """Whether a job of it has ended but not completed. Others may still run."""
     round: int = 0
-    """In which round that was told."""
+    """The round in which the standing was reported."""
 
     @property
     def bad(self) -> int:
@@ -115,7 +115,7 @@ class Flow:
         self.index(here)
 
     def index(self, here: int) -> None:
-        """Make it possible to find the steps of this shard by their jobs."""
+        """Prepare finding this shard's steps by the ids of their jobs."""
         own = sorted((step for step in self.steps if step.made.shard == here and step.count), key=lambda one: one.first)
         self._owners = own
         self._firsts = [step.first for step in own]
@@ -125,7 +125,7 @@ class Flow:
         return shard_of(self.id)
 
     def shards(self) -> list[int]:
-        """All that have a part in it."""
+        """All shards that have a part of it."""
         return sorted({self.home, *(step.made.shard for step in self.steps)})
 
     def step_of(self, job_id: int) -> Step | None:
@@ -137,7 +137,7 @@ class Flow:
         return step if job_id < step.first + step.count * STEP else None
 
     def owns(self, step: Step) -> None:
-        """A step of this shard has got its jobs: they are the youngest, so they stand behind all others."""
+        """Add a step that just got its jobs. Their ids are the highest, so it comes last."""
         self._owners.append(step)
         self._firsts.append(step.first)
 
@@ -163,7 +163,7 @@ def find(shard: "Shard", tenant: str, workflow: int) -> Flow | None:
 
 
 def blocking_step(tenant: Tenant, options: Options, job_id: int) -> Step | None:
-    """The step that a new job belongs to, if that has not been let go."""
+    """The step of a new job, if the step has not been released."""
     flow = tenant.flows.get(options.workflow) if options.workflow is not None else None
     step = flow.step_of(job_id) if flow is not None else None
     return step if step is not None and not step.released else None
@@ -188,7 +188,7 @@ def add(shard: "Shard", record: rec.WorkflowPushed) -> Flow:
 
 
 def note_ended(shard: "Shard", tenant: Tenant, options: Options, first: int, jobs: int, state: int, at: int) -> None:
-    """Neighbouring jobs that may be part of a workflow have ended."""
+    """Neighbouring jobs have ended. They may be part of a workflow."""
     found = owner_of(tenant, options, first)
     if found is not None:
         flow, step = found
@@ -205,7 +205,7 @@ def note_revived(shard: "Shard", tenant: Tenant, options: Options, job_id: int, 
 
 
 def reckon(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
-    """How a step of this shard stands now."""
+    """Compute the standing of a step of this shard."""
     failing = step.skipped or step.bad > 0
     if step.skipped:
         standing = BAD
@@ -218,7 +218,7 @@ def reckon(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
 
 
 def note(shard: "Shard", flow: Flow, step: Step, standing: int, failing: bool, at: int) -> None:
-    """A step stands otherwise than before: that may let others start, or end the workflow."""
+    """Set a new standing of a step. That may let other steps start, or end the workflow."""
     before, step.standing, step.failing = step.standing, standing, failing
     for number, policy in step.before:
         other = flow.steps[number]
@@ -238,12 +238,12 @@ def note(shard: "Shard", flow: Flow, step: Step, standing: int, failing: bool, a
 
 
 def lets_start(standing: int, policy: int) -> bool:
-    """Whether a step that stands so lets one start that comes after it."""
+    """Whether a step with this standing lets a step after it start."""
     return standing == GOOD or (standing == BAD and policy == CONTINUE)
 
 
 def finish(shard: "Shard", flow: Flow, at: int) -> None:
-    """All steps have ended: the workflow is kept for as long as its jobs are, then forgotten."""
+    """All steps have ended. The workflow is kept as long as its jobs, then forgotten."""
     settings = shard.settings
     failed = flow.state is WorkflowState.FAILED
     age = settings.dead_letters.age_ms_max if failed else settings.retention.completed_age_ms
@@ -253,7 +253,7 @@ def finish(shard: "Shard", flow: Flow, at: int) -> None:
 
 
 def failed_before(flow: Flow, step: Step) -> str | None:
-    """The policy of the first edge whose step is failing, if there is one that does not say `continue`."""
+    """The policy of the first edge with a failing step whose policy is not `continue`; None if there is none."""
     for number, policy in step.made.after:
         if policy != CONTINUE and flow.steps[number].failing:
             return POLICIES[policy]
@@ -264,12 +264,12 @@ def failed_before(flow: Flow, step: Step) -> str | None:
 
 
 def _reads_no_more(flow: Flow, standing: int) -> bool:
-    """Whether a step that stands so will never ask what the steps before it returned: it is not even retried."""
+    """Whether a step with this standing will never again read results of the steps before it, not even in a retry."""
     return standing == GOOD or (standing == BAD and flow.cancelled)
 
 
 def _read(shard: "Shard", flow: Flow, step: Step, over: int) -> None:
-    """A step is over, or (less than none) is no longer: the steps before it have so many readers less."""
+    """A step no longer reads the results of the steps before it: `over` readers fewer. Negative: it may read again."""
     before = flow.kept.size, flow.kept.in_memory
     for number, _ in step.made.after:
         flow.kept.read(number, over)
@@ -277,14 +277,14 @@ def _read(shard: "Shard", flow: Flow, step: Step, over: int) -> None:
 
 
 def stop_reading(shard: "Shard", flow: Flow) -> None:
-    """The workflow is cancelled: steps that have failed will not be retried."""
+    """The workflow is cancelled, so steps that have failed will not be retried."""
     for step in flow.steps:
         if step.standing == BAD:
             _read(shard, flow, step, 1)
 
 
 def keep_job(shard: "Shard", job: Job, state: int) -> None:
-    """A job of a workflow is being forgotten."""
+    """Keep the result of a job that is being forgotten, if later steps may read it."""
     found = owner_of(job.queue.tenant, job.options, job.id)
     detail = job.detail
     if found is None or found[1].number not in found[0].kept.readers or detail is None:
@@ -295,9 +295,9 @@ def keep_job(shard: "Shard", job: Job, state: int) -> None:
 
 
 def keep_run(shard: "Shard", ended: EndedRun, jobs: int) -> None:
-    """The first jobs of an ended run are being forgotten."""
+    """Keep the results of the first jobs of an ended run that are being forgotten."""
     if ended.state == COMPLETED and ended.results is None:
-        return  # there is nothing to read, and these are most
+        return  # there is nothing to read; this is the most frequent case
     batch, start = ended.batch, ended.start
     ids = batch.ids(start, start + jobs)
     found = owner_of(batch.queue.tenant, batch.options, min(ids))
@@ -326,7 +326,7 @@ def _keep(shard: "Shard", flow: Flow, step: Step, kept: dict[int, Kept]) -> None
 
 
 def _give_up_one(shard: "Shard", tenant: Tenant) -> None:
-    """There is too much to keep: of the oldest workflows one that has ended makes room, else the oldest."""
+    """Too much is kept: drop the results of an old workflow that has ended, or else of the oldest one."""
     oldest = [tenant.flows[workflow] for workflow in islice(tenant.keeping, OLDEST)]
     flow = next((one for one in oldest if not one.open), oldest[0])
     let_go_all(shard, flow)
@@ -339,7 +339,7 @@ def let_go_all(shard: "Shard", flow: Flow) -> None:
 
 
 def let_go_of_queue(shard: "Shard", tenant: Tenant, queue: str) -> None:
-    """A queue is obliterated: nothing of its jobs is kept, whoever may want to read it."""
+    """A queue is obliterated: drop all results of its jobs, even if later steps may want to read them."""
     for flow in tenant.flows.values():
         before = flow.kept.size, flow.kept.in_memory
         for number in [one for one in flow.kept.readers if flow.steps[one].made.queue == queue]:
@@ -348,7 +348,7 @@ def let_go_of_queue(shard: "Shard", tenant: Tenant, queue: str) -> None:
 
 
 def _kept_less(shard: "Shard", flow: Flow, before: tuple[int, int]) -> None:
-    """`before` is what was kept, altogether and in memory."""
+    """Count down what was dropped. `before` is what was kept, in total and in memory."""
     freed = before[0] - flow.kept.size
     if freed:
         shard.index.bytes -= before[1] - flow.kept.in_memory
@@ -358,7 +358,7 @@ def _kept_less(shard: "Shard", flow: Flow, before: tuple[int, int]) -> None:
 
 
 def forget_kept(shard: "Shard", tenant: str, workflow: int, job_id: int, stored: Stored) -> bool:
-    """From now on what a forgotten job returned lies in the journal only; false if it is not kept."""
+    """The result of a forgotten job is only in the journal from now on. False if it is not kept."""
     flow = find(shard, tenant, workflow)
     step = flow.step_of(job_id) if flow is not None else None
     kept = flow.kept.results.get(step.number, {}).get(job_id) if flow is not None and step is not None else None
@@ -370,7 +370,7 @@ def forget_kept(shard: "Shard", tenant: str, workflow: int, job_id: int, stored:
 
 
 def kept_of(shard: "Shard", tenant: str, workflow: int, job_id: int) -> Kept | None:
-    """How a job ended that is forgotten, as far as somebody may still read it."""
+    """How a forgotten job ended, if a later step may still read it."""
     flow = find(shard, tenant, workflow)
     step = flow.step_of(job_id) if flow is not None else None
     if flow is None or step is None or step.number not in flow.kept.readers:

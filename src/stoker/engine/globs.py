@@ -1,7 +1,7 @@
-"""Patterns with `*` (any characters) and `?` (one), compared in a time that no pattern can blow up.
+"""Patterns with `*` (any characters) and `?` (one character). No pattern can make matching slow.
 
-Between two stars stands a piece of fixed length, and its first place that fits is as good as any later one. So a
-comparison goes through the text once, and never back to try another way.
+Between two stars there is a piece of fixed length, and its first match is as good as any later one. So matching goes
+through the text once and never backtracks.
 """
 
 import re
@@ -10,24 +10,24 @@ from collections.abc import Callable, Iterator
 WILD = re.compile(r"[*?]")
 
 Find = Callable[[str, int, int], int]
-"""Where a piece fits first between two places of a text, or -1."""
+"""Finds where a piece first matches between two positions of a text, or -1."""
 
 
 class Glob:
-    """One pattern, to be compared with many texts."""
+    """One pattern, to be matched with many texts."""
 
     def __init__(self, pattern: str) -> None:
         first, *rest = re.split(r"\*+", pattern)
         self.prefix = WILD.split(pattern, maxsplit=1)[0]
-        """What every text that matches begins with."""
+        """The beginning of every text that matches."""
         self.is_exact = self.prefix == pattern
-        """Only one text matches: the prefix."""
+        """Whether only one text matches: the prefix."""
         self._open = bool(rest)
         self._first, self._last = _Piece(first), _Piece(rest.pop() if rest else "")
         self._middle = [_Piece(piece) for piece in rest]
         mixed = [len(piece) for piece in re.split(r"\*+", pattern) if "?" in piece and len(piece) > piece.count("?")]
         self.weight = max(mixed, default=1)
-        """How often it may look at each character of a text."""
+        """How often matching may look at each character of a text."""
 
     def matches(self, text: str) -> bool:
         size, length = len(text), self._first.length
@@ -48,7 +48,7 @@ class Glob:
 
 
 class _Piece:
-    """Characters of a fixed number, some of them `?`."""
+    """A fixed number of characters, some of them `?`."""
 
     def __init__(self, text: str) -> None:
         self.length = len(text)

@@ -1,8 +1,7 @@
-"""From a job id to the job.
+"""Find a job by its id.
 
-Jobs of their own stand in blocks of neighbouring ids, batches in a list sorted by their lowest id. No
-dictionary grows with the backlog, so none ever stalls the loop by being resized; and walking in id
-order needs no sort of everything.
+Single jobs are in blocks of neighbouring ids, batches in a list sorted by their lowest id. No dictionary grows with the
+backlog, so none stalls the loop by being resized, and walking in id order needs no sort of everything.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -17,14 +16,14 @@ from stoker.model.replies import Chunk
 from stoker.records.stored import Stored, StoredRun, total_size
 
 BLOCK_BITS = SHARD_BITS + 10
-"""1,024 neighbouring jobs a block."""
+"""1,024 neighbouring jobs in a block."""
 
 COMPACT_MIN = 64
 
 JOB_BYTES = 400
-"""A job of its own with some detail, its place in line and its lease."""
+"""The memory of a single job with some detail, its place in the queue and its lease."""
 BATCH_BYTES = 1_000
-"""A batch with a slice or two, without its payloads."""
+"""The memory of a batch with a slice or two, without its payloads."""
 
 
 class Index:
@@ -39,9 +38,9 @@ class Index:
         self._batches: list[Batch] = []
         self._gone = 0
         self.bytes = 0
-        """How much memory all of it takes, roughly: what a limit is held against."""
+        """The approximate memory of everything here. The memory limit is compared with it."""
 
-    # --- jobs of their own -----------------------------------------------------------------------
+    # --- single jobs ---------------------------------------------------------------------------------
 
     def get(self, job_id: int) -> Job | None:
         block = self._blocks.get(job_id >> BLOCK_BITS)
@@ -77,7 +76,7 @@ class Index:
     # --- batches ---------------------------------------------------------------------------------
 
     def add_batch(self, batch: Batch) -> int:
-        """Answers with the bytes of all payloads, wherever they lie."""
+        """Add a batch and return the bytes of all its payloads, in memory or in the journal."""
         self._lowest.append(batch.lowest)
         self._batches.append(batch)
         size = total_size(batch.sizes, batch.count)
@@ -85,7 +84,7 @@ class Index:
         return size
 
     def batch_gone(self) -> None:
-        """A batch has nothing readable left; it is taken out when enough of them have gathered."""
+        """A batch has nothing readable left. It is taken out when there are enough of them."""
         self._gone += 1
         if self._gone > COMPACT_MIN and self._gone * 2 > len(self._batches):
             self.bytes -= BATCH_BYTES * self._gone
@@ -94,7 +93,7 @@ class Index:
             self._gone = 0
 
     def forget_payload(self, entry: Job | Batch, stored: Stored | StoredRun) -> None:
-        """From now on the payload of a job, or those of a batch, lie in the journal only."""
+        """The payload of a job, or the payloads of a batch, are only in the journal from now on."""
         if type(entry) is Batch:
             assert type(stored) is StoredRun
             waiting, slices, ended = entry.waiting.runs(), entry.slices, entry.ended
@@ -109,14 +108,14 @@ class Index:
                 entry.payload = stored
 
     def forget_result(self, job: Job, stored: Stored) -> None:
-        """From now on the result of a job lies in the journal only."""
+        """The result of a job is only in the journal from now on."""
         detail = job.details()
         if type(detail.result) is bytes:
             self.bytes -= len(detail.result)
             detail.result = stored
 
     def forget_results(self, run: EndedRun, start: int, stored: Sequence[Stored | None]) -> None:
-        """The same for neighbours of a batch from a position on; None where the result is too small for that."""
+        """The same for neighbours in a batch, starting at a position. None for results that are too small for this."""
         assert run.results is not None
         for place, one in enumerate(stored, start - run.origin):
             result = run.results[place]
@@ -125,14 +124,14 @@ class Index:
                 run.results[place] = one
 
     def forget_chunk(self, job: Job, chunk: Chunk, stored: Stored) -> None:
-        """From now on a partial result, the last one of its job, lies in the journal only."""
+        """A partial result, the last one of its job, is only in the journal from now on."""
         partials = job.details().partials
         if partials and type(chunk.data) is bytes and partials[-1] is chunk:
             self.bytes -= len(chunk.data)
             partials[-1] = msgspec.structs.replace(chunk, data=stored)
 
     def find_batch(self, job_id: int) -> tuple[Batch, int] | None:
-        """The batch whose range has this id, and the position; the position may have left the batch."""
+        """The batch whose range contains this id, and the position. The job may have left the batch."""
         at = bisect_right(self._lowest, job_id) - 1
         if at < 0:
             return None
@@ -141,7 +140,7 @@ class Index:
         return (batch, position) if not between and 0 <= position < batch.count else None
 
     def bytes_found(self) -> int:
-        """What all of it takes, counted one by one."""
+        """The memory of everything here, counted one by one."""
         found = BATCH_BYTES * len(self._batches)
         for job in self.jobs():
             found += JOB_BYTES + (len(job.payload) if type(job.payload) is bytes else 0)
@@ -180,9 +179,9 @@ class Index:
     def walk(
         self, after: int | None, ascending: bool, wanted: Callable[[Batch], bool] = lambda batch: True
     ) -> Iterator[Job | tuple[Batch, int]]:
-        """Every job after an id, in id order: jobs of their own, and (batch, position) for candidates in batches.
+        """Every job after an id, in id order: single jobs, and (batch, position) for candidates in batches.
 
-        Batches that are not `wanted` are passed over without looking into them.
+        Batches that are not `wanted` are skipped without looking into them.
         """
         singles = self._walk_jobs(after, ascending)
         members = self._walk_batches(after, ascending, wanted)

@@ -1,11 +1,11 @@
 """Jobs as a shard holds them, in one of two forms.
 
-Plain jobs that were pushed together are one `Batch`: waiting positions are a span, pulled ones `Slice`s, ended ones
-`EndedRun`s. A job that needs to differ (retried, cancelled, grouped, with a key, ...) is a `Job` of its own, with a
-`Detail` once there is more to say than that it waits.
+Plain jobs that were pushed together are one `Batch`: its waiting positions are a span, its pulled ones `Slice`s, its
+ended ones `EndedRun`s. A job that has to differ (retried, cancelled, grouped, with a key, ...) is a `Job`, which has a
+`Detail` as soon as there is more to know than that it waits.
 
-Only `apply_*.py` changes what is in here. The structs opt out of garbage collection: they are many, they
-hold no cycles among themselves, and walking millions of them would stall the loop. They are equal only to themselves.
+Only `apply_*.py` changes what is in here. The structs opt out of garbage collection: they are many, they hold no cycles
+among themselves, and visiting millions of them would stall the loop. They are equal only to themselves.
 """
 
 from collections import deque
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from stoker.engine.state import Queue
 
 WAITING, DELAYED, BLOCKED, ACTIVE, COMPLETED, FAILED, CANCELLED, EXPIRED = range(8)
-"""Indexes into STATES and into the counters: comparing and counting small integers is what is fast."""
+"""Indexes into STATES and into the counters. Small integers are fast to compare and to count with."""
 GONE = 8
 BLOCKED_DUE = -1
-"""In the place of a batch's due time: its jobs are blocked by the steps before theirs."""
+"""The due time of a batch whose jobs are blocked by the steps before theirs."""
 LIVE_BYTES = 8
-"""The place behind the states in `Scope.counts`: bytes of the payloads of live jobs, added up like them."""
+"""The place after the states in `Scope.counts`: the payload bytes of live jobs, added up like the states."""
 
 
 class Detail(msgspec.Struct, gc=False, eq=False):
-    """What there is to know about a job beyond that it waits."""
+    """Everything about a job beyond the fact that it waits."""
 
     attempts: int = 0
     crashes: int = 0
@@ -46,9 +46,9 @@ class Detail(msgspec.Struct, gc=False, eq=False):
     lease_ms: int = 0
     lease_until: int = 0
     fires_at: int = 0
-    """When the delivery fails by itself: the earlier of lease and timeout."""
+    """When the delivery fails automatically: the earlier of lease and timeout."""
     cancel: bool = False
-    # what it waits for: the unfinished jobs by id, with the policy of the edge
+    # the unfinished jobs that it waits for, by id, with the policy of the edge
     blockers: dict[int, str] | None = None
     # what happened
     error: str = ""
@@ -69,17 +69,17 @@ class Detail(msgspec.Struct, gc=False, eq=False):
     retry_count: int = 0
     next_retry_at: int = 0
     revived: bool = False
-    """Once back from the dead letters, its ttl no longer counts."""
+    """After a retry from the dead letters its ttl no longer counts."""
     result_codec: Codec = "bytes"
     error_class: str = ""
-    """Of `error`, as the worker named it."""
+    """The class of `error`, as the worker named it."""
     heard_at: int = 0
     """When the lease of the current delivery was last renewed; 0 = never."""
 
 
 @final
 class Job(msgspec.Struct, gc=False, eq=False):
-    """A job of its own."""
+    """A single job."""
 
     id: int
     queue: "Queue"
@@ -111,7 +111,7 @@ class Job(msgspec.Struct, gc=False, eq=False):
         return 1
 
     def details(self) -> Detail:
-        """Its detail, made when there is none yet. For `apply_*.py` only."""
+        """Its detail, created if there is none yet. For `apply_*.py` only."""
         detail = self.detail
         if detail is None:
             detail = self.detail = Detail()
@@ -122,8 +122,8 @@ class Job(msgspec.Struct, gc=False, eq=False):
 class Batch(msgspec.Struct, gc=False, eq=False):
     """Plain jobs pushed together with the same options.
 
-    Position p has id `first + p * step`; for lifo batches the step is negative, so that positions
-    ascend in pull order either way.
+    Position p has id `first + p * step`. The step of a lifo batch is negative, so positions always ascend in pull
+    order.
     """
 
     first: int
@@ -138,7 +138,7 @@ class Batch(msgspec.Struct, gc=False, eq=False):
     slices: "Pieces[Slice]"
     ended: "Pieces[EndedRun]"
     due: int = 0
-    """Delayed until then; 0 once they wait. `BLOCKED_DUE` while they are blocked."""
+    """The jobs are delayed until then; 0 = they wait; `BLOCKED_DUE` = they are blocked."""
     left: int = 0
     """Positions that are still readable here: waiting, active or ended."""
 
@@ -156,7 +156,7 @@ class Batch(msgspec.Struct, gc=False, eq=False):
 
     @property
     def pending(self) -> int:
-        """The state of what stands in `waiting`."""
+        """The state of the jobs in `waiting`."""
         if not self.due:
             return WAITING
         return BLOCKED if self.due == BLOCKED_DUE else DELAYED
@@ -175,7 +175,7 @@ class Batch(msgspec.Struct, gc=False, eq=False):
         return self.sizes if isinstance(self.sizes, int) else self.sizes[start:stop]
 
     def bytes_of(self, start: int, stop: int) -> int:
-        """How much memory these payloads take: none when they lie in the journal."""
+        """The memory of these payloads: none if they are in the journal."""
         if type(self.payloads) is StoredRun:
             return 0
         return self.sizes * (stop - start) if isinstance(self.sizes, int) else sum(self.sizes[start:stop])
@@ -183,7 +183,7 @@ class Batch(msgspec.Struct, gc=False, eq=False):
 
 @final
 class Slice(msgspec.Struct, gc=False, eq=False):
-    """Positions of a batch that one pull delivered together; all in their first attempt."""
+    """Positions of a batch that one pull delivered together, all in their first attempt."""
 
     batch: Batch
     origin: int
@@ -213,13 +213,13 @@ class EndedRun(msgspec.Struct, gc=False, eq=False):
     state: int
     ended_at: int
     serial: int
-    """Of the position `origin`; the others follow."""
+    """The serial number of the position `origin`; the others follow."""
     started_at: int = 0
     worker: str = ""
     reason: str = ""
     results: "Results | None" = None
     codec: Codec = "bytes"
-    """Of the results."""
+    """The codec of the results."""
 
     def covers(self, position: int) -> bool:
         return self.start <= position < self.stop
@@ -227,7 +227,7 @@ class EndedRun(msgspec.Struct, gc=False, eq=False):
 
 @final
 class Members(msgspec.Struct, gc=False):
-    """Neighbouring positions of a batch that are in the same state: what a decision about many jobs speaks of."""
+    """Neighbouring positions of a batch in the same state, for decisions about many jobs."""
 
     batch: Batch
     start: int
@@ -264,14 +264,14 @@ class Members(msgspec.Struct, gc=False):
 
 
 Results = list[bytes | Stored | None]
-"""What jobs returned, or where in the journal it lies."""
+"""The results of jobs, or their places in the journal."""
 
 LINE_BYTES = 150
-"""A log line or a partial result without its text or data."""
+"""The memory of a log line or a partial result without its text or data."""
 
 
 def bytes_told(detail: Detail) -> int:
-    """How much memory it takes what workers have said of a job: its result, logs, partial results and errors."""
+    """The memory of everything that workers reported about a job: its result, logs, partial results and errors."""
     size = len(detail.error) + len(detail.stack)
     if type(detail.result) is bytes:
         size += len(detail.result)
@@ -289,9 +289,9 @@ def chunk_bytes(chunk: Chunk) -> int:
 
 
 def bytes_of_results(results: Results | None) -> int:
-    """How much memory results take: none where they lie in the journal."""
+    """The memory of results: none for those in the journal."""
     return sum([len(result) for result in results or () if type(result) is bytes])
 
 
 Part = Job | Members
-"""One or more jobs of one queue, whatever form they have."""
+"""One or more jobs of one queue, in either form."""

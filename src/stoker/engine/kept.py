@@ -1,8 +1,8 @@
-"""What jobs of a workflow returned, kept beyond the jobs themselves for the steps that read it.
+"""Results of forgotten jobs, kept for later steps of their workflow.
 
-A job is forgotten by the retention of its queue. What it returned stays here until every step behind its own has ended
-well, so that a join finds all of its inputs however long the others take. It changes only while records are applied,
-so a restart brings the same; it knows numbers of steps and ids of jobs, and nothing of queues.
+The retention of its queue decides when a job is forgotten. Its result stays here until every step right after its own
+has completed, so a join finds all of its inputs however long the other jobs take. This state changes only while records
+are applied, so it is the same after a restart. This module knows step numbers and job ids, but no queues.
 """
 
 import msgspec
@@ -11,11 +11,11 @@ from stoker.model.options import Codec
 from stoker.records.stored import Stored
 
 ENTRY_BYTES = 200
-"""What one of them takes beside its result."""
+"""The memory of one entry beside its result."""
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """How a job ended that is forgotten. Those that completed without a result need no entry."""
+    """How a forgotten job ended. A job that completed without a result needs no entry."""
 
     state: int
     result: bytes | Stored | None = None
@@ -24,7 +24,7 @@ class Kept(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """What counts against a tenant's bound, wherever the result lies: a replay must decide alike."""
+        """What counts against the tenant's limit, in memory or in the journal: a replay must decide the same."""
         return ENTRY_BYTES + len(self.result or b"") + len(self.error)
 
     @property
@@ -33,20 +33,21 @@ class Kept(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class KeptResults:
-    """Of one workflow, as far as its jobs live in one shard."""
+    """The kept results of one workflow, for the jobs in one shard."""
 
     __slots__ = ("in_memory", "readers", "results", "size")
 
     def __init__(self, readers: dict[int, int]) -> None:
         self.readers = readers
-        """How many steps behind each step may still read from it. What was returned to one that is not here is gone
-        with its jobs: it has no readers, or none any more, or had too much to keep."""
+        """How many later steps may still read from each step. A step that is missing here keeps nothing: it has no
+        readers (any more), or had too much to keep.
+        """
         self.results: dict[int, dict[int, Kept]] = {}
-        """By the number of the step and the id of the job."""
+        """By step number and job id."""
         self.size = 0
-        """Bytes of all of it."""
+        """The bytes of all of it."""
         self.in_memory = 0
-        """Bytes of what does not lie in the journal."""
+        """The bytes that are not in the journal."""
 
     def add(self, step: int, job: int, kept: Kept) -> None:
         self.results.setdefault(step, {})[job] = kept
@@ -54,13 +55,13 @@ class KeptResults:
         self.in_memory += kept.in_memory
 
     def replace(self, step: int, job: int, kept: Kept) -> None:
-        """The result of a job lies elsewhere from now on."""
+        """The result of a job moves to the journal."""
         before = self.results[step][job]
         self.results[step][job] = kept
         self.in_memory += kept.in_memory - before.in_memory
 
     def read(self, step: int, readers: int = 1) -> None:
-        """So many steps behind this one will not read any more; less than none: they may, again."""
+        """`readers` steps after this one will not read any more; a negative number: they may read again."""
         left = self.readers.get(step)
         if left is None:
             return
@@ -69,7 +70,7 @@ class KeptResults:
             self.let_go(step)
 
     def let_go(self, step: int) -> None:
-        """From now on what its jobs returned is gone with them."""
+        """Drop the results of a step. From now on they are forgotten together with their jobs."""
         self.readers.pop(step, None)
         gone = self.results.pop(step, {}).values()
         self.size -= sum(kept.size for kept in gone)

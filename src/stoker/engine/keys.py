@@ -1,8 +1,8 @@
-"""Keys that outlive their jobs, and what becomes of them when memory is too good for them.
+"""Keys that outlive their jobs, and how they leave memory.
 
-Custom ids of ended jobs and answers to batches with a request key are remembered for hours. They may leave memory
-for a store of old keys, which is asked only when a key is not here. This module says which keys may leave, lets
-them leave, and finds them again. It knows nothing of files: the store is whatever has the methods of `OldKeys`.
+Custom ids of ended jobs and answers to batches with a request key are remembered for hours. They may move from memory
+to a store of old keys, which is asked only for keys that are not in memory. This module chooses the keys that may move,
+moves them, and finds them again. It knows nothing of files: any store with the methods of `OldKeys` will do.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ Duplicates = list[tuple[int, str]]
 
 
 class OldKey(msgspec.Struct, frozen=True, gc=False):
-    """A remembered key, with all that an answer needs."""
+    """A remembered key, with everything that the answer needs."""
 
     tenant: str
     queue: str
@@ -36,22 +36,22 @@ class OldKey(msgspec.Struct, frozen=True, gc=False):
     key: str
     expires_at: int
     job: int = 0
-    """Of a custom id: the job that had it."""
+    """For a custom id: the job that had it."""
     runs: Runs = []
-    """Of a request, as are the following: the fields of `RequestRemembered`."""
+    """For a request, like the next two: the fields of `RequestRemembered`."""
     refused: Refused = []
     duplicates: Duplicates = []
 
 
 class OldKeys(Protocol):
-    """Where keys are that have left memory. Asked by decisions only, never when records are applied."""
+    """The store of keys that have left memory. Only decisions ask it; applying a record never does."""
 
     def find(self, tenant: str, queue: str, kind: Kind, key: str, now: int) -> OldKey | None:
-        """The key, unless its time has passed by `now`."""
+        """The key, unless it has expired by `now`."""
         ...
 
     def forget_queue(self, tenant: str, queue: str) -> None:
-        """From this moment none of the queue's keys is found that was stored before."""
+        """From now on, find no key of this queue that was stored before."""
         ...
 
 
@@ -59,7 +59,7 @@ class OldKeys(Protocol):
 
 
 def old_job(shard: "Shard", queue: Queue, custom_id: str, now: int) -> int:
-    """The job that had a custom id which is no longer in memory; 0 if none is remembered."""
+    """The job of a custom id that is no longer in memory; 0 if none is remembered."""
     if shard.old_keys is None:
         return 0
     found = shard.old_keys.find(queue.tenant.name, queue.name, "custom_ids", custom_id, now)
@@ -67,7 +67,7 @@ def old_job(shard: "Shard", queue: Queue, custom_id: str, now: int) -> int:
 
 
 def old_reply(shard: "Shard", queue: Queue, request_key: str, now: int) -> PushedBatch | None:
-    """What was answered to a request that is no longer in memory."""
+    """The answer to a request that is no longer in memory."""
     if shard.old_keys is None:
         return None
     found = shard.old_keys.find(queue.tenant.name, queue.name, "requests", request_key, now)
@@ -75,7 +75,7 @@ def old_reply(shard: "Shard", queue: Queue, request_key: str, now: int) -> Pushe
 
 
 def holder_of(shard: "Shard", queue: Queue, custom_id: str, now: int) -> int:
-    """The job that has a custom id in the queue, wherever that is remembered; 0 if the id is free."""
+    """The job that has a custom id in the queue, from memory or the store; 0 if the id is free."""
     key = queue.custom_ids.get(custom_id)
     return key.job if key is not None else old_job(shard, queue, custom_id, now)
 
@@ -84,10 +84,10 @@ def holder_of(shard: "Shard", queue: Queue, custom_id: str, now: int) -> int:
 
 
 def keys_to_store(shard: "Shard", most: int, expires_after: int = 0) -> list[OldKey]:
-    """Up to `most` keys that may leave memory: those whose jobs have ended, and remembered requests.
+    """Up to `most` keys that may leave memory: keys whose jobs have ended, and remembered requests.
 
-    Keys that expire by `expires_after` stay: for so short a time moving them does not pay. It looks at every key
-    in memory until it has enough, so it is nothing to be done with every command.
+    Keys that expire by `expires_after` stay, because moving them does not pay. This looks at every key in memory until
+    it has enough, so do not call it for every command.
     """
     found: list[OldKey] = []
     for tenant in shard.tenants.values():
@@ -101,7 +101,7 @@ def keys_to_store(shard: "Shard", most: int, expires_after: int = 0) -> list[Old
 
 def _leaving(queue: Queue, expires_after: int) -> Iterator[OldKey]:
     for name, key in queue.custom_ids.items():
-        if key.expires_at > expires_after:  # 0 while the job lives
+        if key.expires_at > expires_after:  # 0 while the job is live
             yield _custom_id(queue, name, key)
     for name, request in queue.requests.items():
         if request.expires_at > expires_after:
@@ -118,10 +118,11 @@ def _request(queue: Queue, name: str, request: Request) -> OldKey:
 
 
 def store_keys(shard: "Shard", keys: Sequence[OldKey], now: int) -> list[OldKey]:
-    """Let keys leave memory that are in the store by now. Returns those that have changed in the meantime and stay.
+    """Drop keys from memory that are in the store by now. Returns the keys that have changed since; they stay in
+    memory.
 
-    A job may have come back from the dead letters, a queue may have been obliterated, a time may have passed while
-    the keys were being written. What memory says counts: such keys may be forgotten by the store, but need not be.
+    While the keys were written, a job may have come back from the dead letters, a queue may have been obliterated, or a
+    key may have expired. Memory is right then; the store may keep such keys or forget them.
     """
     stored: dict[tuple[str, str], list[tuple[str, str]]] = {}
     changed: list[OldKey] = []
@@ -136,7 +137,7 @@ def store_keys(shard: "Shard", keys: Sequence[OldKey], now: int) -> list[OldKey]
 
 
 def in_memory(shard: "Shard", key: OldKey) -> OldKey | None:
-    """What memory knows of a key that it gave to the store."""
+    """What memory holds for a key that was given to the store."""
     tenant = shard.tenants.get(key.tenant)
     queue = tenant.queues.get(key.queue) if tenant is not None else None
     if queue is None:
@@ -159,7 +160,9 @@ def fields_of(reply: PushedBatch) -> tuple[Runs, Refused, Duplicates]:
 
 
 def reply_of(runs: Runs, refused: Refused, duplicates: Duplicates) -> PushedBatch:
-    """The answer once more. Frozen, because every later sender of the request may get this very reply."""
+    """The answer of a recorded request. It is read-only, because every client that repeats the request gets the same
+    object.
+    """
     refusals = {item: Refusal(code, message) for item, code, message in refused}
     pieces = [range(first, first + jobs * STEP, STEP) if first else (0,) * jobs for first, jobs in runs]
     ids: Sequence[int] = pieces[0] if len(pieces) == 1 else tuple(job_id for piece in pieces for job_id in piece)

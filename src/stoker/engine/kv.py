@@ -1,7 +1,7 @@
-"""Deciding about key-value entries: small values under keys, for a time or until they are deleted.
+"""Decide commands about key-value entries: small values under keys, for a time or until they are deleted.
 
 All entries of a tenant are in one shard, so a command about several of them sees and changes them at one moment. The
-engine looks into a value only to count with it.
+engine reads a value only to count with it.
 """
 
 import re
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 NUMBER_MIN, NUMBER_MAX = -(2**63), 2**63 - 1
 DIGITS = re.compile(rb"-?(0|[1-9][0-9]{0,18})")
-"""A number in plain text; more digits than these are beyond 64 bits anyway."""
+"""A number as plain text. More digits than these are beyond 64 bits anyway."""
 
 WORK_MAX = 1_000_000
 KEY_WORK = 50
-"""What looking at a key costs, in characters compared; a page costs up to WORK_MAX, about ten milliseconds."""
+"""The cost of looking at a key, in characters compared. A page costs up to WORK_MAX, about ten milliseconds."""
 
 NONE = r.KvValue(False)
 
@@ -41,7 +41,7 @@ def entries_of(shard: "Shard", tenant: str) -> Entries:
 
 
 def limits_of(shard: "Shard", tenant: str) -> Limits:
-    """What the process keeps for itself is not bounded by what its clients may send."""
+    """The limits for a tenant. The server's own tenant is not bound by the limits for clients."""
     return DEFAULT_LIMITS if tenant == SYSTEM_TENANT else shard.limits
 
 
@@ -83,7 +83,7 @@ def ttl(shard: "Shard", tenant: str, command: c.KvTtl, now: int) -> r.KvExpiry:
 
 
 def keys(shard: "Shard", tenant: str, command: c.KvKeys, now: int) -> r.KvKeyPage:
-    """Looks until the page is full and one more was found, or it has looked long enough for one turn."""
+    """Searches until the page is full and one more key was found, or until WORK_MAX is reached."""
     limits = limits_of(shard, tenant)
     checks.text(command.pattern, "pattern", limits.kv_key_chars_max)
     wild = len(WILD.findall(command.pattern))
@@ -133,7 +133,7 @@ def set_many(shard: "Shard", tenant: str, command: c.KvSetMany, now: int) -> r.D
 
 
 def write(shard: "Shard", tenant: str, entries: Iterable[c.KvEntry | c.KvSet], now: int) -> r.Done:
-    """All of them; each takes the place of what was there, time to live included."""
+    """Write all entries. Each replaces the old one, including its time to live."""
     made: dict[str, tuple[str, bytes, int, int]] = {}
     for entry in entries:
         checks.kv_key(entry.key, limits_of(shard, tenant))
@@ -151,9 +151,7 @@ def check_room(shard: "Shard", tenant: str, keys: Iterable[str]) -> None:
     found, most = entries_of(shard, tenant), limits_of(shard, tenant).kv_entries_per_tenant_max
     new = sum(key not in found for key in keys)
     if new and len(found) + new > most:
-        raise errors.LimitExceeded(
-            f"{most} entries are the most that a tenant may have: delete some, or let them expire"
-        )
+        raise errors.LimitExceeded(f"a tenant may have at most {most} entries: delete some, or let them expire")
 
 
 def delete(shard: "Shard", tenant: str, command: c.KvDelete, now: int) -> r.Done:
@@ -203,7 +201,7 @@ def number_in(key: str, entry: Entry) -> int:
         pass
     if type(found) is not int:
         raise errors.WrongState(
-            f"the entry {key!r} is no whole number in {entry.codec}: only such ones can be counted up"
+            f"the entry {key!r} is not a whole number in {entry.codec}: only whole numbers can be incremented"
         )
     return found
 

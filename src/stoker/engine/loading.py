@@ -1,7 +1,7 @@
-"""A shard from what `saving.py` made of it.
+"""Load a shard that `saving.py` has saved.
 
-It is built as if it had grown: every place where a job can stand is filled by the same means as in `apply_*.py`, every
-deadline is armed from what it belongs to. Heaps are put in order once, at the end.
+Every place of a job is filled by the same functions as in `apply_*.py`, and every deadline is armed from the object
+that it belongs to. Heaps are ordered once, at the end.
 """
 
 from collections import deque
@@ -60,20 +60,20 @@ def load(chunks: Iterable[bytes]) -> tuple[Shard, int]:
         else:
             loading.read(chunk)
     if loading is None or not loading.ended:
-        raise _damaged("it has no end")
+        raise _damaged("its end is missing")
     return loading.finish(), loading.position
 
 
 def _check_format(data: bytes) -> None:
-    """What a later release wrote is recognised before it is understood."""
+    """Recognise the format of a later release before decoding it."""
     try:
         _, _, ((tag, found, *_),) = msgspec.msgpack.decode(data)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise _damaged("its beginning is missing") from error
     if tag == 1 and found > s.FORMAT:
         raise NewerFormat(
-            f"the saved state has format {found}, but this release reads up to {s.FORMAT}: it was written by a later"
-            " release; use that one"
+            f"the saved state has format {found}, but this release reads up to {s.FORMAT}: a later release wrote it;"
+            " use that release"
         )
 
 
@@ -92,7 +92,7 @@ def _damaged(why: str) -> Damaged:
 
 
 class _Loading:
-    """A shard in the making."""
+    """A shard that is being loaded."""
 
     def __init__(self, head: s.Entry) -> None:
         assert type(head) is s.SavedShard
@@ -109,7 +109,7 @@ class _Loading:
         self.options: list[Options] = []
         self.piles: deque[Any] = deque()
         self.same: Callable[[Any, Any], Any]
-        """Equal times and names of one chunk become one object: jobs of a millisecond share theirs."""
+        """Equal times and names of one chunk become one object, because jobs of the same millisecond share it."""
         self.ended = False
         self.ended_flows: list[tuple[int, int, Flow]] = []
 
@@ -141,7 +141,7 @@ class _Loading:
         return self.shard
 
     def count_bytes(self) -> None:
-        """Checkpoints of the first format did not know how many bytes live jobs have."""
+        """Count the bytes of live jobs, which checkpoints of the first format do not contain."""
         for queue, live in self.shard.index.live_bytes().items():
             for scope in (*queue.scopes, queue.told):
                 scope.counts[LIVE_BYTES] += live
@@ -220,7 +220,7 @@ class _Loading:
         self.piles.extend(saved.values)
 
     def job(self, saved: s.SavedJob) -> None:
-        """Jobs and batches come in the order of their lowest ids, so each goes to an end of its line."""
+        """Jobs and batches arrive in the order of their lowest ids, so each goes to the end of its line."""
         shard, queue, options, state = self.shard, self.queues[saved.queue], self.options[saved.options], saved.state
         detail = self.detail(saved.detail) if saved.detail is not None else None
         pushed_at = self.same(saved.pushed_at, saved.pushed_at)
@@ -239,7 +239,7 @@ class _Loading:
             self.arm(saved.ttl_ends_at or pushed_at + options.ttl_ms, kinds.TTL, job)
 
     def place(self, job: Job, detail: Detail) -> None:
-        """A job that does not wait: what will happen to it."""
+        """Put a job that is not waiting into its place, and arm its deadlines."""
         if job.state == ACTIVE:
             self.arm(detail.fires_at, kinds.LEASE, job)
         elif job.state == DELAYED:
@@ -304,7 +304,7 @@ class _Loading:
         )
         index = self.shard.index
         index.add_batch(batch)
-        if stored is None and batch.left < batch.count:  # it was counted with those that have left it
+        if stored is None and batch.left < batch.count:  # payloads that have left the batch were counted, too
             each = [sizes] * batch.count if isinstance(sizes, int) else sizes
             index.bytes -= sum(size for size, payload in zip(each, payloads, strict=True) if payload is None)
         if batch.waiting.left:
@@ -363,12 +363,12 @@ class _Loading:
                 ended = found[0].ended.find(found[1]) if found is not None else None
             assert ended is not None, f"job {job_id} must be there"
             if saved.policy is not None:
-                queue.retained.add(ended, 0, saved.policy)  # the queue's number counts it already
+                queue.retained.add(ended, 0, saved.policy)  # 0, because the queue's serial number counts it already
             else:
                 assert type(ended) is Job
                 queue.dead[job_id] = ended
 
-    # --- what is remembered for a time -----------------------------------------------------------------
+    # --- remembered for a time -----------------------------------------------------------------------
 
     def age(self, saved: s.SavedAge) -> None:
         queue = self.queues[saved.queue]
@@ -463,7 +463,7 @@ READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedSchedule: _Loading.schedule,
     s.SavedEnd: _Loading.end,
 }
-"""What each entry becomes."""
+"""How each kind of entry is loaded."""
 
 
 def hold_group(queue: Queue, job: Job) -> None:

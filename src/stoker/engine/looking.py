@@ -1,4 +1,4 @@
-"""Answers that change nothing: jobs, logs, pages, reasons for waiting, counters."""
+"""Decide commands that only read: jobs, logs, pages, reasons for waiting, counters."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -53,7 +53,9 @@ def get_partials(shard: "Shard", tenant: str, command: c.GetPartials, now: int) 
 
 
 def whole(shard: "Shard", chunk: r.Chunk) -> r.Chunk:
-    """A partial result, read back if it lies in the journal only: the reply does not say which job it is of."""
+    """A partial result, read from the journal if it is only there. This must happen here: the reply does not name the
+    job.
+    """
     stored: Any = chunk.data
     if type(stored) is not Stored or shard.stored_payloads is None:
         return chunk
@@ -86,7 +88,7 @@ def view(shard: "Shard", part: Part, now: int) -> r.JobView:
 
 
 def steps_before(part: Part) -> tuple[int, ...]:
-    """The first jobs of the steps that keep a job of a workflow from starting, as far as these are known here."""
+    """The first jobs of the steps that keep a workflow's job from starting, as far as this shard knows them."""
     found = owner_of(part.queue.tenant, part.options, part.lowest)
     if found is None:
         return ()
@@ -98,13 +100,13 @@ def steps_before(part: Part) -> tuple[int, ...]:
 
 
 NAMED_MAX = 100
-"""Jobs named in answer to what blocks a job."""
+"""How many blocking jobs an answer names."""
 
 
 def _view_job(job: Job) -> r.JobView:
     detail = job.detail
     state = STATES[job.state]
-    payload: Any = job.payload  # a stored one is read on its way out: runtime/loading.py
+    payload: Any = job.payload  # a stored payload is read when the reply leaves: runtime/loading.py
     if detail is None:
         return r.JobView(
             id=job.id,
@@ -136,7 +138,7 @@ def _view_job(job: Job) -> r.JobView:
         claim=detail.claim,
         cancel_requested=detail.cancel,
         finished_at=detail.ended_at,
-        result=detail.result,  # type: ignore[arg-type]  # what lies in the journal is read back on its way out
+        result=detail.result,  # type: ignore[arg-type]  # a stored result is read when the reply leaves
         reason=detail.reason,
         error=detail.error,
         stack=detail.stack,
@@ -223,12 +225,12 @@ def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
 
 
 def bytes_of(job: r.JobView) -> int:
-    """What a job brings to a reply."""
+    """The bytes that a job adds to a reply."""
     return len(job.payload) + (len(job.result) if job.result is not None else 0)
 
 
 LOOK_MAX = 50_000
-"""A page looks at so many jobs at most, so that browsing a small queue among large ones does not stall the others."""
+"""How many jobs one page looks at, so that browsing a small queue among large ones does not stall other commands."""
 
 
 def _pushed_between(part: Part, command: c.Browse) -> bool:
@@ -281,7 +283,7 @@ def _group_busy_with(job: Job) -> int | None:
 
 
 def _jobs_ahead(queue: Queue, part: Part) -> int:
-    """Waiting jobs that come first in the total order, and in the job's own group."""
+    """Waiting jobs that come before this one in the queue's order, or in its own group."""
     order = part.order if type(part) is Job else part.batch.order_at(part.start)
     mine = place(part.options.priority, part.options.lifo, order)
     group_id, own_id = part.options.group_id, part.lowest
@@ -343,7 +345,7 @@ def get_priorities(shard: "Shard", tenant: str, command: c.GetPriorities, now: i
                 counts[priority] += entry.waiting.left
             elif entry.options.group_id is None:
                 counts[priority] += 1
-        for group in queue.groups.values():  # of which only the head is ready
+        for group in queue.groups.values():  # only the head of a group is in the ready order
             counts.update(job.options.priority for job in group.lane)
     return r.Priorities(dict(sorted(counts.items(), reverse=True)))
 

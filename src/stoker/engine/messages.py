@@ -1,8 +1,8 @@
-"""What shards have to say to each other: sent at least once, taken once.
+"""Messages between shards: sent at least once, taken once.
 
-A message stands in the sender's outbox from the record that decided it on, until the other shard is known to have taken
-it. The taker's record goes into its journal together with what the message brought about, so whoever dies in between,
-and however often it is sent again, it happens exactly once.
+A message is in the sender's outbox from the record that decided it until the other shard is known to have taken it. The
+receiver journals its `Taken` record together with the effects of the message. So the effects happen exactly once, even
+if a process dies in between or the message is sent again.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ __all__ = ["APPLY", "arrived", "send", "take"]
 
 
 def take(shard: "Shard", sender: int, number: int, tenant: str, message: rec.Message, now: int) -> None:
-    """Do what a message asks for, unless that has been done."""
+    """Carry out a message, unless that has been done."""
     if number <= shard.taken.get(sender, 0):
         return
     TAKE[type(message)](shard, tenant, message, now)
@@ -50,11 +50,11 @@ TAKE: dict[type[Any], Callable[["Shard", str, Any, int], None]] = {
     rec.TellEnd: edges.take_end,
     **workflows.TAKE,
 }
-"""What is done about each message."""
+"""How each message is carried out."""
 
 
 def arrived(shard: "Shard", to: int, number: int, tenant: str, now: int) -> None:
-    """Another shard has taken everything up to a number."""
+    """Another shard has taken all messages up to a number."""
     shard.emit(rec.Arrived(now, tenant, to, number))
 
 
@@ -65,7 +65,7 @@ def _sent(shard: "Shard", record: rec.Sent) -> None:
     shard.outbox.setdefault(record.to, {})[record.number] = (record.tenant, record.message)
     shard.sent[record.to] = record.number
     message = record.message
-    if type(message) is rec.TellEnd:  # said once: they no longer wait here for being told
+    if type(message) is rec.TellEnd:  # reported once: these jobs no longer wait here
         for waiting in message.waiting:
             drop_edge(shard, message.job, waiting)
         if message.job not in shard.dependents:

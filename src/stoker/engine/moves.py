@@ -1,7 +1,7 @@
-"""The moves that all changes of state are made of. Called by `apply_*.py` alone.
+"""The moves that every change of state is made of. Only `apply_*.py` call them.
 
-There is one way into each place and one way out of `active` (`leave_active`), so that no path can forget to
-free a slot, a group, a key, a claim or somebody who waits.
+There is one way into each place and one way out of `active` (`leave_active`). So no path can forget to free a slot, a
+group, a key or a claim, or to answer a waiting client.
 """
 
 from bisect import bisect_left
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def make_waiting(shard: "Shard", job: Job, *, fresh: bool = False) -> None:
-    """Put a job in its place in the ready order; `fresh` ones are the youngest of their queue."""
+    """Put a job into its place in the ready order. `fresh` jobs are the youngest of their queue."""
     queue = job.queue
     job.state = WAITING
     group_id = job.options.group_id
@@ -55,7 +55,7 @@ def make_waiting(shard: "Shard", job: Job, *, fresh: bool = False) -> None:
 
 
 def leave_waiting(job: Job) -> None:
-    """Take a job out of the ready order; its state must have changed already."""
+    """Take a job out of the ready order. Its state must have changed already."""
     queue = job.queue
     if job.options.group_id is None:
         queue.ready.left()
@@ -79,7 +79,7 @@ def make_delayed(shard: "Shard", entry: Job | Batch, due: int) -> None:
 
 
 def make_pending(shard: "Shard", job: Job, old: int, due: int) -> None:
-    """From another state to waiting or, with a time when it is due, to delayed."""
+    """Move a job from another state to waiting or, with a due time, to delayed."""
     if due:
         job.queue.move(old, DELAYED)
         make_delayed(shard, job, due)
@@ -89,7 +89,7 @@ def make_pending(shard: "Shard", job: Job, old: int, due: int) -> None:
 
 
 def arm_due(shard: "Shard", queue: Queue) -> None:
-    """See to it that the queue is looked at when its next delayed entry is due."""
+    """Arm a deadline for the next delayed entry of the queue."""
     delayed = queue.delayed
     while delayed and not is_due_entry(delayed[0]):
         heappop(delayed)
@@ -100,14 +100,14 @@ def arm_due(shard: "Shard", queue: Queue) -> None:
 
 
 def leave_delayed(job: Job) -> None:
-    """A delayed job goes elsewhere."""
+    """A delayed job leaves the delayed heap."""
     if job.detail is not None:
         job.detail.due = 0
     delayed_entry_left(job.queue)
 
 
 def leave_batch_waiting(batch: Batch, start: int, stop: int) -> None:
-    """Waiting or delayed positions of a batch go elsewhere; with the last of them the batch leaves its line."""
+    """Waiting or delayed positions leave their place in a batch. After the last one the batch leaves its line."""
     batch.waiting.remove(start, stop)
     if batch.waiting.left:
         return
@@ -119,7 +119,7 @@ def leave_batch_waiting(batch: Batch, start: int, stop: int) -> None:
 
 
 def delayed_entry_left(queue: Queue) -> None:
-    """An entry of the delayed heap has become stale; when they are more than a fifth, they are swept."""
+    """An entry of the delayed heap has become stale. The heap is swept when more than a fifth are stale."""
     queue.delayed_stale += 1
     if queue.delayed_stale > 32 and queue.delayed_stale * 5 > len(queue.delayed):
         queue.delayed = [entry for entry in queue.delayed if is_due_entry(entry)]
@@ -128,7 +128,7 @@ def delayed_entry_left(queue: Queue) -> None:
 
 
 def is_due_entry(entry: tuple[int, int, Job | Batch]) -> bool:
-    """Whether an entry of a delayed heap still says the truth."""
+    """Whether an entry of a delayed heap is not stale."""
     due, _, holder = entry
     if type(holder) is Batch:
         return holder.due == due and holder.waiting.left > 0
@@ -137,7 +137,7 @@ def is_due_entry(entry: tuple[int, int, Job | Batch]) -> bool:
 
 
 def leave_blocked(shard: "Shard", job: Job) -> None:
-    """A blocked job waits for nobody any more."""
+    """Drop all edges of a blocked job."""
     detail = job.details()
     for other in detail.blockers or ():
         drop_edge(shard, other, job.id)
@@ -145,7 +145,7 @@ def leave_blocked(shard: "Shard", job: Job) -> None:
 
 
 def drop_edge(shard: "Shard", other: int, job_id: int) -> None:
-    """The end of `other` no longer concerns the job."""
+    """Drop the edge from `job_id` to `other`."""
     waiting = shard.dependents.get(other)
     if waiting is not None:
         waiting.pop(job_id, None)
@@ -157,7 +157,7 @@ def drop_edge(shard: "Shard", other: int, job_id: int) -> None:
 
 
 def join_lane(queue: Queue, job: Job) -> None:
-    """Take the place by push order among the group's waiting jobs."""
+    """Insert a job among the waiting jobs of its group, in push order."""
     assert job.options.group_id is not None
     group = queue.groups.get(job.options.group_id)
     if group is None:
@@ -175,7 +175,7 @@ def join_lane(queue: Queue, job: Job) -> None:
 
 
 def offer(queue: Queue, group: Group) -> None:
-    """Let the head of an idle group, and nobody else of it, stand in the ready order."""
+    """Put the head of an idle group into the ready order, and no other job of the group."""
     head = group.lane[0] if group.lane and group.holder is None else None
     if group.offered is head:
         return
@@ -208,7 +208,7 @@ def drop_idle_group(queue: Queue, group_id: str, group: Group) -> None:
 
 
 def split(shard: "Shard", batch: Batch, position: int) -> Job:
-    """Make a waiting, delayed or active job of a batch a job of its own, in the same state."""
+    """Turn a waiting, delayed, blocked or active member of a batch into a single job, in the same state."""
     payload = batch.payloads[position]
     assert payload is not None
     piece = batch.slices.find(position)
@@ -243,14 +243,14 @@ def split(shard: "Shard", batch: Batch, position: int) -> Job:
 
 
 def shrink_slice(shard: "Shard", piece: Slice, start: int, stop: int) -> None:
-    """Positions leave a delivery."""
+    """Remove positions from a delivery."""
     piece.span.remove(start, stop)
     if not piece.span.left:
         piece.batch.slices.remove(piece)
 
 
 def leave_batch(shard: "Shard", batch: Batch, start: int, stop: int) -> None:
-    """Positions are no longer readable in their batch."""
+    """These positions are no longer readable in their batch."""
     batch.left -= stop - start
     shard.index.bytes -= batch.bytes_of(start, stop)
     if not batch.left:
@@ -269,14 +269,14 @@ def arm_ttl(shard: "Shard", entry: Job | Batch, not_before: int = 0) -> None:
 
 
 def fires_at(options: Options, started_at: int, lease_until: int) -> int:
-    """When a delivery fails by itself."""
+    """When a delivery fails automatically."""
     if options.timeout_ms:
         return min(lease_until, started_at + options.timeout_ms)
     return lease_until
 
 
 def leave_active(shard: "Shard", job: Job, at: int, *, hold: bool = False) -> None:
-    """The one way out of a delivery. The caller moves the job on; with `hold` its group waits for it."""
+    """End a delivery. The caller moves the job on. With `hold` its group waits for it."""
     detail = job.detail
     assert detail is not None
     if detail.claim is not None:
@@ -312,7 +312,7 @@ def release_claim(shard: "Shard", queue: Queue, name: str, jobs: int, at: int) -
 
 
 def retention_of(shard: "Shard", options: Options) -> tuple[int, int] | None:
-    """(age, count) for which an ended job stays readable; None = not at all."""
+    """The (age, count) for which an ended job stays readable; None = not at all."""
     if options is DEFAULT_OPTIONS:
         return shard.default_retention
     retention = shard.settings.retention
@@ -324,7 +324,7 @@ def retention_of(shard: "Shard", options: Options) -> tuple[int, int] | None:
 
 
 def end_job(shard: "Shard", job: Job, state: int, at: int, reason: str = "") -> None:
-    """A job that has left its place ends: as completed, cancelled or expired it is retained, or forgotten."""
+    """End a job that has left its place as completed, cancelled or expired: it is retained or forgotten."""
     detail = job.details()
     detail.ended_at = at
     detail.reason = reason
@@ -347,7 +347,9 @@ def end_job(shard: "Shard", job: Job, state: int, at: int, reason: str = "") -> 
 
 
 def settle_end(shard: "Shard", job: Job, state: int, at: int) -> None:
-    """What every end of a job brings with it, dead letters included: keys, edges, groups, those who wait."""
+    """What every end of a job does, dead letters included: free its keys and group, settle its edges, answer waiting
+    clients.
+    """
     options, queue = job.options, job.queue
     if options.group_id is not None:
         free_group(shard, job)
@@ -366,7 +368,7 @@ def settle_end(shard: "Shard", job: Job, state: int, at: int) -> None:
         shard.settling.append((job.id, state))
     if shard.job_waiters and job.id in shard.job_waiters:
         detail = job.details()
-        result: Any = detail.result  # what lies in the journal is read back on its way out
+        result: Any = detail.result  # a stored result is read when the reply leaves
         codec = detail.result_codec
         shard.ended_waits.append(r.Ended(job.id, STATES[state], True, result, detail.reason, detail.error, codec))
 
@@ -396,7 +398,7 @@ def end_run(
     results: Results | None = None,
     codec: Codec = "bytes",
 ) -> None:
-    """Neighbouring jobs of a batch that have left their place end together. Counts are the caller's."""
+    """End neighbouring jobs of a batch together that have left their places. The caller counts them."""
     queue, options = batch.queue, batch.options
     if state != COMPLETED:
         low = min(batch.id_at(start), batch.id_at(stop - 1)) >> SHARD_BITS
@@ -425,7 +427,7 @@ def end_run(
 
 
 def find_awaited(shard: "Shard", ids: range, state: int, reason: str, results: Results | None, codec: Codec) -> None:
-    """Find those of many ended jobs that somebody depends on or waits for."""
+    """Find the ended jobs that other jobs depend on or clients wait for."""
     for job_id in common(shard.dependents, ids):
         shard.settling.append((job_id, state))
     for job_id in common(shard.job_waiters, ids):
@@ -435,14 +437,14 @@ def find_awaited(shard: "Shard", ids: range, state: int, reason: str, results: R
 
 
 def common(table: dict[int, Any], ids: range) -> list[int]:
-    """The ids that stand in a table, in their order; the shorter of the two is walked."""
+    """The ids that are in a table, in their order. The shorter of the two is searched."""
     if len(table) < len(ids):
         return sorted((job_id for job_id in table if job_id in ids), key=ids.index)
     return [job_id for job_id in ids if job_id in table]
 
 
 def arm_age(shard: "Shard", queue: Queue, policy: tuple[int, int], ended_at: int) -> None:
-    """Look at a lane of retained jobs when its oldest has reached its age."""
+    """Arm a deadline for when the oldest job of a lane of retained jobs has reached its age."""
     retained = queue.retained
     if policy in retained.lanes and policy not in retained.armed:
         retained.armed[policy] = ended_at + policy[0]

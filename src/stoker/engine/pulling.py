@@ -1,4 +1,4 @@
-"""Deciding about pulls: who may be taken now, who waits for it, and when the next chance is."""
+"""Decide pulls: which jobs can be taken now, which pulls wait, and when the next chance is."""
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -36,7 +36,7 @@ def pull(shard: "Shard", tenant: str, command: c.Pull, now: int) -> "r.Delivery 
                 return found
     for name in command.queues:
         if type(name) is not str or shard.known_queue(tenant, name) is None:
-            checks.name(name)  # those that exist were checked when they were made
+            checks.name(name)  # names of existing queues were checked when the queue was created
     if command.claim is not None:
         claimed = reread_claim(shard, tenant, command.claim)
         if claimed is not None:
@@ -68,7 +68,7 @@ def check_pull(shard: "Shard", command: c.Pull) -> None:
 
 
 def dispatch(shard: "Shard", tenant: str, command: c.Pull, now: int) -> r.Delivery | None:
-    """Take what can be taken, from the queues in the order given; None when there is nothing."""
+    """Take what can be taken, from the queues in the order given; None if there is nothing."""
     found = shard.tenants.get(tenant)
     if found is None:
         return None
@@ -93,7 +93,7 @@ class Room:
         self.jobs, self.bytes = jobs, size
 
     def fitting(self, run: rec.Run, is_first: bool) -> int:
-        """How many jobs of a run fit in; a delivery holds one at least. None means that it is full."""
+        """How many jobs of a run fit. A delivery holds at least one. 0 means that it is full."""
         sizes, jobs = run.sizes, abs(run.count)
         total = sizes * jobs if type(sizes) is int else sum(sizes)  # type: ignore[arg-type]
         if total > self.bytes:
@@ -106,14 +106,14 @@ class Room:
 
 
 def fitting(sizes: int | Sequence[int], jobs: int, most: int) -> int:
-    """How many of the first jobs have at most so many bytes together."""
+    """How many of the first jobs have at most `most` bytes together."""
     if isinstance(sizes, int):
         return min(jobs, most // sizes) if sizes else jobs
     return sum(1 for total in accumulate(sizes) if total <= most)
 
 
 def capacity(queue: Queue, most: int, now: int) -> int:
-    """How many jobs pause, slots and rate allow to start."""
+    """How many jobs may start: pause, free slots and rate limit allow no more."""
     if queue.paused:
         return 0
     if queue.concurrency:
@@ -126,7 +126,9 @@ def capacity(queue: Queue, most: int, now: int) -> int:
 def take(
     shard: "Shard", queue: Queue, room: Room, token: int, command: c.Pull, now: int, delivered: list[r.Run]
 ) -> None:
-    """Start jobs of one queue while there is room: one record, applied run by run, since each run decides the next."""
+    """Start jobs of one queue while there is room. They are one record, applied run by run, since each run decides the
+    next.
+    """
     left = room.jobs if queue.is_free else capacity(queue, room.jobs, now)
     record: rec.Started | None = None
     runs: list[rec.Run] = []
@@ -152,10 +154,10 @@ def take(
             record = rec.Started(
                 now, queue.tenant.name, queue.name, token, command.worker, command.lease_ms, command.claim, ()
             )
-            shard.records.append(record)  # before anything changes: a torn turn must be seen as one
+            shard.records.append(record)  # before anything changes, so that an interrupted turn is recognised as one
         lease_until = now + (entry.options.lease_ms if command.lease_ms is None else command.lease_ms)
         if type(entry) is Job:
-            payloads: Any = [entry.payload]  # stored ones are read on their way out: runtime/loading.py
+            payloads: Any = [entry.payload]  # stored payloads are read when the reply leaves: runtime/loading.py
             start_job(shard, queue, record, run, entry)
         else:
             assert type(part) is Members
@@ -174,7 +176,7 @@ def take(
 
 
 def next_chance(shard: "Shard", tenant: str, queues: Sequence[str], now: int) -> int | None:
-    """The earliest time at which one of the queues may have something, as far as it is known."""
+    """The earliest known time at which one of the queues may have a job to give."""
     found = shard.tenants.get(tenant)
     times = [time for name in queues if found and name in found.queues for time in chances(found.queues[name], now)]
     return min(times, default=None)
@@ -196,7 +198,7 @@ def chances(queue: Queue, now: int) -> list[int]:
 
 
 def reread_claim(shard: "Shard", tenant: str, name: str) -> r.Delivery | None:
-    """The jobs still held under a claim; None when there is no such claim."""
+    """The jobs that are still held under a claim; None if there is no such claim."""
     found = shard.tenants.get(tenant)
     claim = found.claims.get(name) if found else None
     if claim is None:
@@ -231,14 +233,14 @@ def serve(shard: "Shard", now: int) -> None:
 
 
 def stand_in_line(line: list[tuple[int, int, Queue]], queue: Queue, now: int) -> None:
-    """Enter the first who waits for this queue, if there is something for him."""
+    """Put the first pull that waits for this queue into the line, if there is something for it."""
     parked = first_waiter(queue)
     if parked is not None and can_deliver(queue, now):
         heappush(line, (parked.arrival, id(queue), queue))
 
 
 def deliver(shard: "Shard", parked: Parked, now: int) -> r.Delivery:
-    """What a waiting pull gets; if another one has made its claim meanwhile, what that claim holds."""
+    """What a waiting pull gets. If another pull has made its claim in the meantime, it gets what that claim holds."""
     command = parked.command
     assert type(command) is c.Pull
     delivery = reread_claim(shard, parked.tenant, command.claim) if command.claim is not None else None
@@ -259,7 +261,7 @@ def can_deliver(queue: Queue, now: int) -> bool:
 
 
 def arm_refill(shard: "Shard", queue: Queue, now: int) -> None:
-    """Somebody waits for a rate limit: look again when its next token is there."""
+    """A pull waits for a rate limit: arm a deadline for the next token."""
     if queue.bucket is None or queue.paused or queue.bucket.available(now) or queue.ready.front() is None:
         return
     at = queue.bucket.next_at(now)

@@ -1,7 +1,7 @@
-"""Deciding about pushes: what is refused, what is a duplicate, what is created.
+"""Decide pushes: what is refused, what is a duplicate, what is created.
 
-A plain push or batch is one record. Items with keys or edges are first classified one after another without
-changing anything, since later items may be named by earlier ones; then the records are emitted in order.
+A plain push or batch is one record. Items with keys or edges are first classified one after another without changing
+anything, since an item may name a later one; then the records are emitted in order.
 """
 
 from collections.abc import Sequence
@@ -87,14 +87,14 @@ def push_batch(shard: "Shard", tenant: str, command: c.PushBatch, now: int) -> r
 
 
 def answer_to(shard: "Shard", queue: Queue, request_key: str, now: int) -> r.PushedBatch | None:
-    """What the request was answered before, if it was."""
+    """The answer that was given to this request before, if any."""
     request = queue.requests.get(request_key)
     if request is not None:
         reply: r.PushedBatch = request.reply
         return reply
     found = old_reply(shard, queue, request_key, now)
     if found is not None:
-        shard.drop_unknown(queue)  # all it has may be this answer, which is no longer in memory
+        shard.drop_unknown(queue)  # this answer, which is no longer in memory, may be all that the queue had
     return found
 
 
@@ -108,7 +108,7 @@ def push_many(
     *,
     atomic: bool = False,
 ) -> r.PushedBatch:
-    """Jobs for one queue, uniform or not."""
+    """Push jobs to one queue, with or without the same options."""
     if each is None and is_plain(options) and checks.payloads_are_fine(payloads, shard.limits):
         first = push_plain(shard, queue, tuple(payloads), options, now)
         return r.PushedBatch(range(first, first + len(payloads) * STEP, STEP))
@@ -123,7 +123,7 @@ def push_many(
 
 
 def push_plain(shard: "Shard", queue: Queue, payloads: tuple[bytes, ...], options: Options, now: int) -> int:
-    """Jobs that need no look at anything else. Returns the first id."""
+    """Push jobs whose options need no other state. Returns the first id."""
     first = make_id(shard.sequence + 1, shard.number)
     due, sizes = due_of(shard, options, now), sizes_of(payloads)
     shard.emit(rec.Pushed(now, queue.tenant.name, queue.name, first, payloads, options, due, sizes))
@@ -145,7 +145,7 @@ def remember_request(shard: "Shard", queue: Queue, key: str, reply: r.PushedBatc
 
 
 def refuse(shard: "Shard", payloads: Sequence[bytes], options: Sequence[Options]) -> dict[int, r.Refusal]:
-    """The items that cannot be pushed whatever the state of keys is."""
+    """The items that cannot be pushed, whatever the keys are."""
     refused = refuse_malformed(shard, payloads, options)
     refuse_edges(shard, options, refused)
     return refused
@@ -161,7 +161,7 @@ def push_each(
     *,
     atomic: bool = False,
 ) -> list[Item]:
-    """Push what is not refused, one after another; only items that name each other are classified together."""
+    """Push the items that are not refused, in order. Only items that name each other are classified together."""
     refuse_whole(refused, atomic)
     items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
     if any(edge.item is not None for item in items for edge in item.options.depends_on):
@@ -184,14 +184,14 @@ def push_each(
 
 
 def refuse_whole(refused: dict[int, r.Refusal], atomic: bool) -> None:
-    """One refused item refuses an atomic batch, with its own error."""
+    """Refuse an atomic batch because of one refused item, with the error of that item."""
     if atomic and refused:
         number, refusal = min(refused.items())
         raise errors.BY_CODE[refusal.code](f"item {number}: {refusal.message}; nothing was pushed")
 
 
 def neighbours(items: list[Item], at: int) -> list[Item]:
-    """The item and those right behind it that can share its record."""
+    """The item and those right after it that can share its record."""
     first = items[at]
     stop = at + 1
     if shares_record(first.options):
@@ -215,7 +215,7 @@ def refuse_malformed(shard: "Shard", payloads: Sequence[bytes], options: Sequenc
 
 
 def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, r.Refusal]) -> None:
-    """Edges to jobs that never were, to refused items, and in circles."""
+    """Refuse edges to jobs that never existed, edges to refused items, and cycles."""
     waiting_for: dict[int, list[int]] = {}
     for number, option in enumerate(options):
         if number in refused or not option.depends_on:
@@ -226,7 +226,7 @@ def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, 
                 refused[number] = r.Refusal("unknown_dependency", told)
                 break
             if edge.item is not None and (edge.item >= len(options) or edge.item == number):
-                told = f"dependency on item {edge.item}: this push has no other item of that number"
+                told = f"dependency on item {edge.item}: this push has no other item with that number"
                 refused[number] = r.Refusal("unknown_dependency", told)
                 break
         else:
@@ -239,7 +239,7 @@ def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, 
 
 
 def push_items(shard: "Shard", queue: Queue, items: list[Item], now: int) -> None:
-    """Emit what was classified; neighbours with the same plain options become one record."""
+    """Emit the records of classified items. Neighbours with the same plain options become one record."""
     at = 0
     while at < len(items):
         item = items[at]
@@ -256,7 +256,7 @@ def push_items(shard: "Shard", queue: Queue, items: list[Item], now: int) -> Non
 
 
 def shares_record(options: Options) -> bool:
-    """Whether neighbours with these options can be one record: nothing in them is about one job alone."""
+    """Whether neighbours with these options can be one record, because no option is about one job alone."""
     keys = (options.unique_key, options.custom_id, options.debounce_id)
     return not options.depends_on and keys == (None, None, None)
 

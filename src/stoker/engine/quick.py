@@ -1,10 +1,10 @@
-"""Shorter ways for the most common commands: push, pull and ack of one job with simple options.
+"""Short paths for the most common commands: push, pull and ack of one job with simple options.
 
-Each does what deciding and applying do in general (`pushing.py`, `pulling.py`, `finishing.py`, `apply_*.py`), with
-everything left out that cannot concern such a job, and the calls folded into one: a full cycle costs a third
-(`benchmarks/`, *one job at a time*). Each answers None when the case is not that simple. The records are the same,
-and replay takes the general way, so every test that compares a replay with the live state compares the two ways.
-Whoever changes a rule changes it there and looks here.
+Each does what deciding and applying do in general (`pushing.py`, `pulling.py`, `finishing.py`, `apply_*.py`), without
+the steps that cannot matter for such a job, and in one function. That makes a full cycle three times as fast
+(`benchmarks/`, *one job at a time*). Each returns None if the case is not that simple. The records are the same, and a
+replay takes the general path, so every test that compares a replay with the live state compares the two paths. When you
+change a rule there, change it here, too.
 """
 
 from heapq import heappush
@@ -33,12 +33,12 @@ _NOT_SET = _general(DEFAULT_OPTIONS)
 
 
 def is_simple(options: Options) -> bool:
-    """Whether plain options are so simple that only order, lease and what happens after a failure depend on them."""
+    """Whether plain options only affect the order, the lease and what happens after a failure."""
     return bool(_general(options) == _NOT_SET)
 
 
 def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: int) -> r.Pushed:
-    """One job for a queue that exists."""
+    """Push one job to an existing queue."""
     sequence = shard.sequence + 1
     job_id = sequence << SHARD_BITS | shard.number
     size = len(payload)
@@ -59,7 +59,7 @@ def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: in
 
 
 def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery | None:
-    """One job, if the front of a queue without limits is a job with simple options that was never delivered."""
+    """Pull one job, if the first job of a queue without limits has simple options and was never delivered."""
     level = queue.ready.first_level()
     if level is None:
         return None
@@ -70,7 +70,7 @@ def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery 
     if id(options) not in shard.simple or options.priority != -level.key[0]:
         return None
     job_id, pushed_at, worker = job.id, job.pushed_at, command.worker
-    payload: Any = job.payload  # a stored one is read on its way out: runtime/loading.py
+    payload: Any = job.payload  # a stored payload is read when the reply leaves: runtime/loading.py
     lease_ms = options.lease_ms if command.lease_ms is None else command.lease_ms
     until = now + lease_ms
     token = shard.token + 1
@@ -99,7 +99,7 @@ def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery 
 
 
 def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) -> r.Settled | None:
-    """One active job with simple options, without a claim and a result, which is retained as by default."""
+    """Ack one active job with simple options and the default retention, without a claim and without a result."""
     job = shard.index.get(job_id)
     if job is None or job.state != ACTIVE or id(job.options) not in shard.simple:
         return None

@@ -1,7 +1,7 @@
 """An exact set of sequence numbers, kept as ranges.
 
-Remembers for ever which jobs ended otherwise than well, so that a dependency on one of them is
-judged rightly long after the job itself is forgotten. Neighbours merge, so it stays small.
+It remembers for ever which jobs failed, were cancelled or expired, so that a dependency on one of them is decided
+correctly after the job is forgotten. Neighbouring ranges merge, so the set stays small.
 """
 
 from bisect import bisect_right

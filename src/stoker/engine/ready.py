@@ -1,12 +1,12 @@
 """The ready jobs of a queue in the total order (-priority, lane, order).
 
-A small heap of *levels*, one for each (-priority, lane) in use. A level is a deque of jobs and batches in
-ascending order, and a small heap for what comes back into the middle of it. New jobs go to an end of the
-deque, retried ones mostly to the other: O(1) and 8 bytes a job, where a heap of tuples costs 130.
+It is a small heap of *levels*, one for each (-priority, lane) in use. A level is a deque of jobs and batches in
+ascending order, and a small heap for entries that come back into the middle of it. New jobs go to one end of the deque,
+retried ones mostly to the other: O(1) and 8 bytes for each job, where a heap of tuples costs 130.
 
-Entries leave lazily: one that is no longer valid is dropped when it reaches the front, and all of them
-are swept when they exceed a fifth. A job that left and came back may stand twice; both places are the
-same, and the first one pulled makes the other invalid.
+Entries are removed lazily: an invalid one is dropped when it reaches the front, and all invalid ones are swept when
+they are more than a fifth. A job that left and came back may be in the order twice. Both entries have the same place,
+and pulling one makes the other invalid.
 """
 
 from collections import deque
@@ -72,7 +72,7 @@ class Ready:
         return level
 
     def first_level(self) -> Level | None:
-        """The first level, if whatever is first in its line is first of all; it may be invalid, though."""
+        """The first level, if the first entry of its line is the first of all. That entry may be invalid."""
         heap = self._heap
         if not heap:
             return None
@@ -80,7 +80,7 @@ class Ready:
         return level if level.line and not level.early else None
 
     def add_new(self, entry: Entry) -> None:
-        """An entry younger than all others of its level."""
+        """Add an entry that is younger than all others of its level."""
         self.size += 1
         line = self._level(entry).line
         if entry.options.lifo:
@@ -89,7 +89,7 @@ class Ready:
             line.append(entry)
 
     def add(self, entry: Entry) -> None:
-        """An entry that may belong anywhere in its level."""
+        """Add an entry that may belong anywhere in its level."""
         self.size += 1
         level = self._level(entry)
         line = level.line
@@ -102,7 +102,7 @@ class Ready:
             heappush(level.early, (entry.order, level.number, entry))
 
     def left(self) -> None:
-        """An entry has become invalid where it stands: each one is reported once, and dropped once."""
+        """An entry has become invalid where it is. Each one is reported once and dropped once."""
         self.stale += 1
         if self.stale > SWEEP_MIN and self.stale * 5 > self.size:
             self._sweep()
@@ -110,7 +110,8 @@ class Ready:
     def front_run(self, most: int) -> tuple[Entry, int] | None:
         """The entry to be pulled next, and how many jobs may be taken from it at once.
 
-        A batch gives up to its next hole: whoever left it may stand in between with the same priority, nobody else can.
+        A batch gives its jobs up to its next hole. Only the job that left that hole can come in between, because no
+        other job has the same priority and an order inside the batch.
         """
         entry = self.front()
         if entry is None:
@@ -139,7 +140,7 @@ class Ready:
         return None
 
     def _clean_early(self, level: Level) -> None:
-        """Bring a valid entry with its present order to the top of the early heap."""
+        """Bring a valid entry with its current order to the top of the early heap."""
         early = level.early
         while early:
             order, number, entry = early[0]
@@ -157,7 +158,7 @@ class Ready:
             self.stale -= 1
 
     def coming(self, most: int) -> Iterator[Entry]:
-        """What will probably be pulled next: good enough for whoever wants to be prepared."""
+        """What will probably be pulled next. Good enough for reading payloads ahead."""
         for key in self._heap[:1]:
             yield from islice(self._levels[key].line, most)
 
@@ -168,7 +169,7 @@ class Ready:
             yield from self._sorted(level)
 
     def in_levels(self) -> Iterator[tuple[int, Entry]]:
-        """Every valid entry once with its priority, in no order: quicker than `entries`."""
+        """Every valid entry once with its priority, in no order. Faster than `entries`."""
         for level in self._levels.values():
             priority = -level.key[0]
             yield from ((priority, entry) for entry in self._valid(level))

@@ -1,8 +1,8 @@
 """Ended jobs that are still readable, by age and by count, exactly.
 
-Ended jobs of a queue are numbered in the order of their ends. Jobs with the same policy (age, count) stand in
-one lane in that order, so both rules only ever take from the front of a lane: number + count tells
-when newer jobs have pushed one out, end + age when its time is over.
+Ended jobs of a queue are numbered in the order of their ends. Jobs with the same policy (age, count) are in one lane in
+that order, so both rules only ever take from the front of a lane: number + count tells when newer jobs push one out,
+end + age when its time is over.
 """
 
 from collections import deque
@@ -26,18 +26,18 @@ class Retained:
     def __init__(self, index: Index, forget: Callable[[Ended, int], None]) -> None:
         self.lanes: dict[Policy, deque[Ended]] = {}
         self.serial = 0
-        """How many jobs have ended and been retained so far."""
+        """How many ended jobs have been retained so far."""
         self._by_serial: list[tuple[int, Policy]] = []
-        """When newer jobs push the oldest of a lane out; at most one entry a lane, perhaps too early."""
+        """When newer jobs push out the oldest job of a lane. At most one entry for each lane; it may be too early."""
         self._in_heap: set[Policy] = set()
         self._index = index
         self._forget = forget
         self._cleaned = 0
         self.armed: dict[Policy, int] = {}
-        """When each lane's oldest is to be looked at."""
+        """When the oldest job of each lane is checked."""
 
     def add(self, ended: Ended, jobs: int, policy: Policy) -> None:
-        """Keep an ended job or run; its `serial` is `self.serial + 1`."""
+        """Keep an ended job or run. Its `serial` is `self.serial + 1`."""
         self.serial += jobs
         lane = self.lanes.get(policy)
         if lane is None:
@@ -51,7 +51,7 @@ class Retained:
             self._push_out(heappop(by_serial)[1])
 
     def add_job(self, job: Job, detail: Detail, policy: Policy) -> None:
-        """`add` for one job, quicker where its lane is the only one."""
+        """`add` for one job. Faster if its lane is the only one."""
         by_serial, lane = self._by_serial, self.lanes.get(policy)
         if lane is None or len(by_serial) != 1 or not lane:
             detail.serial = self.serial + 1
@@ -65,14 +65,14 @@ class Retained:
         if type(oldest) is not Job or oldest.state == GONE or oldest.options.workflow is not None:
             self._push_out(heappop(by_serial)[1])
         elif oldest.detail.serial + policy[1] <= serial:  # type: ignore[union-attr]
-            # the heap's entry is left as it is: it may be too early, never too late
+            # the heap entry stays as it is: it may be too early, never too late
             lane.popleft()
             oldest.queue.counts[oldest.state] -= 1
             oldest.state = GONE
             self._index.remove(oldest.id)
 
     def _push_out(self, policy: Policy) -> None:
-        """Forget what `count` newer jobs have followed, and note when the lane's next one is due."""
+        """Forget jobs that `count` newer jobs have followed, and note when the next one of the lane is due."""
         self._in_heap.discard(policy)
         lane = self.lanes.get(policy)
         if lane is None:
@@ -81,7 +81,7 @@ class Retained:
         while lane:
             ended = lane[0]
             if type(ended) is Job and ended.state != GONE and ended.details().serial <= last:
-                self._forget(ended, 1)  # the common case, without a call for each question
+                self._forget(ended, 1)  # the common case, without a call for each check
                 lane.popleft()
                 continue
             if is_gone(ended):
@@ -100,7 +100,7 @@ class Retained:
         del self.lanes[policy]
 
     def cleaned(self, entries: int) -> None:
-        """Entries were forgotten out of turn; when they are many, they are taken out of their lanes."""
+        """Entries were forgotten by Clean. When they are many, they are taken out of their lanes."""
         self._cleaned += entries
         if self._cleaned > SWEEP_MIN and self._cleaned * 2 > sum(map(len, self.lanes.values())):
             self._cleaned = 0
@@ -110,14 +110,14 @@ class Retained:
                 lane.extend(kept)
 
     def oldest(self, policy: Policy) -> Ended | None:
-        """The first of a lane that is still readable."""
+        """The first job of a lane that is still readable."""
         lane = self.lanes.get(policy)
         while lane and is_gone(lane[0]):
             lane.popleft()
         return lane[0] if lane else None
 
     def age_out(self, policy: Policy, at: int) -> int:
-        """Forget what ended `age` before `at`; answers with the end of the first one left in the lane, or 0."""
+        """Forget jobs that ended `age` before `at`. Returns when the first job left in the lane ended, or 0."""
         lane = self.lanes.get(policy)
         if lane is None:
             return 0
@@ -140,7 +140,7 @@ class Retained:
 
 
 def serial_of(ended: Ended) -> int:
-    """The number of the first job that is left of it."""
+    """The serial number of the first job that is left of it."""
     if type(ended) is EndedRun:
         return ended.serial + ended.start - ended.origin
     return ended.details().serial

@@ -1,10 +1,10 @@
-"""What a checkpoint holds of a shard: a sequence of entries, in chunks.
+"""The format of a checkpoint of a shard: a sequence of entries, in chunks.
 
-A chunk is a msgpack array of three: its number, the options that its entries name by their place, and the entries, each
-a tagged array. The first chunk holds the first entry alone; the last one ends with the last entry. Fields may be added
-at the end of a form with a default, and forms with new tags. `FORMAT` is raised with each of them, so that an older
-release refuses what it cannot know; older checkpoints stay readable. Whoever adds something to the state adds it here,
-in `saving.py` and in `loading.py`.
+A chunk is a msgpack array of three: its number, the options that its entries refer to by index, and the entries, each a
+tagged array. The first chunk contains only the first entry; the last one ends with the last entry. A field may be added
+at the end of a struct with a default, and structs with new tags may be added. `FORMAT` is raised each time, so that an
+older release refuses what it cannot know. Older checkpoints stay readable. When you add something to the state, add it
+here, in `saving.py` and in `loading.py`.
 """
 
 from typing import Any
@@ -20,28 +20,29 @@ from stoker.records.records import FillStep, Message, TellStep, WorkflowMade
 from stoker.records.stored import Stored, StoredRun
 
 FORMAT = 5
-"""2 knows codecs of results and partial results, key-value entries and bytes of payloads; 3 knows workflows and
-schedules; 4 what forgotten jobs of workflows returned; 5 classes of errors."""
+"""2 added codecs of results and partial results, key-value entries and bytes of payloads; 3 workflows and schedules; 4
+kept results of forgotten jobs of workflows; 5 classes of errors.
+"""
 
 CHUNK_ENTRIES = 4_096
 CHUNK_BYTES = 1 << 20
-"""A chunk ends with the entry that fills it: it is never larger than this and one entry."""
+"""A chunk ends with the entry that fills it, so it is at most this large plus one entry."""
 PILE_BYTES = CHUNK_BYTES // 4
-"""Lists of payloads or results that are larger than this are saved apart from their owner."""
+"""Larger lists of payloads or results are saved apart from their owner."""
 IDS_MAX = 8_192
 """Ids or ranges in one entry."""
 
 Values = list[bytes | Stored | None] | int
-"""Payloads or results; a number stands for so many of those saved in the piles before."""
+"""Payloads or results. A number n stands for the next n values in the piles before this entry."""
 Runs = list[tuple[int, int]]
 Counters = tuple[list[int], list[int], list[int], int]
 """A scope: counts, totals, the ring of the last minute and its second."""
 
 HISTORY_FIELDS = 6
-"""Of an attempt, saved side by side; `SavedDetail.history_classes` has the class of its error."""
+"""Fields of an attempt that are saved together. `SavedDetail.history_classes` has the class of its error."""
 
 KEY_TABLES = ("unique_keys", "custom_ids", "debounces")
-"""Tables of a queue in which a key is held by a job, as entries number them."""
+"""Tables of a queue in which a job holds a key, in the order in which entries number them."""
 
 
 class Saved(msgspec.Struct, array_like=True, gc=False, tag_field="t"):
@@ -57,7 +58,7 @@ class SavedShard(Saved, gc=False, tag=1):
     format: int
     number: int
     position: int
-    """The last record of the journal that is in this state."""
+    """The last record of the journal that this state includes."""
     sequence: int
     token: int
     now: int
@@ -71,7 +72,7 @@ class SavedShard(Saved, gc=False, tag=1):
 
 
 class SavedMessage(Saved, gc=False, tag=2):
-    """What another shard has not taken yet."""
+    """A message that another shard has not taken yet."""
 
     to: int
     number: int
@@ -80,7 +81,7 @@ class SavedMessage(Saved, gc=False, tag=2):
 
 
 class SavedTenant(Saved, gc=False, tag=3):
-    """Tenants and queues are numbered in the order in which they are saved."""
+    """A tenant. Tenants and queues are numbered in the order in which they are saved."""
 
     name: str
     counters: Counters
@@ -113,13 +114,13 @@ class SavedQueue(Saved, gc=False, tag=5):
 
 
 class SavedPile(Saved, gc=False, tag=6):
-    """Payloads or results of entries that follow, in their order."""
+    """Payloads or results of the entries that follow, in their order."""
 
     values: list[bytes | Stored | None]
 
 
 class SavedDetail(msgspec.Struct, array_like=True, gc=False):
-    """The fields of `Detail`, in their order up to `result_codec`; then those that were added later."""
+    """The fields of `Detail` in their order up to `result_codec`, then those that were added later."""
 
     attempts: int = 0
     crashes: int = 0
@@ -153,15 +154,15 @@ class SavedDetail(msgspec.Struct, array_like=True, gc=False):
     revived: bool = False
     result_codec: Codec = "bytes"
     partial_codecs: list[Codec] | None = None
-    """Of the partial results, where not all are bytes; no field of `Detail`."""
+    """The codecs of the partial results, if not all are bytes. Not a field of `Detail`."""
     error_class: str = ""
     history_classes: list[str] | None = None
-    """Of the errors in `history`, where one has a class; no field of `Detail`."""
+    """The classes of the errors in `history`, if any has one. Not a field of `Detail`."""
     heard_at: int = 0
 
 
 class SavedJob(Saved, gc=False, tag=7):
-    """A job of its own. Jobs and batches are saved in the order of their lowest ids."""
+    """A single job. Jobs and batches are saved in the order of their lowest ids."""
 
     id: int
     queue: int
@@ -172,7 +173,7 @@ class SavedJob(Saved, gc=False, tag=7):
     detail: SavedDetail | None = None
     holds_group: bool = False
     ttl_ends_at: int = 0
-    """Where that is not told by its push: it was released when its time had passed already."""
+    """Set if it does not follow from the push: the job was released when its ttl had already passed."""
 
 
 class SavedSlice(msgspec.Struct, array_like=True, gc=False):
@@ -215,9 +216,9 @@ class SavedBatch(Saved, gc=False, tag=8):
     options: int
     payloads: Values
     stored: StoredRun | None
-    """Where the payloads are, when they lie in the journal."""
+    """The places of the payloads, if they are in the journal."""
     sizes: int | list[int] | None
-    """None when `stored` knows them."""
+    """None if `stored` knows them."""
     pushed_at: int
     start: int
     stop: int
@@ -230,9 +231,9 @@ class SavedBatch(Saved, gc=False, tag=8):
 
 
 class SavedLine(Saved, gc=False, tag=9):
-    """Ended jobs of a queue in their order: those retained under a policy, or without one the dead letters.
+    """Ended jobs of a queue in their order: those retained under a policy, or without a policy the dead letters.
 
-    A run of ended jobs is named by the first one that is left of it.
+    A run of ended jobs is named by its first job that is left.
     """
 
     queue: int
@@ -240,11 +241,11 @@ class SavedLine(Saved, gc=False, tag=9):
     ids: list[int]
 
 
-# --- what is remembered for a time: of each kind in the order in which it will be forgotten --------------
+# --- remembered for a time: each kind in the order in which it will be forgotten ---------------------
 
 
 class SavedAge(Saved, gc=False, tag=10):
-    """When the oldest ended job under a policy is looked at."""
+    """When the oldest ended job under a policy is checked."""
 
     queue: int
     policy: tuple[int, int]
@@ -326,7 +327,7 @@ class SavedAnswer(Saved, gc=False, tag=18):
 
 
 class SavedSchedule(Saved, gc=False, tag=19):
-    """The fields of `Planned`; when it is due follows from its slot."""
+    """The fields of `Planned`. Its due time follows from its slot."""
 
     queue: int
     name: str
@@ -344,7 +345,7 @@ class SavedSchedule(Saved, gc=False, tag=19):
 
 
 class SavedStep(msgspec.Struct, array_like=True, gc=False):
-    """What has become of a step of a workflow; the fields of `Step` behind `before`."""
+    """The progress of a step of a workflow: the fields of `Step` after `before`."""
 
     first: int
     count: int
@@ -359,7 +360,7 @@ class SavedStep(msgspec.Struct, array_like=True, gc=False):
 
 
 class SavedFlow(Saved, gc=False, tag=30):
-    """A workflow, in the order of their ids. `ended` is its place among those that have ended, from 1 on."""
+    """A workflow, saved in id order. `ended` is its place among the ended ones, from 1 on."""
 
     tenant: int
     at: int
@@ -375,14 +376,14 @@ class SavedFlow(Saved, gc=False, tag=30):
 
 
 class SavedEarly(Saved, gc=False, tag=31):
-    """What was said about a workflow before that was known."""
+    """A message about a workflow that had not arrived yet."""
 
     workflow: int
     message: TellStep | FillStep
 
 
 class SavedWatch(Saved, gc=False, tag=32):
-    """Jobs of other shards that wait for one of this shard."""
+    """Jobs of other shards that wait for a job of this shard."""
 
     tenant: str
     job: int
@@ -390,7 +391,7 @@ class SavedWatch(Saved, gc=False, tag=32):
 
 
 class SavedKept(Saved, gc=False, tag=33):
-    """How a forgotten job of a workflow ended; in the order in which workflows began to keep such."""
+    """How a forgotten job of a workflow ended, in the order in which the workflows began to keep results."""
 
     tenant: int
     workflow: int

@@ -1,8 +1,8 @@
-"""The whole state of a shard as chunks of bytes, for checkpoints; `loading.py` is the way back.
+"""Save the whole state of a shard as chunks of bytes, for checkpoints. `loading.py` reads them.
 
-Whatever decides how the shard behaves is saved, and nothing else: no stale entries, no deadlines that follow from what
-they were armed for, nobody who waits for a reply. Jobs come in id order, and what is remembered for a time in the order
-in which it will be forgotten: so a loaded shard not only knows the same, it does the same in the same order.
+Everything that decides how the shard behaves is saved, and nothing else: no stale entries, no deadlines that follow
+from other state, no waiting commands. Jobs are in id order, and what is remembered for a time is in the order in which
+it will be forgotten. So a loaded shard not only knows the same, it also acts in the same order.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -35,17 +35,17 @@ Entries = Iterator[s.Entry]
 def save(shard: "Shard", sequence: int) -> Iterator[bytes]:
     """The shard in chunks of bounded size, with the position in the journal that it has reached.
 
-    It must not change until the last chunk was taken.
+    The shard must not change until the last chunk was taken.
     """
     assert not (shard.settling or shard.moved_steps or shard.dirty), (
-        "there is no state to be saved in the middle of a decision"
+        "a shard cannot be saved in the middle of a decision"
     )
     shard.add_up()
     return _Saving(shard, sequence).chunks()
 
 
 def references(shard: "Shard") -> Iterator[int]:
-    """The records of the journal that hold what can still be asked for; each perhaps several times."""
+    """The records of the journal whose payloads or results may still be read. A record may appear several times."""
     for job in shard.index.jobs():
         if type(job.payload) is Stored:
             yield job.payload.sequence
@@ -84,10 +84,10 @@ class _Saving:
         # the chunk that is being filled
         self.options: list[Raw] = []
         self.places: dict[int, int] = {}
-        """The places of these options, by their `id()`: whoever has them is still there."""
+        """The indexes of these options, by their `id()`. Their jobs keep the objects alive, so the ids stay valid."""
         self.size = 0
         self.room = 0
-        """How much the entry that is being made may still take."""
+        """How many bytes the current entry may still take."""
 
     def chunks(self) -> Iterator[bytes]:
         number = 0
@@ -106,7 +106,7 @@ class _Saving:
                 self.options, self.places, self.size = [], {}, 0
 
     def entries(self) -> Entries:
-        """Each is made only when it is asked for, since it names options by their place in the chunk."""
+        """Each entry is made only when it is needed, since it refers to options by their index in the chunk."""
         parts = (self.heads, self.flows, self.jobs, self.lines, self.ages, self.keys, self.claims, self.transactions)
         for part in (*parts, self.kv, self.answers, self.schedules):
             yield from part()
@@ -202,7 +202,7 @@ class _Saving:
                 yield from (s.SavedKept(place, workflow, step, job, kept) for job, kept in results.items())
 
     def said(self) -> Entries:
-        """What shards have said to each other about workflows and edges."""
+        """Messages between shards about workflows and edges."""
         for workflow, said in self.shard.early.items():
             yield from (s.SavedEarly(workflow, message) for message in said)
         for job_id, name in self.shard.watchers.items():
@@ -297,7 +297,7 @@ class _Saving:
         )
 
     def apart(self, values: Sequence[Any]) -> Generator[s.Entry, None, s.Values]:
-        """Values for the entry that is being made; too many of them go into piles before it."""
+        """The values for the current entry. If they are too large, they go into piles before it."""
         size = sum(map(_size, values))
         if size <= self.room:
             self.room -= size
@@ -321,10 +321,10 @@ class _Saving:
             for ids in _cut(list(queue.dead)):
                 yield s.SavedLine(place, None, ids)
 
-    # --- what is remembered for a time -----------------------------------------------------------------
+    # --- remembered for a time -----------------------------------------------------------------------
 
     def armed(self, kind: int, expected: int) -> Iterator[tuple[int, Any]]:
-        """What will fire, and when, in that order and each once: as many as there must be."""
+        """What will fire, and when, in that order and each once. Asserts that there are `expected` of them."""
         at = 0
         seen: set[Any] = set()
         heap = self.shard.deadlines.heap
@@ -335,7 +335,7 @@ class _Saving:
                 seen.add(entry[3])
                 expected -= 1
                 yield at, entry[3]
-        assert not expected, "something has an end that would never come"
+        assert not expected, "something would never expire"
 
     def ages(self) -> Entries:
         for at, (queue, policy) in self.armed(kinds.AGE, sum(len(queue.retained.armed) for queue in self.queues)):
@@ -391,7 +391,7 @@ class _Saving:
                 yield s.SavedAnswer(tenant, sender, number, *fields_of(reply))
 
     def schedules(self) -> Entries:
-        """In the order of their names: those that are due together are looked at in that order."""
+        """Ordered by name, because schedules that are due together are handled in that order."""
         for queue, place in self.queues.items():
             for name in sorted(queue.schedules):
                 planned = queue.schedules[name]
@@ -412,7 +412,7 @@ class _Saving:
                 )
 
     def kv(self) -> Entries:
-        """In the order of their keys: those that expire together leave in that order."""
+        """Ordered by key, because entries that expire together are removed in that order."""
         for tenant, place in self.tenants.items():
             for key in tenant.kv.keys_from(""):
                 entry = tenant.kv[key]

@@ -1,4 +1,4 @@
-"""Whether a schedule can be what its caller wants. Raises the errors of the tree; changes nothing."""
+"""Check a schedule. Checks raise the errors of `model/errors.py` and change nothing."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TIME_MAX = INT_MAX // 2
 NOT_FOR_MANY = ("depends_on", "run_at", "schedule", "slot")
-"""Options that make sense for one job, or are the schedule's own to fill in."""
+"""Options that make sense for one job only, or that the schedule fills in."""
 
 
 def name(value: object, limits: Limits) -> None:
@@ -25,7 +25,7 @@ def name(value: object, limits: Limits) -> None:
 
 
 def schedule(shard: "Shard", value: object) -> None:
-    """Everything about it that does not depend on when it is made."""
+    """Check everything that does not depend on when the schedule is created."""
     limits = shard.limits
     if type(value) is not Schedule:
         raise InvalidRequest(f"invalid schedule: expected Schedule, got {type(value).__name__}")
@@ -53,7 +53,7 @@ def _rule(shard: "Shard", value: Schedule) -> None:
         shard.calendar.check_cron(value.cron)
     elif value.every_ms and value.every_ms < limits.schedule_interval_ms_min:
         least = limits.schedule_interval_ms_min
-        raise LimitExceeded(f"every_ms {value.every_ms} is below the limit of {least}: let more time pass between jobs")
+        raise LimitExceeded(f"every_ms {value.every_ms} is below the minimum of {least}: use a longer interval")
 
 
 def _bounds(value: Schedule) -> None:
@@ -62,9 +62,7 @@ def _bounds(value: Schedule) -> None:
         if time is not None:
             checks.number(time, field, 0, TIME_MAX)
     if value.at is not None and (value.start_at is not None or value.end_at is not None):
-        raise InvalidRequest(
-            "invalid start_at or end_at: a schedule with `at` has one slot, and so no start and no end"
-        )
+        raise InvalidRequest("invalid start_at or end_at: a schedule with `at` has one slot, so leave both out")
     if value.start_at is not None and value.end_at is not None and value.end_at <= value.start_at:
         raise InvalidRequest(f"invalid end_at {value.end_at}: expected a time after start_at {value.start_at}")
 
@@ -82,9 +80,9 @@ def _job(value: Schedule, limits: Limits) -> None:
 
 
 def slots(shard: "Shard", value: Schedule, anchor: int, first: int) -> None:
-    """What depends on when the slots are: there is one, and they are not too near to each other."""
+    """Check the slots: there is at least one, and they are not too close to each other."""
     if not first:
-        raise InvalidRequest(f"invalid {_last_word(value)}: no slot is left for this schedule, it would never run")
+        raise InvalidRequest(f"invalid {_last_word(value)}: the schedule has no slot left and would never run")
     gaps = [later - earlier for earlier, later in pairwise(upcoming(shard, value, anchor, first, NEXT_RUNS))]
     least = min(gaps, default=0)
     if not least:
@@ -96,19 +94,19 @@ def slots(shard: "Shard", value: Schedule, anchor: int, first: int) -> None:
     most = shard.limits.schedule_catch_up_max
     if value.grace_ms > least * most:
         raise LimitExceeded(
-            f"grace_ms {value.grace_ms} covers more than {most} slots, which would all come at once: make it shorter"
+            f"grace_ms {value.grace_ms} covers more than {most} slots, which may all be pushed at once: make it shorter"
         )
 
 
 def _last_word(value: Schedule) -> str:
-    """The field because of which nothing is left."""
+    """The field because of which no slot is left."""
     if value.at is not None:
         return f"at {value.at}"
     return f"end_at {value.end_at}" if value.end_at is not None else f"cron {checks.short(value.cron)}"
 
 
 def upcoming(shard: "Shard", value: Schedule, anchor: int, first: int, most: int) -> Sequence[int]:
-    """The slot and those that follow."""
+    """This slot and those that follow."""
     found = [first] if first else []
     while found and len(found) < most:
         slot = first_after(shard.calendar, value, anchor, found[-1])

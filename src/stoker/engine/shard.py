@@ -1,8 +1,8 @@
 """One shard: its state, and the way of a command through it.
 
-`execute` lets time pass up to `now`, decides the command, and serves whoever waits. Decisions emit records;
-`emit` is the only place where a record takes effect. What came of it is fetched by the runtime: the records to
-be journaled (`take_records`), the replies to parked commands (`take_effects`), and the time to come back (`next_at`).
+`execute` lets time pass up to `now`, decides the command, and answers waiting commands. Decisions emit records; `emit`
+is the only place where a record takes effect. The runtime then fetches the records to journal (`take_records`), the
+replies to parked commands (`take_effects`), and the time of the next deadline (`next_at`).
 """
 
 from collections import deque
@@ -62,7 +62,7 @@ from stoker.model.states import STATES
 from stoker.records import records as rec
 
 INTERNED_MAX = 1024
-"""Options kept for sharing between jobs; beyond that they are started anew."""
+"""Options kept for sharing between jobs. When there are more, the table is cleared."""
 
 
 class Shard:
@@ -73,43 +73,44 @@ class Shard:
         self.settings = settings or Settings()
         self.limits = limits
         self.level: r.Level = "memory"
-        """What its journal gives everybody who asks for nothing else."""
+        """The durability that the journal gives by default."""
         self.queue_levels: dict[tuple[str, str], r.Level] = {}
-        """What queues ask for, by tenant and name, where it is not what everybody gets."""
+        """Levels of queues that ask for one of their own, by tenant and name."""
         self.default_retention: tuple[int, int] | None = None
-        # the last numbers that were given
+        # the last numbers that were given out
         self.sequence = 0
-        """To a job."""
+        """The last sequence number of a job."""
         self.token = 0
-        """To a delivery."""
+        """The last token of a delivery."""
         self.epoch = 0
-        """How often its journal has been opened."""
+        """How often the journal has been opened."""
         self.never_given = RangeSet()
-        """Sequence numbers left out after a crash, so that none is given twice: whoever had one, his job is lost."""
+        """Sequence numbers left out after a crash, so that none is given out twice. A job that had one of them is lost.
+        """
         self._numbers = 0
         # time
         self.now = 0
         self.ahead_ms = 0
-        """How far the shard's time is ahead of the calendar: the clock on the wall may have been set back."""
+        """How far the shard's time is ahead of the calendar, because the wall clock may have been set back."""
         self.deadlines = Deadlines()
         self.calendar: Calendar = NoCalendar()
         self.schedules = 0
-        """How many there are, of all tenants."""
+        """The number of schedules of all tenants."""
         self.crowd = Crowd()
         self.pace = Pace()
-        # jobs, and whose they are
+        # tenants and their jobs
         self.tenants: dict[str, Tenant] = {}
         self.index = Index()
         self.dependents: dict[int, dict[int, None]] = {}
-        """Who waits for a job to end, by its id."""
+        """The jobs that wait for a job to end, by its id."""
         self.senders: Senders = {}
         """Answers that may be asked for again."""
         self._interned: dict[Options, Options] = {}
         self.simple: dict[int, Options] = {}
-        """Checked and interned options that take the short ways of `quick.py`, by their `id()`."""
+        """Checked and interned options that take the short paths of `quick.py`, by their `id()`."""
         self._scope = Scope()
         self.touched: list[Queue] = []
-        """Queues whose counters have moved since they were last added up."""
+        """Queues whose counters have changed since they were last added up."""
         # other shards
         self.outbox: dict[int, dict[int, tuple[str, rec.Message]]] = {}
         """Messages that other shards have not taken yet: by shard and number, with the tenant."""
@@ -118,59 +119,61 @@ class Shard:
         self.taken: dict[int, int] = {}
         """The number of the last message taken from each shard."""
         self.early: dict[int, list[rec.TellStep | rec.FillStep]] = {}
-        """What other shards have said about workflows that are not known here yet, by their ids."""
+        """Messages of other shards about workflows that have not arrived here yet, by workflow id."""
         self.watchers: dict[int, str] = {}
-        """Jobs that somebody in another shard waits for, and whose they are."""
-        # what whoever runs the shard lends it
+        """Jobs that jobs of other shards wait for, with their tenants."""
+        # hooks that the runtime provides
         self.no_room: Callable[[str, int], str] | None = None
-        """Says why a tenant's job with so many bytes cannot be taken, if that is so: for jobs that schedules push."""
+        """Says why a tenant's job of this many bytes cannot be accepted, or returns an empty text. For jobs that
+        schedules push.
+        """
         self.is_full: Callable[[], bool] | None = None
         """Says whether memory is full."""
         self.knows: Callable[[int], bool] | None = None
-        """Says whether an id of another shard was ever given; None if there is no other."""
+        """Says whether an id of another shard was ever given out. None if there is no other shard."""
         self.stored_payloads: Callable[[int], Sequence[bytes]] | None = None
-        """Reads the payloads of one of its records back."""
+        """Reads the payloads of one of the shard's records from the journal."""
         self.old_keys: OldKeys | None = None
         """Keys of ended jobs that have left memory."""
-        # those who wait for an answer
+        # commands that wait for an answer
         self._parked: list[tuple[int, int, Parked]] = []
         self._parked_most = SWEEP_MIN
         self.job_waiters: dict[int, dict[Parked, None]] = {}
         self.claim_waiters: dict[tuple[str, str], dict[Parked, None]] = {}
-        """Pulls that wait to make a claim; when another one makes it, they get the same jobs."""
-        # what is on its way out, or only for this moment
+        """Pulls that wait to make a claim. If another pull makes it, they get the same jobs."""
+        # output, and state of the current turn
         self.records: list[rec.Record] = []
         self.effects: list[tuple[Parked, Any]] = []
         self.dirty: list[Queue] = []
-        """Queues for which something may have become possible that somebody waits for."""
+        """Queues in which something may have become possible for a waiting pull."""
         self.ended_waits: deque[r.Ended] = deque()
         self.claims_made: list[tuple[str, str]] = []
         self.settling: deque[tuple[int, int]] = deque()
-        """Jobs that have ended, and how, whose edges are still to be settled."""
+        """Ended jobs and their final states, whose edges are still to be settled."""
         self.moved_steps: deque[tuple[Flow, Step]] = deque()
-        """Steps of workflows that stand otherwise than before, which others behind them are still to hear of."""
+        """Steps of workflows whose standing has changed, and whose later steps are still to be decided."""
         self.watching: dict[int, list[tuple[int, int]]] = {}
-        """Jobs of other shards that new ones wait for, by shard; asked for at the end of the push."""
+        """Jobs of other shards that new jobs wait for, by shard. Their shards are asked at the end of the push."""
         self.staged: list[tuple[StagedPart, int]] = []
         """Parts of stages that were written in this turn, and their places among its records."""
         self.configure(self.settings, limits)
 
     def configure(self, settings: Settings, limits: Limits) -> None:
-        """How it behaves from now on."""
+        """Use these settings and limits from now on."""
         self.settings, self.limits = settings, limits
         kept = settings.retention
         policy = (kept.completed_age_ms, kept.completed_count)
         self.default_retention = policy if all(policy) else None
-        self._start_interning()  # those that are known were checked against the limits of before
+        self._start_interning()  # known options were checked against the old limits
 
     # --- the way of a command --------------------------------------------------------------------
 
     def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
-        """The reply, or a `Parked` whose reply comes through the effects. Raises `Refused` and leaves no trace."""
+        """The reply, or a `Parked` whose reply comes through the effects. A raised `Refused` has changed nothing."""
         if now >= self.deadlines.earliest:
             self.advance(now)
         if now == self.now:
-            now = self.now  # one object for all jobs of a millisecond: they keep it, 32 bytes each otherwise
+            now = self.now  # one object for all jobs of a millisecond, which saves 32 bytes for each
         else:
             self.now = now
         try:
@@ -185,7 +188,7 @@ class Shard:
         return reply
 
     def advance(self, now: int) -> None:
-        """Let everything happen that was due by `now`, each at its own time."""
+        """Process everything that was due by `now`, each at its own time."""
         self.now = now
         if len(self.deadlines.heap) > self.deadlines.most:
             self.deadlines.sweep(timers.is_armed)
@@ -202,7 +205,7 @@ class Shard:
         self.deadlines.earliest = NEVER if next_at is None else next_at
 
     def emit(self, record: rec.Record) -> None:
-        """Something happens."""
+        """Journal a record and apply it."""
         self.records.append(record)
         APPLY[type(record)](self, record)
 
@@ -213,7 +216,9 @@ class Shard:
         return self._scope
 
     def add_up(self) -> None:
-        """Bring the counters of tenants and shard up to date: O(queues touched since the last time)."""
+        """Bring the counters of tenants and shard up to date. The cost grows with the queues touched since the last
+        time.
+        """
         while self.touched:
             self.touched.pop().add_up()
 
@@ -227,14 +232,14 @@ class Shard:
 
     @property
     def next_at(self) -> int | None:
-        """When to come back, at the latest."""
+        """The time of the next deadline, or earlier."""
         heap, parked = self.deadlines.heap, self._parked
         if heap and parked:
             return min(heap[0][0], parked[0][0])
         return heap[0][0] if heap else parked[0][0] if parked else None
 
     def close(self) -> None:
-        """Let go of everything; the structs are not garbage collected, so the knots are cut here."""
+        """Drop everything. The structs are not garbage collected, so the reference cycles are broken here."""
         for parked in self.waiting():
             parked.give_up()
         self.tenants.clear()
@@ -246,10 +251,10 @@ class Shard:
         """The commands that still wait for their reply."""
         return [parked for _, _, parked in self._parked if not parked.done]
 
-    # --- those who wait --------------------------------------------------------------------------
+    # --- waiting commands ----------------------------------------------------------------------------
 
     def park_until(self, parked: Parked) -> None:
-        if len(self._parked) >= self._parked_most:  # most were answered long before their time: let them go
+        if len(self._parked) >= self._parked_most:  # most were answered long before their time: drop them
             done = [entry[2] for entry in self._parked if entry[2].done]
             self._parked = [entry for entry in self._parked if not entry[2].done]
             heapify(self._parked)
@@ -264,7 +269,7 @@ class Shard:
         self.effects.append((parked, reply))
 
     def serve(self, now: int) -> None:
-        """Answer those who wait for what has become possible."""
+        """Answer waiting commands for which something has become possible."""
         if self.dirty:
             pulling.serve(self, now)
         while self.ended_waits:
@@ -279,7 +284,7 @@ class Shard:
                     self.answer(parked, pulling.reread_claim(self, tenant, name))
 
     def _time_out(self, now: int) -> None:
-        """Those whose time is over get an empty answer; those who gave up leave nothing behind."""
+        """Answer commands whose time is over with an empty reply, and drop those that were given up."""
         while self._parked and self._parked[0][0] <= now:
             parked = heappop(self._parked)[2]
             command = parked.command
@@ -295,7 +300,7 @@ class Shard:
             self._leave_lines(parked)
 
     def _leave_lines(self, parked: Parked) -> None:
-        """Somebody who is answered or gone stands in no line any more."""
+        """Remove an answered or abandoned command from all wait lists."""
         command = parked.command
         if type(command) is c.WaitJob:
             drop_waiter(self.job_waiters, command.id, parked)
@@ -309,7 +314,7 @@ class Shard:
                 self.drop_unknown(owner.queues[name])
 
     def _drop_named(self, tenant: str, command: c.Command[Any]) -> None:
-        """A refused command leaves no queue behind."""
+        """Forget a queue that only the refused command named."""
         owner, name = self.tenants.get(tenant), getattr(command, "queue", None)
         if owner is None:
             return
@@ -319,7 +324,7 @@ class Shard:
             del self.tenants[tenant]
 
     def drop_unknown(self, queue: Queue) -> None:
-        """A queue that only waiting pulls have named is forgotten with the last of them."""
+        """Forget a queue that only waiting pulls have named, after the last of them."""
         while queue.waiters and queue.waiters[0].done:
             queue.waiters.popleft()
         idle = not queue.known and not queue.waiters and not queue.requests
@@ -353,22 +358,22 @@ class Shard:
         return queue if queue is not None and queue.known else None
 
     def check_room(self, tenant: str, names: Iterable[str]) -> None:
-        """Refuse new queues beyond what a tenant may have."""
+        """Refuse new queues beyond the tenant's limit."""
         owner = self.tenants.get(tenant)
         known = {name for name, queue in owner.queues.items() if queue.known} if owner is not None else set()
         most = self.limits.queues_per_tenant_max
         if len(known.union(names)) > max(most, len(known)):
-            raise errors.LimitExceeded(f"{most} queues are there already: obliterate some, or use fewer names")
+            raise errors.LimitExceeded(f"a tenant may have at most {most} queues: obliterate some, or use fewer names")
 
     def queue_for_writing(self, tenant: str, name: str) -> Queue:
-        """The queue, which may be new if the tenant has room for another one."""
+        """The queue. It is created if the tenant may have another one."""
         owner = self.tenants.get(tenant)
         if type(name) is not str:
             checks.name(name)
         if owner is not None:
             queue = owner.queues.get(name)
             if queue is not None and queue.known:
-                return queue  # its name was checked when it was made
+                return queue  # its name was checked when it was created
             if len(owner.queues) >= self.limits.queues_per_tenant_max:
                 self.check_room(tenant, [name])
         checks.name(name)
@@ -406,7 +411,7 @@ class Shard:
         part = self.find(job_id) if type(job_id) is int else None
         if part is None or part.queue.tenant.name != tenant:
             raise errors.NotFound(
-                f"job {checks.short(job_id)} not found: it never was, is forgotten, or belongs to somebody else"
+                f"job {checks.short(job_id)} not found: it never existed, is forgotten, or belongs to another tenant"
             )
         return part
 
@@ -429,7 +434,7 @@ class Shard:
         return part is not None and part.queue.tenant is tenant and self.state_of(part) <= ACTIVE
 
     def part(self, job_id: int) -> Part:
-        """A job that is known to be there."""
+        """A job that must exist."""
         part = self.find(job_id)
         assert part is not None, f"job {job_id} must be there"
         return part
@@ -445,8 +450,8 @@ class Shard:
         return sorted(parts, key=lowest)
 
     def delivered_run(self, part: Part) -> r.Run:
-        """A delivery once more, as its pull brought it."""
-        payloads: Any  # stored ones are read on their way out: runtime/loading.py
+        """A delivery again, as its pull brought it."""
+        payloads: Any  # stored payloads are read when the reply leaves: runtime/loading.py
         if type(part) is Job:
             detail = part.details()
             payloads = (part.payload,)
@@ -467,7 +472,7 @@ class Shard:
     # --- for apply_*.py --------------------------------------------------------------------------
 
     def own_job(self, job_id: int) -> Job:
-        """The job as one of its own, split off its batch if it was part of one."""
+        """The job as a single job, split off its batch if it was part of one."""
         job = self.index.get(job_id)
         if job is None:
             found = self.index.find_batch(job_id)
@@ -480,7 +485,7 @@ class Shard:
         return [self.own_job(job_id) for job_id in range(first, first + step * abs(count), step)]
 
     def intern(self, options: Options) -> Options:
-        """Equal options of plain jobs are one object in memory."""
+        """Equal options of plain jobs become one object in memory."""
         if options is DEFAULT_OPTIONS or options.workflow is not None or not apply_push.is_plain(options):
             return options
         found = self._interned.get(options)
@@ -505,7 +510,7 @@ class Shard:
 
 
 def drop_waiter(table: dict[Any, dict[Parked, None]], key: Any, parked: Parked) -> None:
-    """Take somebody out of a table of waiters."""
+    """Remove a command from a table of waiting commands."""
     waiters = table.get(key)
     if waiters is not None:
         waiters.pop(parked, None)
@@ -521,14 +526,14 @@ def is_claimed(part: Part, name: str) -> bool:
 def replay(
     records: Iterable[rec.Record], number: int = 0, settings: Settings | None = None, limits: Limits = DEFAULT_LIMITS
 ) -> Shard:
-    """The shard to which these records have happened."""
+    """A shard to which these records have been applied."""
     shard = Shard(number, settings, limits)
     apply_again(shard, records)
     return shard
 
 
 def apply_again(shard: Shard, records: Iterable[rec.Record]) -> None:
-    """Let happen what has happened before: what followed from it stands in the records, too."""
+    """Apply journaled records. Nothing is decided: what followed from them is in the records, too."""
     for record in records:
         APPLY[type(record)](shard, record)
         if shard.settling:
@@ -612,7 +617,7 @@ DECIDE: dict[type[c.Command[Any]], Decide] = {
     c.RunSchedule: schedules.run,
     c.DeleteSchedule: schedules.delete,
 }
-"""Who decides which command. Reading events is the journal's business, not the engine's."""
+"""The function that decides each command. Reading events is up to the journal, not the engine."""
 
 APPLY: Appliers = {
     **apply_push.APPLY,
@@ -626,4 +631,4 @@ APPLY: Appliers = {
     **senders.APPLY,
     **apply_flows.APPLY,
 }
-"""What each record does to the state."""
+"""The function that applies each record."""

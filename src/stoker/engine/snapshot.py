@@ -1,7 +1,7 @@
-"""The whole state of a shard as plain, comparable data, whatever form its jobs have.
+"""The whole state of a shard as plain, comparable data, for jobs in either form.
 
-Two shards that would behave the same from now on give equal dumps: that is how tests know that a replay is as
-good as the original. Bookkeeping that decides nothing (stale entries, armed deadlines) is left out.
+Two shards that would behave the same from now on give equal dumps. Tests use this to compare a replay with the
+original. Bookkeeping that decides nothing (stale entries, armed deadlines) is left out.
 """
 
 from collections.abc import Iterator
@@ -77,7 +77,7 @@ def _job(shard: "Shard", part: Part) -> dict[str, Any]:
 
 
 def _whole(shard: "Shard", value: Any) -> Any:
-    """A payload or a result, wherever it lies."""
+    """A payload or a result, read from the journal if it is there."""
     if type(value) is not Stored or shard.stored_payloads is None:
         return value
     return shard.stored_payloads(value.sequence)[value.place]
@@ -119,7 +119,7 @@ def _tenant(shard: "Shard", tenant: Tenant) -> dict[str, Any]:
 
 
 def _staged(shard: "Shard", part: StagedPart) -> rec.Staged:
-    """The part with its payloads, wherever they lie."""
+    """The part with its payloads, read from the journal if they are there."""
     record: rec.Staged = part.record
     payloads: Any = record.payloads
     if type(payloads) is not StoredRun or shard.stored_payloads is None:
@@ -174,7 +174,7 @@ def _schedule(planned: Planned) -> tuple[Any, ...]:
 
 
 def ready_ids(queue: Queue) -> Iterator[int]:
-    """The ids that a pull would bring, in order, limits aside."""
+    """The ids that pulls would bring, in order, without limits."""
     members: list[tuple[int, int, int, int]] = []
     for entry in queue.ready.entries():
         options = entry.options
@@ -189,7 +189,7 @@ def ready_ids(queue: Queue) -> Iterator[int]:
 
 
 def _dependents(shard: "Shard") -> dict[int, list[int]]:
-    """Who waits for whom, by those who really do."""
+    """Which jobs wait for which, derived from the jobs that really wait."""
     waits: dict[int, list[int]] = {}
     for job in shard.index.jobs():
         if job.detail is not None and job.detail.blockers:

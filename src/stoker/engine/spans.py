@@ -1,7 +1,7 @@
 """Positions of a batch: a range with holes, and a sorted table of such pieces.
 
-A batch of ten thousand jobs is moved by moving the ends of a range; a single job that goes its own
-way leaves a hole. Both ends swallow holes that they reach, so a span never starts or stops in one.
+A batch of ten thousand jobs is moved by moving the ends of a range; a single job that leaves makes a hole. Each end
+skips holes that it reaches, so a span never starts or ends in a hole.
 """
 
 from bisect import bisect_right, insort
@@ -23,7 +23,7 @@ class Span(msgspec.Struct, gc=False):
         return self.start <= position < self.stop and (self.holes is None or position not in self.holes)
 
     def remove(self, start: int, stop: int) -> None:
-        """Take out a run that is wholly inside and has no holes."""
+        """Remove a run that is wholly inside and has no holes."""
         self.left -= stop - start
         if start == self.start:
             self.start = stop
@@ -49,18 +49,18 @@ class Span(msgspec.Struct, gc=False):
             holes.remove(self.stop)
 
     def run(self, start: int, stop: int) -> int:
-        """Where the run that begins at `start` ends: at the next hole, at `stop` or at the span's own end."""
+        """The end of the run that begins at `start`: the next hole, `stop`, or the end of the span."""
         stop = min(stop, self.stop)
         holes = self.holes
         if holes:
-            end = start + 1  # walked, not searched: all runs of a span together cost no more than its length
+            end = start + 1  # a walk, not a search: all runs of a span together cost no more than its length
             while end < stop and end not in holes:
                 end += 1
             return end
         return stop
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """All of it, as runs without holes, from a copy of the ends: the caller may remove what it gets."""
+        """All runs without holes. The ends are copied first, so the caller may remove what it gets."""
         start, stop = self.start, self.stop
         for hole in sorted(self.holes or ()):
             if start < hole:
@@ -71,7 +71,7 @@ class Span(msgspec.Struct, gc=False):
 
 
 class Piece(Protocol):
-    """Something that covers positions from `origin` on."""
+    """A piece that covers positions from `origin` on."""
 
     origin: int
 

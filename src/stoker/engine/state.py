@@ -1,7 +1,7 @@
-"""What a shard knows beside its jobs: queues and tenants, with all that belongs to them.
+"""The state of a shard beside its jobs: tenants and queues, with everything that belongs to them.
 
-Keys, groups, claims, transactions and schedules, and the counters. Only `apply_*.py` changes what is in here. The
-structs opt out of garbage collection as those of `jobs.py` do.
+That is keys, groups, claims, transactions, schedules and counters. Only `apply_*.py` changes what is in here. The
+structs opt out of garbage collection, like those of `jobs.py`.
 """
 
 from collections import deque
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 Appliers = dict[type[Record], Callable[["Shard", Any], None]]
-"""What each record does to the state."""
+"""The function that applies each record."""
 
 
 class Group:
-    """The lane of one group: who waits in it, who holds it, and who of them stands in the ready order."""
+    """One group: its waiting jobs, the job that holds it, and the job that is in the ready order."""
 
     __slots__ = ("holder", "lane", "offered")
 
@@ -42,7 +42,7 @@ class Group:
 
 
 class Key(msgspec.Struct, gc=False, eq=False):
-    """Who holds a unique key, a custom id or a debounce window, and until when; 0 = until told otherwise."""
+    """The job that holds a unique key, a custom id or a debounce window, and until when; 0 = no end set."""
 
     job: int
     expires_at: int = 0
@@ -68,7 +68,7 @@ class Scope:
         self.recent_second = 0
 
     def completed_in(self, second: int, jobs: int) -> None:
-        """Add to the ring; a second that has left it is forgotten."""
+        """Add to the ring. A second that is no longer in it is ignored."""
         if second > self.recent_second:
             for passed in range(max(self.recent_second + 1, second - 59), second + 1):
                 self.recent[passed % 60] = 0
@@ -77,7 +77,7 @@ class Scope:
             self.recent[second % 60] += jobs
 
     def last_minute(self, second: int) -> int:
-        """Completed in the 60 seconds up to `second`."""
+        """Jobs completed in the 60 seconds up to `second`."""
         first = max(0, second - 59, self.recent_second - 59)
         return sum(self.recent[s % 60] for s in range(first, min(second, self.recent_second) + 1))
 
@@ -96,7 +96,7 @@ class Scope:
     T_WAIT_MS,
     T_RUN_MS,
 ) = range(12)
-"""Places in `Scope.totals`, in the order of `replies.Totals`."""
+"""Indexes into `Scope.totals`, in the order of `replies.Totals`."""
 
 
 class Claim(msgspec.Struct, gc=False, eq=False):
@@ -109,13 +109,13 @@ class Claim(msgspec.Struct, gc=False, eq=False):
 
 
 class StagedPart(msgspec.Struct, gc=False, eq=False):
-    """A push that has not happened yet, as its record tells it."""
+    """A part of a stage, which is not pushed yet, with its record."""
 
     record: Any
     stored: StoredRun | None
-    """Where its payloads lie in the journal, if they do; they may be in memory as well."""
+    """The places of its payloads in the journal, if they are there. They may be in memory, too."""
     bytes: int
-    """What they take in memory."""
+    """The memory of its payloads."""
 
 
 class Stage(msgspec.Struct, gc=False, eq=False):
@@ -128,7 +128,7 @@ class Stage(msgspec.Struct, gc=False, eq=False):
 
 
 class TransactionState(msgspec.Struct, gc=False, eq=False):
-    """A transaction in the making, or how it ended."""
+    """A transaction that is being written, or its outcome."""
 
     stages: dict[str, Stage]
     outcome: Any = None
@@ -136,7 +136,7 @@ class TransactionState(msgspec.Struct, gc=False, eq=False):
 
 
 class Planned(msgspec.Struct, eq=False):
-    """A schedule, and how it stands. Slots are times of the calendar; `due` is a time of the shard."""
+    """A schedule and its state. Slots are calendar times; `due` is a time of the shard."""
 
     name: str
     queue: "Queue"
@@ -144,19 +144,19 @@ class Planned(msgspec.Struct, eq=False):
     created_at: int
     changed_at: int = 0
     anchor: int = 0
-    """From where intervals without a start count."""
+    """The time from which intervals without a start count."""
     paused: bool = False
     runs: int = 0
     next_slot: int = 0
-    """0 = it is over."""
+    """0 = the schedule is over."""
     due: int = 0
-    """When its next slot is looked at; 0 = never."""
+    """When its next slot is handled; 0 = never."""
     done_to: int = 0
     """The latest slot that is over."""
     made_up_to: int = 0
-    """Slots up to this one are pushed however late they come."""
+    """Slots up to this one are pushed however late they are."""
     jobs: list[int] = []
-    """The last two that it pushed: more than that never hinder the next one."""
+    """The last two jobs that it pushed. Older ones never hold back the next one."""
     last: deque[ScheduleRun] | None = None
 
 
@@ -211,7 +211,7 @@ class Queue:
         self.tenant = tenant
         self.name = name
         self.known = False
-        """Whether it has ever held a job or a policy; waiting pulls alone do not make a queue."""
+        """Whether it has ever had a job or a policy. A waiting pull alone does not create a queue."""
         self.ready = ready
         self.delayed: list[tuple[int, int, Job | Batch]] = []
         """A heap of (due, order of setting, entry)."""
@@ -219,13 +219,13 @@ class Queue:
         self.delayed_stale = 0
         self.paused = False
         self.is_free = True
-        """Neither paused nor limited."""
+        """Whether it is neither paused nor limited."""
         self.bucket: Bucket | None = None
         self.refill_armed = 0
         self.concurrency = 0
         self.group_on_retry: GroupPolicy = "hold"
         self.durability: Level | None = None
-        """What its jobs ask for at least."""
+        """The level for its jobs, if a push does not ask for another."""
         self.dead_policy = dead_policy
         self.groups: dict[str, Group] = {}
         self.unique_keys: dict[str, Key] = {}
@@ -233,20 +233,20 @@ class Queue:
         self.debounces: dict[str, Key] = {}
         self.requests: dict[str, Request] = {}
         self.dead: dict[int, Job] = {}
-        """In the order they entered."""
+        """In the order in which they entered."""
         self.retained = retained
         self.schedules: dict[str, Planned] = {}
         self.scope = Scope()
         self.counts, self.totals = self.scope.counts, self.scope.totals
         self.scopes = (self.scope, tenant.scope, top)
         self.told = Scope()
-        """What the tenant and the shard know of the counters; every job touches only its queue's own."""
+        """The counters as the tenant and the shard last saw them. A job only changes the counters of its queue."""
         self.touched = False
         self.second = 0
         self.second_jobs = 0
         self.waiters: deque[Any] = deque()
         self.waiters_most = 64
-        """So long the line of waiters may become before those who are gone are taken out."""
+        """How long the wait list may become before answered pulls are taken out."""
 
     def count(self, state: int, jobs: int) -> None:
         self.counts[state] += jobs
@@ -266,12 +266,12 @@ class Queue:
             self.touch()
 
     def touch(self) -> None:
-        """Something was counted since the tenant's and the shard's counters were last brought up to date."""
+        """Note that the counters of the tenant and the shard are out of date."""
         self.touched = True
         self.tenant.shard_touched.append(self)
 
     def completed(self, jobs: int, payload_bytes: int, wait_ms: int, run_ms: int, second: int) -> None:
-        """Active jobs have completed."""
+        """Count active jobs that have completed."""
         counts, totals = self.counts, self.totals
         counts[ACTIVE] -= jobs
         counts[LIVE_BYTES] -= payload_bytes
@@ -285,14 +285,14 @@ class Queue:
             self.touch()
 
     def roll(self, second: int) -> None:
-        """A new second begins: the jobs of the last one go into the rings."""
+        """A new second begins: add the jobs of the last one to the rings."""
         if self.second_jobs:
             for scope in self.scopes:
                 scope.completed_in(self.second, self.second_jobs)
         self.second, self.second_jobs = second, 0
 
     def add_up(self) -> None:
-        """Bring the tenant's and the shard's counters up to date."""
+        """Bring the counters of the tenant and the shard up to date."""
         self.roll(self.second)
         scope, told = self.scope, self.told
         for now, before, ours in ((scope.counts, told.counts, 0), (scope.totals, told.totals, 1)):
@@ -340,22 +340,22 @@ class Tenant:
         self.kv = Entries()
         """Its key-value entries, if this shard is their home."""
         self.flows: dict[int, Flow] = {}
-        """Workflows that this shard has a part in."""
+        """Workflows that this shard has a part of."""
         self.ended_flows: dict[int, None] = {}
-        """Those of them that have ended, in that order, if this shard is their home."""
+        """The ended ones in the order of their ends, for workflows whose home is this shard."""
         self.keeping: dict[int, None] = {}
-        """Those of them that keep what forgotten jobs returned, in the order in which that began."""
+        """Workflows that keep results of forgotten jobs, in the order in which they began to."""
         self.kept_bytes = 0
         self.schedules = 0
-        """How many all of its queues have together."""
+        """The number of schedules of all its queues."""
         self.planned_bytes = 0
-        """Of the payloads of its schedules."""
+        """The bytes of the payloads of its schedules."""
         self.staged_jobs = self.staged_bytes = 0
-        """Jobs that its transactions would publish, and their payloads."""
+        """Jobs that its transactions have staged, and the bytes of their payloads."""
         self.kv_bytes = 0
-        """Of its key-value entries, keys included."""
+        """The bytes of its key-value entries, keys included."""
 
     @property
     def is_used(self) -> bool:
-        """Whether anything has happened to it beside its queues."""
+        """Whether it has anything beside its queues."""
         return bool(self.claims or self.transactions or self.kv or self.flows) or any(self.scope.totals)

@@ -1,6 +1,6 @@
-"""Payloads with places that are filled in: `{slot}`, `{slot_ms}`, `{schedule}` and `{run}` in their texts.
+"""Payloads with placeholders: `{slot}`, `{slot_ms}`, `{schedule}` and `{run}` in their texts.
 
-In JSON and MessagePack only texts are looked at, in plain bytes everything. What else stands in braces stays.
+In JSON and MessagePack only texts are searched, in plain bytes everything. Other text in braces stays as it is.
 """
 
 import re
@@ -17,7 +17,7 @@ PLACE_BYTES = re.compile(PLACE.pattern.encode())
 
 
 def check(payload: bytes, codec: Codec) -> None:
-    """Refuse a payload whose texts cannot be found."""
+    """Refuse a payload that cannot be decoded."""
     try:
         if codec == "msgpack":
             msgspec.msgpack.encode(msgspec.msgpack.decode(payload))
@@ -25,7 +25,8 @@ def check(payload: bytes, codec: Codec) -> None:
             msgspec.json.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError, ValueError) as error:
         raise InvalidRequest(
-            f"invalid payload: it is no {codec} ({error}), and so no template; set template to false, or mend it"
+            f"invalid payload: it is not valid {codec} ({error}), so it cannot be a template; fix it, or set template"
+            " to false"
         ) from None
 
 
@@ -39,7 +40,7 @@ def filled(payload: bytes, codec: Codec, values: Mapping[str, str]) -> bytes:
 
 
 def _inside_json(text: str) -> bytes:
-    """As it stands between the quotes: braces outside of texts cannot look like places."""
+    """The text as it appears between quotes. Braces outside of texts cannot look like placeholders."""
     return msgspec.json.encode(text)[1:-1]
 
 

@@ -1,7 +1,7 @@
-"""What happens when a deadline is reached: one handler a kind.
+"""What happens when a deadline is reached: one handler for each kind.
 
-Each gets everything that was armed for one moment, drops what is stale, and decides in id order, so that the
-outcome depends neither on batching nor on how often somebody looks.
+A handler gets everything that was armed for one moment, without stale entries, and decides in id order. So the outcome
+does not depend on batching, or on how often deadlines are processed.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def fire(shard: "Shard", at: int, kind: int, holders: list[Any]) -> None:
-    """Let happen what was armed for one moment and still holds."""
+    """Handle everything that was armed for one moment and is not stale."""
     HANDLERS[kind](shard, at, [holder for holder in unique(holders) if HOLDS[kind](at, holder)])
     if shard.moved_steps:
         shard.settle_edges(at)
@@ -54,7 +54,7 @@ def on_due(shard: "Shard", at: int, queues: list[Queue]) -> None:
 
 
 def take_due(queue: Queue, at: int) -> Iterable[Job | Batch]:
-    """Take out what is due by then, each once."""
+    """Take out the entries that are due by `at`, each once."""
     due: dict[Job | Batch, None] = {}
     while queue.delayed and (queue.delayed[0][0] <= at or not is_due_entry(queue.delayed[0])):
         entry = heappop(queue.delayed)
@@ -77,7 +77,9 @@ def on_ttl(shard: "Shard", at: int, holders: list[Job | Batch]) -> None:
 
 
 def up_to_dependents(shard: "Shard", part: Part) -> list[Part]:
-    """Pieces of it that end with a job for which others wait: their edges are settled before the next one ends."""
+    """Pieces of it that each end with a job that others wait for, so that its edges are settled before the next job
+    ends.
+    """
     if type(part) is Job or not shard.dependents:
         return [part]
     batch, start = part.batch, part.start
@@ -113,13 +115,13 @@ STALLED = "the lease ended: the worker neither settled the job nor renewed the l
 
 
 POSTPONED_MS_MIN = 1_000
-"""A key may be taken for long: each time that a retry is put off is a record in the journal."""
+"""A key may be taken for a long time, and each postponed retry is a record in the journal."""
 
 
 def on_dead_retry(shard: "Shard", at: int, jobs: list[Job]) -> None:
     for job in sorted(jobs, key=lowest):
         queue = job.queue
-        if key_is_taken(shard, job, at - 1):  # keys whose time passes at this very moment are still held
+        if key_is_taken(shard, job, at - 1):  # a key that expires at this very moment is still held
             again = at + max(queue.dead_policy.auto_retry_interval_ms, POSTPONED_MS_MIN)
             shard.emit(rec.RetryPostponed(at, queue.tenant.name, queue.name, job.id, again))
         else:
@@ -170,7 +172,7 @@ def on_claim(shard: "Shard", at: int, claims: list[tuple[Tenant, str]]) -> None:
 
 
 def on_refill(shard: "Shard", at: int, queues: list[Queue]) -> None:
-    """A rate limit has a token again: no fact, only a reason to look at those who wait."""
+    """A rate limit has a token again. This is not a fact to record, only a reason to serve waiting pulls."""
     for queue in queues:
         queue.refill_armed = 0
         shard.dirty.append(queue)
@@ -185,7 +187,7 @@ def on_kv(shard: "Shard", at: int, entries: list[tuple[Tenant, str]]) -> None:
 
 
 def on_edges(shard: "Shard", at: int, ended: list[tuple[int, int]]) -> None:
-    """More of those who wait for a job that has ended."""
+    """Settle more edges of a job that has ended."""
     for job_id, state in dict.fromkeys(ended):
         settle_one(shard, job_id, state, at)
     shard.settle_edges(at)
@@ -219,15 +221,15 @@ HANDLERS: tuple[Callable[["Shard", int, list[Any]], None], ...] = (
 
 
 def unique(holders: list[Any]) -> list[Any]:
-    """Each holder once: a lease that was moved to and fro may be armed twice for one moment."""
+    """Each holder once: a lease that was moved back and forth may be armed twice for one moment."""
     return list({id(holder): holder for holder in holders}.values())
 
 
-# --- whether what was armed still holds ----------------------------------------------------------------
+# --- whether a deadline is still valid ---------------------------------------------------------------
 
 
 def is_current(queue: Queue) -> bool:
-    """False once the queue was obliterated: what was armed for it means nothing any more."""
+    """False if the queue was obliterated: then its deadlines are stale."""
     return queue.tenant.queues.get(queue.name) is queue
 
 
@@ -236,7 +238,7 @@ def due_holds(at: int, queue: Queue) -> bool:
 
 
 def ttl_holds(at: int, holder: Job | Batch) -> bool:
-    """Not for a delivered job: if it is released before it has a counted attempt, its ttl is armed anew."""
+    """Not for a delivered job: if it is released without a counted attempt, its ttl is armed again."""
     if type(holder) is Batch:
         return holder.waiting.left > 0
     detail = holder.detail

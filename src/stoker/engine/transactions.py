@@ -1,4 +1,4 @@
-"""Deciding about transactions: jobs that nobody sees until their stages are published, all at once."""
+"""Decide transactions: jobs that stay invisible until their stages are published, all at once."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,10 @@ def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
         raise over(command.transaction, found.outcome)
     stage = found.stages.get(command.stage) if found else None
     if stage is None and found is not None and len(found.stages) >= limits.stages_per_transaction_max:
-        raise errors.LimitExceeded(f"transaction {command.transaction!r} has too many stages: {len(found.stages)}")
+        raise errors.LimitExceeded(
+            f"transaction {command.transaction!r} already has {len(found.stages)} stages, which is the limit: use"
+            " another transaction"
+        )
     if stage is not None and command.part is not None and command.part in stage.numbers:
         return r.Staged(stage.jobs)
     payloads = list(command.payloads)
@@ -59,7 +62,7 @@ def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
 
 
 def _check_items(shard: "Shard", command: c.Stage) -> None:
-    """All or nothing: a bad item refuses the part. Edges to jobs that are still to come cannot be judged yet."""
+    """Refuse the whole part if one item is bad. Edges to jobs that do not exist yet cannot be checked here."""
     payloads = command.payloads
     checks.options(command.options, shard.limits)
     checks.edges(len(payloads), command.each, command.options, shard.limits)
@@ -95,7 +98,7 @@ def publish(shard: "Shard", tenant: str, command: c.Publish, now: int) -> r.Tran
 
 
 def check_publish(shard: "Shard", tenant: str, command: c.Publish) -> None:
-    """Whether there is room for all queues that the stages in this shard speak of."""
+    """Check that the tenant may have all queues of the stages in this shard."""
     found = find(shard, tenant, command.transaction)
     stages = found.stages if found is not None else {}
     parts = [part for name in command.stages if name in stages for part in stages[name].parts]
@@ -103,7 +106,9 @@ def check_publish(shard: "Shard", tenant: str, command: c.Publish) -> None:
 
 
 def _publish_part(shard: "Shard", part: StagedPart, place: int, now: int) -> r.PushedBatch:
-    """Jobs that share their options are pushed with their payloads where they are; others are looked at one by one."""
+    """Push the jobs of one part. If they share their options, their payloads stay where they are; otherwise each is
+    checked.
+    """
     record, stored = part.record, part.stored
     options = record.options
     if stored is None or record.each is not None or not is_plain(options) or not _fits(stored, shard.limits):
@@ -130,14 +135,14 @@ def _publish_part(shard: "Shard", part: StagedPart, place: int, now: int) -> r.P
 
 
 def _fits(stored: StoredRun, limits: Limits) -> bool:
-    """Whether no payload is longer than they may be now: limits may have changed since it was staged."""
+    """Whether all payloads are within the limit, which may have changed since they were staged."""
     sizes = stored.sizes
     return (sizes if isinstance(sizes, int) else max(sizes)) <= limits.payload_bytes_max
 
 
 def _payloads(shard: "Shard", record: rec.Staged) -> Sequence[bytes]:
-    """What was staged, read back if it lies in the journal only."""
-    stored: Any = record.payloads  # a StoredRun where the journal left them on disk
+    """The staged payloads, read from the journal if they are only there."""
+    stored: Any = record.payloads  # a StoredRun if the journal left the payloads on disk
     if type(stored) is not StoredRun:
         return record.payloads
     assert shard.stored_payloads is not None
@@ -145,7 +150,7 @@ def _payloads(shard: "Shard", record: rec.Staged) -> Sequence[bytes]:
 
 
 def _add_runs(runs: list[tuple[int, int]], reply: r.PushedBatch) -> None:
-    """Note the ids that a part created, neighbours together."""
+    """Add the ids that a part created, neighbours together."""
     if type(reply.ids) is range:
         created = [(reply.ids[0], len(reply.ids))]
     else:
@@ -180,11 +185,11 @@ def find(shard: "Shard", tenant: str, name: str) -> TransactionState | None:
 
 
 def over(name: str, outcome: r.Transaction) -> errors.TransactionOver:
-    return errors.TransactionOver(f"transaction {name!r} was {outcome.outcome} before: use a new one")
+    return errors.TransactionOver(f"transaction {name!r} was already {outcome.outcome}: use a new one")
 
 
 def unknown_stage(name: str, transaction: str) -> errors.UnknownStage:
     return errors.UnknownStage(
-        f"stage {name!r} of transaction {transaction!r} is not there: it expired or was never written; nothing was"
+        f"stage {name!r} of transaction {transaction!r} does not exist: it expired or was never written; nothing was"
         " published"
     )

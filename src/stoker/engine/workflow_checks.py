@@ -1,4 +1,4 @@
-"""What may be wrong with a workflow by itself. Raises the errors of the tree with the step or the edge named."""
+"""Check a workflow on its own. Checks raise the errors of `model/errors.py` and name the step or the edge."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from stoker.model.options import DEFAULT_OPTIONS, DependencyPolicy
 from stoker.model.workflows import Edge, Step
 
 NOT_FOR_STEPS = ("unique_key", "custom_id", "debounce_id", "depends_on", "workflow")
-"""Options that make one job out of two, or are said by the step itself."""
+"""Options that could turn a push into a duplicate, or that the step itself defines."""
 
 
 def workflow(command: c.PushWorkflow, limits: Limits) -> None:
-    """Everything about a workflow that needs no look at the queues."""
+    """Check everything about a workflow that does not depend on the state."""
     steps = command.steps
     if not checks.is_list(steps) or not steps or any(type(step) is not Step for step in steps):
         raise errors.InvalidRequest("invalid steps: expected a list of at least one Step")
@@ -35,7 +35,7 @@ def workflow(command: c.PushWorkflow, limits: Limits) -> None:
 
 
 def named(step: Step, number: int) -> str:
-    """A step in a message."""
+    """How a message names a step."""
     return f"{number} ({step.key})" if type(step.key) is str and step.key else str(number)
 
 
@@ -67,15 +67,15 @@ def _step(step: Step, limits: Limits) -> None:
     for field in NOT_FOR_STEPS:
         if getattr(step.options, field) != getattr(DEFAULT_OPTIONS, field):
             raise errors.InvalidRequest(
-                f"invalid {field}: it is not for jobs of a workflow; say with `after` what comes first, and with"
-                " `request_key` what must not be pushed twice"
+                f"invalid {field}: jobs of a workflow cannot have it; use `after` for the order of steps, and"
+                " `request_key` against pushing twice"
             )
     checks.flag(step.open, "open")
     checks.text(step.key, "key", limits.tag_chars_max)
     if step.key.isdigit():
-        raise errors.InvalidRequest(f"invalid key {step.key!r}: a number is the name of a step without a key")
+        raise errors.InvalidRequest(f"invalid key {step.key!r}: a number names a step without a key; use a word")
     if step.open and (step.payloads or not step.after):
-        raise errors.InvalidRequest("an open step has no payloads, and comes after a step whose job fills it")
+        raise errors.InvalidRequest("invalid open step: it has no payloads, and comes after a step whose job fills it")
     if not step.open and not step.payloads:
         raise errors.InvalidRequest("no payloads: send one for each job, or make it an open step")
     payloads(step.payloads, limits)
@@ -98,28 +98,28 @@ def _edges(step: Step, number: int, steps: Sequence[Step]) -> None:
         checks.choice(edge.on_failure, "on_failure", DependencyPolicy)
         if type(edge.step) is not int or not 0 <= edge.step < len(steps):
             raise errors.UnknownDependency(
-                f"edge to step {checks.short(edge.step)}: there are only the steps 0 to {len(steps) - 1}"
+                f"edge to step {checks.short(edge.step)}: expected a step from 0 to {len(steps) - 1}"
             )
         if edge.step == number:
-            raise errors.DependencyCycle("it comes after itself")
+            raise errors.DependencyCycle("it comes after itself: remove that edge")
         if edge.step in seen:
-            raise errors.InvalidRequest(f"edge to step {edge.step} is there twice")
+            raise errors.InvalidRequest(f"edge to step {edge.step} appears twice: keep one")
         seen.add(edge.step)
     if step.parent is not None and (type(step.parent) is not int or not 0 <= step.parent < len(steps)):
         raise errors.UnknownDependency(
-            f"parent {checks.short(step.parent)}: there are only the steps 0 to {len(steps) - 1}"
+            f"parent {checks.short(step.parent)}: expected a step from 0 to {len(steps) - 1}"
         )
 
 
 def _circles(steps: Sequence[Step]) -> None:
-    """Take away steps that wait for nobody, again and again: what is left is on a circle, or behind one."""
+    """Refuse cycles. Steps that wait for no other are removed repeatedly; what is left is on a cycle or behind one."""
     waiting = [len(step.after) for step in steps]
     behind: list[list[int]] = [[] for _ in steps]
     for number, step in enumerate(steps):
         for edge in step.after:
             behind[edge.step].append(number)
     free = [number for number, count in enumerate(waiting) if not count]
-    for done in free:  # grows while it is walked
+    for done in free:  # grows while it is iterated
         for number in behind[done]:
             waiting[number] -= 1
             if not waiting[number]:
@@ -128,7 +128,7 @@ def _circles(steps: Sequence[Step]) -> None:
         return
     at = next(number for number, count in enumerate(waiting) if count)
     walked: list[int] = []
-    while at not in walked:  # backwards along edges that are left, until a step comes again
+    while at not in walked:  # backwards along the edges that are left, until a step comes again
         walked.append(at)
         at = next(edge.step for edge in steps[at].after if waiting[edge.step])
     circle = [*walked[walked.index(at) :], at][::-1]

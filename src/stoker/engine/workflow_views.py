@@ -1,4 +1,4 @@
-"""Looking at workflows: how far they are, lists of them, and what a job gets from those before it."""
+"""Read workflows: their progress, lists of them, and the inputs of a job."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 
 class Standing(msgspec.Struct, array_like=True, frozen=True):
-    """How a step stands in the shard where it lives."""
+    """The state of a step in the shard where it lives."""
 
     step: int
     first: int
     count: int
     counts: list[int]
-    """Jobs by state; ended ones also when they are forgotten."""
+    """Jobs by state, including ended jobs that are forgotten."""
     standing: int
     failing: bool
     released: bool
 
 
 Segment = tuple[str, int, int, int]
-"""The key of a step, the first id of its jobs, their number, and the workflow; a job that is named alone has none."""
+"""The key of a step, the first id of its jobs, their number, and the workflow (0 for a job that is named alone)."""
 
 
 def parts_of(shard: "Shard", step: Step, states: tuple[int, ...]) -> list[Part]:
-    """Live jobs of a step of this shard that are in one of these states, in id order."""
+    """Live jobs of a step of this shard in one of these states, in id order."""
     if not step.count or not step.left:
         return []
     parts: list[Part] = []
@@ -67,7 +67,7 @@ def known(shard: "Shard", tenant: str, workflow: int) -> Flow:
     flow = flows.find(shard, tenant, workflow) if type(workflow) is int else None
     if flow is None or flow.home != shard.number:
         raise errors.NotFound(
-            f"workflow {checks.short(workflow)} not found: it never was, is forgotten, or belongs to somebody else"
+            f"workflow {checks.short(workflow)} not found: it never existed, is forgotten, or belongs to another tenant"
         )
     return flow
 
@@ -81,7 +81,7 @@ def get_workflow(shard: "Shard", tenant: str, command: c.GetWorkflow, now: int) 
 
 
 def standings(shard: "Shard", flow: Flow) -> list[Standing]:
-    """Of the steps that live here."""
+    """The standings of the steps that live in this shard."""
     found = []
     for step in flow.steps:
         if step.made.shard == shard.number:
@@ -95,7 +95,7 @@ def standings(shard: "Shard", flow: Flow) -> list[Standing]:
 
 
 def view(flow: Flow, found: Iterable[Standing]) -> r.WorkflowView:
-    """The workflow as its home knows it, and its steps as the shards do where they live."""
+    """The workflow as its home knows it, with the standings of its steps."""
     known = r.WorkflowView(
         id=flow.id,
         name=flow.name,
@@ -109,7 +109,7 @@ def view(flow: Flow, found: Iterable[Standing]) -> r.WorkflowView:
 
 
 def with_standings(known: r.WorkflowView, found: Iterable[Standing]) -> r.WorkflowView:
-    """A workflow as its home sees it, with its steps as they stand where they live."""
+    """The same view with the standings that the shards of the steps reported."""
     here = {one.step: one for one in found}
     steps = [_standing_view(step, here[number]) if number in here else step for number, step in enumerate(known.steps)]
     counts = [0] * 8
@@ -160,10 +160,13 @@ def _step_view(step: Step) -> r.StepView:
 def list_workflows(shard: "Shard", tenant: str, command: c.ListWorkflows, now: int) -> r.WorkflowPage:
     checks.count(command.limit, "limit", shard.limits.browse_jobs_max)
     if command.state is not None and command.state not in list(WorkflowState):
-        raise errors.InvalidRequest(f"unknown state {checks.short(command.state)}: expected running, completed, ...")
+        raise errors.InvalidRequest(
+            f"unknown state {checks.short(command.state)}: expected running, completed, failed or cancelled"
+        )
     owner = shard.tenants.get(tenant)
     found: list[r.WorkflowInfo] = []
-    for flow in reversed(owner.flows.values()) if owner is not None else ():  # those at home came in id order
+    # workflows whose home is here were added in id order
+    for flow in reversed(owner.flows.values()) if owner is not None else ():
         if flow.home != shard.number or (command.after is not None and flow.id >= command.after):
             continue
         if command.state not in (None, flow.state) or command.name not in (None, flow.name):
@@ -188,7 +191,7 @@ def _info(flow: Flow) -> r.WorkflowInfo:
 
 
 def all_pages(command: c.ListWorkflows, pages: Sequence[r.WorkflowPage]) -> r.WorkflowPage:
-    """Pages of several shards as one."""
+    """Merge the pages of several shards."""
     found = sorted((one for page in pages for one in page.workflows), key=lambda one: -one.id)
     is_more = any(page.next_after is not None for page in pages) or len(found) > command.limit
     found = found[: command.limit]
@@ -199,14 +202,14 @@ def all_pages(command: c.ListWorkflows, pages: Sequence[r.WorkflowPage]) -> r.Wo
 
 
 def get_inputs(shard: "Shard", tenant: str, command: c.GetInputs, now: int) -> r.Inputs:
-    """All of them live here."""
+    """The inputs of a job, if all of them live in this shard."""
     asked = page_of(command, segments(shard, tenant, command))
     results = results_of(lambda job_id: shard, tenant, asked.ids, asked.workflow, now)
     return answered(command, asked, results, shard.limits)
 
 
 def segments(shard: "Shard", tenant: str, command: c.GetInputs) -> list[Segment]:
-    """What a job of this shard depends on, in order."""
+    """The jobs that a job of this shard depends on, in order."""
     checks.count(command.limit, "limit", shard.limits.batch_jobs_max)
     checks.number(command.after, "after", 0, 2**53 - 1)
     part = shard.readable(tenant, command.id)
@@ -245,7 +248,7 @@ def page_of(command: c.GetInputs, found: Sequence[Segment]) -> Asked:
 def results_of(
     by_id: Callable[[int], "Shard"], tenant: str, ids: Sequence[int], workflow: int, now: int
 ) -> list[r.Input]:
-    """What the first of these jobs have given: as many as fit into a reply, and at least one."""
+    """The results of the first of these jobs: as many as fit into a reply, but at least one."""
     found: list[r.Input] = []
     size = 0
     for job_id in ids:
@@ -262,7 +265,7 @@ def result_of(shard: "Shard", tenant: str, job_id: int, workflow: int, now: int)
     if part is None:
         kept = flows.kept_of(shard, tenant, workflow, job_id)
         if kept is not None:
-            result: Any = kept.result  # what lies in the journal is read back on its way out
+            result: Any = kept.result  # a stored result is read when the reply leaves
             return r.Input(job_id, "", STATES[kept.state], result, kept.codec, kept.error)
     if part is None or part.queue.tenant.name != tenant:
         return r.Input(job_id)
@@ -271,7 +274,7 @@ def result_of(shard: "Shard", tenant: str, job_id: int, workflow: int, now: int)
 
 
 def answered(command: c.GetInputs, asked: Asked, results: Sequence[r.Input], limits: Limits) -> r.Inputs:
-    """Results for the jobs of a page, in its order, as far as they are there and fit into a reply."""
+    """The results for the jobs of a page, in its order, as far as they fit into a reply."""
     inputs: list[r.Input] = []
     size = 0
     for key, result in zip(asked.steps, results, strict=False):

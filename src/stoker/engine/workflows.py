@@ -1,7 +1,7 @@
-"""Deciding about workflows: pushing, filling, letting steps go, cancelling, retrying, forgetting.
+"""Decide workflows: push, fill, release steps, cancel, retry, forget.
 
-A workflow lives in the shards of its queues; the shard of the first one is its home, which knows how all steps stand.
-What a step's end means for steps elsewhere is told by messages, which are sent at least once and taken once.
+A workflow lives in the shards of its queues. The shard of its first queue is its home, which knows the standing of all
+steps. Shards report the end of a step to each other by messages, which are sent at least once and taken once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from stoker.engine.shard import Shard
 
 SLICE = 200
-"""Jobs that fail in one go with a step before theirs; the others follow a millisecond later. 20 ms at most."""
+"""How many jobs fail at once with a step before theirs: 20 ms at most. The others follow a millisecond later."""
 
 PREFIX = "workflow:"
-"""Of request keys, so that a workflow is never taken for a batch."""
+"""The prefix of its request keys, so that a workflow is never mistaken for a batch."""
 
 # --- pushing ---------------------------------------------------------------------------------------
 
 
 def push(shard: "Shard", tenant: str, command: c.PushWorkflow, now: int) -> r.PushedWorkflow:
-    """A workflow all of which lives here."""
+    """Push a workflow that lives entirely in this shard."""
     return start({shard.number: shard}, lambda queue: shard.number, tenant, command, now)
 
 
@@ -53,9 +53,9 @@ def start(
     command: c.PushWorkflow,
     now: int,
 ) -> r.PushedWorkflow:
-    """Push the parts of a workflow that live in these shards, and tell the others of theirs.
+    """Push the parts of a workflow that live in these shards, and send the other shards their parts.
 
-    The shard of the first step is one of these. Shards that are not here must have room for their queues.
+    The shard of the first step must be one of these. The other shards must have room for their queues.
     """
     any_shard = next(iter(shards.values()))
     workflow_checks.workflow(command, any_shard.limits)
@@ -80,7 +80,7 @@ def start(
 
 
 def _answered(home: "Shard", tenant: str, command: c.PushWorkflow, now: int) -> r.PushedWorkflow | None:
-    """What was answered to this push before, if it was: as far as the workflow is still known."""
+    """The answer that was given to this push before, if any, as far as the workflow is still known."""
     if command.request_key is None:
         return None
     queue = home.queue_for_writing(tenant, command.steps[0].queue)
@@ -94,7 +94,7 @@ def _answered(home: "Shard", tenant: str, command: c.PushWorkflow, now: int) -> 
 
 
 def check_room(shards: Mapping[int, "Shard"], tenant: str, command: c.PushWorkflow, places: Sequence[int]) -> None:
-    """Whether the tenant may have these queues, and another workflow."""
+    """Check that the tenant may have these queues, and another workflow."""
     for number, shard in shards.items():
         names = [step.queue for step, place in zip(command.steps, places, strict=True) if place == number]
         if names:
@@ -108,7 +108,7 @@ def check_room(shards: Mapping[int, "Shard"], tenant: str, command: c.PushWorkfl
 
 
 def _made(shards: Mapping[int, "Shard"], command: c.PushWorkflow, places: Sequence[int]) -> rec.WorkflowMade:
-    """The workflow with ids for all that lives here, which are the next ones of each shard."""
+    """The workflow with ids for all jobs in these shards: the next ids of each shard."""
     home = places[0]
     given = {number: shard.sequence for number, shard in shards.items()}
     given[home] += 1
@@ -134,7 +134,7 @@ def _made(shards: Mapping[int, "Shard"], command: c.PushWorkflow, places: Sequen
 def take_part(
     shard: "Shard", tenant: str, made: rec.WorkflowMade, payloads: Mapping[int, Sequence[bytes]], now: int
 ) -> None:
-    """Push the jobs of those steps of a workflow that live here."""
+    """Push the jobs of the steps that live in this shard."""
     given = shard.sequence + (made.id == make_id(shard.sequence + 1, shard.number))
     steps = list(made.steps)
     for number in sorted(payloads):
@@ -183,7 +183,7 @@ def fill(shard: "Shard", tenant: str, command: c.FillStep, now: int) -> r.Done:
 
 
 def _open_step(flow: Flow, own: Step, name: str) -> Step:
-    """The open step that a job of a step may fill."""
+    """The open step that a job of the step `own` may fill."""
     for number, _ in own.before:
         step = flow.steps[number]
         if step.made.is_open and name == step.key:
@@ -194,7 +194,7 @@ def _open_step(flow: Flow, own: Step, name: str) -> Step:
 
 
 def fill_here(shard: "Shard", flow: Flow, step: Step, payloads: tuple[bytes, ...], now: int) -> None:
-    """The first filling counts. One that comes after the step was let go or given up changes nothing."""
+    """Fill an open step. Only the first filling counts. Nothing changes if the step was released or given up before."""
     if step.count or step.released or step.skipped or flow.cancelled or not payloads:
         return
     tenant, first = flow.tenant.name, make_id(shard.sequence + 1, shard.number)
@@ -206,7 +206,7 @@ def fill_here(shard: "Shard", flow: Flow, step: Step, payloads: tuple[bytes, ...
 
 
 def settle_steps(shard: "Shard", at: int) -> None:
-    """Decide about the steps behind every one that stands otherwise now, and tell other shards of it."""
+    """Decide about the steps after each step whose standing has changed, and report it to other shards."""
     while shard.moved_steps:
         flow, step = shard.moved_steps.popleft()
         if flow.tenant.flows.get(flow.id) is not flow:
@@ -225,9 +225,9 @@ def settle_steps(shard: "Shard", at: int) -> None:
 
 
 def tell(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
-    """The home of the workflow and the shards of the steps behind this one hear how it stands.
+    """Report the standing of a step to the home of the workflow and to the shards of the steps after it.
 
-    Those of the steps before it do, too, when it has ended: they keep what it might read.
+    When the step has ended, the shards of the steps before it hear it, too: they keep results that it might read.
     """
     near = step.before if step.standing == flows.OPEN else (*step.before, *step.made.after)
     for to in dict.fromkeys((flow.home, *(flow.steps[number].made.shard for number, _ in near))):
@@ -238,7 +238,7 @@ def tell(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
 
 
 def release(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
-    """All jobs of a step that are blocked may start."""
+    """Let all blocked jobs of a step start."""
     due = step.due if step.due > at else 0
     runs = [_run(part) for part in parts_of(shard, step, (BLOCKED,))]
     shard.emit(rec.StepReleased(at, flow.tenant.name, step.made.queue, flow.id, step.number, runs, due))
@@ -251,7 +251,7 @@ def _run(part: Part) -> tuple[int, int]:
 
 
 def give_up(shard: "Shard", flow: Flow, step: Step, policy: str, at: int) -> None:
-    """A step before it has failed: so do its jobs, or they are cancelled."""
+    """A step before this one has failed: fail or cancel its jobs."""
     parts = parts_of(shard, step, (BLOCKED,))
     if not parts:
         if not step.count and not step.skipped:
@@ -271,11 +271,11 @@ def give_up(shard: "Shard", flow: Flow, step: Step, policy: str, at: int) -> Non
     for job_id in ids:
         fail_for_good(shard, job_id, Reason.DEPENDENCY_FAILED, at, error="a step before it failed", settle_edges=False)
     if len(ids) < sum(part.jobs for part in parts):
-        shard.deadlines.arm(max(at, shard.now) + 1, kinds.FLOW, (flow, step.number))  # in another turn than this
+        shard.deadlines.arm(max(at, shard.now) + 1, kinds.FLOW, (flow, step.number))  # in another turn than this one
 
 
 def judge(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
-    """Let a step go or give it up, whatever follows from how the steps before it stand."""
+    """Release a step or give it up, as follows from the standings of the steps before it."""
     if step.released or flow.cancelled or step.made.shard != shard.number:
         return
     policy = flows.failed_before(flow, step)
@@ -286,7 +286,7 @@ def judge(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
 
 
 def on_time(shard: "Shard", flow: Flow, number: int, at: int) -> None:
-    """A workflow's time is over, or a step that is given up has more jobs to go."""
+    """The retention of a workflow is over, or a step that is given up has more jobs to fail."""
     if number < 0:
         forget(shard, flow, at)
     else:
@@ -294,7 +294,7 @@ def on_time(shard: "Shard", flow: Flow, number: int, at: int) -> None:
 
 
 def is_expected(at: int, flow: Flow, number: int) -> bool:
-    """Whether what was armed still holds."""
+    """Whether the deadline is still valid."""
     if flow.tenant.flows.get(flow.id) is not flow:
         return False
     if number < 0:
@@ -303,7 +303,7 @@ def is_expected(at: int, flow: Flow, number: int) -> bool:
 
 
 def resume(shard: "Shard", now: int) -> None:
-    """After a start: steps that were being given up go on being given up."""
+    """After a start: continue to give up steps that were being given up."""
     for tenant in shard.tenants.values():
         for flow in tenant.flows.values():
             for step in flow.steps:
@@ -328,7 +328,7 @@ def cancel(shard: "Shard", tenant: str, command: c.CancelWorkflow, now: int) -> 
 
 
 def cancel_here(shard: "Shard", flow: Flow, now: int) -> None:
-    """End what has not started, and mark what runs. Steps without jobs will never have any."""
+    """End the jobs that have not started, and mark the running ones. Steps without jobs will never have any."""
     tenant = flow.tenant.name
     shard.emit(rec.WorkflowCancelled(now, tenant, flow.id))
     for step in flow.steps:
@@ -349,7 +349,7 @@ def cancel_here(shard: "Shard", flow: Flow, now: int) -> None:
 def retry(shard: "Shard", tenant: str, command: c.RetryWorkflow, now: int) -> r.WorkflowView:
     flow = known(shard, tenant, command.id)
     if flow.cancelled:
-        raise errors.WrongState(f"workflow {flow.id} was cancelled: push it anew")
+        raise errors.WrongState(f"workflow {flow.id} was cancelled: push it again")
     if not any(step.failing for step in flow.steps):
         raise errors.WrongState(f"workflow {flow.id} is {flow.state}, and nothing of it has failed: nothing to retry")
     number = flow.round + 1
@@ -361,7 +361,7 @@ def retry(shard: "Shard", tenant: str, command: c.RetryWorkflow, now: int) -> r.
 
 
 def retry_here(shard: "Shard", flow: Flow, number: int, now: int) -> None:
-    """Dead letters go back to work, those of steps that were never let go to waiting for the steps before them."""
+    """Send dead letters back to work. Jobs of steps that were never released wait for the steps before them again."""
     tenant = flow.tenant.name
     shard.emit(rec.WorkflowRetried(now, tenant, flow.id, number))
     own = [step for step in flow.steps if step.made.shard == shard.number]
@@ -375,7 +375,7 @@ def retry_here(shard: "Shard", flow: Flow, number: int, now: int) -> None:
     for step in own:
         judge(shard, flow, step, now)
         if step.failing:
-            tell(shard, flow, step, now)  # what was said before the retry no longer counts
+            tell(shard, flow, step, now)  # reports from before the retry no longer count
     shard.settle_edges(now)
 
 
@@ -388,13 +388,13 @@ def forget(shard: "Shard", flow: Flow, at: int) -> None:
 
 
 def _forget_surplus(shard: "Shard", flow: Flow, at: int) -> None:
-    """Of workflows that have ended the latest are kept, as many as of jobs."""
+    """Keep only the latest ended workflows: as many as ended jobs of a queue."""
     ended = flow.tenant.ended_flows
     while len(ended) > shard.settings.retention.completed_count:
         forget(shard, flow.tenant.flows[next(iter(ended))], at)
 
 
-# --- what another shard says ---------------------------------------------------------------------------
+# --- messages of other shards ------------------------------------------------------------------------
 
 
 def take_start(shard: "Shard", tenant: str, message: rec.StartWorkflow, now: int) -> None:
@@ -452,4 +452,4 @@ TAKE: dict[type[Any], Callable[["Shard", str, Any, int], None]] = {
     rec.RetryWorkflow: take_retry,
     rec.ForgetWorkflow: take_forget,
 }
-"""What is done about each message."""
+"""How each message is carried out."""
