@@ -120,8 +120,8 @@ class QueueServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Call(self, request, context):
-        """Any command of the contract: one request of the native dialect (MessagePack or JSON) and its reply. Errors are in
-        the reply; the status is OK whenever there is one.
+        """Runs any command of the contract: one request of the native dialect (MessagePack or JSON) and its reply. Errors
+        are in the reply; the status is OK whenever there is a reply.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,14 +134,14 @@ class QueueServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PushBatch(self, request, context):
-        """Each payload has an outcome of its own; the call succeeds even if some are refused, unless it is atomic.
+        """Each payload has its own outcome. The call succeeds even if some are refused, unless it is atomic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Pull(self, request, context):
-        """One job, or none if nothing came within `wait_ms`.
+        """Pulls one job, or none if there is none within `wait_ms`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -154,7 +154,7 @@ class QueueServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Ack(self, request, context):
-        """Settling needs the token of the delivery. `Settled.refused` says what was not settled, and why.
+        """Settling needs the token of the delivery. `Settled.refused` names what was not settled, and why.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,9 +203,10 @@ class QueueServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StreamJobs(self, request, context):
-        """Jobs as they come, up to the credit. Each job takes one of it, and gives it back when it is acknowledged, failed
-        or released over gRPC on this server, whatever came of that. For jobs that are settled elsewhere: GrantCredit.
-        When the stream ends, jobs that were not sent go back uncounted; those that were sent keep their leases.
+        """Streams jobs as they become ready, up to the credit. Each job takes one credit, which comes back when the job is
+        acknowledged, failed or released over gRPC on this server, even if that was refused. For jobs that are settled
+        elsewhere, use GrantCredit. When the stream ends, jobs that were not sent go back uncounted; sent ones keep their
+        leases.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -218,8 +219,9 @@ class QueueServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ProcessJobs(self, request_iterator, context):
-        """The same in one call: jobs one way, results the other. The first message is `open`. Each result gives one credit
-        back and is answered by an outcome. Closing the sending side ends the stream when all results are answered.
+        """Does the same in one call: jobs one way, results the other. The first message is `open`. Each result returns one
+        credit and is answered by an outcome. After the sending side is closed, the stream ends when all results are
+        answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
