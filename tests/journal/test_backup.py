@@ -513,7 +513,7 @@ def test_names_that_lead_elsewhere_are_refused(taken: Taken, name: str, tmp_path
     good = info.files[0]
     for bad in (file_named(name), msgspec.structs.replace(good, object=name), file_named(good.name, object=name)):
         rewrite(folder, info, files=[*info.files[1:], bad])
-        assert "which no backup does" in check_refused(folder, tmp_path / "new")
+        assert "which is not valid in a backup" in check_refused(folder, tmp_path / "new")
     with pytest.raises(InvalidRequest):
         restore(folder, name or "x", tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backups"]
@@ -538,7 +538,7 @@ def edits(info: BackupInfo) -> dict[str, dict[str, Any]]:
         "no checksum": other(sha256="../../x"),
         "holds more than": other(size=first.size - 1),
         "not what was packed": other(size=first.size + 1),
-        "what it holds is not": other(sha256=HASH),
+        "its content is not": other(sha256=HASH),
         "its checksum is wrong": other(stored_sha256=HASH),
         "has more than": other(stored_size=first.stored_size - 1),
         f"has {first.stored_size} of": other(stored_size=first.stored_size + 1),

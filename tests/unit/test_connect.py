@@ -117,7 +117,7 @@ def test_the_number_of_shards_is_fixed_for_a_directory(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/data"
     stoker.connect(f"{url}?shards=4").close()
     stoker.connect(url).close()
-    with pytest.raises(InvalidRequest, match="has 4 shards, and 8 were asked for"):
+    with pytest.raises(InvalidRequest, match="has 4 shards, but 8 were asked for"):
         stoker.connect(f"{url}?shards=8")
 
 

@@ -1,13 +1,13 @@
-"""Backups: a snapshot of a data directory, compressed and with checksums, in a directory or in S3; and back again.
+"""Backups: a snapshot of a data directory, compressed and with checksums, in a directory or in S3; and restoring them.
 
     stoker-20260115T031500.000Z-1f0c2b3a/     one folder for each backup: when, and the beginning of the directory's id
         log-00000007.db.gz ...                every file of the snapshot
         manifest.json.gz
         backup.json                           what belongs to it, with checksums; written last
 
-Without its `backup.json` a folder is no backup: whatever interrupts one, nothing that looks whole is ever not whole.
-`restore` trusts nothing that it finds: it reads everything into a directory beside the one asked for, checks every byte
-of it, and only then gives it its name.
+A folder without its `backup.json` is not a backup, so an interrupted backup never looks complete. `restore` trusts
+nothing that it finds: it reads everything into a temporary directory beside the one asked for, checks every byte, and
+only then renames it.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ INDEX_BYTES_MAX = 64 << 20
 """A few hundred bytes for each file: room for a hundred thousand of them."""
 
 LEVEL = 2
-"""Of compression: the log is much alike everywhere, so a low level finds most of it at a high speed."""
+"""The level of compression. The log is very repetitive, so a low level finds most of it at high speed."""
 PIECE_BYTES = 1 << 20
 SPARE_BYTES = 64 << 20
 """Room that a restore leaves on the disk."""
@@ -52,17 +52,17 @@ logger = logging.getLogger("stoker.backup")
 
 
 class BadBackup(StokerError):
-    """It is not, or no longer, what a backup of a data directory must be."""
+    """It is not, or no longer, a valid backup of a data directory."""
 
     code = "bad_backup"
 
 
 class Snapshot(Protocol):
-    """Files of a data directory that together are a state which it had at one moment."""
+    """Files of a data directory that together are its state at one moment."""
 
     @property
     def files(self) -> list[Path]:
-        """They do not change, and stay, until the snapshot is left."""
+        """They do not change, and stay until the snapshot is left."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class BackupInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a backup.json says. It ends with a checksum over all that stands before it."""
+    """The content of a backup.json. The file ends with a checksum over everything before it."""
 
     format: int = FORMAT
     product: str = PRODUCT
@@ -109,9 +109,9 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     info: BackupInfo | None = None
     problem: str = ""
-    """Why it cannot be restored; empty for a whole one."""
+    """Why it cannot be restored; empty for a complete one."""
     incomplete: bool = False
-    """It was never finished, or is being written at this moment."""
+    """Whether it was never finished, or is being written at this moment."""
 
 
 # --- taking one --------------------------------------------------------------------------------------
@@ -125,11 +125,11 @@ def backup(
     now_ms: int | None = None,
     progress: Progress | None = None,
 ) -> BackupInfo:
-    """Write a snapshot to a target. What is left of an attempt that fails is removed, if the target still lets us."""
+    """Write a snapshot to a target. If that fails, what was written is removed, if the target allows it."""
     manifest = _decoded(snapshot.manifest, Manifest, "manifest.json of the snapshot")
     paths = {path.name: path for path in snapshot.files}
     if len(paths) != len(snapshot.files) or paths.keys() != _expected(manifest, "keys.db" in paths):
-        raise BadBackup(f"the snapshot has the files {sorted(paths)}, and its manifest names others")
+        raise BadBackup(f"the snapshot has the files {sorted(paths)}, but its manifest names others")
     now = _now_ms() if now_ms is None else now_ms
     taken = target.folders()
     if name is None:
@@ -155,7 +155,7 @@ def _now_ms() -> int:
 
 
 def _new_name(directory: str, now: int, taken: list[str]) -> tuple[str, int]:
-    """Later than every other backup of this directory: the newest is the last by name, whatever clocks do."""
+    """A name later than every other backup of this directory, so the newest is last by name even if clocks change."""
     ending = _short_id(directory)
     earlier = [_time_of(name) for name in taken if NAME.fullmatch(name) and name.endswith(ending)]
     now = max(now, max(earlier, default=0) + 1)
@@ -168,7 +168,7 @@ def _time_of(name: str) -> int:
     try:
         moment = datetime.strptime(name[7:22], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
     except ValueError:
-        return 0  # digits that are no time: nobody's backup
+        return 0  # digits that are not a time, so not a backup of ours
     return int(moment.timestamp()) * 1000 + int(name[23:26])
 
 
@@ -184,7 +184,7 @@ def _expected(manifest: Manifest, keys: bool) -> set[str]:
     """The files that a snapshot with this manifest consists of."""
     check_names(manifest)
     if unfinished := [log.name for log in manifest.logs if log.state == "open"]:
-        raise BadBackup(f"{unfinished} were still written to: only finished files can be restored")
+        raise BadBackup(f"{unfinished} were still being written: only finished files can be restored")
     names = {log.name for log in manifest.logs}
     names |= {manifest.checkpoint} if manifest.checkpoint else set()
     return names | ({"keys.db"} if keys else set())
@@ -214,7 +214,7 @@ def _put(target: Target, folder: str, name: str, pieces: Iterator[bytes], count:
 
 
 class _Count:
-    """Adds up what is done."""
+    """Counts the bytes that are done."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0
@@ -226,7 +226,7 @@ class _Count:
 
 
 class _Packed:
-    """Pieces of a file, compressed as they are taken; afterwards it knows sizes and checksums of both."""
+    """Pieces of a file, compressed while they are read. Afterwards it knows the sizes and checksums of both forms."""
 
     def __init__(self, pieces: Iterator[bytes], count: _Count) -> None:
         self._pieces, self._count = pieces, count
@@ -250,7 +250,7 @@ class _Packed:
 
 
 def _read(path: Path) -> Iterator[bytes]:
-    """All of a file that stands still."""
+    """The whole content of a file that must not change while it is read."""
     try:
         with path.open("rb", buffering=0) as file:
             left = os.fstat(file.fileno()).st_size
@@ -259,20 +259,20 @@ def _read(path: Path) -> Iterator[bytes]:
                 if left < 0:
                     break
                 yield piece
-    except OSError as error:  # named here, because whoever takes the pieces would think that it is the target's fault
+    except OSError as error:  # raised here, because the consumer of the pieces would blame the target
         raise BadBackup(f"{path} cannot be read: {error.strerror}") from error
     if left:
-        raise BadBackup(f"{path} changed while it was being read: it is no part of a snapshot")
+        raise BadBackup(f"{path} changed while it was being read, so it is not part of a snapshot: try again")
 
 
 def _check_stored(target: Target, info: BackupInfo) -> None:
-    """Before a backup is called one: the target has every byte that it was given."""
+    """Check that the target has every byte that it was given, before the backup counts as one."""
     sizes = target.sizes(info.name)
     for file in info.files:
         if sizes.get(file.object) != file.stored_size:
             raise TargetFailed(
-                f"{target.url}/{info.name}/{file.object} has {sizes.get(file.object, 0)} bytes, and was given"
-                f" {file.stored_size}: try again, and if it stays so, use another target"
+                f"{target.url}/{info.name}/{file.object} has {sizes.get(file.object, 0)} bytes, but was given"
+                f" {file.stored_size}: try again, or use another target"
             )
 
 
@@ -280,7 +280,7 @@ def _check_stored(target: Target, info: BackupInfo) -> None:
 
 
 class _Kind(msgspec.Struct):
-    """What every format, known or not, begins with."""
+    """The fields that every format has, known or not."""
 
     format: int
     product: str
@@ -294,19 +294,19 @@ def encode_index(info: BackupInfo) -> bytes:
 
 
 def sealed(body: bytes) -> bytes:
-    """The text of an object, with its own checksum as last field."""
+    """The text of an object, with its own checksum as the last field."""
     assert body.endswith(b"\n}")
     return body[:-2] + b',\n "checksum": "' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
 def decode_index(data: bytes, where: str) -> BackupInfo:
-    """What stands in a backup.json, if it is whole and ours."""
+    """The content of a backup.json, if it is complete and ours."""
     kind = _decoded(data, _Kind, where)
     if kind.product != PRODUCT:
-        raise BadBackup(f"{where} is a backup of {kind.product!r}, not of {PRODUCT}: restore it with what made it")
+        raise BadBackup(f"{where} is a backup of {kind.product!r}, not of {PRODUCT}: restore it with that product")
     if kind.format > FORMAT:
         raise BadBackup(
-            f"{where} has format {kind.format}, and this release knows up to {FORMAT}: restore it with the later"
+            f"{where} has format {kind.format}, but this release reads up to {FORMAT}: restore it with the later"
             " release that made it"
         )
     end = _END.search(data)
@@ -323,12 +323,12 @@ def _decoded(data: bytes, kind: Any, where: str) -> Any:
 
 
 def _check_index(info: BackupInfo, name: str, where: str) -> None:
-    """No name in it leads anywhere but into the backup, and no file is there twice."""
+    """Check that no name in it leads out of the backup, and that no file is there twice."""
     if info.name != name:
         raise BadBackup(f"{where} belongs to the backup {info.name!r}: give the folder that name again")
     for file in info.files:
         if not _is_file_name(file.name) or file.object != f"{file.name}.gz":
-            raise BadBackup(f"{where} names the file {file.name!r} as {file.object!r}, which no backup does")
+            raise BadBackup(f"{where} names the file {file.name!r} as {file.object!r}, which is not valid in a backup")
         if not (SHA256.fullmatch(file.sha256) and SHA256.fullmatch(file.stored_sha256)):
             raise BadBackup(f"{where} has no checksum for {file.name}")
         if file.size < 0 or file.stored_size < 0:
@@ -346,14 +346,14 @@ def _is_file_name(name: str) -> bool:
 
 
 def read_index(target: Target, name: str) -> BackupInfo | None:
-    """What a backup consists of; None when it was never finished."""
+    """What a backup consists of; None if it was never finished."""
     where = f"{target.url}/{name}/{INDEX}"
     data = bytearray()
     try:
         for piece in target.get(name, INDEX):
             data += piece
             if len(data) > INDEX_BYTES_MAX:
-                raise BadBackup(f"{where} is larger than any backup's: restore another one")
+                raise BadBackup(f"{where} is larger than any valid one: restore another backup")
     except FileNotFoundError:
         return None
     info = decode_index(bytes(data), where)
@@ -361,7 +361,7 @@ def read_index(target: Target, name: str) -> BackupInfo | None:
     return info
 
 
-# --- what there is, and what may go ------------------------------------------------------------------
+# --- listing and pruning -----------------------------------------------------------------------------
 
 
 def list_backups(target: Target) -> list[Listed]:
@@ -384,12 +384,13 @@ def _listed(target: Target, name: str) -> Listed:
 
 
 def prune(target: Target, keep: int, directory: str) -> list[str]:
-    """Keep so many whole backups of a data directory (its id); answers with the names of those removed.
+    """Keep the newest `keep` complete backups of a data directory (its id), and return the names of the removed ones.
 
-    What was never finished goes once it is older than all that are kept. A damaged one is left for somebody to look at.
+    An unfinished backup is removed once it is older than all that are kept. A damaged one is left for a person to look
+    at.
     """
     if keep < 1:
-        raise InvalidRequest(f"keep={keep}: at least the newest backup is kept")
+        raise InvalidRequest(f"keep={keep}: expected at least 1")
     own = [one for one in list_backups(target) if one.name.endswith(_short_id(directory))]
     whole = [one.name for one in own if one.info is not None and one.info.directory == directory]
     if not whole:
@@ -408,7 +409,7 @@ def prune(target: Target, keep: int, directory: str) -> list[str]:
 def restore(
     target: Target, name: str | None, into: Path, *, progress: Progress | None = None, disk: Disk | None = None
 ) -> BackupInfo:
-    """Make a data directory from a backup, or from the newest one. `into` is untouched until all of it was checked."""
+    """Create a data directory from a backup, by default the newest. `into` is untouched until all was checked."""
     disk = disk or Disk()
     into = into.absolute()
     _check_place(into)
@@ -416,7 +417,7 @@ def restore(
     into.parent.mkdir(parents=True, exist_ok=True)
     free = disk.free_bytes(into.parent)
     if info.size + SPARE_BYTES > free:
-        raise InvalidRequest(f"{info.name} needs {info.size} bytes, and {into.parent} has {free} free: make room")
+        raise InvalidRequest(f"{info.name} needs {info.size} bytes, but {into.parent} has {free} free: make room")
     for left in into.parent.glob(f".{into.name}.restore-*"):
         shutil.rmtree(left, ignore_errors=True)
     beside = into.parent / f".{into.name}.restore-{secrets.token_hex(4)}"
@@ -450,7 +451,7 @@ def _chosen(target: Target, name: str | None) -> BackupInfo:
     if name is None:
         name = _newest(target)
     if not NAME.fullmatch(name):
-        raise InvalidRequest(f"{name!r} is no name of a backup: expected stoker-YYYYMMDDTHHMMSS.mmmZ-1a2b3c4d")
+        raise InvalidRequest(f"{name!r} is not the name of a backup: expected stoker-YYYYMMDDTHHMMSS.mmmZ-1a2b3c4d")
     info = read_index(target, name)
     if info is None:
         if name in target.folders():
@@ -460,7 +461,7 @@ def _chosen(target: Target, name: str | None) -> BackupInfo:
 
 
 def _newest(target: Target) -> str:
-    """The newest that was finished. If that one is damaged, going back further is for the caller to decide."""
+    """The newest finished backup. If it is damaged, the caller has to decide whether to use an older one."""
     found = [one for one in list_backups(target) if not one.incomplete]
     if not found:
         raise InvalidRequest(f"there is no finished backup in {target.url}")
@@ -472,7 +473,7 @@ def _newest(target: Target) -> str:
 
 
 def _fetch(target: Target, folder: str, file: File, path: Path, count: _Count) -> None:
-    """Bring one file to the disk. Reading ends as soon as there is more than there should be."""
+    """Copy one file to the disk. Reading stops as soon as there is more than there should be."""
     where = f"{target.url}/{folder}/{file.object}"
     unpacked = _Unpacked(file, where)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -483,14 +484,14 @@ def _fetch(target: Target, folder: str, file: File, path: Path, count: _Count) -
                     out.write(plain)
                     count.add(len(plain))
         except FileNotFoundError:
-            raise BadBackup(f"{where} is missing: the backup is not whole; restore another one") from None
+            raise BadBackup(f"{where} is missing: the backup is incomplete; restore another one") from None
         unpacked.end()
         out.flush()
         os.fsync(out.fileno())
 
 
 class _Unpacked:
-    """Takes the stored bytes of a file, gives the plain ones, and checks both."""
+    """Takes the stored bytes of a file, returns the plain ones, and checks both."""
 
     def __init__(self, file: File, where: str) -> None:
         self._file, self._where = file, where
@@ -522,43 +523,43 @@ class _Unpacked:
         if self._stored.hexdigest() != file.stored_sha256:
             raise self._bad("its checksum is wrong")
         if not self._unpacker.eof or self._size != file.size or self._plain.hexdigest() != file.sha256:
-            raise self._bad("what it holds is not what was packed")
+            raise self._bad("its content is not what was packed")
 
     def _bad(self, why: str) -> BadBackup:
         return BadBackup(f"{self._where} is damaged: {why}; restore another backup")
 
 
 def _check_content(directory: Path, info: BackupInfo) -> None:
-    """The files are what the backup says. Are they a data directory?"""
+    """Check that the files are a data directory; they are what the backup says."""
     try:
         manifest = read_manifest(directory / "manifest.json")
         names = {file.name for file in info.files} - {"manifest.json"}
         if names != _expected(manifest, "keys.db" in names):
-            raise BadBackup(f"its manifest names other files than it has: {sorted(names)}")
+            raise BadBackup(f"its manifest names other files than these: {sorted(names)}")
         if (manifest.id, manifest.shards) != (info.directory, info.shards):
-            raise BadBackup("its manifest is that of another data directory")
+            raise BadBackup("its manifest belongs to another data directory")
     except StokerError as error:
-        raise BadBackup(f"the backup {info.name} holds no data directory: {error}") from error
+        raise BadBackup(f"the backup {info.name} does not contain a data directory: {error}") from error
     for finding in verify_files(directory, manifest):
         if finding.status == "problem":
             raise BadBackup(
-                f"the backup {info.name} is whole, but was taken of damaged files: {finding.name}: {finding.found};"
+                f"the backup {info.name} is complete, but was taken of damaged files: {finding.name}: {finding.found};"
                 " restore an older backup"
             )
 
 
-# --- again and again ---------------------------------------------------------------------------------
+# --- scheduled backups -------------------------------------------------------------------------------
 
 
 class BackupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Backups at an interval."""
 
     url: str
-    """The place: a path, `file:///path`, or `s3://bucket/prefix?endpoint=https://...&region=...` (`stoker[s3]`)."""
+    """The target: a path, `file:///path`, or `s3://bucket/prefix?endpoint=https://...&region=...` (`stoker[s3]`)."""
     interval_s: int = 86_400
-    """From one backup to the next, restarts included."""
+    """The time from one backup to the next, also across restarts."""
     keep: int = 7
-    """How many are kept; older ones are removed after each new one."""
+    """How many backups are kept. Older ones are removed after each new one."""
 
     def __post_init__(self) -> None:
         if self.interval_s < 1 or self.keep < 1:
@@ -566,17 +567,17 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RETRY_MS = 60_000
-"""After a failure; doubled with each further one, up to the interval."""
+"""The wait after a failure. It doubles with each further one, up to the interval."""
 
 
 class _Stopped(Exception):
-    """Whoever wanted the backup does not any more."""
+    """The backup is no longer wanted."""
 
 
 class BackupSchedule:
-    """Takes a backup whenever one is due. Has no thread: somebody calls `run_pending` now and then.
+    """Takes a backup whenever one is due. It has no thread: its owner calls `run_pending` now and then.
 
-    When the last one was is asked of the target, so that restarts neither delay backups nor multiply them.
+    The target is asked for the time of the last backup, so restarts neither delay backups nor add more.
     """
 
     def __init__(
@@ -590,7 +591,7 @@ class BackupSchedule:
         self.last: BackupInfo | None = None
         """The last one that succeeded, as far as is known."""
         self.error: str = ""
-        """Why the last attempt failed; empty after one that did not."""
+        """Why the last attempt failed; empty if it succeeded."""
         self.failures = 0
         """Attempts that failed since the last success."""
         self.next_at = 0
@@ -598,15 +599,15 @@ class BackupSchedule:
         self._running = threading.Lock()
 
     def stop(self) -> None:
-        """Take no more backups, and break off the one that is being taken; from any thread."""
+        """Take no more backups, and abort the one that is being taken. May be called from any thread."""
         self._stopped = True
 
     def _go_on(self, done: int, total: int) -> None:
         if self._stopped:
-            raise _Stopped("the backup was broken off: its owner closes")
+            raise _Stopped("the backup was aborted, because its owner closes")
 
     def run_pending(self, now_ms: int) -> BackupInfo | None:
-        """Take a backup if one is due. Never raises for what is wrong with a target or a snapshot: see `error`."""
+        """Take a backup if one is due. Problems with the target or the snapshot are not raised: see `error`."""
         with self._running:
             if now_ms < self.next_at or self._stopped:
                 return None
@@ -638,7 +639,7 @@ class BackupSchedule:
         self.next_at = now_ms + interval
         try:
             prune(self._target, self._settings.keep, self._directory)
-        except StokerError as error:  # the backup is there all the same, and the next one tries again
+        except StokerError as error:  # the backup exists anyway, and the next one tries again
             self.error = f"old backups could not be removed: {error}"
             logger.warning("%s", self.error)
         return info

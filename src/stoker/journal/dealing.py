@@ -1,9 +1,10 @@
-"""Dealing the shards of a data directory to several processes, and gathering them again.
+"""Deal the shards of a data directory to several processes, and gather them again.
 
-When the number of processes changes, everything is dealt anew before anybody serves: each shard's saved state, rows and
-keys are copied as they are, nothing is decoded and nothing is lost, not even history that only readers of events want.
-A new deal is written beside the old one and flushed; then `processes.json` (`deals.py`) is replaced, or removed when
-one process takes all, and only then the old deal goes. Whoever dies in between leaves one complete deal and left-overs.
+When the number of processes changes, everything is dealt again before any process serves. The saved state, rows and
+keys of each shard are copied as they are: nothing is decoded and nothing is lost, not even history that only event
+readers want. A new deal is written beside the old one and flushed. Then `processes.json` (`deals.py`) is replaced, or
+removed if one process takes all, and only then the old deal is removed. If a process dies in between, there is one
+complete deal and left-over files.
 """
 
 import os
@@ -47,10 +48,10 @@ KEYS_AT_ONCE = 10_000
 
 
 class Root:
-    """A data directory that is dealt to several processes, held by the one that looks after them.
+    """A data directory that is dealt to several processes, held by their supervisor.
 
-    The processes open their `parts` themselves, with `open_store`, and may die and open them again; nobody else
-    changes the deal meanwhile.
+    The processes open their `parts` themselves, with `open_store`, and may die and open them again. No other process
+    can change the deal meanwhile.
     """
 
     def __init__(self, path: Path, deal: Deal, lock: int) -> None:
@@ -69,9 +70,9 @@ class Root:
 def open_root(
     path: Path, processes: int, shards: int | None = None, disk: Disk | None = None, vfs: str = "", notice: str = ""
 ) -> Root:
-    """Take a data directory, or make a new one, and see to it that it is dealt to so many processes, at least two.
+    """Open or create a data directory, and deal it to this many processes, at least two.
 
-    `notice` is what others read who find it in use.
+    `notice` is what other processes read when they find it in use.
     """
     check_asked(shards)
     lock = take_lock(path, notice)
@@ -79,12 +80,12 @@ def open_root(
         snapshots.remove_all(path)
         deal = deal_anew(path, processes, shards, disk or Disk(), vfs, lock)
         if deal is None:
-            raise InvalidRequest("a directory for one process needs no dealing: open it with sqlite:///path")
+            raise InvalidRequest("one process needs no dealing: open the directory with sqlite:///path")
         return Root(path, deal, lock)
     except (OSError, apsw.Error) as error:
         os.close(lock)
         if is_no_room(error):
-            raise DiskFull(f"{path} cannot be dealt, because the disk is full: make room") from error
+            raise DiskFull(f"{path} cannot be dealt to other processes, because the disk is full: make room") from error
         raise CannotOpen(f"{path} cannot be opened: {error}") from error
     except BaseException:
         os.close(lock)
@@ -92,14 +93,14 @@ def open_root(
 
 
 def gather(path: Path, shards: int | None, disk: Disk, vfs: str) -> None:
-    """One process takes everything; whoever calls holds the lock of the directory."""
+    """Deal everything to one process. The caller holds the lock of the directory."""
     deal_anew(path, 1, shards, disk, vfs, None)
 
 
 def deal_anew(path: Path, processes: int, shards: int | None, disk: Disk, vfs: str, lock: int | None) -> Deal | None:
-    """Deal a directory to so many processes, unless it is so already; one means that it needs no dealing.
+    """Deal a directory to this many processes, unless that is done already. One process needs no dealing.
 
-    `lock` is the held lock of the root, which is needed when the root itself may be dealt out.
+    `lock` is the held lock of the root, which is needed if the root itself may be dealt out.
     """
     deal = deal_of(path)
     _remove_leftovers(path, deal, disk)
@@ -111,7 +112,7 @@ def deal_anew(path: Path, processes: int, shards: int | None, disk: Disk, vfs: s
         with _sources(path, deal, shards, disk, vfs, lock) as sources:
             new = _write_deal(path, deal, processes, shards, sources, disk, vfs)
     except BaseException:
-        with suppress(OSError):  # perhaps there was no room: it is needed no longer
+        with suppress(OSError):  # there may have been no room; the left-overs are not needed
             _remove_leftovers(path, deal, disk)
         raise
     if new is not None:
@@ -126,7 +127,7 @@ def deal_anew(path: Path, processes: int, shards: int | None, disk: Disk, vfs: s
 def _write_deal(
     path: Path, deal: Deal | None, processes: int, shards: int | None, sources: list["_Source"], disk: Disk, vfs: str
 ) -> Deal | None:
-    """All parts of a new deal, flushed and not yet in force."""
+    """Write all parts of a new deal and flush them. It is not in force yet."""
     facts = _facts(path, deal, sources, shards)
     if not 1 <= processes <= facts.shards:
         raise InvalidRequest(
@@ -148,16 +149,16 @@ def _write_deal(
     return new
 
 
-# --- what there is -----------------------------------------------------------------------------------
+# --- the old deal ------------------------------------------------------------------------------------
 
 
 class _Source(msgspec.Struct):
-    """A journal directory whose shards are dealt anew."""
+    """A journal directory whose shards are dealt again."""
 
     directory: Directory
     segments: list[Segment]
     ends: list[list[int]]
-    """How far each shard had come at the end of each file."""
+    """For each file: the last sequence number of each shard at its end."""
     ended_at: list[int]
 
 
@@ -165,7 +166,7 @@ class _Source(msgspec.Struct):
 def _sources(
     path: Path, deal: Deal | None, shards: int | None, disk: Disk, vfs: str, lock: int | None
 ) -> Iterator[list[_Source]]:
-    """All journal directories there are, held and found in order; none if the data directory is new."""
+    """All existing journal directories, locked and checked; none if the data directory is new."""
     with ExitStack() as opened:
         if deal is None and not (path / "manifest.json").exists():
             check_new(path)
@@ -184,7 +185,7 @@ def _sources(
         if deal is not None and sorted(s for source in sources for s in source.directory.manifest.own) != list(
             range(deal.shards)
         ):
-            raise Damaged(f"{path} does not have each shard once: restore the directory from a backup")
+            raise Damaged(f"{path} does not have each shard exactly once: restore the directory from a backup")
         yield sources
 
 
@@ -206,7 +207,7 @@ def _ends(directory: Directory, segments: list[Segment]) -> tuple[list[list[int]
 
 
 def _facts(path: Path, deal: Deal | None, sources: list[_Source], shards: int | None) -> Deal:
-    """What stays the same, however the shards are dealt."""
+    """The facts that do not depend on how the shards are dealt."""
     if deal is not None:
         return deal
     if sources:
@@ -216,11 +217,11 @@ def _facts(path: Path, deal: Deal | None, sources: list[_Source], shards: int | 
     return Deal(id=uuid.uuid4().hex, shards=DEFAULT_SHARDS if shards is None else shards, processes=1, number=0)
 
 
-# --- what there will be ------------------------------------------------------------------------------
+# --- the new deal ------------------------------------------------------------------------------------
 
 
 def _write_part(part: Path, facts: Deal, owned: list[int], sources: list[_Source], disk: Disk, vfs: str) -> None:
-    """A journal directory with these shards. Its manifest comes last: without it, it is none."""
+    """Write a journal directory with these shards. Its manifest comes last: without it, it does not count."""
     if not part.exists():
         disk.make_directory(part)
     manifests = [source.directory.manifest for source in sources]
@@ -253,7 +254,7 @@ def _write_part(part: Path, facts: Deal, owned: list[int], sources: list[_Source
 
 
 def _write_logs(part: Path, facts: Deal, owned: list[int], sources: list[_Source], vfs: str) -> list[Log]:
-    """Files of all sources by their time, which retention goes by; those with nothing for these shards are left out."""
+    """The log files of all sources, ordered by time for retention. Files with nothing for these shards are left out."""
     files = [
         (ended_at, place, number)
         for place, source in enumerate(sources)
@@ -275,7 +276,7 @@ def _write_logs(part: Path, facts: Deal, owned: list[int], sources: list[_Source
 
 
 def _copy_rows(segment: Segment, shards: list[int], path: Path, vfs: str) -> bool:
-    """Write the rows of these shards to a file that is finished from its beginning; false if there are none."""
+    """Write the rows of these shards to a finished file. False if there are none."""
     rows = (row for shard in shards for row in segment.file.plain_rows(shard))
     first = next(rows, None)
     if first is None:
@@ -294,7 +295,7 @@ def _copy_rows(segment: Segment, shards: list[int], path: Path, vfs: str) -> boo
 
 
 def _chunks(owned: list[int], sources: list[_Source]) -> Iterator[tuple[int, bytes]]:
-    """The saved states as they are."""
+    """The saved states, unchanged."""
     for source in sources:
         manifest = source.directory.manifest
         if manifest.checkpoint is not None:
@@ -305,7 +306,7 @@ def _chunks(owned: list[int], sources: list[_Source]) -> Iterator[tuple[int, byt
 
 
 def _write_keys(part: Path, facts: Deal, owned: list[int], sources: list[_Source], vfs: str) -> bool:
-    """Old keys live with the queue that they belong to."""
+    """Copy old keys. They live with the queue that they belong to."""
     kept = [source for source in sources if source.directory.manifest.keys]
     if not kept:
         return False
@@ -334,11 +335,11 @@ def _in_portions(rows: Iterator[Any]) -> Iterator[list[Any]]:
     yield portion
 
 
-# --- what goes ---------------------------------------------------------------------------------------
+# --- left-overs --------------------------------------------------------------------------------------
 
 
 def _remove_leftovers(path: Path, deal: Deal | None, disk: Disk) -> None:
-    """Whatever belongs to a deal that is not in force: it was being made when somebody died, or it was the old one."""
+    """Remove everything of a deal that is not in force: an unfinished one, or the old one."""
     for file in sorted(path.iterdir()):
         if DEAL.fullmatch(file.name) and file.is_dir():
             if deal is None or file.name != f"deal-{deal.number:08}":

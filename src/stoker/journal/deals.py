@@ -1,11 +1,11 @@
-"""How the shards of one data directory are dealt to several processes: what `processes.json` says.
+"""How the shards of one data directory are dealt to several processes: the content of `processes.json`.
 
     processes.json                    how many, and where; without it the root is the one journal directory itself
-    lock                              held by whoever looks after all of them
+    lock                              held by the process that supervises the others
     deal-00000003/process-0/          a complete journal directory (`directory.py`) with every N-th shard
     deal-00000003/process-1/
 
-Dealing anew is the matter of `dealing.py`.
+`dealing.py` changes a deal.
 """
 
 import re
@@ -29,13 +29,13 @@ class Deal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     shards: int
     processes: int
     number: int
-    """Grows with every new deal: no two have the same place."""
+    """Grows with every new deal, so no two have the same path."""
     checksum: int = 0
-    """Of all the rest."""
+    """The checksum of all other fields."""
 
 
 def deal_of(path: Path) -> Deal | None:
-    """How a directory is dealt; None when one process has all of it."""
+    """How a directory is dealt; None if one process has all of it."""
     file = path / FACT
     if not file.exists():
         return None
@@ -43,13 +43,13 @@ def deal_of(path: Path) -> Deal | None:
     try:
         if (found := msgspec.json.decode(text, type=_Format).format) > FORMAT:
             raise NewerFormat(
-                f"{file} has format {found}, and this release knows up to {FORMAT}: use the later release that wrote it"
+                f"{file} has format {found}, but this release reads up to {FORMAT}: use the later release that wrote it"
             )
         deal = msgspec.json.decode(text, type=Deal)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged(f"{file} cannot be read ({error}): restore the directory from a backup") from error
     if text_of(deal) != text:
-        raise Damaged(f"{file} is not as it was written: restore the directory from a backup")
+        raise Damaged(f"{file} has changed since it was written: restore the directory from a backup")
     return deal
 
 
@@ -64,7 +64,7 @@ def text_of(deal: Deal) -> bytes:
 
 
 def parts_of(path: Path, deal: Deal | None) -> list[Path]:
-    """The journal directories that belong to a data directory, one a process."""
+    """The journal directories of a data directory, one for each process."""
     if deal is None:
         return [path]
     return [path / f"deal-{deal.number:08}" / f"process-{number}" for number in range(deal.processes)]

@@ -1,7 +1,7 @@
-"""A data directory: who may open it, what belongs to it, and how far it is known to be on disk.
+"""A data directory: its lock, its files, and how far it is known to be on disk.
 
     manifest.json     which files count, and the facts that never change; replaced as a whole
-    lock              held by the one process that has the directory open: who it is, and what it says to others
+    lock              held by the one process that has the directory open; names that process, and has its notice
     socket            where that process serves others, if it does
     mark              how far the log was flushed, kept outside SQLite; and in which boot of the machine it was written
     log-00000001.db   a part of the log; see `logfile.py`
@@ -9,9 +9,10 @@
     keys.db           keys of ended jobs
     reserve           room for acks when the disk is full
 
-Where several processes share one, each has such a directory for its own shards, and the root says so; see `dealing.py`.
+If several processes share a directory, each has such a directory for its own shards, and the root says so; see
+`dealing.py`.
 
-A file that the manifest does not name was being made or was given up when a process died: it is removed at open.
+A file that the manifest does not name was left behind when a process died. It is removed at the next open.
 """
 
 import fcntl
@@ -32,13 +33,13 @@ from stoker.model.errors import Damaged, InUse, InvalidRequest, NewerFormat
 from stoker.model.ids import SHARDS_MAX
 
 FORMAT = 1
-"""Of the directory. A later one is refused, an earlier one is read."""
+"""The format of the directory. A later one is refused, an earlier one is read."""
 
 DEFAULT_SHARDS = 16
-"""Fixed for a directory: moving data is worse than a few idle shards."""
+"""Fixed for a directory: moving data later would be worse than a few idle shards."""
 
 KEPT = frozenset(("manifest.json", "lock", "socket", "mark", "keys.db", "reserve"))
-"""Files that are no left-overs though the manifest does not name them."""
+"""Files that are kept, although the manifest does not name them."""
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +47,11 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: Literal["open", "sealed", "sparse"]
-    """Written to; finished and never written again; rewritten with only what is still needed."""
+    """Written to; finished and never written again; or rewritten with only what is still needed."""
     last: list[int] = []
     """The last sequence number of each shard at its end; empty while it is open."""
     ended_at: int = 0
-    """When its last record happened."""
+    """The time of its last record."""
     bytes: int = 0
 
 
@@ -63,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     epoch: int = 0
     """How often it was opened."""
     clean: bool = True
-    """Closed in good order: nothing can have been lost since the last flush."""
+    """Whether it was closed in good order: then nothing can have been lost since the last flush."""
     number: int = 0
     """The number of the last file made."""
     checkpoint: str | None = None
@@ -71,13 +72,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The sequence number of each shard up to which the checkpoint reaches."""
     logs: list[Log] = []
     lowest: list[int]
-    """The first sequence number of each shard from which on all events are there."""
+    """For each shard, the first sequence number from which on all events are there."""
     keys: bool = False
     """Whether there is a keys.db."""
     owned: list[int] | msgspec.UnsetType = msgspec.UNSET
-    """The shards that live here, where the others live with other processes. Lists have a place for all of them."""
+    """The shards that live here, if other processes have the others. Lists have a place for all shards."""
     checksum: int = 0
-    """Of all the rest."""
+    """The checksum of all other fields."""
 
     @property
     def own(self) -> list[int]:
@@ -86,7 +87,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who has a directory open, or had it last: a process that was killed leaves its name."""
+    """The process that has a directory open, or had it last: a killed process leaves its entry."""
 
     pid: str
     notice: str
@@ -105,7 +106,7 @@ HOLDER_BYTES_MAX = 256
 
 
 class Directory:
-    """A data directory that this process has opened, and nobody else."""
+    """A data directory that this process alone has open."""
 
     def __init__(
         self,
@@ -117,10 +118,10 @@ class Directory:
         lock: int | None = None,
         ready: Callable[[], object] | None = None,
     ) -> None:
-        """`lock` is one that is held already, and `ready` puts the directory in order once it is held."""
+        """`lock` is a lock that is already held. `ready` prepares the directory once the lock is held."""
         self.path = path
         self.notice = notice
-        """What others read who find the directory in use."""
+        """What other processes read when they find the directory in use."""
         self.disk = disk or Disk()
         check_asked(shards)
         self._lock = take_lock(path, notice) if lock is None else lock
@@ -150,7 +151,7 @@ class Directory:
         return manifest
 
     def update(self, **changes: object) -> None:
-        """Replace the manifest: when this returns, the new one is on disk."""
+        """Replace the manifest. When this returns, the new one is on disk."""
         manifest = msgspec.structs.replace(self.manifest, **changes)
         self._write(manifest)
         self.manifest = manifest
@@ -176,7 +177,7 @@ OURS = re.compile(
     r"((?:log-[0-9]{8,12}\.db|checkpoint-[0-9]{8,12}|manifest\.json|processes\.json|lock|socket|peer-[0-9]{1,2}|mark|keys\.db"
     r"|reserve)(?:\.new)?)(?:-wal|-shm|-journal)?"
 )
-"""Names that we give; nothing else is ever removed."""
+"""Names that we give. No other file is ever removed."""
 
 
 def is_ours(name: str) -> bool:
@@ -184,9 +185,9 @@ def is_ours(name: str) -> bool:
 
 
 def take_lock(path: Path, notice: str = "") -> int:
-    """Make a directory if there is none, and keep all others out of it until the descriptor is closed."""
+    """Make the directory if there is none, and lock it for other processes until the descriptor is closed."""
     if path.exists() and not path.is_dir():
-        raise InvalidRequest(f"{path} is a file: sqlite:// wants a directory of its own, which it makes if it is new")
+        raise InvalidRequest(f"{path} is a file: sqlite:// needs a directory, which it creates if there is none")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_foreign(path)
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -195,7 +196,9 @@ def take_lock(path: Path, notice: str = "") -> int:
     except OSError:
         os.close(lock)
         pid = holder_of(path).pid or "unknown"
-        raise InUse(f"{path} is open in another process (pid {pid}): end that one, or use another directory") from None
+        raise InUse(
+            f"{path} is open in another process (pid {pid}): stop that process, or use another directory"
+        ) from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n{notice}\n".encode(), 0)
     return lock
@@ -214,7 +217,7 @@ def is_locked(path: Path) -> bool:
 
 
 def check_new(path: Path) -> None:
-    """Refuse to make a data directory where there is something else, or where one has lost its manifest."""
+    """Refuse to create a data directory where there are other files, or where one has lost its manifest."""
     if any(path.glob("log-*.db")):
         raise Damaged(
             f"{path / 'manifest.json'} is missing, but there are log files: restore it, or the directory, from a backup"
@@ -223,21 +226,22 @@ def check_new(path: Path) -> None:
 
 
 def check_foreign(path: Path) -> None:
-    """Refuse a directory of somebody else's, in which not even a lock may be left behind.
+    """Refuse a directory that holds other files, without leaving even a lock in it.
 
-    What makes it ours is looked for last: somebody may be making it one at this moment, or may have died at it.
+    The files that make it ours are checked last, because another process may be creating them at this moment, or may
+    have died while doing so.
     """
     names = sorted(found.name for found in path.iterdir())
     foreign = [name for name in names if not is_ours(name) and not DEAL.fullmatch(name)]
     if foreign and not any((path / name).exists() for name in ("manifest.json", FACT)):
         raise InvalidRequest(
-            f"{path} is no data directory and holds other files ({', '.join(foreign[:3])}): use a new or"
-            " an empty directory"
+            f"{path} is not a data directory and holds other files ({', '.join(foreign[:3])}): use a new"
+            " or an empty directory"
         )
 
 
 def check_asked(shards: int | None) -> None:
-    """Refuse a number of shards that no directory can have, before there is a directory."""
+    """Refuse an impossible number of shards before a directory is created."""
     if shards is not None and shards not in (1 << bits for bits in range(7)):
         raise InvalidRequest(f"{shards} shards: expected a power of two from 1 to {SHARDS_MAX}")
 
@@ -246,8 +250,8 @@ def check_shards(path: Path, there: int, asked: int | None) -> None:
     check_asked(there)
     if asked is not None and asked != there:
         raise InvalidRequest(
-            f"{path} has {there} shards, and {asked} were asked for: the number is fixed when the"
-            " directory is made; leave it out, or use a new directory"
+            f"{path} has {there} shards, but {asked} were asked for: the number is fixed when the"
+            " directory is created; leave it out, or use a new directory"
         )
 
 
@@ -258,13 +262,13 @@ def manifest_text(manifest: Manifest) -> bytes:
 
 
 def read_manifest(file: Path) -> Manifest:
-    """The manifest, checked."""
+    """The manifest, with its checksum verified."""
     text = file.read_bytes()
     try:
         found = msgspec.json.decode(text, type=_Format)
         if found.format > FORMAT:
             raise NewerFormat(
-                f"{file.parent} has format {found.format}, and this release knows up to {FORMAT}: use the later release"
+                f"{file.parent} has format {found.format}, but this release reads up to {FORMAT}: use the later release"
                 " that wrote it"
             )
         manifest = msgspec.json.decode(text, type=Manifest)
@@ -278,7 +282,7 @@ def read_manifest(file: Path) -> Manifest:
         or any(len(numbers) not in (0, manifest.shards) for numbers in lists)
         or not set(manifest.own) <= set(range(manifest.shards))
     ):
-        raise Damaged(f"{file} is not as it was written: restore it, or the directory, from a backup")
+        raise Damaged(f"{file} has changed since it was written: restore it, or the directory, from a backup")
     return manifest
 
 
@@ -289,9 +293,9 @@ class _Format(msgspec.Struct):
 class Mark:
     """How far the log was flushed: the last sequence number of each shard.
 
-    SQLite silently drops a damaged end of its log; reaching less than the mark at open tells that from a crash. Two
-    places are written in turn, so that one of them is always whole. It is itself not flushed: an older mark only knows
-    less.
+    SQLite silently drops a damaged end of its log. If the log reaches less far than the mark at open, it was damaged.
+    Two places are written in turn, so one of them is always whole. The mark itself is not flushed: an older mark only
+    knows less.
     """
 
     def __init__(self, path: Path, shards: int, disk: Disk) -> None:
@@ -300,7 +304,7 @@ class Mark:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._form = struct.Struct(f"<IQ{shards}Q")
         if os.fstat(self._file).st_size < BOOT_PLACE * SECTOR:
-            disk.pwrite(self._file, bytes(PLACES * SECTOR), 0)  # its room is there before the disk is full
+            disk.pwrite(self._file, bytes(PLACES * SECTOR), 0)  # allocates its room before the disk is full
         self._number, self.reached = self._read()
 
     def _read(self) -> tuple[int, list[int]]:
@@ -325,7 +329,7 @@ class Mark:
     def is_of_this_boot(self, epoch: int) -> bool:
         """Whether everything that was answered in this epoch has reached the system, which has not stopped since.
 
-        The note names the file that it stands in: a copy, or a snapshot of the disk, may be older than its original.
+        The note names the file that it is in, because a copy or a snapshot of the disk may be older than its original.
         """
         boot = self._disk.boot_id()
         data = os.pread(self._file, CHECKSUM.size + NOTE_BYTES_MAX, BOOT_PLACE * SECTOR)
@@ -338,7 +342,7 @@ class Mark:
             self._write_note(self._note(epoch, boot))
 
     def forget_boot(self) -> None:
-        """From now on something may be lost with the process alone."""
+        """From now on something may be lost if only the process dies."""
         if os.pread(self._file, 1, BOOT_PLACE * SECTOR):
             self._write_note(b"")
 
@@ -355,13 +359,13 @@ class Mark:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a checksum belongs to the bytes behind it."""
+    """Whether the checksum matches the bytes after it."""
     return len(data) > CHECKSUM.size and CHECKSUM.unpack_from(data)[0] == crc32(data[CHECKSUM.size :])
 
 
 SECTOR = 4096
 BOOT_PLACE = 2
-"""The third sector: earlier releases neither read it nor write to it, and the epoch tells that they were here."""
+"""The third sector. Earlier releases neither read nor write it; the epoch tells whether one was here."""
 PLACES = 3
 CHECKSUM = struct.Struct("<I")
 NOTE_BYTES_MAX = 256

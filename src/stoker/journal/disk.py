@@ -1,4 +1,4 @@
-"""What the journal does with files besides SQLite, in one place: tests put another disk here and see everything."""
+"""Everything that the journal does with files besides SQLite. Tests replace it to observe or break each step."""
 
 import errno
 import os
@@ -13,21 +13,23 @@ class Disk:
     """The machine's own file system."""
 
     def write_atomically(self, path: Path, data: bytes) -> None:
-        """Old or new, whatever happens: written beside, flushed, moved over, and the move flushed too."""
+        """Replace a file: after a crash it is either old or new. Written aside, flushed, renamed, and the rename
+        flushed.
+        """
         beside = path.with_name(path.name + ".new")
-        with opened_directory(path.parent) as descriptor:  # first: once it is moved, nothing must be in the way
+        with opened_directory(path.parent) as descriptor:  # opened first, because nothing may fail after the rename
             self.create(beside, data)
             self.rename(beside, path)
             self.sync_directory(path.parent, descriptor)
 
     def create(self, path: Path, data: bytes) -> None:
-        """A whole new file, flushed."""
+        """Write a whole new file and flush it."""
         with self.new_file(path) as write:
             write(data)
 
     @contextmanager
     def new_file(self, path: Path) -> Iterator[Callable[[bytes], None]]:
-        """A function that writes a new file from its beginning on; flushed at the end."""
+        """A function that writes a new file from its start. The file is flushed at the end."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         offset = 0
 
@@ -45,7 +47,7 @@ class Disk:
             os.close(descriptor)
 
     def create_empty(self, path: Path, size: int) -> None:
-        """A file that takes room and holds nothing."""
+        """Create a file that takes room on the disk and holds nothing."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, size)
@@ -65,7 +67,7 @@ class Disk:
         os.fdatasync(descriptor)
 
     def sync_directory(self, path: Path, descriptor: int | None = None) -> None:
-        """Flush the names in a directory, which may be open already."""
+        """Flush the names in a directory. `descriptor` is given if it is already open."""
         if descriptor is not None:
             os.fsync(descriptor)
             return
@@ -73,11 +75,11 @@ class Disk:
             os.fsync(opened)
 
     def make_directory(self, path: Path) -> None:
-        """A directory in which the files of a data directory lie; its name is flushed with the directory above."""
+        """Create a directory for files of a data directory. Its name is flushed with the directory above."""
         path.mkdir(mode=0o700)
 
     def remove_directory(self, path: Path) -> None:
-        """If nothing is left in it that is not ours."""
+        """Remove a directory, unless it still holds files that are not ours."""
         try:
             path.rmdir()
         except OSError as error:
@@ -91,14 +93,14 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def boot_id(self) -> str:
-        """Which boot of the machine this is: another one after each start of the system. Empty where none is told."""
+        """The id of this boot of the machine. It changes with each start of the system. Empty if there is none."""
         try:
             return BOOT_ID.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return ""
 
     def size_bytes(self, path: Path) -> int:
-        """Of the whole file system."""
+        """The size of the whole file system."""
         found = os.statvfs(path)
         return found.f_blocks * found.f_frsize
 

@@ -1,8 +1,7 @@
-"""Is this machine, and this data directory, fit for a queue? Looking changes nothing in a data directory.
+"""Check whether this machine, and a data directory, are fit for a queue. Checking changes nothing in a data directory.
 
 `check` is quick and may run beside a process that has the directory open. `verify` reads every row of a directory that
-no process has open, or of a snapshot. Both answer with findings: what was looked at, what was found, and what to do
-about it.
+no process has open, or of a snapshot. Both return findings: what was checked, what was found, and what to do about it.
 """
 
 import fcntl
@@ -39,7 +38,7 @@ SPACE_NEEDED_BYTES = 256 << 20
 INODES_LOW = 1_000
 FLUSHES = 20
 FLUSH_SLOW_MS = 20.0
-"""A disk with its own memory needs far less than one, a turning one about ten."""
+"""A disk with its own cache needs far less than one millisecond, a spinning disk about ten."""
 
 LOG_NAME = re.compile(r"log-[0-9]{8,12}\.db")
 CHECKPOINT_NAME = re.compile(r"checkpoint-[0-9]{8,12}")
@@ -47,21 +46,21 @@ SIDES = ("-wal", "-shm", "-journal")
 
 Status = Literal["ok", "warning", "problem"]
 Progress = Callable[[int, int], object]
-"""Told how many bytes are done, and how many there are in all."""
+"""Called with how many bytes are done, and how many there are in all."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     name: str
     status: Status
     found: str
     advice: str = ""
-    """What to do; empty when all is well."""
+    """What to do; empty if all is well."""
 
 
 def check(path: str, mounts: str = "/proc/self/mountinfo") -> list[Finding]:
-    """Everything that can be told quickly about a place for a data directory, or about one that is there."""
+    """Everything that can be found out quickly about a place for a data directory, or about an existing one."""
     directory = Path(path).absolute()
     ground = _ground(directory)
     found = [_python(), _sqlite(), _file_system(ground, mounts), _space(ground), _inodes(ground), _flushes(ground)]
@@ -114,11 +113,11 @@ UNFIT: dict[str, tuple[Status, str]] = {
         ("ceph", "lustre", "gpfs", "ocfs2", "gfs2", "virtiofs"),
         ("warning", "a shared file system: make sure that locks and flushes reach all of it, or use a local disk"),
     ),
-    "overlay": ("warning", "the layer of a container: it goes when the container goes; use a volume"),
+    "overlay": ("warning", "the layer of a container: it is removed with the container; use a volume"),
     "tmpfs": ("warning", "memory: nothing survives a reboot; use a disk"),
     "ramfs": ("warning", "memory: nothing survives a reboot; use a disk"),
-    "vfat": ("problem", "it knows no permissions and loses files on a crash; use ext4 or xfs"),
-    "exfat": ("problem", "it knows no permissions and loses files on a crash; use ext4 or xfs"),
+    "vfat": ("problem", "it has no permissions and loses files in a crash; use ext4 or xfs"),
+    "exfat": ("problem", "it has no permissions and loses files in a crash; use ext4 or xfs"),
 }
 
 
@@ -139,14 +138,14 @@ def _file_system(ground: Path, mounts: str) -> Finding:
     if kind in LOCAL:
         return Finding("file system", "ok", found)
     if kind.startswith("fuse"):
-        advice = "a program serves it, perhaps over a network: locks and flushes may not hold; use a local disk"
+        advice = "a program serves it, perhaps over a network: locks and flushes may not work; use a local disk"
         return Finding("file system", "warning", found, advice)
-    status, advice = UNFIT.get(kind, ("warning", "not one that is known here: make sure that locks and flushes hold"))
+    status, advice = UNFIT.get(kind, ("warning", "an unknown kind: make sure that locks and flushes work"))
     return Finding("file system", status, found, advice)
 
 
 def _mount_of(path: Path, mountinfo: str) -> tuple[str, str, set[str]] | None:
-    """Mount point, kind and options of the file system that a path lies in; later mounts cover earlier ones."""
+    """The mount point, kind and options of the file system that holds a path. Later mounts cover earlier ones."""
     best: tuple[str, str, set[str]] | None = None
     for line in mountinfo.splitlines():
         left, separator, right = line.partition(" - ")
@@ -179,13 +178,13 @@ def _inodes(ground: Path) -> Finding:
 
 
 def _flushes(ground: Path) -> Finding:
-    """How long a flush takes there, measured in a file that has no name."""
+    """How long a flush takes there, measured in a file without a name."""
     try:
         with _nameless(ground) as descriptor:
             times = sorted(_flush_ms(descriptor, number) for number in range(FLUSHES))
     except OSError as error:
         return Finding("flushes", "problem", f"cannot write here: {error.strerror}", "see permissions and space")
-    found = f"{statistics.median(times):.2f} ms in the middle, {times[-1]:.2f} ms at worst, of {FLUSHES}"
+    found = f"{statistics.median(times):.2f} ms median, {times[-1]:.2f} ms at worst, of {FLUSHES}"
     if statistics.median(times) > FLUSH_SLOW_MS:
         return Finding("flushes", "warning", found, "replies at the level fsync wait that long; use a faster disk")
     return Finding("flushes", "ok", found)
@@ -193,7 +192,7 @@ def _flushes(ground: Path) -> Finding:
 
 @contextmanager
 def _nameless(ground: Path) -> Iterator[int]:
-    """A file on that file system which nobody can see, and which is gone when it is closed."""
+    """An invisible file on that file system, which is gone when it is closed."""
     try:
         descriptor = os.open(ground, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except (OSError, AttributeError):  # not every system can; then it has a name for a moment, outside a data directory
@@ -222,12 +221,12 @@ def _permissions(directory: Path, ground: Path) -> Finding:
         advice = f"let user {os.geteuid()} read and write it, or use another place"
         return Finding("permissions", "problem", f"{ground} is not writable", advice)
     if not directory.exists():
-        return Finding("permissions", "ok", f"{directory} does not exist yet and can be made")
+        return Finding("permissions", "ok", f"{directory} does not exist yet and can be created")
     facts = directory.stat()
     mode = f"{facts.st_mode & 0o777:o}"
     if facts.st_uid != os.geteuid():
-        found = f"mode {mode}, owned by user {facts.st_uid}, and this is user {os.geteuid()}"
-        return Finding("permissions", "warning", found, "run as its owner: files of two users get in each other's way")
+        found = f"mode {mode}, owned by user {facts.st_uid}, but this is user {os.geteuid()}"
+        return Finding("permissions", "warning", found, "run as its owner: files of two users would conflict")
     if facts.st_mode & 0o077:
         return Finding("permissions", "warning", f"mode {mode}: others can reach the payloads", "chmod 700")
     return Finding("permissions", "ok", f"mode {mode}")
@@ -261,8 +260,8 @@ def _journal_directory(directory: Path) -> list[Finding]:
             advice = "restore it, or the whole directory, from a backup"
             return [Finding("manifest", "problem", "manifest.json is missing, but there are log files", advice)]
         if names:
-            found = f"no data directory, and not empty: {_some(names)}"
-            return [Finding("manifest", "warning", found, "use a directory of its own")]
+            found = f"not a data directory, and not empty: {_some(names)}"
+            return [Finding("manifest", "warning", found, "use an empty directory")]
         return [Finding("manifest", "ok", "an empty directory: it becomes a data directory when it is opened")]
     try:
         manifest = read_manifest(directory / "manifest.json")
@@ -284,12 +283,12 @@ def _journal_directory(directory: Path) -> list[Finding]:
 
 
 def check_names(manifest: Manifest) -> None:
-    """No name in a manifest leads out of its directory, and no file is named twice."""
+    """Check that no name in a manifest leads out of its directory, and that no file is named twice."""
     for name in [log.name for log in manifest.logs]:
         if not LOG_NAME.fullmatch(name):
-            raise InvalidRequest(f"manifest.json names {name!r}, which is no name of a log file")
+            raise InvalidRequest(f"manifest.json names {name!r}, which is not the name of a log file")
     if manifest.checkpoint is not None and not CHECKPOINT_NAME.fullmatch(manifest.checkpoint):
-        raise InvalidRequest(f"manifest.json names {manifest.checkpoint!r}, which is no name of a checkpoint")
+        raise InvalidRequest(f"manifest.json names {manifest.checkpoint!r}, which is not the name of a checkpoint")
     if len({log.name for log in manifest.logs}) < len(manifest.logs):
         raise InvalidRequest("manifest.json names a log file twice")
     if len(manifest.lowest) != manifest.shards or len(manifest.position) not in (0, manifest.shards):
@@ -299,7 +298,7 @@ def check_names(manifest: Manifest) -> None:
 def _lock(directory: Path) -> Finding:
     try:
         with held(directory):
-            return Finding("lock", "ok", "nobody has it open")
+            return Finding("lock", "ok", "no process has it open")
     except InUse as error:
         return Finding("lock", "ok", str(error))
     except OSError as error:
@@ -308,11 +307,11 @@ def _lock(directory: Path) -> Finding:
 
 @contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Keep writers out while looking; other lookers may come. The lock file is not touched, and not made."""
+    """Lock out writers while reading; other readers may come. The lock file is neither created nor changed."""
     try:
         lock = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        yield  # whoever opens it makes one
+        yield  # the process that opens it creates one
         return
     try:
         try:
@@ -338,10 +337,11 @@ def _missing(manifest: Manifest, present: set[str]) -> Finding:
 
 def _leftovers(manifest: Manifest, present: set[str]) -> Finding:
     own = {*_files_of(manifest), *KEPT}
-    present = {name for name in present if not SNAPSHOT.fullmatch(name)}  # a process reads it, or it goes at an open
+    # a process reads it, or it is removed at an open
+    present = {name for name in present if not SNAPSHOT.fullmatch(name)}
     left = sorted(name for name in present if name not in own and _without_side(name) not in own)
     if left:
-        advice = "what a process left behind goes at the next open; other files do not belong here"
+        advice = "files that a process left behind are removed at the next open; other files do not belong here"
         return Finding("left-overs", "warning", f"{len(left)}: {_some(left)}", advice)
     return Finding("left-overs", "ok", "none")
 
@@ -363,7 +363,7 @@ def _sizes(manifest: Manifest, files: dict[str, Path]) -> Finding:
         try:
             sizes[kind] += file.lstat().st_size
         except FileNotFoundError:
-            continue  # whoever has it open has removed it since
+            continue  # the process that has it open has removed it since
     parts = ", ".join(f"{kind} {_bytes(size)}" for kind, size in sizes.most_common())
     return Finding("size", "ok", f"{_bytes(sizes.total())}: {parts}")
 
@@ -386,10 +386,10 @@ RESTORE = "restore the directory from a backup"
 
 
 def verify(path: str, progress: Progress | None = None) -> list[Finding]:
-    """Read all of a data directory that no process has open. `InUse` if one has."""
+    """Read all of a data directory that no process has open. Raises `InUse` if one has."""
     directory = Path(path).absolute()
     if not (directory / "manifest.json").exists() and not (directory / FACT).exists():
-        raise InvalidRequest(f"{directory} is no data directory: it has no manifest.json")
+        raise InvalidRequest(f"{directory} is not a data directory: it has no manifest.json")
     with held(directory):
         deal = deal_of(directory)
         parts = parts_of(directory, deal)
@@ -400,7 +400,7 @@ def verify(path: str, progress: Progress | None = None) -> list[Finding]:
 
 
 class _Read:
-    """Tells how much of the log has been read."""
+    """Reports how much of the log has been read."""
 
     def __init__(self, progress: Progress | None, files: list[Path]) -> None:
         self._progress = progress
@@ -454,13 +454,13 @@ def _finding(name: str, look: Callable[[], str]) -> Finding:
 
 
 class _Walk:
-    """Goes through all rows in order, and sees what is not there."""
+    """Goes through all rows in order and finds what is missing."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         positions = manifest.position or [0] * manifest.shards
         self.needed = [min(pair) for pair in zip(manifest.lowest, (at + 1 for at in positions), strict=True)]
-        """From here on every record must be there; earlier ones only where something live refers to them."""
+        """From here on every record must be there. Earlier ones are there only if something live refers to them."""
         self.reached = [needed - 1 for needed in self.needed]
         self.last = [0] * manifest.shards
         self.gaps: list[str] = []
@@ -506,7 +506,7 @@ class _Walk:
         return Finding("sequence", "ok", f"{self.rows} rows, {self.records} records, without gaps")
 
     def mark(self, directory: Path, aside: Path) -> str:
-        """How far the log was flushed, as was noted outside of it; read from a copy, because a mark is written to."""
+        """Compare the log with the mark. The mark is read from a copy, because opening a mark writes to it."""
         copy = aside / "mark"
         shutil.copyfile(directory / "mark", copy)
         mark = Mark(copy, self.manifest.shards, Disk())
@@ -525,7 +525,7 @@ def _has_wal(path: Path) -> bool:
 
 
 def _copied(path: Path, aside: Path) -> Path:
-    """The file with its write-ahead log elsewhere: SQLite writes to both in order to read them."""
+    """A copy of the file with its write-ahead log: SQLite writes to both in order to read them."""
     copy = aside / path.name
     shutil.copyfile(path, copy)
     shutil.copyfile(path.with_name(path.name + "-wal"), aside / f"{path.name}-wal")
@@ -539,7 +539,7 @@ def _checkpoint(directory: Path, manifest: Manifest) -> str:
         shards.add(shard)
         size += sum(len(chunk) for chunk in chunks)
     if not shards <= set(manifest.own):
-        raise InvalidRequest(f"{manifest.checkpoint} has shards that the directory has not")
+        raise InvalidRequest(f"{manifest.checkpoint} has shards that the directory does not have")
     return f"{len(shards)} shards, {_bytes(size)}"
 
 
@@ -548,7 +548,7 @@ def _keys(directory: Path) -> str:
 
     path = directory / "keys.db"
     if not path.stat().st_size and not _has_wal(path):
-        return "empty"  # made a moment before a crash
+        return "empty"  # created a moment before a crash
     with tempfile.TemporaryDirectory(prefix="stoker-verify-") as aside:
         try:
             flags, query = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, "?immutable=1"

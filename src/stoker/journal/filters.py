@@ -1,8 +1,8 @@
-"""Filters that remember strings in a few bits each, and forget them in time.
+"""Filters that remember strings in a few bits each, and forget them after a time.
 
-They only hint. "It might be there" is sometimes wrong, by the error rate, and "it is not there" may mean that the
-string was added so long ago that it has been rotated out. So the exact structure behind a filter decides: a "yes" is
-looked up, and a "no" is believed only by somebody who knows that the filter still has everything (`remembers`).
+They only hint. "It might be there" is sometimes wrong, by the error rate. "It is not there" may mean that the string
+was added so long ago that it has been rotated out. So the exact structure behind a filter decides: a "yes" is looked
+up, and a "no" is believed only while the filter still has everything (`remembers`).
 """
 
 import operator
@@ -21,15 +21,15 @@ class FilterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How large the filters are, how often they may be wrong, and how soon they forget."""
 
     idempotency_keys: int = 1_000_000
-    """Old idempotency keys in one buffer of their filter; a store that has more gets larger buffers."""
+    """Old idempotency keys in one buffer of their filter. A store that has more gets larger buffers."""
     idempotency_error_rate: float = 0.01
     """The share of new keys that are looked up in vain."""
     idempotency_rotate_ms: int = 30 * MINUTE_MS
     """How often the buffer is rebuilt, without the keys that have left the store since."""
     ghost_ids: int = 2_000_000
-    """Ids of ended jobs in one buffer, whose payloads still lie in the journal."""
+    """Ids in one buffer, of ended jobs whose payloads are still in the journal."""
     ghost_error_rate: float = 1e-12
-    """The share of live jobs that are first taken for ended; they are looked up before anything is done."""
+    """The share of live jobs that are first taken for ended. They are looked up before anything is done."""
     ghost_rotate_ms: int = 6 * HOUR_MS
     """An ended job is remembered for at least this long, unless more than `ghost_ids` end in that time."""
     cleanup_keys: int = 2_000_000
@@ -37,11 +37,11 @@ class FilterSettings(msgspec.Struct, frozen=True, kw_only=True):
     cleanup_error_rate: float = 0.01
     """The share of keys that are deleted from the store in vain."""
     cleanup_rotate_ms: int = 6 * HOUR_MS
-    """A stored key is remembered for at least this long; older ones go when the store removes expired keys."""
+    """A stored key is remembered for at least this long. Older ones go when the store removes expired keys."""
 
 
 class Hint(Protocol):
-    """What users of a filter need of it; tests put in one that always says yes or no."""
+    """The part of a filter that its users need. Tests use one that always says yes or no."""
 
     def add(self, key: str, now: int) -> None: ...
 
@@ -50,7 +50,7 @@ class Hint(Protocol):
         ...
 
     def mark(self, now: int) -> int:
-        """A moment, for `remembers`."""
+        """The current moment, for `remembers`."""
         ...
 
     def remembers(self, mark: int) -> bool:
@@ -58,15 +58,15 @@ class Hint(Protocol):
         ...
 
     def make_room(self, keys: int) -> None:
-        """It will have to take so many."""
+        """Prepare for this many keys."""
         ...
 
 
 class RotatingFilter:
-    """Two Bloom filters: one that is being filled, and the one before.
+    """Two Bloom filters: the one that is being filled, and the one before it.
 
-    A string is found until two rotations after it was added, so at least `rotate_ms` long. A full buffer rotates
-    early, because one that is overfull would say yes to everything. Threads may use it at the same time.
+    A string is found until two rotations after it was added, so for at least `rotate_ms`. A full buffer rotates early,
+    because an overfull one would say yes to everything. Threads may use it at the same time.
     """
 
     def __init__(self, capacity: int, error_rate: float, rotate_ms: int) -> None:
@@ -111,7 +111,7 @@ class RotatingFilter:
         return self.rotations <= mark + 1
 
     def make_room(self, keys: int) -> None:
-        """Buffers that are begun from now on take at least so many, and at least their capacity."""
+        """New buffers take at least this many keys, and at least their capacity."""
         with self._lock:
             self._room = max(self.capacity, keys)
 
@@ -136,16 +136,16 @@ class Filters:
         self.idempotency = RotatingFilter(
             given.idempotency_keys, given.idempotency_error_rate, given.idempotency_rotate_ms
         )
-        """Keys in the store of old keys: most new keys are known to be new without a look at the disk."""
+        """Keys in the store of old keys. Most new keys are recognised as new without reading the disk."""
         self.ghost = RotatingFilter(given.ghost_ids, given.ghost_error_rate, given.ghost_rotate_ms)
-        """Ids of jobs that ended while their payloads lay in the journal: reading ahead may leave them out.
+        """Ids of jobs that ended while their payloads were in the journal. Reading ahead may skip them.
 
-        Nothing may be dropped because of it: one job in 1e12 is none that ended.
+        Nothing may be dropped because of it: one job in 1e12 has not ended.
         """
         self.cleanup = RotatingFilter(given.cleanup_keys, given.cleanup_error_rate, given.cleanup_rotate_ms)
-        """Keys that were put into the store: one that was not need not be deleted there."""
+        """Keys that were put into the store. Other keys need not be deleted there."""
 
 
 def stable_hash(key: str) -> int:
-    """The same number in every process, which Python's own hash is not; 128 bits and signed, as rbloom wants it."""
+    """A number that is the same in every process, unlike Python's own hash; 128 bits and signed, as rbloom needs it."""
     return int.from_bytes(blake2b(key.encode(), digest_size=16).digest(), "little", signed=True)

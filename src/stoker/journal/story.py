@@ -1,8 +1,8 @@
-"""Everything that the log still tells about one job, in order.
+"""Everything that the log still holds about one job, in order.
 
-The log knows no jobs, so a story is found by reading: from the job's push on, which is looked up by halving, because
-ids grow with the log. A record is asked whether it speaks of the job before any event is made of it: a million
-records about others cost a fraction of a second. Nothing here knows which journal it reads.
+The log has no index by job, so a story is found by reading from the job's push on. The push is found by bisection,
+because ids grow with the log. Each record is first asked whether it is about the job, before any event is made of it: a
+million records about other jobs cost a fraction of a second. Nothing here knows which journal it reads.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,10 +24,11 @@ PAGE = 1024
 
 
 def story(read: Read, shard: int, job_id: int, tenant: str, *, lowest: int, finished_at: int = 0) -> Story:
-    """The story of a job as its own tenant may hear it; others hear what they would hear of a job that never was.
+    """The story of a job for its own tenant. Other tenants get the answer for a job that never existed.
 
-    `lowest` is the journal's: below it there may be pushes, but not all that followed them. Who still has the job and
-    knows when it ended may say so: nothing happens to it after that, and the rest of the log need not be read.
+    `lowest` is the journal's: below it there may be pushes, but not everything that followed them. A caller that still
+    has the job and knows when it ended may pass `finished_at`: nothing happens after that, so the rest of the log is
+    not read.
     """
     teller = _Teller(shard, job_id, tenant, lowest, finished_at)
     if shard_of(job_id) != shard:
@@ -43,7 +44,7 @@ def story(read: Read, shard: int, job_id: int, tenant: str, *, lowest: int, fini
 
 
 def _before_push(read: Read, shard: int, job_id: int) -> int:
-    """A position that has the job's push not far behind it; 0 when the push is not in the log."""
+    """A position shortly before the job's push; 0 if the push is not in the log."""
     low, high = 0, PAGE
     while read(shard, high, 1):
         high *= 2
@@ -51,14 +52,14 @@ def _before_push(read: Read, shard: int, job_id: int) -> int:
         middle = (low + high) // 2
         found = _next_push(read, shard, middle, high)
         if found is None or found[1] > job_id:
-            high = middle  # whatever holds the job stands at `middle` or before
+            high = middle  # the push that holds the job is at `middle` or before
         else:
             low = found[0] - 1
     return low
 
 
 def _next_push(read: Read, shard: int, after: int, up_to: int) -> tuple[int, int] | None:
-    """Sequence number and first id of the next push in the log; ids grow from push to push."""
+    """The sequence number and the first id of the next push in the log. Ids grow from push to push."""
     while after < up_to:
         page = read(shard, after, min(PAGE, up_to - after))
         if not page:
@@ -71,7 +72,9 @@ def _next_push(read: Read, shard: int, after: int, up_to: int) -> tuple[int, int
 
 
 class _Teller:
-    """Picks what concerns the job out of records, and remembers which keys it holds to know theirs."""
+    """Picks the records that are about the job. It remembers the keys that the job holds, to recognise records about
+    them.
+    """
 
     def __init__(self, shard: int, job_id: int, tenant: str, lowest: int, finished_at: int) -> None:
         self.shard, self.job_id, self.tenant = shard, job_id, tenant
@@ -82,10 +85,10 @@ class _Teller:
         """Known from the first event on."""
         self.options: Any = None
         self.keys: dict[str, str] = {}
-        """What the job holds at this point of the story: table and key."""
+        """The keys that the job holds at this point of the story, by table."""
         self.complete = lowest <= 1
         self.over = False
-        """Nothing more can come. A page is read to its end all the same: what is noted of an end stands behind it."""
+        """Nothing more can come. The page is still read to its end, because notes about an end come after it."""
 
     def told(self) -> Story:
         return Story(self.events, self.notes, self.complete)
@@ -136,16 +139,18 @@ class _Teller:
                 self._say(sequence, record.at, "request_remembered", f"request {record.key} is answered with this job")
         elif type(record) is rec.RetryPostponed:
             if record.job == self.job_id:
-                text = f"could not be retried by itself: its key is taken; again at {record.next_retry_at}"
+                text = (
+                    f"could not be retried automatically, because its key is taken; next try at {record.next_retry_at}"
+                )
                 self._say(sequence, record.at, "retry_postponed", text)
         elif record.queue == self.queue:
             self._note_of_queue(sequence, record)
 
     def _note_of_queue(self, sequence: int, record: Any) -> None:
-        """Keys are named by records without the job that holds them."""
+        """Records about keys do not name the job that holds them."""
         if type(record) is rec.QueueObliterated:
-            self._say(sequence, record.at, "queue_obliterated", "whatever was left of the job went with its queue")
-            self.over, self.queue = True, None  # a queue of that name that comes later is another one
+            self._say(sequence, record.at, "queue_obliterated", "what was left of the job was removed with its queue")
+            self.over, self.queue = True, None  # a later queue of the same name is another one
         elif type(record) is rec.KeyExtended:
             if self.keys.get("unique_keys") == record.key:
                 text = f"unique_key {record.key} is held until {record.expires_at}"
@@ -175,17 +180,17 @@ _OPTION_OF = {
 }
 
 
-# --- does a record speak of the job? -----------------------------------------------------------------
+# --- is a record about the job? ----------------------------------------------------------------------
 
 
 def _in_run(first: int, count: int, job_id: int) -> bool:
-    """For ids of the same shard: whatever lies between two of a run is in the run."""
+    """For ids of the same shard: every id between two of a run is in the run."""
     offset = job_id - first
     return 0 <= offset < count * STEP if count > 0 else 0 <= -offset < -count * STEP
 
 
 def _in_pairs(runs: Iterable[tuple[int, int]], job_id: int) -> bool:
-    """Runs that begin with 0 stand for refused items; those of a transaction may lie in other shards."""
+    """Runs that begin with 0 stand for refused items. Runs of a transaction may be in other shards."""
     return any(first and shard_of(first) == shard_of(job_id) and _in_run(first, count, job_id) for first, count in runs)
 
 

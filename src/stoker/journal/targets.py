@@ -1,7 +1,7 @@
-"""Where backups go: a directory, or storage that speaks S3. Nothing here knows what a backup is.
+"""Targets for backups: a directory, or storage that speaks S3. Nothing here knows what a backup is.
 
-A target holds folders of objects, one level deep. Names come from our own code and are checked here all the same: no
-name leads out of the target, and no symbolic link is followed below it.
+A target holds folders of objects, one level deep. Names come from our own code and are still checked here: no name
+leads out of the target, and no symbolic link is followed below it.
 """
 
 import os
@@ -20,20 +20,21 @@ import msgspec
 from stoker.model.errors import InvalidRequest, Unavailable
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""Of a folder or an object."""
+"""The name of a folder or an object."""
 
 PIECE_BYTES = 1 << 20
-"""What is read from a directory at once."""
+"""How much is read from a directory at once."""
 
 PART_BYTES = 8 << 20
-"""What goes over the wire at once: S3 takes ten thousand parts for an object, so up to 80 GB each."""
+"""How much goes over the network at once. S3 takes ten thousand parts for an object, so an object may have up to 80 GB.
+"""
 
 PARTS_AT_ONCE = 2
-"""Bounds the memory for one upload to a few parts."""
+"""Limits the memory for one upload to a few parts."""
 
 
 class TargetFailed(Unavailable):
-    """The place for backups did not do what was asked; it may work later."""
+    """The target did not do what was asked. It may work later."""
 
     code = "target_failed"
 
@@ -42,14 +43,14 @@ class Target(Protocol):
     """A place for backups."""
 
     url: str
-    """For messages; without credentials."""
+    """For messages, without credentials."""
 
     def put(self, folder: str, name: str, pieces: Iterable[bytes]) -> None:
-        """Write an object: when this returns it is there, whole and to stay; before, nobody sees any of it."""
+        """Write an object. When this returns, it is complete and durable; before that, none of it is visible."""
         ...
 
     def get(self, folder: str, name: str) -> Iterator[bytes]:
-        """The bytes of an object, piece by piece. `FileNotFoundError` when there is none."""
+        """The bytes of an object, piece by piece. Raises `FileNotFoundError` if there is none."""
         ...
 
     def folders(self) -> list[str]:
@@ -61,12 +62,12 @@ class Target(Protocol):
         ...
 
     def delete(self, folder: str, first: str) -> None:
-        """Remove a folder with everything in it: the object `first` before all others."""
+        """Remove a folder with everything in it, the object `first` before all others."""
         ...
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """For S3, where the AWS_* variables of the environment are not to be used."""
+    """Credentials for S3, if the AWS_* variables of the environment are not to be used."""
 
     access_key_id: str
     secret_access_key: str
@@ -81,7 +82,7 @@ def open_target(url: str, credentials: Credentials | None = None) -> Target:
     scheme, separator, _ = url.partition("://")
     if not separator:
         if not url:
-            raise InvalidRequest("an empty target for backups: expected a path, file:///path or s3://bucket/prefix")
+            raise InvalidRequest("the target for backups is empty: expected a path, file:///path or s3://bucket/prefix")
         return DirectoryTarget(Path(url))
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
@@ -94,28 +95,30 @@ def open_target(url: str, credentials: Credentials | None = None) -> Target:
         return DirectoryTarget(Path(unquote(parts.path)))
     if scheme == "s3":
         return _open_s3(url, credentials)
-    raise InvalidRequest(f"{scheme}:// is no place for backups: expected a path, file:///path or s3://bucket/prefix")
+    raise InvalidRequest(
+        f"{scheme}:// is not supported for backups: expected a path, file:///path or s3://bucket/prefix"
+    )
 
 
 def _open_s3(url: str, credentials: Credentials | None) -> "S3Target":
     parts = urlsplit(url)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(parameters.keys() - {"endpoint", "region"}):
-        raise InvalidRequest(f"unknown parameters {unknown}: s3:// knows endpoint and region")
+        raise InvalidRequest(f"unknown parameters {unknown}: s3:// takes endpoint and region")
     endpoint, region = parameters.get("endpoint"), parameters.get("region")
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
         raise InvalidRequest(f"endpoint={endpoint}: expected a URL with https:// or http://")
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc):
-        raise InvalidRequest(f"{parts.netloc!r} is no name of a bucket: expected s3://bucket/prefix")
+        raise InvalidRequest(f"{parts.netloc!r} is not the name of a bucket: expected s3://bucket/prefix")
     prefix = unquote(parts.path).strip("/")
     if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
-        raise InvalidRequest(f"the prefix {prefix!r} has empty or relative parts")
+        raise InvalidRequest(f"the prefix {prefix!r} has empty or relative parts: expected s3://bucket/prefix")
     return S3Target(parts.netloc, prefix, endpoint, region, credentials)
 
 
 def _checked(name: str) -> str:
     if not NAME.fullmatch(name):
-        raise InvalidRequest(f"{name!r} is no name for a backup or a file of one")
+        raise InvalidRequest(f"{name!r} is not a valid name for a backup or a file of one")
     return name
 
 
@@ -123,14 +126,14 @@ def _checked(name: str) -> str:
 
 
 class DirectoryTarget:
-    """A directory, better on another disk."""
+    """A directory, ideally on another disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.url = str(path)
 
     def put(self, folder: str, name: str, pieces: Iterable[bytes]) -> None:
-        beside = f".{_checked(name)}.part"  # no name that `sizes` would tell
+        beside = f".{_checked(name)}.part"  # a name that `sizes` does not list
         with self._failing(f"writing {folder}/{name}"):
             self._make(folder)
             with self._opened(folder) as place:
@@ -210,7 +213,7 @@ class DirectoryTarget:
 
     @contextmanager
     def _opened(self, folder: str) -> Iterator[int]:
-        """A descriptor of the folder itself: never of what a symbolic link in its place leads to."""
+        """A descriptor of the folder itself, never of the target of a symbolic link in its place."""
         place = os.open(self.path / _checked(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             yield place
@@ -238,7 +241,7 @@ def _unlink(name: str, place: int) -> None:
 
 
 class S3Target:
-    """A bucket of Amazon's S3 or of anything that speaks like it, below a prefix."""
+    """A bucket of Amazon's S3, or of a compatible service, below a prefix."""
 
     def __init__(
         self,
@@ -259,7 +262,7 @@ class S3Target:
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
         self._obstore: Any = obstore
         self._errors = (BaseError, OSError, ValueError)
-        # A part must get through within the timeout; 8 MB in 2 minutes is half a megabit a second.
+        # A part must get through within the timeout: 8 MB in 2 minutes is half a megabit a second.
         client: dict[str, Any] = {"connect_timeout": "10s", "timeout": "120s"}
         if endpoint is not None and endpoint.startswith("http://"):
             client["allow_http"] = True
@@ -277,7 +280,9 @@ class S3Target:
             )
 
     def put(self, folder: str, name: str, pieces: Iterable[bytes]) -> None:
-        """In one request if it is small. A multipart upload that breaks off is aborted: nothing of it is left."""
+        """Write small objects in one request. A multipart upload that is interrupted is aborted, and nothing of it is
+        left.
+        """
         path = f"{_checked(folder)}/{_checked(name)}"
         rest = iter(pieces)
         start, size = [], 0
@@ -296,7 +301,7 @@ class S3Target:
                 )
 
     def get(self, folder: str, name: str) -> Iterator[bytes]:
-        """By ranges: each request is short, however slowly the pieces are taken."""
+        """Read by ranges, so each request is short, however slowly the pieces are consumed."""
         path = f"{_checked(folder)}/{_checked(name)}"
         with self._failing(f"reading {path}", reading=True):
             size = self._obstore.head(self._store, path)["size"]
