@@ -30,7 +30,7 @@ def test_a_data_directory_is_examined_with_its_queues(stoker: Stoker):
 
 def test_a_directory_that_is_not_there_is_not_made(stoker: Stoker, tmp_path: Path):
     outcome = stoker("doctor")
-    assert "can be made" in outcome.out
+    assert "can be created" in outcome.out
     assert not (tmp_path / "stoker.db").exists()
 
 

@@ -165,7 +165,7 @@ def test_somebody_else_s_directory_is_left_as_it_is(opening: Callable[[Path], ob
         path.mkdir()
         for name in names:
             (path / name).write_text("theirs")
-        with pytest.raises(InvalidRequest, match=f"no data directory and holds other files .{named}.: use a new"):
+        with pytest.raises(InvalidRequest, match=f"not a data directory and holds other files .{named}.: use a new"):
             opening(path)
         assert {file.name: file.read_text() for file in path.iterdir()} == dict.fromkeys(names, "theirs")
 

@@ -65,7 +65,7 @@ def changed(path: Path, **changes: object) -> Manifest:
 def test_a_place_that_does_not_exist_yet_is_judged_by_where_it_would_be(tmp_path: Path):
     found = by_name(check(str(tmp_path / "a" / "b")))
     assert list(found) == MACHINE
-    assert "can be made" in found["permissions"].found
+    assert "can be created" in found["permissions"].found
     assert not list(tmp_path.iterdir())
 
 
@@ -289,9 +289,9 @@ def test_who_has_it_open_is_told(opened: Directory):
 
 def test_nobody_is_kept_out_after_a_look(data: Path):
     (data / "lock").write_text("1\n")
-    assert "nobody" in by_name(check(str(data)))["lock"].found
+    assert "no process" in by_name(check(str(data)))["lock"].found
     Directory(data).close()
-    assert "nobody" in by_name(check(str(data)))["lock"].found
+    assert "no process" in by_name(check(str(data)))["lock"].found
 
 
 def test_writers_are_kept_out_while_every_row_is_read(data: Path, monkeypatch: pytest.MonkeyPatch):
@@ -328,7 +328,7 @@ def test_a_directory_in_order_is_verified_and_untouched(data: Path):
 
 def test_only_data_directories_are_verified(tmp_path: Path):
     for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(InvalidRequest, match="no data directory"):
+        with pytest.raises(InvalidRequest, match="is not a data directory"):
             verify(str(path))
 
 

@@ -71,7 +71,7 @@ def test_a_path_may_be_longer_than_a_socket_s(path: Path):
 
 def test_shards_are_those_of_the_directory(start: Start, path: Path):
     start(LocalSettings(shards=4))
-    with pytest.raises(InvalidRequest, match="has 4 shards, and 8 were asked for"):
+    with pytest.raises(InvalidRequest, match="has 4 shards, but 8 were asked for"):
         stoker.connect(f"sqlite:///{path}?shards=8")
     with stoker.connect(f"sqlite:///{path}?shards=4") as queue:
         assert not owns(queue)

@@ -465,8 +465,8 @@ class SharedBroker:
         wanted, there = self.settings.shards, shards_of(self._path)
         if wanted is not None and wanted != there:
             raise InvalidRequest(
-                f"{self._path} has {there} shards, and {wanted} were asked for: the number is fixed when the directory"
-                " is made; leave it out, or use a new directory"
+                f"{self._path} has {there} shards, but {wanted} were asked for: the number is fixed when the directory"
+                " is created; leave it out, or use a new directory"
             )
 
 
