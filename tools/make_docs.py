@@ -195,7 +195,7 @@ def states_page() -> str:
     return page(
         "The states of a job",
         "model/states.py",
-        "A job is in exactly one of these states, and there are no other ways between them than those below. Paused,"
+        "A job is in exactly one of these states, and changes only as listed below. Paused,"
         " limited or behind a busy group are not states but answers to *why is this job waiting?*",
         table(
             "Kind, States",

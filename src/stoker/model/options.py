@@ -53,6 +53,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     """Any integer. Higher priorities run first."""
     delay_ms: int = 0
+    """Make the job ready this long after the push."""
     run_at: int | None = None
     """Wall-clock milliseconds since the epoch; a time in the past means now. Wins over `delay_ms`."""
     ttl_ms: int = 0
@@ -66,6 +67,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_crashes: int = 3
     """How many leases the job may lose, so that a job that kills its workers ends; 0 = no limit."""
     backoff: Backoff = Backoff()
+    """How long to wait before the job is tried again."""
     unique_key: str | None = None
     """A queue has at most one live job with this key."""
     unique_ttl_ms: int = 0
@@ -79,15 +81,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     custom_id_ttl_ms: int = DAY_MS
     """How long a custom id is remembered after the job has ended."""
     debounce_id: str | None = None
+    """Pushes with the same id within `debounce_ms` create one job."""
     debounce_ms: int = 5_000
     """Another push with the same `debounce_id` within this time answers with the first job."""
     depends_on: tuple[Dependency, ...] = ()
+    """Jobs that have to end before this one can start."""
     group_id: str | None = None
     """Jobs of a group run one at a time, in push order."""
     lifo: bool = False
+    """Newest first: run before older jobs of the same priority."""
     tags: tuple[str, ...] = ()
+    """Words by which jobs and events can be filtered."""
     remove_on_complete: bool = False
+    """Forget the job as soon as it completes."""
     remove_on_fail: bool = False
+    """Forget the job as soon as it fails for good. It does not become a dead letter."""
     keep_completed_age_ms: int | None = None
     """How long the ended job stays readable; None = the server's setting."""
     keep_completed_count: int | None = None

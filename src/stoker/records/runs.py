@@ -64,7 +64,7 @@ def runs_of(record: rec.Record) -> Iterator[Run]:
         yield Run(event, **(jobs | said))
 
 
-# --- which of its events a record means ------------------------------------------------------------
+# --- the kind of a record's events -----------------------------------------------------------------
 
 
 def _ended(record: rec.Ended) -> EventKind:
@@ -90,7 +90,7 @@ MORE: dict[RecordType, Callable[[Any], Fields]] = {
 """Columns of a record's events that are not simply one of its fields."""
 
 
-# --- of which jobs a record speaks -----------------------------------------------------------------
+# --- the jobs of a record --------------------------------------------------------------------------
 
 
 def _no_job(record: rec.Record) -> Iterator[Fields]:

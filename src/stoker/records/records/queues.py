@@ -6,7 +6,7 @@ from stoker.records.records.shape import Labels, Record
 
 
 class QueueConfigured(Record, frozen=True, gc=False, tag=20):
-    """The whole policy of a queue from now on. `refill` is true if the rate limit was set anew."""
+    """The whole policy of a queue from now on. `refill` is true if the rate limit was set by this change."""
 
     at: int
     tenant: str
