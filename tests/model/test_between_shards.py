@@ -13,7 +13,7 @@ import pytest
 
 from stoker.engine import messages, workflows
 from stoker.engine.audit import audit
-from stoker.engine.edges import is_known
+from stoker.engine.edges import is_known, settle
 from stoker.engine.flows import Flow, find, lets_start
 from stoker.engine.shard import Shard, replay
 from stoker.engine.snapshot import dump
@@ -74,7 +74,7 @@ class Apart:
         here = self.home(steps[0].queue)
         command = c.PushWorkflow(steps)
         reply = workflows.start({here.number: here}, lambda queue: self.home(queue).number, TENANT, command, self.now)
-        here.settle_edges(self.now)
+        settle(here, self.now)
         self.flows.append(reply.id)
 
     def push_job(self) -> None:

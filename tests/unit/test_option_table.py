@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from stoker.app.options import DURATIONS, RENAMED, JobOptions
-from stoker.engine.apply_push import is_plain
-from stoker.engine.quick import is_simple
+from stoker.engine.plain_options import is_plain, is_simple
 from stoker.model.option_table import TABLE
 from stoker.model.options import Backoff, Dependency, Options
 from stoker.proto import stoker_pb2 as pb

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stoker.engine import quick
+from stoker.engine import quick, shard_state
 from stoker.engine.audit import audit
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
@@ -153,7 +153,7 @@ def close_short_ways(monkeypatch: pytest.MonkeyPatch) -> None:
         shard.simple = {}
 
     monkeypatch.setattr(Shard, "_start_interning", intern_nothing_simple)
-    monkeypatch.setattr(quick, "is_simple", lambda options: False)
+    monkeypatch.setattr(shard_state, "is_simple", lambda options: False)
 
 
 @pytest.mark.parametrize("seed", range(60 if SOAKS else 3))

@@ -1,7 +1,6 @@
 """Apply records about deliveries: started, completed, failed, released, extended, and reports of workers."""
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.flows import keep_job
@@ -35,9 +34,12 @@ from stoker.engine.moves import (
     leave_delayed,
     leave_waiting,
     make_pending,
+    own_job,
+    own_jobs,
     settle_end,
     split,
 )
+from stoker.engine.shard_state import ShardState
 from stoker.engine.spans import Span
 from stoker.engine.state import T_FAILED, T_RETRIED, T_STALLED, T_STARTED, T_TIMED_OUT, Appliers, Claim, Queue
 from stoker.model.options import CODECS
@@ -46,20 +48,16 @@ from stoker.model.states import Reason
 from stoker.records import records as rec
 from stoker.records.stored import total_size
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
-
 # --- started ---------------------------------------------------------------------------------------
 
 
-def started(shard: "Shard", record: rec.Started) -> None:
+def started(shard: ShardState, record: rec.Started) -> None:
     queue = shard.queue(record.tenant, record.queue)
     for run in record.runs:
         start_run(shard, queue, record, run)
 
 
-def start_run(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run) -> None:
+def start_run(shard: ShardState, queue: Queue, record: rec.Started, run: rec.Run) -> None:
     """Deliver one run. A pull that is being decided also calls this run by run: each choice needs the state after the
     last.
     """
@@ -78,13 +76,13 @@ def start_run(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run) -
     note_started(shard, queue, record, run)
 
 
-def start_job(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run, job: Job) -> None:
+def start_job(shard: ShardState, queue: Queue, record: rec.Started, run: rec.Run, job: Job) -> None:
     """`start_run` for a caller that has already found the job."""
     _start_job(shard, job, record)
     note_started(shard, queue, record, run)
 
 
-def note_started(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run) -> None:
+def note_started(shard: ShardState, queue: Queue, record: rec.Started, run: rec.Run) -> None:
     jobs = run.count if run.count > 0 else -run.count
     shard.token = record.token
     counts = queue.counts
@@ -105,7 +103,7 @@ def note_started(shard: "Shard", queue: Queue, record: rec.Started, run: rec.Run
         claim.held += jobs
 
 
-def _start_job(shard: "Shard", job: Job, record: rec.Started) -> None:
+def _start_job(shard: ShardState, job: Job, record: rec.Started) -> None:
     options = job.options
     at, lease_ms = record.at, options.lease_ms if record.lease_ms is None else record.lease_ms
     fires = at + lease_ms if not options.timeout_ms else fires_at(options, at, at + lease_ms)
@@ -128,7 +126,7 @@ def _start_job(shard: "Shard", job: Job, record: rec.Started) -> None:
     shard.deadlines.arm(fires, kinds.LEASE, job)
 
 
-def _start_slice(shard: "Shard", batch: Batch, start: int, stop: int, record: rec.Started) -> None:
+def _start_slice(shard: ShardState, batch: Batch, start: int, stop: int, record: rec.Started) -> None:
     leave_batch_waiting(batch, start, stop)
     lease_ms = batch.options.lease_ms if record.lease_ms is None else record.lease_ms
     lease_until = record.at + lease_ms
@@ -151,7 +149,7 @@ def _start_slice(shard: "Shard", batch: Batch, start: int, stop: int, record: re
 # --- completed -------------------------------------------------------------------------------------
 
 
-def completed(shard: "Shard", record: rec.Completed) -> None:
+def completed(shard: ShardState, record: rec.Completed) -> None:
     queue = shard.queue(record.tenant, record.queue)
     at, results, offset, codec = record.at, record.results, 0, CODECS[record.codec]
     for run in record.runs:
@@ -188,8 +186,8 @@ def completed(shard: "Shard", record: rec.Completed) -> None:
 # --- failed deliveries -----------------------------------------------------------------------------
 
 
-def retrying(shard: "Shard", record: rec.Retrying) -> None:
-    job = shard.own_job(record.run.first)
+def retrying(shard: ShardState, record: rec.Retrying) -> None:
+    job = own_job(shard, record.run.first)
     queue = job.queue
     _note_failure(shard, job, record, record.reason)
     queue.total(T_RETRIED)
@@ -197,7 +195,7 @@ def retrying(shard: "Shard", record: rec.Retrying) -> None:
     make_pending(shard, job, ACTIVE, record.due)
 
 
-def _note_failure(shard: "Shard", job: Job, record: rec.Retrying | rec.Failed, reason: str) -> None:
+def _note_failure(shard: ShardState, job: Job, record: rec.Retrying | rec.Failed, reason: str) -> None:
     """Add the failed delivery to the history of the job."""
     detail = job.details()
     if reason == Reason.STALLED:
@@ -216,9 +214,9 @@ def _note_failure(shard: "Shard", job: Job, record: rec.Retrying | rec.Failed, r
     shard.index.bytes += bytes_told(detail) - before
 
 
-def failed(shard: "Shard", record: rec.Failed) -> None:
+def failed(shard: ShardState, record: rec.Failed) -> None:
     """Make the job a dead letter, or forget it if its options say so."""
-    job = shard.own_job(record.run.first)
+    job = own_job(shard, record.run.first)
     queue, detail = job.queue, job.details()
     if record.delivery:
         _note_failure(shard, job, record, record.delivery)
@@ -257,9 +255,9 @@ def failed(shard: "Shard", record: rec.Failed) -> None:
         shard.deadlines.arm(detail.next_retry_at, kinds.DEAD_RETRY, job)
 
 
-def released(shard: "Shard", record: rec.Released) -> None:
+def released(shard: ShardState, record: rec.Released) -> None:
     for run in record.runs:
-        for job in shard.own_jobs(run.first, run.count):
+        for job in own_jobs(shard, run.first, run.count):
             detail = job.details()
             detail.attempts -= 1
             if record.note:
@@ -275,7 +273,7 @@ def released(shard: "Shard", record: rec.Released) -> None:
 # --- leases and reports of workers -------------------------------------------------------------------
 
 
-def extended(shard: "Shard", record: rec.Extended) -> None:
+def extended(shard: ShardState, record: rec.Extended) -> None:
     pieces = [_slice_of(shard, first) for first, _ in record.runs]
     jobs = Counter({id(piece): 0 for piece in pieces})
     for piece, (_, count) in zip(pieces, record.runs, strict=True):
@@ -286,17 +284,19 @@ def extended(shard: "Shard", record: rec.Extended) -> None:
     for piece, (first, count) in zip(pieces, record.runs, strict=True):
         if id(piece) in whole:
             continue
-        for job in shard.own_jobs(first, count):
+        for job in own_jobs(shard, first, count):
             assert job.detail is not None
             _extend(shard, job.detail, job, job.options.timeout_ms, record)
 
 
-def _slice_of(shard: "Shard", job_id: int) -> Slice | None:
+def _slice_of(shard: ShardState, job_id: int) -> Slice | None:
     found = shard.index.find_batch(job_id) if shard.index.get(job_id) is None else None
     return found[0].slices.find(found[1]) if found is not None else None
 
 
-def _extend(shard: "Shard", lease: Detail | Slice, holder: Job | Slice, timeout_ms: int, record: rec.Extended) -> None:
+def _extend(
+    shard: ShardState, lease: Detail | Slice, holder: Job | Slice, timeout_ms: int, record: rec.Extended
+) -> None:
     lease.heard_at = record.at
     lease.lease_until = record.at + (lease.lease_ms if record.lease_ms is None else record.lease_ms)
     fires = lease.lease_until
@@ -307,17 +307,17 @@ def _extend(shard: "Shard", lease: Detail | Slice, holder: Job | Slice, timeout_
         shard.deadlines.arm(fires, kinds.LEASE, holder)
 
 
-def cancel_requested(shard: "Shard", record: rec.CancelRequested) -> None:
-    shard.own_job(record.job).details().cancel = True
+def cancel_requested(shard: ShardState, record: rec.CancelRequested) -> None:
+    own_job(shard, record.job).details().cancel = True
 
 
-def progressed(shard: "Shard", record: rec.Progressed) -> None:
-    detail = shard.own_job(record.job).details()
+def progressed(shard: ShardState, record: rec.Progressed) -> None:
+    detail = own_job(shard, record.job).details()
     detail.percent, detail.message = record.percent, record.message
 
 
-def logged(shard: "Shard", record: rec.Logged) -> None:
-    job = shard.own_job(record.job)
+def logged(shard: ShardState, record: rec.Logged) -> None:
+    job = own_job(shard, record.job)
     detail = job.details()
     if detail.logs is None:
         most, wanted = shard.limits.log_lines_max, job.options.log_lines_max
@@ -330,8 +330,8 @@ def logged(shard: "Shard", record: rec.Logged) -> None:
     shard.index.bytes += LINE_BYTES + len(record.message)
 
 
-def partial_added(shard: "Shard", record: rec.PartialAdded) -> None:
-    detail = shard.own_job(record.job).details()
+def partial_added(shard: ShardState, record: rec.PartialAdded) -> None:
+    detail = own_job(shard, record.job).details()
     if detail.partials is None:
         detail.partials = deque(maxlen=shard.limits.partials_max)
     if len(detail.partials) == detail.partials.maxlen:

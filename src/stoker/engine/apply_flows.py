@@ -1,27 +1,23 @@
 """Apply records about workflows, and about edges between shards."""
 
-from typing import TYPE_CHECKING
-
 from stoker.engine import flows
 from stoker.engine.flows import GOOD, OPEN, Flow
 from stoker.engine.jobs import BLOCKED, BLOCKED_DUE, DELAYED, WAITING, Batch, Job
 from stoker.engine.moves import make_delayed, make_pending
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Appliers
 from stoker.records import records as rec
-
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
 EARLY_MAX = 10_000
 """Messages about workflows that have not arrived here yet. Beyond this number the oldest are dropped."""
 
 
-def workflow_pushed(shard: "Shard", record: rec.WorkflowPushed) -> None:
+def workflow_pushed(shard: ShardState, record: rec.WorkflowPushed) -> None:
     flow = flows.add(shard, record)
     shard.early.pop(flow.id, None)  # the decision to take the workflow has read these messages
 
 
-def step_released(shard: "Shard", record: rec.StepReleased) -> None:
+def step_released(shard: ShardState, record: rec.StepReleased) -> None:
     flow = _flow(shard, record.tenant, record.workflow)
     if flow is None:
         return
@@ -39,12 +35,12 @@ def step_released(shard: "Shard", record: rec.StepReleased) -> None:
     flows.reckon(shard, flow, step, record.at)
 
 
-def _release_job(shard: "Shard", job: Job, due: int) -> None:
+def _release_job(shard: ShardState, job: Job, due: int) -> None:
     job.details().due = 0
     make_pending(shard, job, BLOCKED, due)
 
 
-def _release_batch(shard: "Shard", batch: Batch, due: int) -> None:
+def _release_batch(shard: ShardState, batch: Batch, due: int) -> None:
     """Release all blocked jobs of a batch. Further runs of the same batch in the record find nothing left to do."""
     if batch.due != BLOCKED_DUE:
         return
@@ -60,7 +56,7 @@ def _release_batch(shard: "Shard", batch: Batch, due: int) -> None:
         shard.dirty.append(queue)
 
 
-def step_skipped(shard: "Shard", record: rec.StepSkipped) -> None:
+def step_skipped(shard: ShardState, record: rec.StepSkipped) -> None:
     flow = _flow(shard, record.tenant, record.workflow)
     if flow is not None:
         step = flow.steps[record.step]
@@ -68,7 +64,7 @@ def step_skipped(shard: "Shard", record: rec.StepSkipped) -> None:
         flows.reckon(shard, flow, step, record.at)
 
 
-def step_filled(shard: "Shard", record: rec.StepFilled) -> None:
+def step_filled(shard: ShardState, record: rec.StepFilled) -> None:
     flow = _flow(shard, record.tenant, record.workflow)
     if flow is None:
         return
@@ -78,7 +74,7 @@ def step_filled(shard: "Shard", record: rec.StepFilled) -> None:
         flow.owns(step)
 
 
-def step_heard(shard: "Shard", record: rec.StepHeard) -> None:
+def step_heard(shard: ShardState, record: rec.StepHeard) -> None:
     """Note what another shard reported about one of its steps."""
     flow = _flow(shard, record.tenant, record.workflow)
     if flow is None:
@@ -95,20 +91,20 @@ def step_heard(shard: "Shard", record: rec.StepHeard) -> None:
         flows.note(shard, flow, step, record.standing, record.failing, record.at)
 
 
-def heard_early(shard: "Shard", record: rec.HeardEarly) -> None:
+def heard_early(shard: ShardState, record: rec.HeardEarly) -> None:
     shard.early.setdefault(record.workflow, []).append(record.message)
     if len(shard.early) > EARLY_MAX:
         del shard.early[next(iter(shard.early))]
 
 
-def workflow_cancelled(shard: "Shard", record: rec.WorkflowCancelled) -> None:
+def workflow_cancelled(shard: ShardState, record: rec.WorkflowCancelled) -> None:
     flow = _flow(shard, record.tenant, record.workflow)
     if flow is not None:
         flow.cancelled = True
         flows.stop_reading(shard, flow)
 
 
-def workflow_retried(shard: "Shard", record: rec.WorkflowRetried) -> None:
+def workflow_retried(shard: ShardState, record: rec.WorkflowRetried) -> None:
     flow = _flow(shard, record.tenant, record.workflow)
     if flow is None:
         return
@@ -122,7 +118,7 @@ def workflow_retried(shard: "Shard", record: rec.WorkflowRetried) -> None:
             flows.note(shard, flow, step, OPEN, False, record.at)
 
 
-def workflow_forgotten(shard: "Shard", record: rec.WorkflowForgotten) -> None:
+def workflow_forgotten(shard: ShardState, record: rec.WorkflowForgotten) -> None:
     tenant = shard.tenant(record.tenant)
     flow = tenant.flows.pop(record.workflow, None)
     if flow is not None:
@@ -130,13 +126,13 @@ def workflow_forgotten(shard: "Shard", record: rec.WorkflowForgotten) -> None:
     tenant.ended_flows.pop(record.workflow, None)
 
 
-def watched(shard: "Shard", record: rec.Watched) -> None:
+def watched(shard: ShardState, record: rec.Watched) -> None:
     for job, waiting in record.pairs:
         shard.dependents.setdefault(job, {})[waiting] = None
         shard.watchers[job] = record.tenant
 
 
-def _flow(shard: "Shard", tenant: str, workflow: int) -> Flow | None:
+def _flow(shard: ShardState, tenant: str, workflow: int) -> Flow | None:
     return flows.find(shard, tenant, workflow)
 
 

@@ -1,21 +1,17 @@
 """Apply records about key-value entries."""
 
-from typing import TYPE_CHECKING
-
 from stoker.engine import deadlines as kinds
 from stoker.engine.entries import Entry
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Appliers, Tenant
 from stoker.model.options import CODECS
 from stoker.records import records as rec
-
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
 ENTRY_BYTES = 300
 """The memory of an entry without its value: the struct, the headers of key and value, its places in table and order."""
 
 
-def put(shard: "Shard", tenant: Tenant, key: str, entry: Entry) -> None:
+def put(shard: ShardState, tenant: Tenant, key: str, entry: Entry) -> None:
     """Store an entry. The caller arms its expiry."""
     before = tenant.kv.put(key, entry)
     shard.index.bytes += size_of(key, entry) - (size_of(key, before) if before is not None else 0)
@@ -31,19 +27,19 @@ def size_of(key: str, entry: Entry) -> int:
     return ENTRY_BYTES + len(key) + len(entry.value)
 
 
-def arm(shard: "Shard", tenant: Tenant, key: str, expires_at: int) -> None:
+def arm(shard: ShardState, tenant: Tenant, key: str, expires_at: int) -> None:
     if expires_at:
         shard.deadlines.arm(expires_at, kinds.KV, (tenant, key))
 
 
-def written(shard: "Shard", record: rec.KvWritten) -> None:
+def written(shard: ShardState, record: rec.KvWritten) -> None:
     tenant = shard.tenant(record.tenant)
     for key, value, codec, expires_at in record.entries:
         put(shard, tenant, key, Entry(value, CODECS[codec], expires_at))
         arm(shard, tenant, key, expires_at)
 
 
-def removed(shard: "Shard", record: rec.KvRemoved) -> None:
+def removed(shard: ShardState, record: rec.KvRemoved) -> None:
     tenant = shard.tenant(record.tenant)
     for key in record.keys:
         entry = tenant.kv.pop(key)
@@ -52,7 +48,7 @@ def removed(shard: "Shard", record: rec.KvRemoved) -> None:
         tenant.kv_bytes -= written_bytes(key, entry)
 
 
-def timed(shard: "Shard", record: rec.KvTimed) -> None:
+def timed(shard: ShardState, record: rec.KvTimed) -> None:
     tenant = shard.tenant(record.tenant)
     tenant.kv[record.key].expires_at = record.expires_at
     arm(shard, tenant, record.key, record.expires_at)

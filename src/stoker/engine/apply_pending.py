@@ -1,7 +1,5 @@
 """Apply records about jobs that have not started, or that end without having started."""
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, GONE, LIVE_BYTES, WAITING, Batch, Job
@@ -18,19 +16,18 @@ from stoker.engine.moves import (
     leave_waiting,
     make_pending,
     make_waiting,
+    own_job,
     split,
     total_of,
 )
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Appliers
 from stoker.model.options import CODECS
 from stoker.records import records as rec
 from stoker.records.stored import total_size
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def ended(shard: "Shard", record: rec.Ended) -> None:
+def ended(shard: ShardState, record: rec.Ended) -> None:
     """Cancel or expire jobs, in whatever state they are."""
     queue = shard.queue(record.tenant, record.queue)
     for run in record.runs:
@@ -59,7 +56,7 @@ def ended(shard: "Shard", record: rec.Ended) -> None:
         end_job(shard, job, record.state, record.at, record.reason)
 
 
-def _end_run(shard: "Shard", batch: Batch, start: int, stop: int, record: rec.Ended) -> None:
+def _end_run(shard: ShardState, batch: Batch, start: int, stop: int, record: rec.Ended) -> None:
     piece = batch.slices.find(start)
     if piece is not None:
         batch.queue.count(ACTIVE, start - stop)
@@ -70,8 +67,8 @@ def _end_run(shard: "Shard", batch: Batch, start: int, stop: int, record: rec.En
     end_run(shard, batch, start, stop, record.state, record.at, piece=piece, reason=record.reason)
 
 
-def unblocked(shard: "Shard", record: rec.Unblocked) -> None:
-    job = shard.own_job(record.job)
+def unblocked(shard: ShardState, record: rec.Unblocked) -> None:
+    job = own_job(shard, record.job)
     detail = job.details()
     assert detail.blockers is not None
     del detail.blockers[record.dependency]
@@ -83,12 +80,12 @@ def unblocked(shard: "Shard", record: rec.Unblocked) -> None:
     make_pending(shard, job, BLOCKED, record.due)
 
 
-def became_due(shard: "Shard", record: rec.BecameDue) -> None:
+def became_due(shard: ShardState, record: rec.BecameDue) -> None:
     queue = shard.queue(record.tenant, record.queue)
     for first, count in record.runs:
         job = shard.index.get(first)
         if job is None and abs(count) == 1 and record.promoted:
-            job = shard.own_job(first)
+            job = own_job(shard, first)
         if job is None:
             found = shard.index.find_batch(first)
             assert found is not None
@@ -100,7 +97,7 @@ def became_due(shard: "Shard", record: rec.BecameDue) -> None:
     arm_due(shard, queue)
 
 
-def _batch_became_due(shard: "Shard", batch: Batch) -> None:
+def _batch_became_due(shard: ShardState, batch: Batch) -> None:
     """Make all jobs of a delayed batch waiting. Further runs of this batch in the record find nothing left to do."""
     if not batch.due:
         return
@@ -112,8 +109,8 @@ def _batch_became_due(shard: "Shard", batch: Batch) -> None:
         shard.dirty.append(queue)
 
 
-def delayed(shard: "Shard", record: rec.Delayed) -> None:
-    job = shard.own_job(record.job)
+def delayed(shard: ShardState, record: rec.Delayed) -> None:
+    job = own_job(shard, record.job)
     old = job.state
     job.state = GONE
     if old == WAITING:
@@ -123,8 +120,8 @@ def delayed(shard: "Shard", record: rec.Delayed) -> None:
     make_pending(shard, job, old, record.due)
 
 
-def reprioritised(shard: "Shard", record: rec.Reprioritised) -> None:
-    job = shard.own_job(record.job)
+def reprioritised(shard: ShardState, record: rec.Reprioritised) -> None:
+    job = own_job(shard, record.job)
     waiting = job.state == WAITING and job.options.priority != record.priority
     if waiting:
         job.state = GONE
@@ -134,8 +131,8 @@ def reprioritised(shard: "Shard", record: rec.Reprioritised) -> None:
         make_waiting(shard, job)
 
 
-def payload_updated(shard: "Shard", record: rec.PayloadUpdated) -> None:
-    job: Job = shard.own_job(record.job)
+def payload_updated(shard: ShardState, record: rec.PayloadUpdated) -> None:
+    job: Job = own_job(shard, record.job)
     if job.state <= ACTIVE:
         job.queue.count(LIVE_BYTES, len(record.payload) - len(job.payload))
     if type(job.payload) is bytes:

@@ -1,38 +1,26 @@
 """Apply records about new jobs: pushes, remembered requests, extended keys."""
 
 from collections.abc import Sequence
-from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.edges import OPEN, open_edges, standing
 from stoker.engine.flows import blocking_step
 from stoker.engine.jobs import BLOCKED, BLOCKED_DUE, DELAYED, LIVE_BYTES, WAITING, Batch, Detail, Job
 from stoker.engine.moves import arm_ttl, make_delayed, make_waiting
+from stoker.engine.plain_options import is_plain
+from stoker.engine.shard_state import ShardState
 from stoker.engine.spans import Pieces, Span
 from stoker.engine.state import T_PUSHED, Appliers, Key, Queue, Request
 from stoker.model.ids import SHARD_BITS, STEP
-from stoker.model.option_table import batched
-from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.model.options import Options
 from stoker.model.replies import PushedBatch, Refusal
 from stoker.records import records as rec
 from stoker.records.stored import StoredRun, counted
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-_own = attrgetter(*batched("never"))
-_NOT_SET = _own(DEFAULT_OPTIONS)
-
-
-def is_plain(options: Options) -> bool:
-    """Whether many jobs with these options can share one batch, because none of them needs data of its own."""
-    return bool(_own(options) == _NOT_SET)
-
-
-def pushed(shard: "Shard", record: rec.Pushed) -> None:
+def pushed(shard: ShardState, record: rec.Pushed) -> None:
     queue = shard.queue(record.tenant, record.queue)
     queue.known = True
     options, payloads = shard.intern(record.options), record.payloads
@@ -49,7 +37,7 @@ def pushed(shard: "Shard", record: rec.Pushed) -> None:
         job_id += STEP
 
 
-def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed) -> None:
+def _add_batch(shard: ShardState, queue: Queue, options: Options, record: rec.Pushed) -> None:
     given: Any = record.payloads  # a StoredRun if the journal left the payloads on disk
     jobs = len(given)
     sizes = counted(record.sizes, given)
@@ -89,7 +77,9 @@ def _add_batch(shard: "Shard", queue: Queue, options: Options, record: rec.Pushe
     arm_ttl(shard, batch)
 
 
-def add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed | rec.ScheduledPush, job: Job) -> None:
+def add_job(
+    shard: ShardState, queue: Queue, options: Options, record: rec.Pushed | rec.ScheduledPush, job: Job
+) -> None:
     shard.index.add(job)
     queue.counts[LIVE_BYTES] += len(job.payload)
     if options.depends_on:
@@ -118,7 +108,7 @@ def add_job(shard: "Shard", queue: Queue, options: Options, record: rec.Pushed |
         _take_keys(shard, queue, options, job.id, record.at)
 
 
-def _take_keys(shard: "Shard", queue: Queue, options: Options, job_id: int, at: int) -> None:
+def _take_keys(shard: ShardState, queue: Queue, options: Options, job_id: int, at: int) -> None:
     if options.unique_key is not None:
         hold_unique_key(
             shard, queue, options.unique_key, job_id, at + options.unique_ttl_ms if options.unique_ttl_ms else 0
@@ -130,13 +120,13 @@ def _take_keys(shard: "Shard", queue: Queue, options: Options, job_id: int, at: 
         shard.deadlines.arm(at + options.debounce_ms, kinds.KEY, (queue, "debounces", options.debounce_id))
 
 
-def hold_unique_key(shard: "Shard", queue: Queue, key: str, job_id: int, expires_at: int) -> None:
+def hold_unique_key(shard: ShardState, queue: Queue, key: str, job_id: int, expires_at: int) -> None:
     queue.unique_keys[key] = Key(job_id, expires_at)
     if expires_at:
         shard.deadlines.arm(expires_at, kinds.KEY, (queue, "unique_keys", key))
 
 
-def request_remembered(shard: "Shard", record: rec.RequestRemembered) -> None:
+def request_remembered(shard: ShardState, record: rec.RequestRemembered) -> None:
     queue = shard.queue(record.tenant, record.queue)
     refused = {item: Refusal(code, message) for item, code, message in record.refused}
     pieces = [range(first, first + jobs * STEP, STEP) if first else (0,) * jobs for first, jobs in record.runs]
@@ -147,7 +137,7 @@ def request_remembered(shard: "Shard", record: rec.RequestRemembered) -> None:
     shard.deadlines.arm(record.expires_at, kinds.KEY, (queue, "requests", record.key))
 
 
-def key_extended(shard: "Shard", record: rec.KeyExtended) -> None:
+def key_extended(shard: ShardState, record: rec.KeyExtended) -> None:
     queue = shard.queue(record.tenant, record.queue)
     hold_unique_key(shard, queue, record.key, queue.unique_keys[record.key].job, record.expires_at)
 

@@ -1,23 +1,19 @@
 """Apply records about queues, dead letters, retention and keys."""
 
-from typing import TYPE_CHECKING
-
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import hold_unique_key
 from stoker.engine.apply_schedules import let_go_all
 from stoker.engine.bucket import Bucket
 from stoker.engine.flows import keep_job, let_go_of_queue, note_revived
 from stoker.engine.jobs import BLOCKED, FAILED, GONE, LIVE_BYTES, WAITING, EndedRun
-from stoker.engine.moves import arm_age, forget, make_waiting
+from stoker.engine.moves import arm_age, forget, make_waiting, own_job
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import T_EVICTED, Appliers, Key
 from stoker.model.ids import SHARD_BITS
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def queue_configured(shard: "Shard", record: rec.QueueConfigured) -> None:
+def queue_configured(shard: ShardState, record: rec.QueueConfigured) -> None:
     queue = shard.queue(record.tenant, record.queue)
     queue.known = True
     queue.paused = record.paused
@@ -38,7 +34,7 @@ def queue_configured(shard: "Shard", record: rec.QueueConfigured) -> None:
         shard.dirty.append(queue)
 
 
-def queue_obliterated(shard: "Shard", record: rec.QueueObliterated) -> None:
+def queue_obliterated(shard: ShardState, record: rec.QueueObliterated) -> None:
     """Forget the rest of a queue. A record before this one cancelled its live jobs."""
     queue = shard.queue(record.tenant, record.queue)
     let_go_of_queue(shard, queue.tenant, queue.name)
@@ -59,8 +55,8 @@ def queue_obliterated(shard: "Shard", record: rec.QueueObliterated) -> None:
         shard.queue(record.tenant, record.queue).waiters = waiters
 
 
-def revived(shard: "Shard", record: rec.Revived) -> None:
-    job = shard.own_job(record.job)
+def revived(shard: ShardState, record: rec.Revived) -> None:
+    job = own_job(shard, record.job)
     queue, detail, options = job.queue, job.details(), job.options
     del queue.dead[job.id]
     detail.attempts = detail.crashes = 0
@@ -88,13 +84,13 @@ def revived(shard: "Shard", record: rec.Revived) -> None:
         note_revived(shard, queue.tenant, options, job.id, FAILED, record.at)
 
 
-def retry_postponed(shard: "Shard", record: rec.RetryPostponed) -> None:
-    job = shard.own_job(record.job)
+def retry_postponed(shard: ShardState, record: rec.RetryPostponed) -> None:
+    job = own_job(shard, record.job)
     job.details().next_retry_at = record.next_retry_at
     shard.deadlines.arm(record.next_retry_at, kinds.DEAD_RETRY, job)
 
 
-def dead_removed(shard: "Shard", record: rec.DeadRemoved) -> None:
+def dead_removed(shard: ShardState, record: rec.DeadRemoved) -> None:
     queue = shard.queue(record.tenant, record.queue)
     for job_id in record.jobs:
         job = queue.dead.pop(job_id)
@@ -107,7 +103,7 @@ def dead_removed(shard: "Shard", record: rec.DeadRemoved) -> None:
         queue.total(T_EVICTED, len(record.jobs))
 
 
-def removed(shard: "Shard", record: rec.Removed) -> None:
+def removed(shard: ShardState, record: rec.Removed) -> None:
     for first, count in record.runs:
         job = shard.index.get(first)
         if job is not None:
@@ -121,7 +117,7 @@ def removed(shard: "Shard", record: rec.Removed) -> None:
     shard.queue(record.tenant, record.queue).retained.cleaned(len(record.runs))
 
 
-def aged_out(shard: "Shard", record: rec.AgedOut) -> None:
+def aged_out(shard: ShardState, record: rec.AgedOut) -> None:
     queue = shard.queue(record.tenant, record.queue)
     policy = (record.age_ms, record.count)
     queue.retained.armed.pop(policy, None)
@@ -130,14 +126,14 @@ def aged_out(shard: "Shard", record: rec.AgedOut) -> None:
         arm_age(shard, queue, policy, oldest)
 
 
-def keys_forgotten(shard: "Shard", record: rec.KeysForgotten) -> None:
+def keys_forgotten(shard: ShardState, record: rec.KeysForgotten) -> None:
     queue = shard.queue(record.tenant, record.queue)
     for table, key in record.keys:
         getattr(queue, table).pop(key, None)
     shard.drop_unknown(queue)
 
 
-def keys_stored(shard: "Shard", record: rec.KeysStored) -> None:
+def keys_stored(shard: ShardState, record: rec.KeysStored) -> None:
     """Drop keys that are in the store of old keys from now on. Their deadlines find nothing and are stale."""
     queue = shard.queue(record.tenant, record.queue)
     for table, key in record.keys:

@@ -1,26 +1,23 @@
 """Apply records about schedules. The slots in them were computed when they were decided."""
 
 from collections import deque
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import add_job
 from stoker.engine.backoff import mix
 from stoker.engine.jobs import WAITING, Job
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import T_PUSHED, Appliers, Planned, Queue
 from stoker.model.ids import SHARD_BITS
 from stoker.model.schedules import LAST_RUNS, Schedule, ScheduleRun
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
 SCHEDULE_BYTES = 6_000
 """The memory of a schedule without its payload: rule, options, and the outcomes of its last slots."""
 
 
-def jitter(shard: "Shard", name: str, schedule: Schedule, slot: int) -> int:
+def jitter(shard: ShardState, name: str, schedule: Schedule, slot: int) -> int:
     """How much later than its slot a job is pushed. It is the same in every replay."""
     if not schedule.jitter_ms:
         return 0
@@ -30,7 +27,7 @@ def jitter(shard: "Shard", name: str, schedule: Schedule, slot: int) -> int:
 OfOne = rec.SchedulePaused | rec.ScheduleDeleted | rec.ScheduledPush | rec.SlotPassed
 
 
-def find(shard: "Shard", record: OfOne) -> Planned:
+def find(shard: ShardState, record: OfOne) -> Planned:
     return shard.queue(record.tenant, record.queue).schedules[record.name]
 
 
@@ -38,7 +35,7 @@ def size_of(planned: Planned) -> int:
     return SCHEDULE_BYTES + len(planned.name) + len(planned.schedule.payload)
 
 
-def keep(shard: "Shard", planned: Planned) -> None:
+def keep(shard: ShardState, planned: Planned) -> None:
     planned.queue.schedules[planned.name] = planned
     planned.queue.tenant.schedules += 1
     planned.queue.tenant.planned_bytes += len(planned.schedule.payload)
@@ -46,7 +43,7 @@ def keep(shard: "Shard", planned: Planned) -> None:
     shard.index.bytes += size_of(planned)
 
 
-def let_go(shard: "Shard", planned: Planned) -> None:
+def let_go(shard: ShardState, planned: Planned) -> None:
     """Remove a schedule. Its deadline becomes stale, because `due` is 0."""
     del planned.queue.schedules[planned.name]
     planned.queue.tenant.schedules -= 1
@@ -56,17 +53,17 @@ def let_go(shard: "Shard", planned: Planned) -> None:
     shard.index.bytes -= size_of(planned)
 
 
-def let_go_all(shard: "Shard", queue: Queue) -> None:
+def let_go_all(shard: ShardState, queue: Queue) -> None:
     for planned in list(queue.schedules.values()):
         let_go(shard, planned)
 
 
-def plan(shard: "Shard", planned: Planned, slot: int, at: int) -> None:
+def plan(shard: ShardState, planned: Planned, slot: int, at: int) -> None:
     planned.next_slot = slot
     arm(shard, planned, due_of(shard, planned, at))
 
 
-def due_of(shard: "Shard", planned: Planned, at: int) -> int:
+def due_of(shard: ShardState, planned: Planned, at: int) -> int:
     """When to handle the next slot: not before the time of the last decision. 0 = never.
 
     A shard that was just created does not know yet how far it is ahead of the calendar. The result is then too early,
@@ -78,7 +75,7 @@ def due_of(shard: "Shard", planned: Planned, at: int) -> int:
     return max(at, slot + jitter(shard, planned.name, planned.schedule, slot) + shard.ahead_ms)
 
 
-def arm(shard: "Shard", planned: Planned, due: int) -> None:
+def arm(shard: ShardState, planned: Planned, due: int) -> None:
     planned.due = due
     if due:
         shard.deadlines.arm(due, kinds.SCHEDULE, planned)
@@ -90,7 +87,7 @@ def note(planned: Planned, run: ScheduleRun) -> None:
     planned.last.append(run)
 
 
-def changed(shard: "Shard", record: rec.ScheduleChanged) -> None:
+def changed(shard: ShardState, record: rec.ScheduleChanged) -> None:
     queue = shard.queue(record.tenant, record.queue)
     queue.known = True
     planned = queue.schedules.get(record.name)
@@ -104,17 +101,17 @@ def changed(shard: "Shard", record: rec.ScheduleChanged) -> None:
     plan(shard, planned, record.next_slot, record.at)
 
 
-def paused(shard: "Shard", record: rec.SchedulePaused) -> None:
+def paused(shard: ShardState, record: rec.SchedulePaused) -> None:
     planned = find(shard, record)
     planned.paused, planned.made_up_to = record.paused, 0
     plan(shard, planned, record.next_slot, record.at)
 
 
-def deleted(shard: "Shard", record: rec.ScheduleDeleted) -> None:
+def deleted(shard: ShardState, record: rec.ScheduleDeleted) -> None:
     let_go(shard, find(shard, record))
 
 
-def pushed(shard: "Shard", record: rec.ScheduledPush) -> None:
+def pushed(shard: ShardState, record: rec.ScheduledPush) -> None:
     """Push the job and end its slot. Both are one record, so neither can exist without the other."""
     planned = find(shard, record)
     queue, options = planned.queue, record.options
@@ -129,7 +126,7 @@ def pushed(shard: "Shard", record: rec.ScheduledPush) -> None:
         plan(shard, planned, record.next_slot, record.at)
 
 
-def passed(shard: "Shard", record: rec.SlotPassed) -> None:
+def passed(shard: ShardState, record: rec.SlotPassed) -> None:
     planned = find(shard, record)
     run = ScheduleRun(record.slot, record.at, record.outcome, record.job, record.reason, record.until, record.manual)
     note(planned, run)

@@ -1,19 +1,17 @@
 """Apply records about transactions and claims."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_push import pushed
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Appliers, Stage, StagedPart, Tenant, TransactionState
 from stoker.model.replies import Transaction
 from stoker.records import records as rec
 from stoker.records.stored import StoredRun, counted, total_size
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def staged(shard: "Shard", record: rec.Staged) -> None:
+def staged(shard: ShardState, record: rec.Staged) -> None:
     tenant = shard.tenant(record.tenant)
     transaction = tenant.transactions.setdefault(record.transaction, TransactionState({}))
     stage = transaction.stages.setdefault(record.stage, Stage([], set()))
@@ -33,7 +31,7 @@ def staged(shard: "Shard", record: rec.Staged) -> None:
     shard.deadlines.arm(record.expires_at, kinds.STAGE, (tenant, record.transaction, record.stage))
 
 
-def part_published(shard: "Shard", record: rec.PartPublished) -> None:
+def part_published(shard: ShardState, record: rec.PartPublished) -> None:
     """Push jobs whose payloads are already there, in memory or in the journal."""
     stage = shard.tenant(record.tenant).transactions[record.transaction].stages[record.stage]
     payloads, options = stage.parts[record.place].record.payloads, record.options
@@ -41,7 +39,7 @@ def part_published(shard: "Shard", record: rec.PartPublished) -> None:
     pushed(shard, push)
 
 
-def transaction_ended(shard: "Shard", record: rec.TransactionEnded) -> None:
+def transaction_ended(shard: ShardState, record: rec.TransactionEnded) -> None:
     tenant = shard.tenant(record.tenant)
     before = tenant.transactions.get(record.transaction)
     for stage in before.stages.values() if before is not None else ():
@@ -51,7 +49,7 @@ def transaction_ended(shard: "Shard", record: rec.TransactionEnded) -> None:
     shard.deadlines.arm(record.expires_at, kinds.TRANSACTION, (tenant, record.transaction))
 
 
-def stage_expired(shard: "Shard", record: rec.StageExpired) -> None:
+def stage_expired(shard: ShardState, record: rec.StageExpired) -> None:
     tenant = shard.tenant(record.tenant)
     transaction = tenant.transactions[record.transaction]
     _drop(shard, tenant, transaction.stages.pop(record.stage))
@@ -64,7 +62,7 @@ def staged_bytes(record: rec.Staged) -> int:
     return total_size(counted(record.sizes, record.payloads), len(record.payloads))
 
 
-def _drop(shard: "Shard", tenant: Tenant, stage: Stage) -> None:
+def _drop(shard: ShardState, tenant: Tenant, stage: Stage) -> None:
     tenant.staged_jobs -= stage.jobs
     for part in stage.parts:
         tenant.staged_bytes -= staged_bytes(part.record)
@@ -72,11 +70,11 @@ def _drop(shard: "Shard", tenant: Tenant, stage: Stage) -> None:
         part.bytes = 0
 
 
-def transaction_forgotten(shard: "Shard", record: rec.TransactionForgotten) -> None:
+def transaction_forgotten(shard: ShardState, record: rec.TransactionForgotten) -> None:
     shard.tenant(record.tenant).transactions.pop(record.transaction, None)
 
 
-def claim_forgotten(shard: "Shard", record: rec.ClaimForgotten) -> None:
+def claim_forgotten(shard: ShardState, record: rec.ClaimForgotten) -> None:
     shard.tenant(record.tenant).claims.pop(record.claim, None)
 
 

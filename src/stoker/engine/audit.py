@@ -4,7 +4,6 @@ Tests call it after every step, and recovery after every start. It trusts no cou
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from stoker.engine import apply_kv, apply_schedules, apply_transactions
 from stoker.engine import deadlines as kinds
@@ -12,15 +11,13 @@ from stoker.engine.flows import OPEN, Flow, blocking_step, failed_before, lets_s
 from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, FAILED, LIVE_BYTES, WAITING, Batch, Job, Part
 from stoker.engine.moves import is_due_entry
 from stoker.engine.retained import serial_of, size_of
+from stoker.engine.shard_state import ShardState
 from stoker.engine.snapshot import ready_ids
 from stoker.engine.state import Queue, Scope, Tenant
 from stoker.model.ids import shard_of
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def audit(shard: "Shard") -> None:
+def audit(shard: ShardState) -> None:
     """Raise AssertionError if something is wrong, and say what."""
     parts = [part for entry in shard.index.walk(None, ascending=True) if (part := shard.member(entry)) is not None]
     _ids_ascend(parts)
@@ -47,7 +44,7 @@ def _ids_ascend(parts: list[Part]) -> None:
     assert ids == sorted(set(ids)), "a job is in two places, or the index is out of order"
 
 
-def _counters(shard: "Shard", parts: list[Part]) -> None:
+def _counters(shard: ShardState, parts: list[Part]) -> None:
     expected: dict[int, list[int]] = {}
     shard.add_up()
     scopes: dict[int, Scope] = {id(shard.scope): shard.scope}
@@ -66,7 +63,7 @@ def _counters(shard: "Shard", parts: list[Part]) -> None:
         assert min(scope.totals) >= 0, f"a total is negative: {scope.totals}"
 
 
-def _memory(shard: "Shard") -> None:
+def _memory(shard: ShardState) -> None:
     found = shard.index.bytes_found()
     for tenant in shard.tenants.values():
         found += sum(apply_kv.size_of(key, tenant.kv[key]) for key in tenant.kv.keys_from(""))
@@ -91,7 +88,7 @@ def _used(tenant: Tenant) -> None:
     assert tenant.planned_bytes == sum(map(len, planned)), "payloads of schedules are not counted"
 
 
-def _batches(shard: "Shard") -> None:
+def _batches(shard: ShardState) -> None:
     for batch in shard.index.batches():
         slices = sum(piece.span.left for piece in batch.slices)
         ended = sum(run.stop - run.start for run in batch.ended)
@@ -101,7 +98,7 @@ def _batches(shard: "Shard") -> None:
             assert span.left >= 0
 
 
-def _job(shard: "Shard", part: Part, armed: Counter[tuple[int, int]]) -> None:
+def _job(shard: ShardState, part: Part, armed: Counter[tuple[int, int]]) -> None:
     if type(part) is not Job:
         batch, position, piece = part.batch, part.start, part.slice
         assert piece is None or armed[piece.fires_at, id(piece)], "a slice would never expire"
@@ -131,7 +128,7 @@ def _job(shard: "Shard", part: Part, armed: Counter[tuple[int, int]]) -> None:
     assert (part.id in queue.dead) == (part.state == FAILED), f"job {part.id}: dead letters and state disagree"
 
 
-def _queue(shard: "Shard", queue: Queue, own: list[Part]) -> None:
+def _queue(shard: ShardState, queue: Queue, own: list[Part]) -> None:
     _ready(queue, own)
     _delayed(shard, queue, own)
     for name, group in queue.groups.items():
@@ -176,7 +173,7 @@ def _ready(queue: Queue, own: list[Part]) -> None:
         assert front is None
 
 
-def _delayed(shard: "Shard", queue: Queue, own: list[Part]) -> None:
+def _delayed(shard: ShardState, queue: Queue, own: list[Part]) -> None:
     holders = {id(holder) for due, n, holder in queue.delayed if is_due_entry((due, n, holder))}
     dues = []
     for part in own:
@@ -189,7 +186,7 @@ def _delayed(shard: "Shard", queue: Queue, own: list[Part]) -> None:
         assert 0 < queue.delayed_armed <= min(dues), f"queue {queue.name} would miss a due time"
 
 
-def _claims(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
+def _claims(shard: ShardState, tenant: Tenant, parts: list[Part]) -> None:
     held: Counter[str] = Counter()
     for part in parts:
         queue = part.queue
@@ -203,7 +200,7 @@ def _claims(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
     assert not held, f"claims without a record: {held}"
 
 
-def _kv(shard: "Shard", tenant: Tenant) -> None:
+def _kv(shard: ShardState, tenant: Tenant) -> None:
     listed = list(tenant.kv.keys_from(""))
     assert listed == sorted(set(listed)), f"the keys of {tenant.name} are out of order"
     assert len(listed) == len(tenant.kv) and all(key in tenant.kv for key in listed), "a key is listed and not there"
@@ -213,12 +210,12 @@ def _kv(shard: "Shard", tenant: Tenant) -> None:
         assert not expires_at or (expires_at, key) in armed, f"the entry {key} would never expire"
 
 
-def _is_coming(shard: "Shard", job_id: int) -> bool:
+def _is_coming(shard: ShardState, job_id: int) -> bool:
     """Whether a deadline will settle the edges of this ended job, because there were too many for one turn."""
     return any(kind == kinds.EDGES and holder[0] == job_id for _, kind, _, holder in shard.deadlines.heap)
 
 
-def _flows(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
+def _flows(shard: ShardState, tenant: Tenant, parts: list[Part]) -> None:
     """Check every count of a workflow against its jobs, and every step against the steps before it."""
     live: dict[int, Counter[int]] = {}
     for part in parts:
@@ -249,7 +246,7 @@ def _flows(shard: "Shard", tenant: Tenant, parts: list[Part]) -> None:
             assert not flow.finished_at or (flow, -1) in armed, f"workflow {flow.id} would never be forgotten"
 
 
-def _schedules(shard: "Shard", tenant: Tenant) -> None:
+def _schedules(shard: ShardState, tenant: Tenant) -> None:
     planned = [one for queue in tenant.queues.values() for one in queue.schedules.values()]
     assert shard.schedules == sum(one.schedules for one in shard.tenants.values()), "schedules are counted wrongly"
     assert tenant.schedules == len(planned), f"{tenant.name} counts {tenant.schedules} schedules, not {len(planned)}"
@@ -265,7 +262,7 @@ def _schedules(shard: "Shard", tenant: Tenant) -> None:
         assert not one.schedule.runs_max or one.runs <= one.schedule.runs_max or not one.next_slot
 
 
-def audit_counts(shard: "Shard") -> None:
+def audit_counts(shard: ShardState) -> None:
     """The short check for every recovery: compare each counter with the jobs, without visiting jobs inside batches."""
     counted: dict[int, list[int]] = {}
     live = shard.index.live_bytes()

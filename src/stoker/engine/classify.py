@@ -5,20 +5,16 @@ shard, on a copy of the keys and edges after each item. When an item ends a job 
 with that job is followed too, because it frees keys for later items.
 """
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from stoker.engine.edges import BAD, standing
 from stoker.engine.jobs import ACTIVE, BLOCKED
 from stoker.engine.keys import holder_of
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Key, Queue
 from stoker.model import replies as r
 from stoker.model.ids import make_id
 from stoker.model.options import Dependency, Options
-
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
 
 class Item(msgspec.Struct):
@@ -36,7 +32,7 @@ class Item(msgspec.Struct):
 class Classifier:
     """Judges the items of one push."""
 
-    def __init__(self, shard: "Shard", queue: Queue, items: list[Item], now: int) -> None:
+    def __init__(self, shard: ShardState, queue: Queue, items: list[Item], now: int) -> None:
         self.shard, self.queue, self.items, self.now = shard, queue, items, now
         self.next = shard.sequence + 1
         self.by_number: dict[int, Item] = {}

@@ -1,10 +1,9 @@
 """Decide the operators' commands: limits, pausing, cancelling, moving, removing."""
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from stoker.engine import checks
+from stoker.engine.edges import settle
 from stoker.engine.ends import cancel_jobs, fail_for_good, in_id_order, lowest, outcome_state, run_of
 from stoker.engine.finishing import hand_back, held_or_raise, wants_cancel
 from stoker.engine.jobs import (
@@ -25,8 +24,9 @@ from stoker.engine.jobs import (
     Part,
 )
 from stoker.engine.looking import view
-from stoker.engine.moves import is_due_entry
+from stoker.engine.moves import is_due_entry, own_job
 from stoker.engine.retained import ended_at, size_of
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue
 from stoker.model import commands as c
 from stoker.model import errors
@@ -36,33 +36,29 @@ from stoker.model.options import CODECS
 from stoker.model.states import STATES, Reason, State
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
-
 # --- a queue's policy ------------------------------------------------------------------------------
 
 
-def pause(shard: "Shard", tenant: str, command: c.Pause, now: int) -> r.Done:
+def pause(shard: ShardState, tenant: str, command: c.Pause, now: int) -> r.Done:
     return _configure(shard, tenant, command.queue, now, paused=True)
 
 
-def resume(shard: "Shard", tenant: str, command: c.Resume, now: int) -> r.Done:
+def resume(shard: ShardState, tenant: str, command: c.Resume, now: int) -> r.Done:
     return _configure(shard, tenant, command.queue, now, paused=False)
 
 
-def set_rate_limit(shard: "Shard", tenant: str, command: c.SetRateLimit, now: int) -> r.Done:
+def set_rate_limit(shard: ShardState, tenant: str, command: c.SetRateLimit, now: int) -> r.Done:
     if command.limit is not None:
         checks.rate_limit(command.limit)
     return _configure(shard, tenant, command.queue, now, rate_limit=command.limit, refill=True)
 
 
-def set_concurrency(shard: "Shard", tenant: str, command: c.SetConcurrency, now: int) -> r.Done:
+def set_concurrency(shard: ShardState, tenant: str, command: c.SetConcurrency, now: int) -> r.Done:
     checks.number(command.limit, "concurrency limit", 0, INT_MAX)
     return _configure(shard, tenant, command.queue, now, concurrency=command.limit)
 
 
-def set_queue_policy(shard: "Shard", tenant: str, command: c.SetQueuePolicy, now: int) -> r.Done:
+def set_queue_policy(shard: ShardState, tenant: str, command: c.SetQueuePolicy, now: int) -> r.Done:
     changes: dict[str, object] = {}
     if command.group_on_retry is not None:
         checks.group_policy(command.group_on_retry)
@@ -81,7 +77,7 @@ def set_queue_policy(shard: "Shard", tenant: str, command: c.SetQueuePolicy, now
     return done
 
 
-def _configure(shard: "Shard", tenant: str, name: str, now: int, **changes: object) -> r.Done:
+def _configure(shard: ShardState, tenant: str, name: str, now: int, **changes: object) -> r.Done:
     checks.name(name)
     queue = shard.queue_for_writing(tenant, name)
     record = rec.QueueConfigured(
@@ -102,13 +98,13 @@ def _configure(shard: "Shard", tenant: str, name: str, now: int, **changes: obje
 # --- one job ---------------------------------------------------------------------------------------
 
 
-def cancel(shard: "Shard", tenant: str, command: c.Cancel, now: int) -> r.JobView:
+def cancel(shard: ShardState, tenant: str, command: c.Cancel, now: int) -> r.JobView:
     part = shard.live(tenant, command.id, "be cancelled")
     queue = part.queue
     if shard.state_of(part) == ACTIVE:
         if not wants_cancel(part):
             shard.emit(rec.CancelRequested(now, tenant, queue.name, command.id))
-        return view(shard, shard.own_job(command.id), now)
+        return view(shard, own_job(shard, command.id), now)
     before = view(shard, part, now)
     cancel_jobs(shard, queue, [part], CANCELLED, Reason.CANCELLED, now)
     after = shard.index.get(command.id)
@@ -124,7 +120,7 @@ def cancel(shard: "Shard", tenant: str, command: c.Cancel, now: int) -> r.JobVie
     )
 
 
-def promote(shard: "Shard", tenant: str, command: c.Promote, now: int) -> r.Done:
+def promote(shard: ShardState, tenant: str, command: c.Promote, now: int) -> r.Done:
     part = shard.live(tenant, command.id, "be promoted")
     queue = part.queue
     if shard.state_of(part) != DELAYED:
@@ -135,14 +131,14 @@ def promote(shard: "Shard", tenant: str, command: c.Promote, now: int) -> r.Done
     return r.Done()
 
 
-def change_priority(shard: "Shard", tenant: str, command: c.ChangePriority, now: int) -> r.Done:
+def change_priority(shard: ShardState, tenant: str, command: c.ChangePriority, now: int) -> r.Done:
     checks.number(command.priority, "priority", -INT_MAX, INT_MAX)
     queue = shard.live(tenant, command.id, "be reprioritised").queue
     shard.emit(rec.Reprioritised(now, tenant, queue.name, command.id, command.priority))
     return r.Done()
 
 
-def move_to_delayed(shard: "Shard", tenant: str, command: c.MoveToDelayed, now: int) -> r.Done:
+def move_to_delayed(shard: ShardState, tenant: str, command: c.MoveToDelayed, now: int) -> r.Done:
     checks.duration(command.delay_ms, "delay_ms")
     part = shard.live(tenant, command.id, "be moved to delayed")
     queue = part.queue
@@ -160,7 +156,7 @@ def move_to_delayed(shard: "Shard", tenant: str, command: c.MoveToDelayed, now: 
     return r.Done()
 
 
-def update_payload(shard: "Shard", tenant: str, command: c.UpdatePayload, now: int) -> r.Done:
+def update_payload(shard: ShardState, tenant: str, command: c.UpdatePayload, now: int) -> r.Done:
     checks.payload(command.payload, shard.limits)
     if command.codec is not None:
         checks.codec(command.codec)
@@ -170,7 +166,7 @@ def update_payload(shard: "Shard", tenant: str, command: c.UpdatePayload, now: i
     return r.Done()
 
 
-def discard(shard: "Shard", tenant: str, command: c.Discard, now: int) -> r.Done:
+def discard(shard: ShardState, tenant: str, command: c.Discard, now: int) -> r.Done:
     shard.live(tenant, command.id, "be discarded")
     fail_for_good(shard, command.id, Reason.EXPLICIT_FAIL, now, error="discarded")
     return r.Done()
@@ -179,7 +175,7 @@ def discard(shard: "Shard", tenant: str, command: c.Discard, now: int) -> r.Done
 # --- many jobs -------------------------------------------------------------------------------------
 
 
-def parts_in(shard: "Shard", queue: Queue, states: tuple[int, ...]) -> list[Part]:
+def parts_in(shard: ShardState, queue: Queue, states: tuple[int, ...]) -> list[Part]:
     """The live jobs of a queue in these states, in id order. Only blocked and active jobs need a search of the whole
     index.
     """
@@ -212,7 +208,7 @@ def parts_in(shard: "Shard", queue: Queue, states: tuple[int, ...]) -> list[Part
     return parts
 
 
-def drain(shard: "Shard", tenant: str, command: c.Drain, now: int) -> r.Done:
+def drain(shard: ShardState, tenant: str, command: c.Drain, now: int) -> r.Done:
     checks.name(command.queue)
     queue = shard.known_queue(tenant, command.queue)
     if queue is None:
@@ -222,7 +218,7 @@ def drain(shard: "Shard", tenant: str, command: c.Drain, now: int) -> r.Done:
     return r.Done(sum(part.jobs for part in parts))
 
 
-def clean(shard: "Shard", tenant: str, command: c.Clean, now: int) -> r.Ids:
+def clean(shard: ShardState, tenant: str, command: c.Clean, now: int) -> r.Ids:
     checks.name(command.queue)
     checks.duration(command.age_ms, "age_ms")
     checks.count(command.limit, "limit", shard.limits.batch_jobs_max)
@@ -265,14 +261,14 @@ def cut(parts: list[Part], limit: int, pushed_until: int) -> list[Part]:
     return found
 
 
-def _clean_dead(shard: "Shard", queue: Queue, before: int, limit: int, now: int) -> r.Ids:
+def _clean_dead(shard: ShardState, queue: Queue, before: int, limit: int, now: int) -> r.Ids:
     ids = [job.id for job in queue.dead.values() if job.details().ended_at <= before][:limit]
     if ids:
         shard.emit(rec.DeadRemoved(now, queue.tenant.name, queue.name, ids, "purged"))
     return r.Ids(ids)
 
 
-def _clean_retained(shard: "Shard", queue: Queue, state: int, before: int, limit: int, now: int) -> r.Ids:
+def _clean_retained(shard: ShardState, queue: Queue, state: int, before: int, limit: int, now: int) -> r.Ids:
     runs: list[tuple[int, int]] = []
     ids: list[int] = []
     for ended in queue.retained.entries():
@@ -294,7 +290,7 @@ def _clean_retained(shard: "Shard", queue: Queue, state: int, before: int, limit
     return r.Ids(ids)
 
 
-def obliterate(shard: "Shard", tenant: str, command: c.Obliterate, now: int) -> r.Done:
+def obliterate(shard: ShardState, tenant: str, command: c.Obliterate, now: int) -> r.Done:
     checks.name(command.queue)
     queue = shard.known_queue(tenant, command.queue)
     if queue is None:
@@ -310,5 +306,5 @@ def obliterate(shard: "Shard", tenant: str, command: c.Obliterate, now: int) -> 
     shard.emit(rec.QueueObliterated(now, tenant, queue.name))
     if shard.old_keys is not None:
         shard.old_keys.forget_queue(tenant, queue.name)
-    shard.settle_edges(now)
+    settle(shard, now)
     return r.Done(before)

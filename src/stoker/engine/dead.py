@@ -2,24 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from stoker.engine import checks
 from stoker.engine.ends import labels_of
 from stoker.engine.jobs import Job
 from stoker.engine.keys import holder_of
 from stoker.engine.looking import bytes_of, view
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.limits import INT_MAX
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def list_dead(shard: "Shard", tenant: str, command: c.ListDead, now: int) -> r.Page:
+def list_dead(shard: ShardState, tenant: str, command: c.ListDead, now: int) -> r.Page:
     checks.name(command.queue)
     checks.count(command.limit, "limit", shard.limits.browse_jobs_max)
     queue = shard.known_queue(tenant, command.queue)
@@ -54,7 +51,7 @@ def _after(queue: Queue, after: int | None) -> Iterator[Job]:
     return jobs
 
 
-def get_dead_stats(shard: "Shard", tenant: str, command: c.GetDeadStats, now: int) -> r.DeadStats:
+def get_dead_stats(shard: ShardState, tenant: str, command: c.GetDeadStats, now: int) -> r.DeadStats:
     checks.name(command.queue)
     queue = shard.known_queue(tenant, command.queue)
     dead = queue.dead if queue is not None else {}
@@ -71,7 +68,7 @@ def chosen(queue: Queue | None, ids: list[int] | None, reason: str | None) -> li
     return [job_id for job_id in named if reason is None or queue.dead[job_id].details().reason == reason]
 
 
-def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r.Retried:
+def retry_dead(shard: ShardState, tenant: str, command: c.RetryDead, now: int) -> r.Retried:
     checks.name(command.queue)
     if command.ids is not None:
         checks.ids(command.ids, shard.limits)
@@ -91,13 +88,13 @@ def retry_dead(shard: "Shard", tenant: str, command: c.RetryDead, now: int) -> r
     return r.Retried(revived, refused) if refused else r.Retried(revived)
 
 
-def emit_revived(shard: "Shard", job: Job, at: int, *, automatic: bool = False, blocked: bool = False) -> None:
+def emit_revived(shard: ShardState, job: Job, at: int, *, automatic: bool = False, blocked: bool = False) -> None:
     """Write the record with the labels that readers of events group by: they may never have seen the push."""
     tenant, queue, labels = job.queue.tenant.name, job.queue.name, labels_of(job.options)
     shard.emit(rec.Revived(at, tenant, queue, job.id, automatic, blocked, job.pushed_at, len(job.payload), labels))
 
 
-def key_is_taken(shard: "Shard", job: Job, now: int) -> bool:
+def key_is_taken(shard: ShardState, job: Job, now: int) -> bool:
     """Whether another job has taken the unique key or the custom id of this dead letter."""
     queue, options = job.queue, job.options
     if options.unique_key is not None and options.unique_key in queue.unique_keys:
@@ -106,7 +103,7 @@ def key_is_taken(shard: "Shard", job: Job, now: int) -> bool:
     return holder not in (0, job.id)
 
 
-def purge_dead(shard: "Shard", tenant: str, command: c.PurgeDead, now: int) -> r.Done:
+def purge_dead(shard: ShardState, tenant: str, command: c.PurgeDead, now: int) -> r.Done:
     checks.name(command.queue)
     if command.ids is not None:
         checks.ids(command.ids, shard.limits)

@@ -6,19 +6,16 @@ asks the other one to report the end (`Watch`), and gets a message (`TellEnd`).
 """
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from stoker.engine import deadlines as kinds
 from stoker.engine.jobs import ACTIVE, BLOCKED, CANCELLED, COMPLETED, FAILED, Job
 from stoker.engine.sending import send
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Tenant
 from stoker.model.ids import SHARD_BITS, SHARD_MASK, shard_of
 from stoker.model.options import Dependency
 from stoker.model.states import Reason
 from stoker.records import records as rec
-
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
 OPEN, GOOD, BAD = range(3)
 
@@ -26,7 +23,7 @@ SLICE = 1_000
 """Waiting jobs that are settled at once when a job ends: 20 ms. The others follow a millisecond later."""
 
 
-def standing(shard: "Shard", tenant: Tenant, job_id: int) -> int:
+def standing(shard: ShardState, tenant: Tenant, job_id: int) -> int:
     """The standing of an edge to this job. An id that is not given yet belongs to a later item of the batch being
     pushed.
 
@@ -44,7 +41,7 @@ def standing(shard: "Shard", tenant: Tenant, job_id: int) -> int:
     return GOOD  # completed, forgotten, or of another tenant: a tenant cannot tell these apart
 
 
-def is_known(shard: "Shard", job_id: int) -> bool:
+def is_known(shard: ShardState, job_id: int) -> bool:
     """Whether the id has ever been given, as far as this shard can tell."""
     if job_id & SHARD_MASK != shard.number:
         return shard.knows is not None and shard.knows(job_id)
@@ -52,7 +49,7 @@ def is_known(shard: "Shard", job_id: int) -> bool:
     return 0 < sequence <= shard.sequence and sequence not in shard.never_given
 
 
-def open_edges(shard: "Shard", tenant: Tenant, depends_on: tuple[Dependency, ...]) -> dict[int, str]:
+def open_edges(shard: ShardState, tenant: Tenant, depends_on: tuple[Dependency, ...]) -> dict[int, str]:
     """The edges that keep a new job blocked, including failed ones, which are settled right after the push.
 
     Of several edges to one job, the first that does not say `continue` decides.
@@ -66,7 +63,7 @@ def open_edges(shard: "Shard", tenant: Tenant, depends_on: tuple[Dependency, ...
     return edges
 
 
-def first_failed(shard: "Shard", job: Job) -> str | None:
+def first_failed(shard: ShardState, job: Job) -> str | None:
     """The policy of the first edge whose job has failed; None if there is none."""
     for job_id, policy in (job.details().blockers or {}).items():
         if policy != "continue" and standing(shard, job.queue.tenant, job_id) == BAD:
@@ -74,7 +71,7 @@ def first_failed(shard: "Shard", job: Job) -> str | None:
     return None
 
 
-def settle(shard: "Shard", at: int) -> None:
+def settle(shard: ShardState, at: int) -> None:
     """Settle the edges of every job that has ended, until nothing more follows."""
     while shard.settling or shard.moved_steps:
         while shard.settling:
@@ -86,7 +83,7 @@ def settle(shard: "Shard", at: int) -> None:
             settle_steps(shard, at)
 
 
-def settle_one(shard: "Shard", ended_id: int, state: int, at: int) -> None:
+def settle_one(shard: ShardState, ended_id: int, state: int, at: int) -> None:
     """Settle the edges of one ended job. Beyond `SLICE` waiting jobs, the rest follows a little later."""
     waiting = shard.dependents.get(ended_id)
     if waiting is None:
@@ -113,21 +110,21 @@ def settle_one(shard: "Shard", ended_id: int, state: int, at: int) -> None:
         shard.dependents.pop(ended_id, None)
 
 
-def watch(shard: "Shard", tenant: str, now: int) -> None:
+def watch(shard: ShardState, tenant: str, now: int) -> None:
     """Ask other shards to report when jobs end that new jobs wait for."""
     while shard.watching:
         to, pairs = shard.watching.popitem()
         send(shard, tenant, to, rec.Watch(pairs), now)
 
 
-def note_foreign(shard: "Shard", job: Job) -> None:
+def note_foreign(shard: ShardState, job: Job) -> None:
     """Note the jobs of other shards that a new job waits for."""
     for other in (job.detail.blockers or ()) if job.detail is not None else ():
         if shard_of(other) != shard.number:
             shard.watching.setdefault(shard_of(other), []).append((other, job.id))
 
 
-def take_watch(shard: "Shard", tenant: str, message: rec.Watch, now: int) -> None:
+def take_watch(shard: ShardState, tenant: str, message: rec.Watch, now: int) -> None:
     """Jobs of another shard wait for jobs of this one. Those that have already ended are reported at once."""
     owner = shard.tenants.get(tenant)
     live: list[tuple[int, int]] = []
@@ -149,13 +146,13 @@ def take_watch(shard: "Shard", tenant: str, message: rec.Watch, now: int) -> Non
         send(shard, tenant, shard_of(waiting[0]), rec.TellEnd(job_id, good, waiting), now)
 
 
-def take_end(shard: "Shard", tenant: str, message: rec.TellEnd, now: int) -> None:
+def take_end(shard: ShardState, tenant: str, message: rec.TellEnd, now: int) -> None:
     """A job of another shard has ended."""
     shard.settling.append((message.job, COMPLETED if message.good else FAILED))
     settle(shard, now)
 
 
-def resume(shard: "Shard", now: int) -> None:
+def resume(shard: ShardState, now: int) -> None:
     """After a start: settle edges of ended jobs that were not settled before the stop."""
     for job_id in [one for one in shard.dependents if shard_of(one) == shard.number]:
         part = shard.find(job_id)
@@ -165,14 +162,14 @@ def resume(shard: "Shard", now: int) -> None:
         shard.deadlines.arm(now, kinds.EDGES, (job_id, FAILED if owners else COMPLETED))
 
 
-def unblock(shard: "Shard", job: Job, ended_id: int, at: int) -> None:
+def unblock(shard: ShardState, job: Job, ended_id: int, at: int) -> None:
     detail = job.details()
     ready = len(detail.blockers or ()) == 1
     due = detail.due if ready and detail.due > at else 0
     shard.emit(rec.Unblocked(at, job.queue.tenant.name, job.queue.name, job.id, ended_id, ready, due))
 
 
-def end_dependent(shard: "Shard", job: Job, policy: str, at: int) -> None:
+def end_dependent(shard: ShardState, job: Job, policy: str, at: int) -> None:
     """A dependency failed: fail or cancel this job."""
     from stoker.engine.ends import cancel_jobs, fail_for_good
 

@@ -1,18 +1,14 @@
 """Decisions that end a job as cancelled, expired or dead."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from stoker.engine.edges import settle
 from stoker.engine.jobs import ACTIVE, CANCELLED, EXPIRED, FAILED, Job, Members, Part
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.states import Reason
 from stoker.records import records as rec
-
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
 
 LABELS_MAX = 1024
 """Labels kept for later records. When there are more, the cache is cleared."""
@@ -82,7 +78,7 @@ def in_id_order(part: Part) -> list[Part]:
 
 
 def cancel_jobs(
-    shard: "Shard",
+    shard: ShardState,
     queue: Queue,
     parts: Sequence[Part],
     state: int,
@@ -105,7 +101,7 @@ def cancel_jobs(
         settle(shard, at)
 
 
-def make_room(shard: "Shard", queue: Queue, jobs: int, at: int) -> None:
+def make_room(shard: ShardState, queue: Queue, jobs: int, at: int) -> None:
     """Evict the oldest dead letters, so that `jobs` new ones fit. Call it once for many jobs: finding the oldest ones
     steps over all removed ones.
     """
@@ -116,7 +112,7 @@ def make_room(shard: "Shard", queue: Queue, jobs: int, at: int) -> None:
 
 
 def fail_for_good(
-    shard: "Shard",
+    shard: ShardState,
     job: Job | int,
     reason: str,
     at: int,

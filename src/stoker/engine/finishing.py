@@ -1,14 +1,14 @@
 """Decide what workers report about their deliveries: ack, fail, release, extend, progress, logs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from stoker.engine import checks, quick
 from stoker.engine.backoff import delay_ms
 from stoker.engine.edges import settle
-from stoker.engine.ends import cancel_jobs, fail_for_good, outcome_state, run_of
+from stoker.engine.ends import cancel_jobs, fail_for_good, in_id_order, lowest, outcome_state, run_of
 from stoker.engine.jobs import ACTIVE, CANCELLED, Detail, Job, Members, Part, Slice
-from stoker.engine.state import Queue, Tenant
+from stoker.engine.shard_state import ShardState
+from stoker.engine.state import Claim, Queue, Tenant
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -17,14 +17,10 @@ from stoker.model.options import CODECS, Codec
 from stoker.model.states import GIVEN_REASONS, STATES, Reason, State
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
-
 # --- finding deliveries ----------------------------------------------------------------------------
 
 
-def held(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> tuple[list[Part], dict[int, str]]:
+def held(shard: ShardState, tenant: str, ids: Sequence[int], tokens: c.Tokens) -> tuple[list[Part], dict[int, str]]:
     """The deliveries that the caller holds, in the order named, and an error code for each other id."""
     if len(ids) > 1:
         whole = _held_run(shard, tenant, ids, tokens)
@@ -81,7 +77,7 @@ def _follows(last: Members, member: Members) -> bool:
     return last.batch is member.batch and last.stop == member.start and last.slice is member.slice
 
 
-def _held_run(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens) -> Part | None:
+def _held_run(shard: ShardState, tenant: str, ids: Sequence[int], tokens: c.Tokens) -> Part | None:
     """The common case in one look: all ids are neighbours in one slice. Comparing with a range runs at C speed."""
     if tokens is not None and not isinstance(tokens, int):
         return None
@@ -102,7 +98,7 @@ def _held_run(shard: "Shard", tenant: str, ids: Sequence[int], tokens: c.Tokens)
     return Members(batch, position, stop) if piece.span.run(position, stop) == stop else None
 
 
-def _held_one(shard: "Shard", tenant: str, job_id: int, token: int | None) -> tuple[Part | None, str]:
+def _held_one(shard: ShardState, tenant: str, job_id: int, token: int | None) -> tuple[Part | None, str]:
     part = shard.find(job_id)
     if part is None or part.queue.tenant.name != tenant:
         return None, "not_found"
@@ -127,7 +123,7 @@ def wants_cancel(part: Part) -> bool:
     return type(part) is Job and part.detail is not None and part.detail.cancel
 
 
-def check_settling(shard: "Shard", ids: Sequence[int], tokens: c.Tokens) -> None:
+def check_settling(shard: ShardState, ids: Sequence[int], tokens: c.Tokens) -> None:
     checks.ids(ids, shard.limits)
     if tokens is None or type(tokens) is int:
         return
@@ -135,7 +131,7 @@ def check_settling(shard: "Shard", ids: Sequence[int], tokens: c.Tokens) -> None
         raise errors.InvalidRequest("tokens: send one number for all, one for each id, or none")
 
 
-def check(shard: "Shard", command: c.Ack | c.Fail | c.Release | c.Extend) -> None:
+def check(shard: ShardState, command: c.Ack | c.Fail | c.Release | c.Extend) -> None:
     """Check everything about such a command that does not depend on the state."""
     check_settling(shard, command.ids, command.tokens)
     if isinstance(command, c.Ack):
@@ -170,7 +166,7 @@ def check_reason(command: c.Fail) -> None:
 # --- ack -------------------------------------------------------------------------------------------
 
 
-def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
+def ack(shard: ShardState, tenant: str, command: c.Ack, now: int) -> r.Settled:
     ids = command.ids
     if len(ids) == 1 and command.results is None and type(ids[0]) is int and command.codec == "bytes":
         done = quick.ack(shard, tenant, ids[0], command.tokens, now)
@@ -184,7 +180,7 @@ def ack(shard: "Shard", tenant: str, command: c.Ack, now: int) -> r.Settled:
     return complete(shard, parts, refused, results, now, command.codec)
 
 
-def check_results(shard: "Shard", ids: Sequence[int], results: Sequence[bytes | None] | None) -> None:
+def check_results(shard: ShardState, ids: Sequence[int], results: Sequence[bytes | None] | None) -> None:
     if results is None:
         return
     if len(results) != len(ids):
@@ -195,7 +191,7 @@ def check_results(shard: "Shard", ids: Sequence[int], results: Sequence[bytes | 
 
 
 def complete(
-    shard: "Shard",
+    shard: ShardState,
     parts: list[Part],
     refused: dict[int, str],
     results: dict[int, bytes | None] | None,
@@ -219,7 +215,7 @@ def complete(
 # --- fail ------------------------------------------------------------------------------------------
 
 
-def fail(shard: "Shard", tenant: str, command: c.Fail, now: int) -> r.Failed:
+def fail(shard: ShardState, tenant: str, command: c.Fail, now: int) -> r.Failed:
     check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
     most = SHORT_CHARS if shard.is_full is not None and shard.is_full() else shard.limits.stack_chars_max
@@ -271,7 +267,7 @@ CORRUPT_TRIES = 3
 
 
 def fail_delivery(
-    shard: "Shard",
+    shard: ShardState,
     job_id: int,
     reason: Reason,
     at: int,
@@ -309,27 +305,26 @@ def fail_delivery(
     return r.FailedJob(job_id, State.DELAYED if due else State.WAITING, due)
 
 
-def fail_unreadable(shard: "Shard", unread: Mapping[int, str], at: int) -> None:
+def fail_unreadable(shard: ShardState, unread: Mapping[int, str], at: int) -> None:
     """Fail deliveries whose payloads could not be read, so that no worker got them. They are tried again, then dead
     letters.
     """
     for job_id, why in unread.items():
         error = clip(why, shard.limits.error_chars_max)
         fail_delivery(shard, job_id, Reason.CORRUPT, at, error=error, error_class="Damaged")
-    shard.serve(at)
 
 
 # --- release, extend -------------------------------------------------------------------------------
 
 
-def release(shard: "Shard", tenant: str, command: c.Release, now: int) -> r.Settled:
+def release(shard: ShardState, tenant: str, command: c.Release, now: int) -> r.Settled:
     check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
     return hand_back(shard, parts, refused, command.delay_ms, now, clip(command.note, shard.limits.error_chars_max))
 
 
 def hand_back(
-    shard: "Shard", parts: list[Part], refused: dict[int, str], delay: int, now: int, note: str = ""
+    shard: ShardState, parts: list[Part], refused: dict[int, str], delay: int, now: int, note: str = ""
 ) -> r.Settled:
     count = 0
     due = now + delay if delay else 0
@@ -345,7 +340,7 @@ def hand_back(
     return r.Settled(count, refused) if refused else r.Settled(count)
 
 
-def extend(shard: "Shard", tenant: str, command: c.Extend, now: int) -> r.Extended:
+def extend(shard: ShardState, tenant: str, command: c.Extend, now: int) -> r.Extended:
     check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
     if not command.renew:
@@ -360,7 +355,9 @@ def looked_at(parts: list[Part], refused: dict[int, str]) -> r.Extended:
     return r.Extended(sum(len(part.ids) for part in parts), until, refused, marked(parts))
 
 
-def prolong(shard: "Shard", parts: list[Part], refused: dict[int, str], lease_ms: int | None, now: int) -> r.Extended:
+def prolong(
+    shard: ShardState, parts: list[Part], refused: dict[int, str], lease_ms: int | None, now: int
+) -> r.Extended:
     count, until = 0, 0
     for queue, own in by_queue(parts):
         runs = [(run.first, run.count) for run in map(run_of, own)]
@@ -388,7 +385,7 @@ def lease_end(part: Part, lease_ms: int | None, now: int) -> int:
 # --- claims ----------------------------------------------------------------------------------------
 
 
-def ack_claim(shard: "Shard", tenant: str, command: c.AckClaim, now: int) -> r.Settled:
+def ack_claim(shard: ShardState, tenant: str, command: c.AckClaim, now: int) -> r.Settled:
     for result in command.results.values():
         checks.payload(result, shard.limits, "result", shard.limits.result_bytes_max)
     checks.codec(command.codec)
@@ -397,29 +394,45 @@ def ack_claim(shard: "Shard", tenant: str, command: c.AckClaim, now: int) -> r.S
     return complete(shard, parts, {}, results, now, command.codec)
 
 
-def release_claim(shard: "Shard", tenant: str, command: c.ReleaseClaim, now: int) -> r.Settled:
+def release_claim(shard: ShardState, tenant: str, command: c.ReleaseClaim, now: int) -> r.Settled:
     return hand_back(shard, claim_parts(shard, tenant, command.claim), {}, 0, now)
 
 
-def extend_claim(shard: "Shard", tenant: str, command: c.ExtendClaim, now: int) -> r.Extended:
+def extend_claim(shard: ShardState, tenant: str, command: c.ExtendClaim, now: int) -> r.Extended:
     if command.lease_ms is not None:
         checks.duration(command.lease_ms, "lease_ms", shard.limits.lease_ms_min)
     return prolong(shard, claim_parts(shard, tenant, command.claim), {}, command.lease_ms, now)
 
 
-def claim_parts(shard: "Shard", tenant: str, name: str) -> list[Part]:
+def claim_parts(shard: ShardState, tenant: str, name: str) -> list[Part]:
     checks.key(name, "claim", shard.limits)
     found: Tenant | None = shard.tenants.get(tenant)
     claim = found.claims.get(name) if found else None
     if claim is None:
         raise errors.NotFound(f"claim {name!r} not found: it never had a job, or is forgotten")
-    return shard.claimed_parts(tenant, claim, name)
+    return claimed_parts(shard, tenant, claim, name)
+
+
+def claimed_parts(shard: ShardState, tenant: str, claim: Claim, name: str) -> list[Part]:
+    """The deliveries still held under a claim, in id order."""
+    parts: list[Part] = []
+    for first, count in claim.runs:
+        step = STEP if count > 0 else -STEP
+        jobs = range(first, first + step * abs(count), step)
+        found, _ = held(shard, tenant, jobs, claim.token)
+        parts += [piece for part in found if is_claimed(part, name) for piece in in_id_order(part)]
+    return sorted(parts, key=lowest)
+
+
+def is_claimed(part: Part, name: str) -> bool:
+    lease = part.detail if type(part) is Job else part.slice
+    return lease is not None and lease.claim == name
 
 
 # --- progress, logs, partial results ---------------------------------------------------------------
 
 
-def set_progress(shard: "Shard", tenant: str, command: c.SetProgress, now: int) -> r.Done:
+def set_progress(shard: ShardState, tenant: str, command: c.SetProgress, now: int) -> r.Done:
     checks.number(command.percent, "percent", 0, 100)
     checks.text(command.message, "message", shard.limits.message_chars_max)
     queue = held_or_raise(shard, tenant, command.id, command.token)
@@ -427,7 +440,7 @@ def set_progress(shard: "Shard", tenant: str, command: c.SetProgress, now: int) 
     return r.Done()
 
 
-def append_partial(shard: "Shard", tenant: str, command: c.AppendPartial, now: int) -> r.Done:
+def append_partial(shard: ShardState, tenant: str, command: c.AppendPartial, now: int) -> r.Done:
     checks.payload(command.data, shard.limits, "data", shard.limits.result_bytes_max)
     if command.index is not None:
         checks.number(command.index, "index", 0, 2**53 - 1)
@@ -442,7 +455,7 @@ def append_partial(shard: "Shard", tenant: str, command: c.AppendPartial, now: i
     return r.Done()
 
 
-def append_log(shard: "Shard", tenant: str, command: c.AppendLog, now: int) -> r.Done:
+def append_log(shard: ShardState, tenant: str, command: c.AppendLog, now: int) -> r.Done:
     checks.text(command.message, "message", 2**31)
     checks.text(command.level, "level", 32, 1)
     if command.token is not None:
@@ -454,7 +467,7 @@ def append_log(shard: "Shard", tenant: str, command: c.AppendLog, now: int) -> r
     return r.Done()
 
 
-def held_or_raise(shard: "Shard", tenant: str, job_id: int, token: int | None) -> Queue:
+def held_or_raise(shard: ShardState, tenant: str, job_id: int, token: int | None) -> Queue:
     check_settling(shard, (job_id,), token)
     part, code = _held_one(shard, tenant, job_id, token)
     if part is None:

@@ -22,7 +22,7 @@ from stoker.records import records as rec
 from stoker.records.stored import Stored
 
 if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
+    from stoker.engine.shard_state import ShardState
 
 POLICIES: tuple[DependencyPolicy, ...] = ("fail", "cancel", "continue")
 """In the order in which records number them."""
@@ -157,7 +157,7 @@ def _step(number: int, made: rec.StepMade) -> Step:
     return Step(number, made, [], made.first, made.count, waits, not waits, ended=[0, 0, 0, 0])
 
 
-def find(shard: "Shard", tenant: str, workflow: int) -> Flow | None:
+def find(shard: "ShardState", tenant: str, workflow: int) -> Flow | None:
     owner = shard.tenants.get(tenant)
     return owner.flows.get(workflow) if owner is not None else None
 
@@ -178,7 +178,7 @@ def owner_of(tenant: Tenant, options: Options, job_id: int) -> tuple[Flow, Step]
 # --- what happens to steps -------------------------------------------------------------------------
 
 
-def add(shard: "Shard", record: rec.WorkflowPushed) -> Flow:
+def add(shard: "ShardState", record: rec.WorkflowPushed) -> Flow:
     tenant = shard.tenant(record.tenant)
     made = record.made
     flow = tenant.flows[made.id] = Flow(tenant, made, record.at, shard.number)
@@ -187,7 +187,9 @@ def add(shard: "Shard", record: rec.WorkflowPushed) -> Flow:
     return flow
 
 
-def note_ended(shard: "Shard", tenant: Tenant, options: Options, first: int, jobs: int, state: int, at: int) -> None:
+def note_ended(
+    shard: "ShardState", tenant: Tenant, options: Options, first: int, jobs: int, state: int, at: int
+) -> None:
     """Neighbouring jobs have ended. They may be part of a workflow."""
     found = owner_of(tenant, options, first)
     if found is not None:
@@ -196,7 +198,7 @@ def note_ended(shard: "Shard", tenant: Tenant, options: Options, first: int, job
         reckon(shard, flow, step, at)
 
 
-def note_revived(shard: "Shard", tenant: Tenant, options: Options, job_id: int, state: int, at: int) -> None:
+def note_revived(shard: "ShardState", tenant: Tenant, options: Options, job_id: int, state: int, at: int) -> None:
     found = owner_of(tenant, options, job_id)
     if found is not None:
         flow, step = found
@@ -204,7 +206,7 @@ def note_revived(shard: "Shard", tenant: Tenant, options: Options, job_id: int, 
         reckon(shard, flow, step, at)
 
 
-def reckon(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
+def reckon(shard: "ShardState", flow: Flow, step: Step, at: int) -> None:
     """Compute the standing of a step of this shard."""
     failing = step.skipped or step.bad > 0
     if step.skipped:
@@ -217,7 +219,7 @@ def reckon(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
         note(shard, flow, step, standing, failing, at)
 
 
-def note(shard: "Shard", flow: Flow, step: Step, standing: int, failing: bool, at: int) -> None:
+def note(shard: "ShardState", flow: Flow, step: Step, standing: int, failing: bool, at: int) -> None:
     """Set a new standing of a step. That may let other steps start, or end the workflow."""
     before, step.standing, step.failing = step.standing, standing, failing
     for number, policy in step.before:
@@ -242,7 +244,7 @@ def lets_start(standing: int, policy: int) -> bool:
     return standing == GOOD or (standing == BAD and policy == CONTINUE)
 
 
-def finish(shard: "Shard", flow: Flow, at: int) -> None:
+def finish(shard: "ShardState", flow: Flow, at: int) -> None:
     """All steps have ended. The workflow is kept as long as its jobs, then forgotten."""
     settings = shard.settings
     failed = flow.state is WorkflowState.FAILED
@@ -268,7 +270,7 @@ def _reads_no_more(flow: Flow, standing: int) -> bool:
     return standing == GOOD or (standing == BAD and flow.cancelled)
 
 
-def _read(shard: "Shard", flow: Flow, step: Step, over: int) -> None:
+def _read(shard: "ShardState", flow: Flow, step: Step, over: int) -> None:
     """A step no longer reads the results of the steps before it: `over` readers fewer. Negative: it may read again."""
     before = flow.kept.size, flow.kept.in_memory
     for number, _ in step.made.after:
@@ -276,14 +278,14 @@ def _read(shard: "Shard", flow: Flow, step: Step, over: int) -> None:
     _kept_less(shard, flow, before)
 
 
-def stop_reading(shard: "Shard", flow: Flow) -> None:
+def stop_reading(shard: "ShardState", flow: Flow) -> None:
     """The workflow is cancelled, so steps that have failed will not be retried."""
     for step in flow.steps:
         if step.standing == BAD:
             _read(shard, flow, step, 1)
 
 
-def keep_job(shard: "Shard", job: Job, state: int) -> None:
+def keep_job(shard: "ShardState", job: Job, state: int) -> None:
     """Keep the result of a job that is being forgotten, if later steps may read it."""
     found = owner_of(job.queue.tenant, job.options, job.id)
     detail = job.detail
@@ -294,7 +296,7 @@ def keep_job(shard: "Shard", job: Job, state: int) -> None:
         _keep(shard, *found, {job.id: kept})
 
 
-def keep_run(shard: "Shard", ended: EndedRun, jobs: int) -> None:
+def keep_run(shard: "ShardState", ended: EndedRun, jobs: int) -> None:
     """Keep the results of the first jobs of an ended run that are being forgotten."""
     if ended.state == COMPLETED and ended.results is None:
         return  # there is nothing to read; this is the most frequent case
@@ -312,7 +314,7 @@ def keep_run(shard: "Shard", ended: EndedRun, jobs: int) -> None:
     _keep(shard, *found, kept)
 
 
-def _keep(shard: "Shard", flow: Flow, step: Step, kept: dict[int, Kept]) -> None:
+def _keep(shard: "ShardState", flow: Flow, step: Step, kept: dict[int, Kept]) -> None:
     tenant, before, in_memory = flow.tenant, flow.kept.size, flow.kept.in_memory
     for job_id, one in kept.items():
         flow.kept.add(step.number, job_id, one)
@@ -325,20 +327,20 @@ def _keep(shard: "Shard", flow: Flow, step: Step, kept: dict[int, Kept]) -> None
         _give_up_one(shard, tenant)
 
 
-def _give_up_one(shard: "Shard", tenant: Tenant) -> None:
+def _give_up_one(shard: "ShardState", tenant: Tenant) -> None:
     """Too much is kept: drop the results of an old workflow that has ended, or else of the oldest one."""
     oldest = [tenant.flows[workflow] for workflow in islice(tenant.keeping, OLDEST)]
     flow = next((one for one in oldest if not one.open), oldest[0])
     let_go_all(shard, flow)
 
 
-def let_go_all(shard: "Shard", flow: Flow) -> None:
+def let_go_all(shard: "ShardState", flow: Flow) -> None:
     before = flow.kept.size, flow.kept.in_memory
     flow.kept.let_go_all()
     _kept_less(shard, flow, before)
 
 
-def let_go_of_queue(shard: "Shard", tenant: Tenant, queue: str) -> None:
+def let_go_of_queue(shard: "ShardState", tenant: Tenant, queue: str) -> None:
     """A queue is obliterated: drop all results of its jobs, even if later steps may want to read them."""
     for flow in tenant.flows.values():
         before = flow.kept.size, flow.kept.in_memory
@@ -347,7 +349,7 @@ def let_go_of_queue(shard: "Shard", tenant: Tenant, queue: str) -> None:
         _kept_less(shard, flow, before)
 
 
-def _kept_less(shard: "Shard", flow: Flow, before: tuple[int, int]) -> None:
+def _kept_less(shard: "ShardState", flow: Flow, before: tuple[int, int]) -> None:
     """Count down what was dropped. `before` is what was kept, in total and in memory."""
     freed = before[0] - flow.kept.size
     if freed:
@@ -357,7 +359,7 @@ def _kept_less(shard: "Shard", flow: Flow, before: tuple[int, int]) -> None:
             flow.tenant.keeping.pop(flow.id, None)
 
 
-def forget_kept(shard: "Shard", tenant: str, workflow: int, job_id: int, stored: Stored) -> bool:
+def forget_kept(shard: "ShardState", tenant: str, workflow: int, job_id: int, stored: Stored) -> bool:
     """The result of a forgotten job is only in the journal from now on. False if it is not kept."""
     flow = find(shard, tenant, workflow)
     step = flow.step_of(job_id) if flow is not None else None
@@ -369,7 +371,7 @@ def forget_kept(shard: "Shard", tenant: str, workflow: int, job_id: int, stored:
     return True
 
 
-def kept_of(shard: "Shard", tenant: str, workflow: int, job_id: int) -> Kept | None:
+def kept_of(shard: "ShardState", tenant: str, workflow: int, job_id: int) -> Kept | None:
     """How a forgotten job ended, if a later step may still read it."""
     flow = find(shard, tenant, workflow)
     step = flow.step_of(job_id) if flow is not None else None

@@ -17,7 +17,7 @@ from stoker.model.replies import PushedBatch, Refusal
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
+    from stoker.engine.shard_state import ShardState
 
 Kind = Literal["custom_ids", "requests"]
 """The tables of a queue whose keys may leave memory."""
@@ -58,7 +58,7 @@ class OldKeys(Protocol):
 # --- finding ---------------------------------------------------------------------------------------
 
 
-def old_job(shard: "Shard", queue: Queue, custom_id: str, now: int) -> int:
+def old_job(shard: "ShardState", queue: Queue, custom_id: str, now: int) -> int:
     """The job of a custom id that is no longer in memory; 0 if none is remembered."""
     if shard.old_keys is None:
         return 0
@@ -66,7 +66,7 @@ def old_job(shard: "Shard", queue: Queue, custom_id: str, now: int) -> int:
     return found.job if found is not None else 0
 
 
-def old_reply(shard: "Shard", queue: Queue, request_key: str, now: int) -> PushedBatch | None:
+def old_reply(shard: "ShardState", queue: Queue, request_key: str, now: int) -> PushedBatch | None:
     """The answer to a request that is no longer in memory."""
     if shard.old_keys is None:
         return None
@@ -74,7 +74,7 @@ def old_reply(shard: "Shard", queue: Queue, request_key: str, now: int) -> Pushe
     return reply_of(found.runs, found.refused, found.duplicates) if found is not None else None
 
 
-def holder_of(shard: "Shard", queue: Queue, custom_id: str, now: int) -> int:
+def holder_of(shard: "ShardState", queue: Queue, custom_id: str, now: int) -> int:
     """The job that has a custom id in the queue, from memory or the store; 0 if the id is free."""
     key = queue.custom_ids.get(custom_id)
     return key.job if key is not None else old_job(shard, queue, custom_id, now)
@@ -83,7 +83,7 @@ def holder_of(shard: "Shard", queue: Queue, custom_id: str, now: int) -> int:
 # --- leaving memory --------------------------------------------------------------------------------
 
 
-def keys_to_store(shard: "Shard", most: int, expires_after: int = 0) -> list[OldKey]:
+def keys_to_store(shard: "ShardState", most: int, expires_after: int = 0) -> list[OldKey]:
     """Up to `most` keys that may leave memory: keys whose jobs have ended, and remembered requests.
 
     Keys that expire by `expires_after` stay, because moving them does not pay. This looks at every key in memory until
@@ -117,7 +117,7 @@ def _request(queue: Queue, name: str, request: Request) -> OldKey:
     return OldKey(queue.tenant.name, queue.name, "requests", name, request.expires_at, 0, runs, refused, duplicates)
 
 
-def store_keys(shard: "Shard", keys: Sequence[OldKey], now: int) -> list[OldKey]:
+def store_keys(shard: "ShardState", keys: Sequence[OldKey], now: int) -> list[OldKey]:
     """Drop keys from memory that are in the store by now. Returns the keys that have changed since; they stay in
     memory.
 
@@ -136,7 +136,7 @@ def store_keys(shard: "Shard", keys: Sequence[OldKey], now: int) -> list[OldKey]
     return changed
 
 
-def in_memory(shard: "Shard", key: OldKey) -> OldKey | None:
+def in_memory(shard: "ShardState", key: OldKey) -> OldKey | None:
     """What memory holds for a key that was given to the store."""
     tenant = shard.tenants.get(key.tenant)
     queue = tenant.queues.get(key.queue) if tenant is not None else None

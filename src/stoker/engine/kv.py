@@ -6,13 +6,14 @@ engine reads a value only to count with it.
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from stoker.engine import checks
 from stoker.engine.entries import Entries, Entry
 from stoker.engine.globs import WILD, Glob
+from stoker.engine.shard_state import ShardState
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -20,9 +21,6 @@ from stoker.model.ids import SYSTEM_TENANT
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import CODECS, Codec
 from stoker.records import records as rec
-
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
 NUMBER_MIN, NUMBER_MAX = -(2**63), 2**63 - 1
 DIGITS = re.compile(rb"-?(0|[1-9][0-9]{0,18})")
@@ -35,17 +33,17 @@ KEY_WORK = 50
 NONE = r.KvValue(False)
 
 
-def entries_of(shard: "Shard", tenant: str) -> Entries:
+def entries_of(shard: ShardState, tenant: str) -> Entries:
     owner = shard.tenants.get(tenant)
     return owner.kv if owner is not None else Entries()
 
 
-def limits_of(shard: "Shard", tenant: str) -> Limits:
+def limits_of(shard: ShardState, tenant: str) -> Limits:
     """The limits for a tenant. The server's own tenant is not bound by the limits for clients."""
     return DEFAULT_LIMITS if tenant == SYSTEM_TENANT else shard.limits
 
 
-def check_keys(shard: "Shard", tenant: str, keys: Any) -> None:
+def check_keys(shard: ShardState, tenant: str, keys: Any) -> None:
     limits = limits_of(shard, tenant)
     checks.kv_batch(keys, "keys", limits)
     for key in keys:
@@ -59,30 +57,30 @@ def shown(entry: Entry | None) -> r.KvValue:
     return NONE if entry is None else r.KvValue(True, entry.value, entry.codec, entry.expires_at)
 
 
-def get_one(shard: "Shard", tenant: str, command: c.KvGet, now: int) -> r.KvValue:
+def get_one(shard: ShardState, tenant: str, command: c.KvGet, now: int) -> r.KvValue:
     checks.kv_key(command.key, limits_of(shard, tenant))
     return shown(entries_of(shard, tenant).get(command.key))
 
 
-def get_many(shard: "Shard", tenant: str, command: c.KvGetMany, now: int) -> r.KvValues:
+def get_many(shard: ShardState, tenant: str, command: c.KvGetMany, now: int) -> r.KvValues:
     check_keys(shard, tenant, command.keys)
     found = entries_of(shard, tenant)
     return r.KvValues([shown(found.get(key)) for key in command.keys])
 
 
-def exists(shard: "Shard", tenant: str, command: c.KvExists, now: int) -> r.KvFound:
+def exists(shard: ShardState, tenant: str, command: c.KvExists, now: int) -> r.KvFound:
     check_keys(shard, tenant, command.keys)
     found = entries_of(shard, tenant)
     return r.KvFound([key in found for key in command.keys])
 
 
-def ttl(shard: "Shard", tenant: str, command: c.KvTtl, now: int) -> r.KvExpiry:
+def ttl(shard: ShardState, tenant: str, command: c.KvTtl, now: int) -> r.KvExpiry:
     checks.kv_key(command.key, limits_of(shard, tenant))
     entry = entries_of(shard, tenant).get(command.key)
     return r.KvExpiry(False) if entry is None else r.KvExpiry(True, entry.expires_at)
 
 
-def keys(shard: "Shard", tenant: str, command: c.KvKeys, now: int) -> r.KvKeyPage:
+def keys(shard: ShardState, tenant: str, command: c.KvKeys, now: int) -> r.KvKeyPage:
     """Searches until the page is full and one more key was found, or until WORK_MAX is reached."""
     limits = limits_of(shard, tenant)
     checks.text(command.pattern, "pattern", limits.kv_key_chars_max)
@@ -120,11 +118,11 @@ def page(candidates: Iterable[str], glob: Glob, after: str | None, limit: int) -
 # --- writing ---------------------------------------------------------------------------------------
 
 
-def set_one(shard: "Shard", tenant: str, command: c.KvSet, now: int) -> r.Done:
+def set_one(shard: ShardState, tenant: str, command: c.KvSet, now: int) -> r.Done:
     return write(shard, tenant, [command], now)
 
 
-def set_many(shard: "Shard", tenant: str, command: c.KvSetMany, now: int) -> r.Done:
+def set_many(shard: ShardState, tenant: str, command: c.KvSetMany, now: int) -> r.Done:
     checks.kv_batch(command.entries, "entries", limits_of(shard, tenant))
     for entry in command.entries:
         if type(entry) is not c.KvEntry:
@@ -132,7 +130,7 @@ def set_many(shard: "Shard", tenant: str, command: c.KvSetMany, now: int) -> r.D
     return write(shard, tenant, command.entries, now)
 
 
-def write(shard: "Shard", tenant: str, entries: Iterable[c.KvEntry | c.KvSet], now: int) -> r.Done:
+def write(shard: ShardState, tenant: str, entries: Iterable[c.KvEntry | c.KvSet], now: int) -> r.Done:
     """Write all entries. Each replaces the old one, including its time to live."""
     made: dict[str, tuple[str, bytes, int, int]] = {}
     for entry in entries:
@@ -147,14 +145,14 @@ def write(shard: "Shard", tenant: str, entries: Iterable[c.KvEntry | c.KvSet], n
     return r.Done(len(made))
 
 
-def check_room(shard: "Shard", tenant: str, keys: Iterable[str]) -> None:
+def check_room(shard: ShardState, tenant: str, keys: Iterable[str]) -> None:
     found, most = entries_of(shard, tenant), limits_of(shard, tenant).kv_entries_per_tenant_max
     new = sum(key not in found for key in keys)
     if new and len(found) + new > most:
         raise errors.LimitExceeded(f"a tenant may have at most {most} entries: delete some, or let them expire")
 
 
-def delete(shard: "Shard", tenant: str, command: c.KvDelete, now: int) -> r.Done:
+def delete(shard: ShardState, tenant: str, command: c.KvDelete, now: int) -> r.Done:
     check_keys(shard, tenant, command.keys)
     found = entries_of(shard, tenant)
     there = [key for key in dict.fromkeys(command.keys) if key in found]
@@ -163,7 +161,7 @@ def delete(shard: "Shard", tenant: str, command: c.KvDelete, now: int) -> r.Done
     return r.Done(len(there))
 
 
-def expire(shard: "Shard", tenant: str, command: c.KvExpire, now: int) -> r.KvExpiry:
+def expire(shard: ShardState, tenant: str, command: c.KvExpire, now: int) -> r.KvExpiry:
     checks.kv_key(command.key, limits_of(shard, tenant))
     checks.duration(command.ttl_ms, "ttl_ms")
     if command.key not in entries_of(shard, tenant):
@@ -173,7 +171,7 @@ def expire(shard: "Shard", tenant: str, command: c.KvExpire, now: int) -> r.KvEx
     return r.KvExpiry(True, expires_at)
 
 
-def increment(shard: "Shard", tenant: str, command: c.KvIncrement, now: int) -> r.KvNumber:
+def increment(shard: ShardState, tenant: str, command: c.KvIncrement, now: int) -> r.KvNumber:
     checks.kv_key(command.key, limits_of(shard, tenant))
     checks.number(command.by, "by", NUMBER_MIN, NUMBER_MAX)
     entry = entries_of(shard, tenant).get(command.key)

@@ -1,7 +1,7 @@
 """Decide commands that only read: jobs, logs, pages, reasons for waiting, counters."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -10,6 +10,7 @@ from stoker.engine.flows import lets_start, owner_of
 from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, FAILED, WAITING, Batch, Job, Part
 from stoker.engine.keys import holder_of
 from stoker.engine.parking import Parked
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue, Scope
 from stoker.model import commands as c
 from stoker.model import errors
@@ -17,15 +18,12 @@ from stoker.model import replies as r
 from stoker.model.states import STATES, State
 from stoker.records.stored import Stored
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def get_job(shard: "Shard", tenant: str, command: c.GetJob, now: int) -> r.JobView:
+def get_job(shard: ShardState, tenant: str, command: c.GetJob, now: int) -> r.JobView:
     return view(shard, shard.readable(tenant, command.id), now)
 
 
-def find_job(shard: "Shard", tenant: str, command: c.FindJob, now: int) -> r.JobView:
+def find_job(shard: ShardState, tenant: str, command: c.FindJob, now: int) -> r.JobView:
     checks.key(command.custom_id, "custom_id", shard.limits)
     if command.queue is not None:
         checks.name(command.queue)
@@ -40,19 +38,19 @@ def find_job(shard: "Shard", tenant: str, command: c.FindJob, now: int) -> r.Job
     raise errors.NotFound(f"job not found: no readable job has the custom id {command.custom_id!r}")
 
 
-def get_logs(shard: "Shard", tenant: str, command: c.GetLogs, now: int) -> r.Logs:
+def get_logs(shard: ShardState, tenant: str, command: c.GetLogs, now: int) -> r.Logs:
     part = shard.readable(tenant, command.id)
     logs = part.detail.logs if type(part) is Job and part.detail is not None else None
     return r.Logs(list(logs or ()))
 
 
-def get_partials(shard: "Shard", tenant: str, command: c.GetPartials, now: int) -> r.Partials:
+def get_partials(shard: ShardState, tenant: str, command: c.GetPartials, now: int) -> r.Partials:
     part = shard.readable(tenant, command.id)
     partials = part.detail.partials if type(part) is Job and part.detail is not None else None
     return r.Partials([whole(shard, chunk) for chunk in partials or ()])
 
 
-def whole(shard: "Shard", chunk: r.Chunk) -> r.Chunk:
+def whole(shard: ShardState, chunk: r.Chunk) -> r.Chunk:
     """A partial result, read from the journal if it is only there. This must happen here: the reply does not name the
     job.
     """
@@ -62,7 +60,7 @@ def whole(shard: "Shard", chunk: r.Chunk) -> r.Chunk:
     return msgspec.structs.replace(chunk, data=shard.stored_payloads(stored.sequence)[stored.place])
 
 
-def wait_job(shard: "Shard", tenant: str, command: c.WaitJob, now: int) -> "r.Ended | Parked":
+def wait_job(shard: ShardState, tenant: str, command: c.WaitJob, now: int) -> "r.Ended | Parked":
     checks.count(command.wait_ms, "wait_ms", shard.limits.wait_ms_max, 0)
     job = view(shard, shard.readable(tenant, command.id), now)
     if job.finished_at or not command.wait_ms:
@@ -80,7 +78,7 @@ def ended(job: r.JobView) -> r.Ended:
 # --- views -----------------------------------------------------------------------------------------
 
 
-def view(shard: "Shard", part: Part, now: int) -> r.JobView:
+def view(shard: ShardState, part: Part, now: int) -> r.JobView:
     found = _view_job(part) if type(part) is Job else _view_member(part.batch, part.start)
     if found.state is State.BLOCKED and part.options.workflow is not None:
         return msgspec.structs.replace(found, blocked_by=found.blocked_by + steps_before(part))
@@ -188,7 +186,7 @@ def _view_member(batch: Batch, position: int) -> r.JobView:
 # --- pages -----------------------------------------------------------------------------------------
 
 
-def browse(shard: "Shard", tenant: str, command: c.Browse, now: int) -> r.Page:
+def browse(shard: ShardState, tenant: str, command: c.Browse, now: int) -> r.Page:
     checks.count(command.limit, "limit", shard.limits.browse_jobs_max)
     if command.queue is not None:
         checks.name(command.queue)
@@ -240,14 +238,14 @@ def _pushed_between(part: Part, command: c.Browse) -> bool:
     return command.pushed_before is None or pushed_at < command.pushed_before
 
 
-def _in_state(shard: "Shard", part: Part, state: State | None) -> bool:
+def _in_state(shard: ShardState, part: Part, state: State | None) -> bool:
     return state is None or STATES[shard.state_of(part)] == state
 
 
 # --- why -------------------------------------------------------------------------------------------
 
 
-def why(shard: "Shard", tenant: str, command: c.Why, now: int) -> r.Waiting:
+def why(shard: ShardState, tenant: str, command: c.Why, now: int) -> r.Waiting:
     part = shard.readable(tenant, command.id)
     state = shard.state_of(part)
     queue = part.queue
@@ -315,12 +313,12 @@ def place(priority: int, lifo: bool, order: int) -> tuple[int, int, int]:
 # --- queues and counters ---------------------------------------------------------------------------
 
 
-def list_queues(shard: "Shard", tenant: str, command: c.ListQueues, now: int) -> r.Queues:
+def list_queues(shard: ShardState, tenant: str, command: c.ListQueues, now: int) -> r.Queues:
     found = shard.tenants.get(tenant)
     return r.Queues(sorted(name for name, queue in found.queues.items() if queue.known) if found else [])
 
 
-def get_queue(shard: "Shard", tenant: str, command: c.GetQueue, now: int) -> r.QueueView:
+def get_queue(shard: ShardState, tenant: str, command: c.GetQueue, now: int) -> r.QueueView:
     checks.name(command.queue)
     queue = shard.known_queue(tenant, command.queue)
     if queue is None:
@@ -335,7 +333,7 @@ def get_queue(shard: "Shard", tenant: str, command: c.GetQueue, now: int) -> r.Q
     )
 
 
-def get_priorities(shard: "Shard", tenant: str, command: c.GetPriorities, now: int) -> r.Priorities:
+def get_priorities(shard: ShardState, tenant: str, command: c.GetPriorities, now: int) -> r.Priorities:
     checks.name(command.queue)
     queue = shard.known_queue(tenant, command.queue)
     counts: Counter[int] = Counter()
@@ -350,7 +348,7 @@ def get_priorities(shard: "Shard", tenant: str, command: c.GetPriorities, now: i
     return r.Priorities(dict(sorted(counts.items(), reverse=True)))
 
 
-def get_stats(shard: "Shard", tenant: str, command: c.GetStats, now: int) -> r.Stats:
+def get_stats(shard: ShardState, tenant: str, command: c.GetStats, now: int) -> r.Stats:
     scope: Scope | None = None
     if command.queue is not None:
         checks.name(command.queue)

@@ -6,23 +6,20 @@ if a process dies in between or the message is sent again.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.engine import edges, transactions, workflows
 from stoker.engine.moves import drop_edge
 from stoker.engine.sending import send
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Appliers
 from stoker.model import commands as c
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
-
 __all__ = ["APPLY", "arrived", "send", "take"]
 
 
-def take(shard: "Shard", sender: int, number: int, tenant: str, message: rec.Message, now: int) -> None:
+def take(shard: ShardState, sender: int, number: int, tenant: str, message: rec.Message, now: int) -> None:
     """Carry out a message, unless that has been done."""
     if number <= shard.taken.get(sender, 0):
         return
@@ -30,20 +27,20 @@ def take(shard: "Shard", sender: int, number: int, tenant: str, message: rec.Mes
     shard.emit(rec.Taken(now, tenant, sender, number))
 
 
-def take_publish(shard: "Shard", tenant: str, message: rec.PublishStages, now: int) -> None:
+def take_publish(shard: ShardState, tenant: str, message: rec.PublishStages, now: int) -> None:
     found = transactions.find(shard, tenant, message.transaction)
     if found is None or found.outcome is None:
         there = [name for name in message.stages if found is not None and name in found.stages]
         transactions.publish(shard, tenant, c.Publish(message.transaction, there), now)
 
 
-def take_abort(shard: "Shard", tenant: str, message: rec.AbortTransaction, now: int) -> None:
+def take_abort(shard: ShardState, tenant: str, message: rec.AbortTransaction, now: int) -> None:
     found = transactions.find(shard, tenant, message.transaction)
     if found is None or found.outcome is None:
         transactions.abort(shard, tenant, c.Abort(message.transaction), now)
 
 
-TAKE: dict[type[Any], Callable[["Shard", str, Any, int], None]] = {
+TAKE: dict[type[Any], Callable[[ShardState, str, Any, int], None]] = {
     rec.PublishStages: take_publish,
     rec.AbortTransaction: take_abort,
     rec.Watch: edges.take_watch,
@@ -53,7 +50,7 @@ TAKE: dict[type[Any], Callable[["Shard", str, Any, int], None]] = {
 """How each message is carried out."""
 
 
-def arrived(shard: "Shard", to: int, number: int, tenant: str, now: int) -> None:
+def arrived(shard: ShardState, to: int, number: int, tenant: str, now: int) -> None:
     """Another shard has taken all messages up to a number."""
     shard.emit(rec.Arrived(now, tenant, to, number))
 
@@ -61,7 +58,7 @@ def arrived(shard: "Shard", to: int, number: int, tenant: str, now: int) -> None
 # --- applied ---------------------------------------------------------------------------------------
 
 
-def _sent(shard: "Shard", record: rec.Sent) -> None:
+def _sent(shard: ShardState, record: rec.Sent) -> None:
     shard.outbox.setdefault(record.to, {})[record.number] = (record.tenant, record.message)
     shard.sent[record.to] = record.number
     message = record.message
@@ -72,11 +69,11 @@ def _sent(shard: "Shard", record: rec.Sent) -> None:
             shard.watchers.pop(message.job, None)
 
 
-def _taken(shard: "Shard", record: rec.Taken) -> None:
+def _taken(shard: ShardState, record: rec.Taken) -> None:
     shard.taken[record.sender] = record.number
 
 
-def _arrived(shard: "Shard", record: rec.Arrived) -> None:
+def _arrived(shard: ShardState, record: rec.Arrived) -> None:
     waiting = shard.outbox[record.to]
     for number in [number for number in waiting if number <= record.number]:
         del waiting[number]
@@ -84,7 +81,7 @@ def _arrived(shard: "Shard", record: rec.Arrived) -> None:
         del shard.outbox[record.to]
 
 
-def _opened(shard: "Shard", record: rec.Opened) -> None:
+def _opened(shard: ShardState, record: rec.Opened) -> None:
     if record.sequence > shard.sequence:
         shard.never_given.add(shard.sequence + 1, record.sequence + 1)
     shard.epoch, shard.sequence, shard.token = record.epoch, record.sequence, record.token

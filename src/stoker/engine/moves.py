@@ -5,6 +5,7 @@ group, a key or a claim, or to answer a waiting client.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -25,21 +26,21 @@ from stoker.engine.jobs import (
     Slice,
     bytes_of_results,
 )
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import T_CANCELLED, T_EXPIRED, Claim, Group, Queue
 from stoker.model import replies as r
-from stoker.model.ids import SHARD_BITS
+from stoker.model.ids import SHARD_BITS, STEP
 from stoker.model.options import DEFAULT_OPTIONS, Codec, Options
 from stoker.model.states import STATES
 
 if TYPE_CHECKING:
     from stoker.engine.retained import Ended
-    from stoker.engine.shard import Shard
 
 
 # --- waiting and delayed ---------------------------------------------------------------------------
 
 
-def make_waiting(shard: "Shard", job: Job, *, fresh: bool = False) -> None:
+def make_waiting(shard: ShardState, job: Job, *, fresh: bool = False) -> None:
     """Put a job into its place in the ready order. `fresh` jobs are the youngest of their queue."""
     queue = job.queue
     job.state = WAITING
@@ -66,7 +67,7 @@ def leave_waiting(job: Job) -> None:
     drop_idle_group(queue, job.options.group_id, group)
 
 
-def make_delayed(shard: "Shard", entry: Job | Batch, due: int) -> None:
+def make_delayed(shard: ShardState, entry: Job | Batch, due: int) -> None:
     queue = entry.queue
     if type(entry) is Job:
         entry.state = DELAYED
@@ -78,7 +79,7 @@ def make_delayed(shard: "Shard", entry: Job | Batch, due: int) -> None:
     arm_due(shard, queue)
 
 
-def make_pending(shard: "Shard", job: Job, old: int, due: int) -> None:
+def make_pending(shard: ShardState, job: Job, old: int, due: int) -> None:
     """Move a job from another state to waiting or, with a due time, to delayed."""
     if due:
         job.queue.move(old, DELAYED)
@@ -88,7 +89,7 @@ def make_pending(shard: "Shard", job: Job, old: int, due: int) -> None:
         make_waiting(shard, job)
 
 
-def arm_due(shard: "Shard", queue: Queue) -> None:
+def arm_due(shard: ShardState, queue: Queue) -> None:
     """Arm a deadline for the next delayed entry of the queue."""
     delayed = queue.delayed
     while delayed and not is_due_entry(delayed[0]):
@@ -136,7 +137,7 @@ def is_due_entry(entry: tuple[int, int, Job | Batch]) -> bool:
     return holder.state == DELAYED and holder.detail is not None and holder.detail.due == due
 
 
-def leave_blocked(shard: "Shard", job: Job) -> None:
+def leave_blocked(shard: ShardState, job: Job) -> None:
     """Drop all edges of a blocked job."""
     detail = job.details()
     for other in detail.blockers or ():
@@ -144,7 +145,7 @@ def leave_blocked(shard: "Shard", job: Job) -> None:
     detail.blockers = None
 
 
-def drop_edge(shard: "Shard", other: int, job_id: int) -> None:
+def drop_edge(shard: ShardState, other: int, job_id: int) -> None:
     """Drop the edge from `job_id` to `other`."""
     waiting = shard.dependents.get(other)
     if waiting is not None:
@@ -186,7 +187,7 @@ def offer(queue: Queue, group: Group) -> None:
         queue.ready.add(head)
 
 
-def free_group(shard: "Shard", job: Job) -> None:
+def free_group(shard: ShardState, job: Job) -> None:
     """The job no longer holds its group."""
     queue, group_id = job.queue, job.options.group_id
     group = queue.groups.get(group_id) if group_id is not None else None
@@ -207,7 +208,7 @@ def drop_idle_group(queue: Queue, group_id: str, group: Group) -> None:
 # --- batches ---------------------------------------------------------------------------------------
 
 
-def split(shard: "Shard", batch: Batch, position: int) -> Job:
+def split(shard: ShardState, batch: Batch, position: int) -> Job:
     """Turn a waiting, delayed, blocked or active member of a batch into a single job, in the same state."""
     payload = batch.payloads[position]
     assert payload is not None
@@ -242,14 +243,29 @@ def split(shard: "Shard", batch: Batch, position: int) -> Job:
     return job
 
 
-def shrink_slice(shard: "Shard", piece: Slice, start: int, stop: int) -> None:
+def own_job(shard: ShardState, job_id: int) -> Job:
+    """The job as a single job, split off its batch if it was part of one."""
+    job = shard.index.get(job_id)
+    if job is None:
+        found = shard.index.find_batch(job_id)
+        assert found is not None, f"job {job_id} must be there"
+        job = split(shard, *found)
+    return job
+
+
+def own_jobs(shard: ShardState, first: int, count: int) -> Iterable[Job]:
+    step = STEP if count > 0 else -STEP
+    return [own_job(shard, job_id) for job_id in range(first, first + step * abs(count), step)]
+
+
+def shrink_slice(shard: ShardState, piece: Slice, start: int, stop: int) -> None:
     """Remove positions from a delivery."""
     piece.span.remove(start, stop)
     if not piece.span.left:
         piece.batch.slices.remove(piece)
 
 
-def leave_batch(shard: "Shard", batch: Batch, start: int, stop: int) -> None:
+def leave_batch(shard: ShardState, batch: Batch, start: int, stop: int) -> None:
     """These positions are no longer readable in their batch."""
     batch.left -= stop - start
     shard.index.bytes -= batch.bytes_of(start, stop)
@@ -260,7 +276,7 @@ def leave_batch(shard: "Shard", batch: Batch, start: int, stop: int) -> None:
         batch.payloads[start:stop] = [None] * (stop - start)
 
 
-def arm_ttl(shard: "Shard", entry: Job | Batch, not_before: int = 0) -> None:
+def arm_ttl(shard: ShardState, entry: Job | Batch, not_before: int = 0) -> None:
     if entry.options.ttl_ms:
         shard.deadlines.arm(max(not_before, entry.pushed_at + entry.options.ttl_ms), kinds.TTL, entry)
 
@@ -275,7 +291,7 @@ def fires_at(options: Options, started_at: int, lease_until: int) -> int:
     return lease_until
 
 
-def leave_active(shard: "Shard", job: Job, at: int, *, hold: bool = False) -> None:
+def leave_active(shard: ShardState, job: Job, at: int, *, hold: bool = False) -> None:
     """End a delivery. The caller moves the job on. With `hold` its group waits for it."""
     detail = job.detail
     assert detail is not None
@@ -290,7 +306,7 @@ def leave_active(shard: "Shard", job: Job, at: int, *, hold: bool = False) -> No
         shard.dirty.append(job.queue)
 
 
-def leave_active_run(shard: "Shard", piece: Slice, start: int, stop: int, at: int) -> None:
+def leave_active_run(shard: ShardState, piece: Slice, start: int, stop: int, at: int) -> None:
     """The same for neighbouring jobs of one slice."""
     queue = piece.batch.queue
     if piece.claim is not None:
@@ -300,7 +316,7 @@ def leave_active_run(shard: "Shard", piece: Slice, start: int, stop: int, at: in
         shard.dirty.append(queue)
 
 
-def release_claim(shard: "Shard", queue: Queue, name: str, jobs: int, at: int) -> None:
+def release_claim(shard: ShardState, queue: Queue, name: str, jobs: int, at: int) -> None:
     claim: Claim = queue.tenant.claims[name]
     claim.held -= jobs
     if not claim.held:
@@ -311,7 +327,7 @@ def release_claim(shard: "Shard", queue: Queue, name: str, jobs: int, at: int) -
 # --- ends ------------------------------------------------------------------------------------------
 
 
-def retention_of(shard: "Shard", options: Options) -> tuple[int, int] | None:
+def retention_of(shard: ShardState, options: Options) -> tuple[int, int] | None:
     """The (age, count) for which an ended job stays readable; None = not at all."""
     if options is DEFAULT_OPTIONS:
         return shard.default_retention
@@ -323,7 +339,7 @@ def retention_of(shard: "Shard", options: Options) -> tuple[int, int] | None:
     return (age, count) if age and count else None
 
 
-def end_job(shard: "Shard", job: Job, state: int, at: int, reason: str = "") -> None:
+def end_job(shard: ShardState, job: Job, state: int, at: int, reason: str = "") -> None:
     """End a job that has left its place as completed, cancelled or expired: it is retained or forgotten."""
     detail = job.details()
     detail.ended_at = at
@@ -346,7 +362,7 @@ def end_job(shard: "Shard", job: Job, state: int, at: int, reason: str = "") -> 
         arm_age(shard, queue, policy, at)
 
 
-def settle_end(shard: "Shard", job: Job, state: int, at: int) -> None:
+def settle_end(shard: ShardState, job: Job, state: int, at: int) -> None:
     """What every end of a job does, dead letters included: free its keys and group, settle its edges, answer waiting
     clients.
     """
@@ -373,7 +389,7 @@ def settle_end(shard: "Shard", job: Job, state: int, at: int) -> None:
         shard.ended_waits.append(r.Ended(job.id, STATES[state], True, result, detail.reason, detail.error, codec))
 
 
-def let_custom_id_expire(shard: "Shard", queue: Queue, options: Options, job_id: int, at: int) -> None:
+def let_custom_id_expire(shard: ShardState, queue: Queue, options: Options, job_id: int, at: int) -> None:
     assert options.custom_id is not None
     key = queue.custom_ids.get(options.custom_id)
     if key is None or key.job != job_id:
@@ -386,7 +402,7 @@ def let_custom_id_expire(shard: "Shard", queue: Queue, options: Options, job_id:
 
 
 def end_run(
-    shard: "Shard",
+    shard: ShardState,
     batch: Batch,
     start: int,
     stop: int,
@@ -426,7 +442,7 @@ def end_run(
     arm_age(shard, queue, policy, at)
 
 
-def find_awaited(shard: "Shard", ids: range, state: int, reason: str, results: Results | None, codec: Codec) -> None:
+def find_awaited(shard: ShardState, ids: range, state: int, reason: str, results: Results | None, codec: Codec) -> None:
     """Find the ended jobs that other jobs depend on or clients wait for."""
     for job_id in common(shard.dependents, ids):
         shard.settling.append((job_id, state))
@@ -443,7 +459,7 @@ def common(table: dict[int, Any], ids: range) -> list[int]:
     return [job_id for job_id in ids if job_id in table]
 
 
-def arm_age(shard: "Shard", queue: Queue, policy: tuple[int, int], ended_at: int) -> None:
+def arm_age(shard: ShardState, queue: Queue, policy: tuple[int, int], ended_at: int) -> None:
     """Arm a deadline for when the oldest job of a lane of retained jobs has reached its age."""
     retained = queue.retained
     if policy in retained.lanes and policy not in retained.armed:
@@ -451,7 +467,7 @@ def arm_age(shard: "Shard", queue: Queue, policy: tuple[int, int], ended_at: int
         shard.deadlines.arm(ended_at + policy[0], kinds.AGE, (queue, policy))
 
 
-def forget(shard: "Shard", ended: "Ended", jobs: int) -> None:
+def forget(shard: ShardState, ended: "Ended", jobs: int) -> None:
     """The first `jobs` of an ended job or run are no longer readable."""
     if type(ended) is EndedRun:
         batch = ended.batch

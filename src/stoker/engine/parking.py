@@ -12,7 +12,7 @@ import msgspec
 from stoker.model import commands as c
 
 if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
+    from stoker.engine.shard_state import ShardState
     from stoker.engine.state import Queue
 
 
@@ -33,7 +33,7 @@ class Parked:
         self.done = True
 
 
-def park(shard: "Shard", tenant: str, command: c.Pull, now: int) -> Parked:
+def park(shard: "ShardState", tenant: str, command: c.Pull, now: int) -> Parked:
     """Let a pull wait in each of its queues."""
     parked = Parked(tenant, kept(command), now + command.wait_ms)
     register(shard, parked, command.queues)
@@ -45,7 +45,7 @@ def kept(command: c.Pull) -> c.Pull:
     return msgspec.structs.replace(command, queues=tuple(command.queues))
 
 
-def register(shard: "Shard", parked: Parked, queues: Sequence[str]) -> None:
+def register(shard: "ShardState", parked: Parked, queues: Sequence[str]) -> None:
     """Wait here for these queues, perhaps in other shards too."""
     parked.arrival = shard.number_next()
     for name in dict.fromkeys(queues):

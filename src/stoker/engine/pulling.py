@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -11,22 +11,21 @@ from stoker.engine import checks, quick
 from stoker.engine import deadlines as kinds
 from stoker.engine.apply_delivery import start_job, start_run
 from stoker.engine.ends import run_of
+from stoker.engine.finishing import claimed_parts
 from stoker.engine.jobs import ACTIVE, Job, Members, Part
 from stoker.engine.moves import is_due_entry
 from stoker.engine.parking import Parked, park
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
 EMPTY = r.Delivery()
 
 
-def pull(shard: "Shard", tenant: str, command: c.Pull, now: int) -> "r.Delivery | Parked":
+def pull(shard: ShardState, tenant: str, command: c.Pull, now: int) -> "r.Delivery | Parked":
     check_pull(shard, command)
     if command.count == 1 and command.claim is None and len(command.queues) == 1:
         queue = shard.known_queue(tenant, command.queues[0])
@@ -49,7 +48,7 @@ def pull(shard: "Shard", tenant: str, command: c.Pull, now: int) -> "r.Delivery 
     return r.Delivery(next_at=next_chance(shard, tenant, command.queues, now))
 
 
-def check_pull(shard: "Shard", command: c.Pull) -> None:
+def check_pull(shard: ShardState, command: c.Pull) -> None:
     limits, count = shard.limits, command.count
     if not command.queues or type(command.queues) is str:
         raise errors.InvalidRequest("no queues: name at least one, in a list")
@@ -67,7 +66,7 @@ def check_pull(shard: "Shard", command: c.Pull) -> None:
         checks.key(command.claim, "claim", limits)
 
 
-def dispatch(shard: "Shard", tenant: str, command: c.Pull, now: int) -> r.Delivery | None:
+def dispatch(shard: ShardState, tenant: str, command: c.Pull, now: int) -> r.Delivery | None:
     """Take what can be taken, from the queues in the order given; None if there is nothing."""
     found = shard.tenants.get(tenant)
     if found is None:
@@ -124,7 +123,7 @@ def capacity(queue: Queue, most: int, now: int) -> int:
 
 
 def take(
-    shard: "Shard", queue: Queue, room: Room, token: int, command: c.Pull, now: int, delivered: list[r.Run]
+    shard: ShardState, queue: Queue, room: Room, token: int, command: c.Pull, now: int, delivered: list[r.Run]
 ) -> None:
     """Start jobs of one queue while there is room. They are one record, applied run by run, since each run decides the
     next.
@@ -175,7 +174,7 @@ def take(
         shard.records[-1] = msgspec.structs.replace(record, runs=tuple(runs))
 
 
-def next_chance(shard: "Shard", tenant: str, queues: Sequence[str], now: int) -> int | None:
+def next_chance(shard: ShardState, tenant: str, queues: Sequence[str], now: int) -> int | None:
     """The earliest known time at which one of the queues may have a job to give."""
     found = shard.tenants.get(tenant)
     times = [time for name in queues if found and name in found.queues for time in chances(found.queues[name], now)]
@@ -197,20 +196,41 @@ def chances(queue: Queue, now: int) -> list[int]:
     return times
 
 
-def reread_claim(shard: "Shard", tenant: str, name: str) -> r.Delivery | None:
+def reread_claim(shard: ShardState, tenant: str, name: str) -> r.Delivery | None:
     """The jobs that are still held under a claim; None if there is no such claim."""
     found = shard.tenants.get(tenant)
     claim = found.claims.get(name) if found else None
     if claim is None:
         return None
-    runs = [shard.delivered_run(part) for part in shard.claimed_parts(tenant, claim, name)]
+    runs = [delivered_run(part) for part in claimed_parts(shard, tenant, claim, name)]
     return r.Delivery(claim.token, runs)
+
+
+def delivered_run(part: Part) -> r.Run:
+    """A delivery again, as its pull brought it."""
+    payloads: Any  # stored payloads are read when the reply leaves: runtime/loading.py
+    if type(part) is Job:
+        detail = part.details()
+        payloads = (part.payload,)
+        return r.Run(
+            part.queue.name,
+            (part.id,),
+            payloads,
+            part.options,
+            detail.attempts,
+            part.pushed_at,
+            detail.lease_until,
+        )
+    piece = part.slice
+    assert piece is not None
+    payloads = part.batch.payloads[part.start : part.stop]
+    return r.Run(part.queue.name, part.ids, payloads, part.options, 1, part.pushed_at, piece.lease_until)
 
 
 # --- waiting pulls ---------------------------------------------------------------------------------
 
 
-def serve(shard: "Shard", now: int) -> None:
+def serve(shard: ShardState, now: int) -> None:
     """Answer waiting pulls for which something has become possible, first come first served over all queues."""
     touched: dict[Queue, None] = {}
     line: list[tuple[int, int, Queue]] = []
@@ -239,7 +259,7 @@ def stand_in_line(line: list[tuple[int, int, Queue]], queue: Queue, now: int) ->
         heappush(line, (parked.arrival, id(queue), queue))
 
 
-def deliver(shard: "Shard", parked: Parked, now: int) -> r.Delivery:
+def deliver(shard: ShardState, parked: Parked, now: int) -> r.Delivery:
     """What a waiting pull gets. If another pull has made its claim in the meantime, it gets what that claim holds."""
     command = parked.command
     assert type(command) is c.Pull
@@ -260,7 +280,7 @@ def can_deliver(queue: Queue, now: int) -> bool:
     return capacity(queue, 1, now) > 0 and queue.ready.front() is not None
 
 
-def arm_refill(shard: "Shard", queue: Queue, now: int) -> None:
+def arm_refill(shard: ShardState, queue: Queue, now: int) -> None:
     """A pull waits for a rate limit: arm a deadline for the next token."""
     if queue.bucket is None or queue.paused or queue.bucket.available(now) or queue.ready.front() is None:
         return

@@ -5,15 +5,15 @@ anything, since an item may name a later one; then the records are emitted in or
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from stoker.engine import checks, quick, senders
-from stoker.engine.apply_push import is_plain
 from stoker.engine.classify import Classifier, Item, refuse_behind, refuse_cycles
 from stoker.engine.edges import end_dependent, first_failed, is_known, note_foreign, settle, watch
 from stoker.engine.ends import cancel_jobs
 from stoker.engine.jobs import BLOCKED, CANCELLED
 from stoker.engine.keys import fields_of, old_reply
+from stoker.engine.plain_options import is_plain
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue
 from stoker.model import commands as c
 from stoker.model import errors
@@ -24,11 +24,8 @@ from stoker.model.states import Reason
 from stoker.records import records as rec
 from stoker.records.stored import sizes_of
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
+def push(shard: ShardState, tenant: str, command: c.Push, now: int) -> r.Pushed:
     sending = command.sending
     if sending is None:
         return push_one(shard, tenant, command, now)
@@ -40,7 +37,7 @@ def push(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
     return reply
 
 
-def push_one(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed:
+def push_one(shard: ShardState, tenant: str, command: c.Push, now: int) -> r.Pushed:
     options, payload = command.options, command.payload
     if type(payload) is not bytes or len(payload) > shard.limits.payload_bytes_max:
         checks.payload(payload, shard.limits)
@@ -62,7 +59,7 @@ def push_one(shard: "Shard", tenant: str, command: c.Push, now: int) -> r.Pushed
     return r.Pushed(item.id, item.duplicate_by is None, item.duplicate_by, shard.level)
 
 
-def push_batch(shard: "Shard", tenant: str, command: c.PushBatch, now: int) -> r.PushedBatch:
+def push_batch(shard: ShardState, tenant: str, command: c.PushBatch, now: int) -> r.PushedBatch:
     limits = shard.limits
     checks.batch(command.payloads, command.each, limits)
     checks.options(command.options, limits)
@@ -86,7 +83,7 @@ def push_batch(shard: "Shard", tenant: str, command: c.PushBatch, now: int) -> r
     return reply
 
 
-def answer_to(shard: "Shard", queue: Queue, request_key: str, now: int) -> r.PushedBatch | None:
+def answer_to(shard: ShardState, queue: Queue, request_key: str, now: int) -> r.PushedBatch | None:
     """The answer that was given to this request before, if any."""
     request = queue.requests.get(request_key)
     if request is not None:
@@ -99,7 +96,7 @@ def answer_to(shard: "Shard", queue: Queue, request_key: str, now: int) -> r.Pus
 
 
 def push_many(
-    shard: "Shard",
+    shard: ShardState,
     queue: Queue,
     payloads: Sequence[bytes],
     options: Options,
@@ -122,7 +119,7 @@ def push_many(
     return r.PushedBatch(ids, refused, duplicates)
 
 
-def push_plain(shard: "Shard", queue: Queue, payloads: tuple[bytes, ...], options: Options, now: int) -> int:
+def push_plain(shard: ShardState, queue: Queue, payloads: tuple[bytes, ...], options: Options, now: int) -> int:
     """Push jobs whose options need no other state. Returns the first id."""
     first = make_id(shard.sequence + 1, shard.number)
     due, sizes = due_of(shard, options, now), sizes_of(payloads)
@@ -130,12 +127,12 @@ def push_plain(shard: "Shard", queue: Queue, payloads: tuple[bytes, ...], option
     return first
 
 
-def due_of(shard: "Shard", options: Options, now: int) -> int:
+def due_of(shard: ShardState, options: Options, now: int) -> int:
     due = now + options.delay_ms if options.run_at is None else options.run_at + shard.ahead_ms
     return due if due > now else 0
 
 
-def remember_request(shard: "Shard", queue: Queue, key: str, reply: r.PushedBatch, now: int) -> None:
+def remember_request(shard: ShardState, queue: Queue, key: str, reply: r.PushedBatch, now: int) -> None:
     runs, refused, duplicates = fields_of(reply)
     expires_at = now + shard.settings.request_ttl_ms
     shard.emit(rec.RequestRemembered(now, queue.tenant.name, queue.name, key, runs, refused, duplicates, expires_at))
@@ -144,7 +141,7 @@ def remember_request(shard: "Shard", queue: Queue, key: str, reply: r.PushedBatc
 # --- classifying -----------------------------------------------------------------------------------
 
 
-def refuse(shard: "Shard", payloads: Sequence[bytes], options: Sequence[Options]) -> dict[int, r.Refusal]:
+def refuse(shard: ShardState, payloads: Sequence[bytes], options: Sequence[Options]) -> dict[int, r.Refusal]:
     """The items that cannot be pushed, whatever the keys are."""
     refused = refuse_malformed(shard, payloads, options)
     refuse_edges(shard, options, refused)
@@ -152,7 +149,7 @@ def refuse(shard: "Shard", payloads: Sequence[bytes], options: Sequence[Options]
 
 
 def push_each(
-    shard: "Shard",
+    shard: ShardState,
     queue: Queue,
     payloads: Sequence[bytes],
     options: Sequence[Options],
@@ -200,7 +197,7 @@ def neighbours(items: list[Item], at: int) -> list[Item]:
     return items[at:stop]
 
 
-def refuse_malformed(shard: "Shard", payloads: Sequence[bytes], options: Sequence[Options]) -> dict[int, r.Refusal]:
+def refuse_malformed(shard: ShardState, payloads: Sequence[bytes], options: Sequence[Options]) -> dict[int, r.Refusal]:
     refused: dict[int, r.Refusal] = {}
     checked: object = refused  # nothing has been checked yet
     for number, payload in enumerate(payloads):
@@ -214,7 +211,7 @@ def refuse_malformed(shard: "Shard", payloads: Sequence[bytes], options: Sequenc
     return refused
 
 
-def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, r.Refusal]) -> None:
+def refuse_edges(shard: ShardState, options: Sequence[Options], refused: dict[int, r.Refusal]) -> None:
     """Refuse edges to jobs that never existed, edges to refused items, and cycles."""
     waiting_for: dict[int, list[int]] = {}
     for number, option in enumerate(options):
@@ -238,7 +235,7 @@ def refuse_edges(shard: "Shard", options: Sequence[Options], refused: dict[int, 
 # --- emitting --------------------------------------------------------------------------------------
 
 
-def push_items(shard: "Shard", queue: Queue, items: list[Item], now: int) -> None:
+def push_items(shard: ShardState, queue: Queue, items: list[Item], now: int) -> None:
     """Emit the records of classified items. Neighbours with the same plain options become one record."""
     at = 0
     while at < len(items):
@@ -261,7 +258,7 @@ def shares_record(options: Options) -> bool:
     return not options.depends_on and keys == (None, None, None)
 
 
-def push_run(shard: "Shard", queue: Queue, item: Item, payloads: tuple[bytes, ...], now: int) -> None:
+def push_run(shard: ShardState, queue: Queue, item: Item, payloads: tuple[bytes, ...], now: int) -> None:
     options = item.options
     if item.replaces:
         cancel_jobs(shard, queue, [shard.part(item.replaces)], CANCELLED, Reason.REPLACED, now)
@@ -279,7 +276,7 @@ def push_run(shard: "Shard", queue: Queue, item: Item, payloads: tuple[bytes, ..
             note_foreign(shard, job)
 
 
-def extend_key(shard: "Shard", queue: Queue, options: Options, now: int) -> None:
+def extend_key(shard: ShardState, queue: Queue, options: Options, now: int) -> None:
     key = options.unique_key
     if key is None or key not in queue.unique_keys:
         return

@@ -8,36 +8,23 @@ change a rule there, change it here, too.
 """
 
 from heapq import heappush
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.engine.deadlines import LEASE, SWEEP_MASK
 from stoker.engine.edges import settle
 from stoker.engine.ends import labels_of
 from stoker.engine.jobs import ACTIVE, COMPLETED, LIVE_BYTES, WAITING, Detail, Job
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import T_COMPLETED, T_PUSHED, T_RUN_MS, T_STARTED, T_WAIT_MS, Queue
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.ids import SHARD_BITS
-from stoker.model.option_table import batched
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.states import State
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-_general = attrgetter(*batched("general"))
-_NOT_SET = _general(DEFAULT_OPTIONS)
-
-
-def is_simple(options: Options) -> bool:
-    """Whether plain options only affect the order, the lease and what happens after a failure."""
-    return bool(_general(options) == _NOT_SET)
-
-
-def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: int) -> r.Pushed:
+def push(shard: ShardState, queue: Queue, payload: bytes, options: Options, now: int) -> r.Pushed:
     """Push one job to an existing queue."""
     sequence = shard.sequence + 1
     job_id = sequence << SHARD_BITS | shard.number
@@ -58,7 +45,7 @@ def push(shard: "Shard", queue: Queue, payload: bytes, options: Options, now: in
     return r.Pushed(job_id, True, None, shard.level)
 
 
-def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery | None:
+def pull(shard: ShardState, queue: Queue, command: c.Pull, now: int) -> r.Delivery | None:
     """Pull one job, if the first job of a queue without limits has simple options and was never delivered."""
     level = queue.ready.first_level()
     if level is None:
@@ -98,7 +85,7 @@ def pull(shard: "Shard", queue: Queue, command: c.Pull, now: int) -> r.Delivery 
     return r.Delivery(token, (r.Run(queue.name, (job_id,), (payload,), options, 1, pushed_at, until),))
 
 
-def ack(shard: "Shard", tenant: str, job_id: int, tokens: c.Tokens, now: int) -> r.Settled | None:
+def ack(shard: ShardState, tenant: str, job_id: int, tokens: c.Tokens, now: int) -> r.Settled | None:
     """Ack one active job with simple options and the default retention, without a claim and without a result."""
     job = shard.index.get(job_id)
     if job is None or job.state != ACTIVE or id(job.options) not in shard.simple:

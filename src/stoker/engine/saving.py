@@ -6,7 +6,7 @@ it will be forgotten. So a loaded shard not only knows the same, it also acts in
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import asdict, astuple
@@ -17,6 +17,7 @@ from stoker.engine.jobs import Batch, EndedRun, Job, Slice
 from stoker.engine.keys import fields_of
 from stoker.engine.loading import load
 from stoker.engine.retained import Ended, is_gone
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue, Scope, Tenant
 from stoker.engine.timers import is_armed
 from stoker.model.ids import shard_of
@@ -24,15 +25,12 @@ from stoker.model.options import Options
 from stoker.records import records as rec
 from stoker.records.stored import Stored, StoredRun
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
 __all__ = ["load", "references", "save"]
 
 Entries = Iterator[s.Entry]
 
 
-def save(shard: "Shard", sequence: int) -> Iterator[bytes]:
+def save(shard: ShardState, sequence: int) -> Iterator[bytes]:
     """The shard in chunks of bounded size, with the position in the journal that it has reached.
 
     The shard must not change until the last chunk was taken.
@@ -44,7 +42,7 @@ def save(shard: "Shard", sequence: int) -> Iterator[bytes]:
     return _Saving(shard, sequence).chunks()
 
 
-def references(shard: "Shard") -> Iterator[int]:
+def references(shard: ShardState) -> Iterator[int]:
     """The records of the journal whose payloads or results may still be read. A record may appear several times."""
     for job in shard.index.jobs():
         if type(job.payload) is Stored:
@@ -76,7 +74,7 @@ def _records_of(payloads: Iterable[bytes | Stored | None] | StoredRun) -> Iterat
 class _Saving:
     """One pass over a shard."""
 
-    def __init__(self, shard: "Shard", position: int) -> None:
+    def __init__(self, shard: ShardState, position: int) -> None:
         self.shard = shard
         self.position = position
         self.tenants: dict[Tenant, int] = {}

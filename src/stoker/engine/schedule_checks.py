@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from stoker.engine import checks, templates
 from stoker.engine.calendars import first_after
+from stoker.engine.shard_state import ShardState
 from stoker.model.errors import InvalidRequest, LimitExceeded
 from stoker.model.limits import INT_MAX, Limits
 from stoker.model.schedules import NEXT_RUNS, Misfire, Overlap, Schedule
-
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
 TIME_MAX = INT_MAX // 2
 NOT_FOR_MANY = ("depends_on", "run_at", "schedule", "slot")
@@ -24,7 +21,7 @@ def name(value: object, limits: Limits) -> None:
         raise InvalidRequest(f"invalid schedule name {checks.short(value)}: expected printable characters only")
 
 
-def schedule(shard: "Shard", value: object) -> None:
+def schedule(shard: ShardState, value: object) -> None:
     """Check everything that does not depend on when the schedule is created."""
     limits = shard.limits
     if type(value) is not Schedule:
@@ -40,7 +37,7 @@ def schedule(shard: "Shard", value: object) -> None:
     _job(value, limits)
 
 
-def _rule(shard: "Shard", value: Schedule) -> None:
+def _rule(shard: ShardState, value: Schedule) -> None:
     limits = shard.limits
     if type(value.zone) is not str:
         raise InvalidRequest(f"invalid zone {checks.short(value.zone)}: expected a name like Europe/Vienna")
@@ -79,7 +76,7 @@ def _job(value: Schedule, limits: Limits) -> None:
         templates.check(value.payload, value.options.codec)
 
 
-def slots(shard: "Shard", value: Schedule, anchor: int, first: int) -> None:
+def slots(shard: ShardState, value: Schedule, anchor: int, first: int) -> None:
     """Check the slots: there is at least one, and they are not too close to each other."""
     if not first:
         raise InvalidRequest(f"invalid {_last_word(value)}: the schedule has no slot left and would never run")
@@ -105,7 +102,7 @@ def _last_word(value: Schedule) -> str:
     return f"end_at {value.end_at}" if value.end_at is not None else f"cron {checks.short(value.cron)}"
 
 
-def upcoming(shard: "Shard", value: Schedule, anchor: int, first: int, most: int) -> Sequence[int]:
+def upcoming(shard: ShardState, value: Schedule, anchor: int, first: int, most: int) -> Sequence[int]:
     """This slot and those that follow."""
     found = [first] if first else []
     while found and len(found) < most:

@@ -4,13 +4,12 @@ The calendar is asked here and nowhere else; what it says goes into the records.
 pushes its job, or with the one that says why there is none.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from stoker.engine import checks, schedule_checks, templates
 from stoker.engine import deadlines as kinds
-from stoker.engine.apply_push import is_plain
 from stoker.engine.apply_schedules import arm, jitter
 from stoker.engine.apply_schedules import due_of as next_due
 from stoker.engine.calendars import first_after, last_until
@@ -18,7 +17,9 @@ from stoker.engine.classify import Classifier, Item
 from stoker.engine.crowds import Crowd
 from stoker.engine.ends import cancel_jobs
 from stoker.engine.jobs import CANCELLED
+from stoker.engine.plain_options import is_plain
 from stoker.engine.pushing import due_of, extend_key
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Planned
 from stoker.model import commands as c
 from stoker.model import errors
@@ -29,21 +30,18 @@ from stoker.model.schedules import NEXT_RUNS, Schedule, SchedulePage, ScheduleRu
 from stoker.model.states import STATES, Reason
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
 RULE = ("cron", "every_ms", "at", "zone", "start_at", "end_at")
 """What says when slots are: as long as it stays, so does what the schedule has done and when it is due."""
 
 
-def find(shard: "Shard", tenant: str, queue: str, name: str) -> Planned | None:
+def find(shard: ShardState, tenant: str, queue: str, name: str) -> Planned | None:
     checks.name(queue)
     schedule_checks.name(name, shard.limits)
     known = shard.known_queue(tenant, queue)
     return known.schedules.get(name) if known is not None else None
 
 
-def found(shard: "Shard", tenant: str, queue: str, name: str) -> Planned:
+def found(shard: ShardState, tenant: str, queue: str, name: str) -> Planned:
     planned = find(shard, tenant, queue, name)
     if planned is None:
         raise errors.NotFound(f"schedule {checks.short(name)} not found in queue {queue}: put it first")
@@ -53,7 +51,7 @@ def found(shard: "Shard", tenant: str, queue: str, name: str) -> Planned:
 # --- making and changing ---------------------------------------------------------------------------
 
 
-def put(shard: "Shard", tenant: str, command: c.PutSchedule, now: int) -> ScheduleView:
+def put(shard: ShardState, tenant: str, command: c.PutSchedule, now: int) -> ScheduleView:
     planned, schedule = find(shard, tenant, command.queue, command.name), command.schedule
     if planned is not None and planned.schedule == schedule:
         return view(shard, planned)
@@ -82,20 +80,20 @@ def rule_of(schedule: Schedule) -> tuple[object, ...]:
     return tuple(getattr(schedule, field) for field in RULE)
 
 
-def check_room(shard: "Shard", tenant: str) -> None:
+def check_room(shard: ShardState, tenant: str) -> None:
     owner, most = shard.tenants.get(tenant), shard.limits.schedules_per_tenant_max
     if owner is not None and owner.schedules >= most:
         raise errors.LimitExceeded(f"{most} schedules are the most that a tenant may have: delete some")
 
 
-def pause(shard: "Shard", tenant: str, command: c.PauseSchedule, now: int) -> ScheduleView:
+def pause(shard: ShardState, tenant: str, command: c.PauseSchedule, now: int) -> ScheduleView:
     planned = found(shard, tenant, command.queue, command.name)
     if not planned.paused:
         shard.emit(rec.SchedulePaused(now, tenant, command.queue, command.name, True, planned.next_slot))
     return view(shard, planned)
 
 
-def resume(shard: "Shard", tenant: str, command: c.ResumeSchedule, now: int) -> ScheduleView:
+def resume(shard: ShardState, tenant: str, command: c.ResumeSchedule, now: int) -> ScheduleView:
     planned = found(shard, tenant, command.queue, command.name)
     if planned.paused:
         slot = planned.next_slot
@@ -105,14 +103,14 @@ def resume(shard: "Shard", tenant: str, command: c.ResumeSchedule, now: int) -> 
     return view(shard, planned)
 
 
-def delete(shard: "Shard", tenant: str, command: c.DeleteSchedule, now: int) -> r.Done:
+def delete(shard: ShardState, tenant: str, command: c.DeleteSchedule, now: int) -> r.Done:
     if find(shard, tenant, command.queue, command.name) is None:
         return r.Done(0)
     shard.emit(rec.ScheduleDeleted(now, tenant, command.queue, command.name))
     return r.Done()
 
 
-def run(shard: "Shard", tenant: str, command: c.RunSchedule, now: int) -> r.Pushed:
+def run(shard: ShardState, tenant: str, command: c.RunSchedule, now: int) -> r.Pushed:
     planned = found(shard, tenant, command.queue, command.name)
     hindering = hindered_by(shard, planned)
     if hindering:
@@ -126,11 +124,11 @@ def run(shard: "Shard", tenant: str, command: c.RunSchedule, now: int) -> r.Push
 # --- looking ---------------------------------------------------------------------------------------
 
 
-def get(shard: "Shard", tenant: str, command: c.GetSchedule, now: int) -> ScheduleView:
+def get(shard: ShardState, tenant: str, command: c.GetSchedule, now: int) -> ScheduleView:
     return view(shard, found(shard, tenant, command.queue, command.name))
 
 
-def list_all(shard: "Shard", tenant: str, command: c.ListSchedules, now: int) -> SchedulePage:
+def list_all(shard: ShardState, tenant: str, command: c.ListSchedules, now: int) -> SchedulePage:
     checks.count(command.limit, "limit", shard.limits.browse_jobs_max)
     if command.queue is not None:
         checks.name(command.queue)
@@ -170,7 +168,7 @@ def place_of(cursor: str | None) -> tuple[str, str]:
     return queue, name
 
 
-def brief(shard: "Shard", planned: Planned) -> ScheduleView:
+def brief(shard: ShardState, planned: Planned) -> ScheduleView:
     """As it stands in a list."""
     state = "over" if not planned.next_slot else "paused" if planned.paused else "active"
     return ScheduleView(
@@ -186,7 +184,7 @@ def brief(shard: "Shard", planned: Planned) -> ScheduleView:
     )
 
 
-def view(shard: "Shard", planned: Planned) -> ScheduleView:
+def view(shard: ShardState, planned: Planned) -> ScheduleView:
     shown, schedule = brief(shard, planned), planned.schedule
     most = min(NEXT_RUNS, schedule.runs_max - planned.runs) if schedule.runs_max else NEXT_RUNS
     slots = schedule_checks.upcoming(shard, schedule, planned.anchor, planned.next_slot, most)
@@ -194,7 +192,7 @@ def view(shard: "Shard", planned: Planned) -> ScheduleView:
     return msgspec.structs.replace(shown, next_runs=tuple(slots) if shown.state == "active" else (), last_runs=last)
 
 
-def _with_state(shard: "Shard", planned: Planned, run: ScheduleRun) -> ScheduleRun:
+def _with_state(shard: ShardState, planned: Planned, run: ScheduleRun) -> ScheduleRun:
     part = shard.find(run.job) if run.outcome == "pushed" else None
     if part is None or part.queue.tenant is not planned.queue.tenant:
         return run
@@ -204,7 +202,7 @@ def _with_state(shard: "Shard", planned: Planned, run: ScheduleRun) -> ScheduleR
 # --- when a slot's time has come -------------------------------------------------------------------
 
 
-def on_slot(shard: "Shard", at: int, schedules: list[Planned]) -> None:
+def on_slot(shard: ShardState, at: int, schedules: list[Planned]) -> None:
     """Many at once are dealt with a hundred at a time, in their order."""
     crowd = shard.crowd
     for planned in sorted(schedules, key=in_order):
@@ -215,7 +213,7 @@ def on_slot(shard: "Shard", at: int, schedules: list[Planned]) -> None:
     arm_crowd(shard)
 
 
-def on_crowd(shard: "Shard", at: int, crowds: list[Crowd]) -> None:
+def on_crowd(shard: ShardState, at: int, crowds: list[Crowd]) -> None:
     """Others were dealt with before these; now it is their turn, as of the times at which they were due."""
     shard.crowd.armed = 0
     while shard.crowd and shard.pace.admits(shard.now):
@@ -226,14 +224,14 @@ def on_crowd(shard: "Shard", at: int, crowds: list[Crowd]) -> None:
     arm_crowd(shard)
 
 
-def arm_crowd(shard: "Shard") -> None:
+def arm_crowd(shard: ShardState) -> None:
     crowd = shard.crowd
     if crowd and not crowd.armed:
         crowd.armed = max(shard.pace.next_at, shard.now + 1)
         shard.deadlines.arm(crowd.armed, kinds.SLOTS, crowd)
 
 
-def deal_with(shard: "Shard", planned: Planned, at: int, noticed_at: int) -> None:
+def deal_with(shard: ShardState, planned: Planned, at: int, noticed_at: int) -> None:
     slot = planned.next_slot
     due = slot + jitter(shard, planned.name, planned.schedule, slot) + shard.ahead_ms
     if due > at:
@@ -244,7 +242,7 @@ def deal_with(shard: "Shard", planned: Planned, at: int, noticed_at: int) -> Non
         take(shard, planned, slot, at, planned.made_up_to)
 
 
-def follow_calendar(shard: "Shard", ahead_ms: int) -> None:
+def follow_calendar(shard: ShardState, ahead_ms: int) -> None:
     """The clock on the wall was set: slots come when it shows their times."""
     shard.ahead_ms = ahead_ms
     for tenant in shard.tenants.values():
@@ -261,7 +259,7 @@ def holds(at: int, planned: Planned) -> bool:
     return planned.due == at
 
 
-def miss(shard: "Shard", planned: Planned, at: int) -> None:
+def miss(shard: ShardState, planned: Planned, at: int) -> None:
     """Nobody was there for its slot, and perhaps for others after it: which of them are made up for."""
     schedule, first = planned.schedule, planned.next_slot
     last = last_due(shard, planned)
@@ -283,7 +281,7 @@ def miss(shard: "Shard", planned: Planned, at: int) -> None:
     emit_passed(shard, planned, over, "missed", until=until)
 
 
-def last_due(shard: "Shard", planned: Planned) -> int:
+def last_due(shard: ShardState, planned: Planned) -> int:
     """The latest slot whose time has come, with its jitter; at least the one that was waited for."""
     schedule, slot = planned.schedule, shard.now - shard.ahead_ms
     while True:
@@ -295,7 +293,7 @@ def last_due(shard: "Shard", planned: Planned) -> int:
         slot -= 1
 
 
-def next_slot(shard: "Shard", planned: Planned, slot: int) -> int:
+def next_slot(shard: ShardState, planned: Planned, slot: int) -> int:
     return first_after(shard.calendar, planned.schedule, planned.anchor, slot)
 
 
@@ -309,7 +307,7 @@ class Over(NamedTuple):
     manual: bool = False
 
 
-def take(shard: "Shard", planned: Planned, slot: int, at: int, made_up_to: int) -> None:
+def take(shard: ShardState, planned: Planned, slot: int, at: int, made_up_to: int) -> None:
     """Push the job of a slot, or say why not."""
     over = Over(slot, at, next_slot(shard, planned, slot), made_up_to)
     hindering = hindered_by(shard, planned)
@@ -323,11 +321,11 @@ def take(shard: "Shard", planned: Planned, slot: int, at: int, made_up_to: int) 
         push(shard, planned, over)
 
 
-def live_jobs(shard: "Shard", planned: Planned) -> list[int]:
+def live_jobs(shard: ShardState, planned: Planned) -> list[int]:
     return [job for job in planned.jobs if shard.is_live(planned.queue.tenant, job)]
 
 
-def hindered_by(shard: "Shard", planned: Planned) -> int:
+def hindered_by(shard: ShardState, planned: Planned) -> int:
     """The job that has to end before there may be another one; 0 = none."""
     if planned.schedule.overlap == "allow":
         return 0
@@ -336,7 +334,7 @@ def hindered_by(shard: "Shard", planned: Planned) -> int:
     return live[0] if len(live) >= most else 0
 
 
-def push(shard: "Shard", planned: Planned, over: Over) -> r.Pushed:
+def push(shard: ShardState, planned: Planned, over: Over) -> r.Pushed:
     queue, schedule, at = planned.queue, planned.schedule, over.at
     item = Item(0, payload_for(shard, planned, over), options_for(shard, planned, over.slot))
     if is_plain(item.options):
@@ -371,7 +369,7 @@ def push(shard: "Shard", planned: Planned, over: Over) -> r.Pushed:
     return r.Pushed(item.id, True, None, shard.level)
 
 
-def payload_for(shard: "Shard", planned: Planned, over: Over) -> bytes:
+def payload_for(shard: ShardState, planned: Planned, over: Over) -> bytes:
     schedule = planned.schedule
     if not schedule.template:
         return schedule.payload
@@ -384,7 +382,7 @@ def payload_for(shard: "Shard", planned: Planned, over: Over) -> bytes:
     return templates.filled(schedule.payload, schedule.options.codec, values)
 
 
-def options_for(shard: "Shard", planned: Planned, slot: int) -> Options:
+def options_for(shard: ShardState, planned: Planned, slot: int) -> Options:
     """Those of the schedule; a job that may only wait behind another one depends on its end, however that is."""
     edges: tuple[Dependency, ...] = ()
     if planned.schedule.overlap == "queue":
@@ -393,7 +391,7 @@ def options_for(shard: "Shard", planned: Planned, slot: int) -> Options:
 
 
 def emit_passed(
-    shard: "Shard",
+    shard: ShardState,
     planned: Planned,
     over: Over,
     outcome: SlotOutcome,

@@ -15,7 +15,7 @@ from stoker.model import replies as r
 from stoker.records import records as rec
 
 if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
+    from stoker.engine.shard_state import ShardState
 
 Answers = dict[int, r.PushedBatch]
 """Of one sender, by number, in the order in which they were given."""
@@ -23,7 +23,7 @@ Senders = dict[tuple[str, str], Answers]
 """By tenant and name; whoever pushed last stands last."""
 
 
-def answer_before(shard: "Shard", tenant: str, sending: c.Sending) -> r.PushedBatch | None:
+def answer_before(shard: "ShardState", tenant: str, sending: c.Sending) -> r.PushedBatch | None:
     """What this very push was answered before, if it was. Refuses one that cannot be told apart from others."""
     checks.sending(sending)
     answers = shard.senders.get((tenant, sending.sender), {})
@@ -42,7 +42,7 @@ def answer_before(shard: "Shard", tenant: str, sending: c.Sending) -> r.PushedBa
     return found
 
 
-def remember(shard: "Shard", queue: Queue, sending: c.Sending, reply: r.PushedBatch, now: int) -> None:
+def remember(shard: "ShardState", queue: Queue, sending: c.Sending, reply: r.PushedBatch, now: int) -> None:
     runs, refused, duplicates = fields_of(reply)
     tenant, sender, number, settled = queue.tenant.name, sending.sender, sending.number, sending.settled
     shard.emit(rec.Answered(now, tenant, queue.name, sender, number, settled, runs, refused, duplicates))
@@ -61,7 +61,7 @@ def as_batch(reply: r.Pushed) -> r.PushedBatch:
 # --- applying ----------------------------------------------------------------------------------------
 
 
-def _answered(shard: "Shard", record: rec.Answered) -> None:
+def _answered(shard: "ShardState", record: rec.Answered) -> None:
     key, senders = (record.tenant, record.sender), shard.senders
     answers = senders.pop(key, {})
     for number in [number for number in answers if number < record.settled]:

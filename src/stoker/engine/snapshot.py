@@ -5,7 +5,7 @@ original. Bookkeeping that decides nothing (stale entries, armed deadlines) is l
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,16 +13,14 @@ from stoker.engine.flows import Flow
 from stoker.engine.jobs import Batch, Detail, Job, Part
 from stoker.engine.kept import Kept
 from stoker.engine.looking import view, whole
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Planned, Queue, Scope, StagedPart, Tenant
 from stoker.model.ids import shard_of
 from stoker.records import records as rec
 from stoker.records.stored import Stored, StoredRun
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def dump(shard: "Shard") -> dict[str, Any]:
+def dump(shard: ShardState) -> dict[str, Any]:
     shard.add_up()
     return {
         "sequence": shard.sequence,
@@ -45,14 +43,14 @@ def _is_used(tenant: Tenant) -> bool:
     return queues or tenant.is_used
 
 
-def _parts(shard: "Shard") -> Iterator[Part]:
+def _parts(shard: ShardState) -> Iterator[Part]:
     for entry in shard.index.walk(None, ascending=True):
         part = shard.member(entry)
         if part is not None:
             yield part
 
 
-def _job(shard: "Shard", part: Part) -> dict[str, Any]:
+def _job(shard: ShardState, part: Part) -> dict[str, Any]:
     found = msgspec.structs.asdict(view(shard, part, 0))
     for name in ("payload", "result"):
         found[name] = _whole(shard, found[name])
@@ -76,7 +74,7 @@ def _job(shard: "Shard", part: Part) -> dict[str, Any]:
     }
 
 
-def _whole(shard: "Shard", value: Any) -> Any:
+def _whole(shard: ShardState, value: Any) -> Any:
     """A payload or a result, read from the journal if it is there."""
     if type(value) is not Stored or shard.stored_payloads is None:
         return value
@@ -87,7 +85,7 @@ def _scope(scope: Scope) -> tuple[list[int], list[int], list[int], int]:
     return list(scope.counts), list(scope.totals), list(scope.recent), scope.recent_second
 
 
-def _tenant(shard: "Shard", tenant: Tenant) -> dict[str, Any]:
+def _tenant(shard: ShardState, tenant: Tenant) -> dict[str, Any]:
     return {
         "scope": _scope(tenant.scope),
         "queues": {name: _queue(queue) for name, queue in sorted(tenant.queues.items()) if queue.known},
@@ -118,7 +116,7 @@ def _tenant(shard: "Shard", tenant: Tenant) -> dict[str, Any]:
     }
 
 
-def _staged(shard: "Shard", part: StagedPart) -> rec.Staged:
+def _staged(shard: ShardState, part: StagedPart) -> rec.Staged:
     """The part with its payloads, read from the journal if they are there."""
     record: rec.Staged = part.record
     payloads: Any = record.payloads
@@ -127,11 +125,11 @@ def _staged(shard: "Shard", part: StagedPart) -> rec.Staged:
     return msgspec.structs.replace(record, payloads=list(shard.stored_payloads(payloads.sequence)))
 
 
-def _kept(shard: "Shard", kept: Kept) -> Kept:
+def _kept(shard: ShardState, kept: Kept) -> Kept:
     return msgspec.structs.replace(kept, result=_whole(shard, kept.result))
 
 
-def _flow(shard: "Shard", flow: Flow) -> dict[str, Any]:
+def _flow(shard: ShardState, flow: Flow) -> dict[str, Any]:
     kept = {name: getattr(flow, name) for name in ("id", "name", "at", "cancelled", "round", "finished_at", "open")}
     return kept | {
         "steps": [msgspec.structs.astuple(step) for step in flow.steps],
@@ -188,7 +186,7 @@ def ready_ids(queue: Queue) -> Iterator[int]:
     return iter([job_id for *_, job_id in sorted(members)])
 
 
-def _dependents(shard: "Shard") -> dict[int, list[int]]:
+def _dependents(shard: ShardState) -> dict[int, list[int]]:
     """Which jobs wait for which, derived from the jobs that really wait."""
     waits: dict[int, list[int]] = {}
     for job in shard.index.jobs():

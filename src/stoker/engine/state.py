@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from stoker.engine.flows import Flow
     from stoker.engine.ready import Ready
     from stoker.engine.retained import Retained
-    from stoker.engine.shard import Shard
+    from stoker.engine.shard_state import ShardState
 
-Appliers = dict[type[Record], Callable[["Shard", Any], None]]
+Appliers = dict[type[Record], Callable[["ShardState", Any], None]]
 """The function that applies each record."""
 
 

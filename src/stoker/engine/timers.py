@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from heapq import heappop
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.engine import workflows
 from stoker.engine.crowds import Crowd
 from stoker.engine.dead import emit_revived, key_is_taken
-from stoker.engine.edges import settle_one
+from stoker.engine.edges import settle, settle_one
 from stoker.engine.ends import cancel_jobs, lowest
 from stoker.engine.finishing import by_queue, fail_delivery
 from stoker.engine.flows import Flow
@@ -22,22 +22,20 @@ from stoker.engine.moves import PENDING, arm_age, arm_due, is_due_entry
 from stoker.engine.retained import ended_at
 from stoker.engine.schedules import holds as schedule_holds
 from stoker.engine.schedules import on_crowd, on_slot
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue, Tenant
 from stoker.model.states import Reason
 from stoker.records import records as rec
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def fire(shard: "Shard", at: int, kind: int, holders: list[Any]) -> None:
+def fire(shard: ShardState, at: int, kind: int, holders: list[Any]) -> None:
     """Handle everything that was armed for one moment and is not stale."""
     HANDLERS[kind](shard, at, [holder for holder in unique(holders) if HOLDS[kind](at, holder)])
     if shard.moved_steps:
-        shard.settle_edges(at)
+        settle(shard, at)
 
 
-def on_due(shard: "Shard", at: int, queues: list[Queue]) -> None:
+def on_due(shard: ShardState, at: int, queues: list[Queue]) -> None:
     parts: list[Part] = []
     for queue in queues:
         for holder in take_due(queue, at):
@@ -63,7 +61,7 @@ def take_due(queue: Queue, at: int) -> Iterable[Job | Batch]:
     return due
 
 
-def on_ttl(shard: "Shard", at: int, holders: list[Job | Batch]) -> None:
+def on_ttl(shard: ShardState, at: int, holders: list[Job | Batch]) -> None:
     parts: list[Part] = []
     for holder in holders:
         if type(holder) is Batch:
@@ -76,7 +74,7 @@ def on_ttl(shard: "Shard", at: int, holders: list[Job | Batch]) -> None:
             cancel_jobs(shard, piece.queue, [piece], EXPIRED, Reason.TTL_EXPIRED, at)
 
 
-def up_to_dependents(shard: "Shard", part: Part) -> list[Part]:
+def up_to_dependents(shard: ShardState, part: Part) -> list[Part]:
     """Pieces of it that each end with a job that others wait for, so that its edges are settled before the next job
     ends.
     """
@@ -92,7 +90,7 @@ def up_to_dependents(shard: "Shard", part: Part) -> list[Part]:
     return pieces if batch.step > 0 else pieces[::-1]
 
 
-def on_lease(shard: "Shard", at: int, holders: list[Job | Slice]) -> None:
+def on_lease(shard: ShardState, at: int, holders: list[Job | Slice]) -> None:
     parts: list[Part] = []
     for holder in holders:
         if type(holder) is Slice:
@@ -118,7 +116,7 @@ POSTPONED_MS_MIN = 1_000
 """A key may be taken for a long time, and each postponed retry is a record in the journal."""
 
 
-def on_dead_retry(shard: "Shard", at: int, jobs: list[Job]) -> None:
+def on_dead_retry(shard: ShardState, at: int, jobs: list[Job]) -> None:
     for job in sorted(jobs, key=lowest):
         queue = job.queue
         if key_is_taken(shard, job, at - 1):  # a key that expires at this very moment is still held
@@ -128,13 +126,13 @@ def on_dead_retry(shard: "Shard", at: int, jobs: list[Job]) -> None:
             emit_revived(shard, job, at, automatic=True)
 
 
-def on_dead_age(shard: "Shard", at: int, jobs: list[Job]) -> None:
+def on_dead_age(shard: ShardState, at: int, jobs: list[Job]) -> None:
     for queue, own in by_queue(sorted(jobs, key=lowest)):
         ids = [part.lowest for part in own]
         shard.emit(rec.DeadRemoved(at, queue.tenant.name, queue.name, ids, "expired"))
 
 
-def on_key(shard: "Shard", at: int, keys: list[tuple[Queue, str, str]]) -> None:
+def on_key(shard: ShardState, at: int, keys: list[tuple[Queue, str, str]]) -> None:
     over: dict[Queue, set[tuple[str, str]]] = {}
     for queue, table, key in keys:
         over.setdefault(queue, set()).add((table, key))
@@ -142,7 +140,7 @@ def on_key(shard: "Shard", at: int, keys: list[tuple[Queue, str, str]]) -> None:
         shard.emit(rec.KeysForgotten(at, queue.tenant.name, queue.name, sorted(forgotten)))
 
 
-def on_age(shard: "Shard", at: int, lanes: list[tuple[Queue, tuple[int, int]]]) -> None:
+def on_age(shard: ShardState, at: int, lanes: list[tuple[Queue, tuple[int, int]]]) -> None:
     for queue, policy in dict.fromkeys(lanes):
         retained = queue.retained
         oldest = retained.oldest(policy)
@@ -156,29 +154,29 @@ def on_age(shard: "Shard", at: int, lanes: list[tuple[Queue, tuple[int, int]]]) 
             retained.lanes.pop(policy, None)
 
 
-def on_stage(shard: "Shard", at: int, stages: list[tuple[Tenant, str, str]]) -> None:
+def on_stage(shard: ShardState, at: int, stages: list[tuple[Tenant, str, str]]) -> None:
     for tenant, name, stage_name in dict.fromkeys(stages):
         shard.emit(rec.StageExpired(at, tenant.name, name, stage_name))
 
 
-def on_transaction(shard: "Shard", at: int, transactions: list[tuple[Tenant, str]]) -> None:
+def on_transaction(shard: ShardState, at: int, transactions: list[tuple[Tenant, str]]) -> None:
     for tenant, name in dict.fromkeys(transactions):
         shard.emit(rec.TransactionForgotten(at, tenant.name, name))
 
 
-def on_claim(shard: "Shard", at: int, claims: list[tuple[Tenant, str]]) -> None:
+def on_claim(shard: ShardState, at: int, claims: list[tuple[Tenant, str]]) -> None:
     for tenant, name in dict.fromkeys(claims):
         shard.emit(rec.ClaimForgotten(at, tenant.name, name))
 
 
-def on_refill(shard: "Shard", at: int, queues: list[Queue]) -> None:
+def on_refill(shard: ShardState, at: int, queues: list[Queue]) -> None:
     """A rate limit has a token again. This is not a fact to record, only a reason to serve waiting pulls."""
     for queue in queues:
         queue.refill_armed = 0
         shard.dirty.append(queue)
 
 
-def on_kv(shard: "Shard", at: int, entries: list[tuple[Tenant, str]]) -> None:
+def on_kv(shard: ShardState, at: int, entries: list[tuple[Tenant, str]]) -> None:
     over: dict[Tenant, set[str]] = {}
     for tenant, key in entries:
         over.setdefault(tenant, set()).add(key)
@@ -186,20 +184,20 @@ def on_kv(shard: "Shard", at: int, entries: list[tuple[Tenant, str]]) -> None:
         shard.emit(rec.KvRemoved(at, tenant.name, sorted(keys), expired=True))
 
 
-def on_edges(shard: "Shard", at: int, ended: list[tuple[int, int]]) -> None:
+def on_edges(shard: ShardState, at: int, ended: list[tuple[int, int]]) -> None:
     """Settle more edges of a job that has ended."""
     for job_id, state in dict.fromkeys(ended):
         settle_one(shard, job_id, state, at)
-    shard.settle_edges(at)
+    settle(shard, at)
 
 
-def on_flow(shard: "Shard", at: int, steps: list[tuple[Flow, int]]) -> None:
+def on_flow(shard: ShardState, at: int, steps: list[tuple[Flow, int]]) -> None:
     for flow, number in dict.fromkeys(steps):
         workflows.on_time(shard, flow, number, at)
-    shard.settle_edges(at)
+    settle(shard, at)
 
 
-HANDLERS: tuple[Callable[["Shard", int, list[Any]], None], ...] = (
+HANDLERS: tuple[Callable[[ShardState, int, list[Any]], None], ...] = (
     on_due,
     on_ttl,
     on_lease,

@@ -1,11 +1,12 @@
 """Decide transactions: jobs that stay invisible until their stages are published, all at once."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.engine import checks
-from stoker.engine.apply_push import is_plain
+from stoker.engine.plain_options import is_plain
 from stoker.engine.pushing import due_of, push_many, refuse_malformed
+from stoker.engine.shard_state import ShardState
 from stoker.engine.state import StagedPart, TransactionState
 from stoker.model import commands as c
 from stoker.model import errors
@@ -15,11 +16,8 @@ from stoker.model.limits import Limits
 from stoker.records import records as rec
 from stoker.records.stored import StoredRun, sizes_of
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
-
-def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
+def stage(shard: ShardState, tenant: str, command: c.Stage, now: int) -> r.Staged:
     limits = shard.limits
     checks.name(command.queue)
     checks.key(command.transaction, "transaction", limits)
@@ -61,7 +59,7 @@ def stage(shard: "Shard", tenant: str, command: c.Stage, now: int) -> r.Staged:
     return r.Staged(written.jobs)
 
 
-def _check_items(shard: "Shard", command: c.Stage) -> None:
+def _check_items(shard: ShardState, command: c.Stage) -> None:
     """Refuse the whole part if one item is bad. Edges to jobs that do not exist yet cannot be checked here."""
     payloads = command.payloads
     checks.options(command.options, shard.limits)
@@ -73,7 +71,7 @@ def _check_items(shard: "Shard", command: c.Stage) -> None:
         raise errors.BY_CODE[refusal.code](f"item {number}: {refusal.message}; nothing was staged")
 
 
-def publish(shard: "Shard", tenant: str, command: c.Publish, now: int) -> r.Transaction:
+def publish(shard: ShardState, tenant: str, command: c.Publish, now: int) -> r.Transaction:
     checks.key(command.transaction, "transaction", shard.limits)
     found = find(shard, tenant, command.transaction)
     if found is not None and found.outcome is not None:
@@ -97,7 +95,7 @@ def publish(shard: "Shard", tenant: str, command: c.Publish, now: int) -> r.Tran
     return r.Transaction("published", created, tuple(runs))
 
 
-def check_publish(shard: "Shard", tenant: str, command: c.Publish) -> None:
+def check_publish(shard: ShardState, tenant: str, command: c.Publish) -> None:
     """Check that the tenant may have all queues of the stages in this shard."""
     found = find(shard, tenant, command.transaction)
     stages = found.stages if found is not None else {}
@@ -105,7 +103,7 @@ def check_publish(shard: "Shard", tenant: str, command: c.Publish) -> None:
     shard.check_room(tenant, [part.record.queue for part in parts])
 
 
-def _publish_part(shard: "Shard", part: StagedPart, place: int, now: int) -> r.PushedBatch:
+def _publish_part(shard: ShardState, part: StagedPart, place: int, now: int) -> r.PushedBatch:
     """Push the jobs of one part. If they share their options, their payloads stay where they are; otherwise each is
     checked.
     """
@@ -140,7 +138,7 @@ def _fits(stored: StoredRun, limits: Limits) -> bool:
     return (sizes if isinstance(sizes, int) else max(sizes)) <= limits.payload_bytes_max
 
 
-def _payloads(shard: "Shard", record: rec.Staged) -> Sequence[bytes]:
+def _payloads(shard: ShardState, record: rec.Staged) -> Sequence[bytes]:
     """The staged payloads, read from the journal if they are only there."""
     stored: Any = record.payloads  # a StoredRun if the journal left the payloads on disk
     if type(stored) is not StoredRun:
@@ -162,7 +160,7 @@ def _add_runs(runs: list[tuple[int, int]], reply: r.PushedBatch) -> None:
             runs.append((first, count))
 
 
-def abort(shard: "Shard", tenant: str, command: c.Abort, now: int) -> r.Transaction:
+def abort(shard: ShardState, tenant: str, command: c.Abort, now: int) -> r.Transaction:
     checks.key(command.transaction, "transaction", shard.limits)
     found = find(shard, tenant, command.transaction)
     if found is not None and found.outcome is not None:
@@ -173,13 +171,13 @@ def abort(shard: "Shard", tenant: str, command: c.Abort, now: int) -> r.Transact
 
 
 def _end(
-    shard: "Shard", tenant: str, name: str, published: bool, created: int, runs: list[tuple[int, int]], now: int
+    shard: ShardState, tenant: str, name: str, published: bool, created: int, runs: list[tuple[int, int]], now: int
 ) -> None:
     expires_at = now + shard.settings.transaction_ttl_ms
     shard.emit(rec.TransactionEnded(now, tenant, name, published, created, runs, expires_at))
 
 
-def find(shard: "Shard", tenant: str, name: str) -> TransactionState | None:
+def find(shard: ShardState, tenant: str, name: str) -> TransactionState | None:
     found = shard.tenants.get(tenant)
     return found.transactions.get(name) if found else None
 

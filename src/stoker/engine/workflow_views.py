@@ -1,7 +1,7 @@
 """Read workflows: their progress, lists of them, and the inputs of a job."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -10,6 +10,7 @@ from stoker.engine.ends import lowest
 from stoker.engine.flows import BAD, GOOD, POLICIES, Flow, Step
 from stoker.engine.jobs import ACTIVE, BLOCKED, COMPLETED, DELAYED, WAITING, Members, Part
 from stoker.engine.looking import view as job_view
+from stoker.engine.shard_state import ShardState
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -17,9 +18,6 @@ from stoker.model.ids import STEP
 from stoker.model.limits import Limits
 from stoker.model.states import STATES
 from stoker.model.workflows import Edge, WorkflowState
-
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
 
 
 class Standing(msgspec.Struct, array_like=True, frozen=True):
@@ -39,7 +37,7 @@ Segment = tuple[str, int, int, int]
 """The key of a step, the first id of its jobs, their number, and the workflow (0 for a job that is named alone)."""
 
 
-def parts_of(shard: "Shard", step: Step, states: tuple[int, ...]) -> list[Part]:
+def parts_of(shard: ShardState, step: Step, states: tuple[int, ...]) -> list[Part]:
     """Live jobs of a step of this shard in one of these states, in id order."""
     if not step.count or not step.left:
         return []
@@ -63,7 +61,7 @@ def parts_of(shard: "Shard", step: Step, states: tuple[int, ...]) -> list[Part]:
     return parts
 
 
-def known(shard: "Shard", tenant: str, workflow: int) -> Flow:
+def known(shard: ShardState, tenant: str, workflow: int) -> Flow:
     flow = flows.find(shard, tenant, workflow) if type(workflow) is int else None
     if flow is None or flow.home != shard.number:
         raise errors.NotFound(
@@ -75,12 +73,12 @@ def known(shard: "Shard", tenant: str, workflow: int) -> Flow:
 # --- one workflow ------------------------------------------------------------------------------------
 
 
-def get_workflow(shard: "Shard", tenant: str, command: c.GetWorkflow, now: int) -> r.WorkflowView:
+def get_workflow(shard: ShardState, tenant: str, command: c.GetWorkflow, now: int) -> r.WorkflowView:
     flow = known(shard, tenant, command.id)
     return view(flow, standings(shard, flow))
 
 
-def standings(shard: "Shard", flow: Flow) -> list[Standing]:
+def standings(shard: ShardState, flow: Flow) -> list[Standing]:
     """The standings of the steps that live in this shard."""
     found = []
     for step in flow.steps:
@@ -157,7 +155,7 @@ def _step_view(step: Step) -> r.StepView:
 # --- lists -------------------------------------------------------------------------------------------
 
 
-def list_workflows(shard: "Shard", tenant: str, command: c.ListWorkflows, now: int) -> r.WorkflowPage:
+def list_workflows(shard: ShardState, tenant: str, command: c.ListWorkflows, now: int) -> r.WorkflowPage:
     checks.count(command.limit, "limit", shard.limits.browse_jobs_max)
     if command.state is not None and command.state not in list(WorkflowState):
         raise errors.InvalidRequest(
@@ -201,14 +199,14 @@ def all_pages(command: c.ListWorkflows, pages: Sequence[r.WorkflowPage]) -> r.Wo
 # --- inputs ------------------------------------------------------------------------------------------
 
 
-def get_inputs(shard: "Shard", tenant: str, command: c.GetInputs, now: int) -> r.Inputs:
+def get_inputs(shard: ShardState, tenant: str, command: c.GetInputs, now: int) -> r.Inputs:
     """The inputs of a job, if all of them live in this shard."""
     asked = page_of(command, segments(shard, tenant, command))
     results = results_of(lambda job_id: shard, tenant, asked.ids, asked.workflow, now)
     return answered(command, asked, results, shard.limits)
 
 
-def segments(shard: "Shard", tenant: str, command: c.GetInputs) -> list[Segment]:
+def segments(shard: ShardState, tenant: str, command: c.GetInputs) -> list[Segment]:
     """The jobs that a job of this shard depends on, in order."""
     checks.count(command.limit, "limit", shard.limits.batch_jobs_max)
     checks.number(command.after, "after", 0, 2**53 - 1)
@@ -246,7 +244,7 @@ def page_of(command: c.GetInputs, found: Sequence[Segment]) -> Asked:
 
 
 def results_of(
-    by_id: Callable[[int], "Shard"], tenant: str, ids: Sequence[int], workflow: int, now: int
+    by_id: Callable[[int], ShardState], tenant: str, ids: Sequence[int], workflow: int, now: int
 ) -> list[r.Input]:
     """The results of the first of these jobs: as many as fit into a reply, but at least one."""
     found: list[r.Input] = []
@@ -260,7 +258,7 @@ def results_of(
     return found
 
 
-def result_of(shard: "Shard", tenant: str, job_id: int, workflow: int, now: int) -> r.Input:
+def result_of(shard: ShardState, tenant: str, job_id: int, workflow: int, now: int) -> r.Input:
     part = shard.find(job_id)
     if part is None:
         kept = flows.kept_of(shard, tenant, workflow, job_id)

@@ -5,7 +5,7 @@ steps. Shards report the end of a step to each other by messages, which are sent
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
@@ -13,12 +13,14 @@ from msgspec.structs import astuple
 from stoker.engine import checks, flows, workflow_checks
 from stoker.engine import deadlines as kinds
 from stoker.engine.dead import emit_revived
+from stoker.engine.edges import settle
 from stoker.engine.ends import cancel_jobs, fail_for_good, make_room
 from stoker.engine.finishing import held_or_raise, wants_cancel
 from stoker.engine.flows import CONTINUE, POLICIES, Flow, Step
 from stoker.engine.jobs import ACTIVE, BLOCKED, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, Job, Part
 from stoker.engine.pushing import answer_to, due_of, remember_request
 from stoker.engine.sending import send
+from stoker.engine.shard_state import ShardState
 from stoker.engine.workflow_views import known, parts_of, standings, view
 from stoker.model import commands as c
 from stoker.model import errors
@@ -29,9 +31,6 @@ from stoker.model.states import Reason
 from stoker.records import records as rec
 from stoker.records.stored import sizes_of
 
-if TYPE_CHECKING:
-    from stoker.engine.shard import Shard
-
 SLICE = 200
 """How many jobs fail at once with a step before theirs: 20 ms at most. The others follow a millisecond later."""
 
@@ -41,13 +40,13 @@ PREFIX = "workflow:"
 # --- pushing ---------------------------------------------------------------------------------------
 
 
-def push(shard: "Shard", tenant: str, command: c.PushWorkflow, now: int) -> r.PushedWorkflow:
+def push(shard: ShardState, tenant: str, command: c.PushWorkflow, now: int) -> r.PushedWorkflow:
     """Push a workflow that lives entirely in this shard."""
     return start({shard.number: shard}, lambda queue: shard.number, tenant, command, now)
 
 
 def start(
-    shards: Mapping[int, "Shard"],
+    shards: Mapping[int, ShardState],
     shard_of: Callable[[str], int],
     tenant: str,
     command: c.PushWorkflow,
@@ -79,7 +78,7 @@ def start(
     return r.PushedWorkflow(made.id, [(step.first, step.count) for step in made.steps], True, home.level)
 
 
-def _answered(home: "Shard", tenant: str, command: c.PushWorkflow, now: int) -> r.PushedWorkflow | None:
+def _answered(home: ShardState, tenant: str, command: c.PushWorkflow, now: int) -> r.PushedWorkflow | None:
     """The answer that was given to this push before, if any, as far as the workflow is still known."""
     if command.request_key is None:
         return None
@@ -93,7 +92,7 @@ def _answered(home: "Shard", tenant: str, command: c.PushWorkflow, now: int) -> 
     return r.PushedWorkflow(before.ids[0], steps, False, home.level)
 
 
-def check_room(shards: Mapping[int, "Shard"], tenant: str, command: c.PushWorkflow, places: Sequence[int]) -> None:
+def check_room(shards: Mapping[int, ShardState], tenant: str, command: c.PushWorkflow, places: Sequence[int]) -> None:
     """Check that the tenant may have these queues, and another workflow."""
     for number, shard in shards.items():
         names = [step.queue for step, place in zip(command.steps, places, strict=True) if place == number]
@@ -107,7 +106,7 @@ def check_room(shards: Mapping[int, "Shard"], tenant: str, command: c.PushWorkfl
                 raise errors.LimitExceeded(f"{running} workflows have not ended, the limit is {most}: let some end")
 
 
-def _made(shards: Mapping[int, "Shard"], command: c.PushWorkflow, places: Sequence[int]) -> rec.WorkflowMade:
+def _made(shards: Mapping[int, ShardState], command: c.PushWorkflow, places: Sequence[int]) -> rec.WorkflowMade:
     """The workflow with ids for all jobs in these shards: the next ids of each shard."""
     home = places[0]
     given = {number: shard.sequence for number, shard in shards.items()}
@@ -132,7 +131,7 @@ def _made(shards: Mapping[int, "Shard"], command: c.PushWorkflow, places: Sequen
 
 
 def take_part(
-    shard: "Shard", tenant: str, made: rec.WorkflowMade, payloads: Mapping[int, Sequence[bytes]], now: int
+    shard: ShardState, tenant: str, made: rec.WorkflowMade, payloads: Mapping[int, Sequence[bytes]], now: int
 ) -> None:
     """Push the jobs of the steps that live in this shard."""
     given = shard.sequence + (made.id == make_id(shard.sequence + 1, shard.number))
@@ -151,14 +150,14 @@ def take_part(
 
 
 def _push_jobs(
-    shard: "Shard", tenant: str, queue: str, options: Options, first: int, payloads: tuple[bytes, ...], now: int
+    shard: ShardState, tenant: str, queue: str, options: Options, first: int, payloads: tuple[bytes, ...], now: int
 ) -> None:
     assert first == make_id(shard.sequence + 1, shard.number), "ids of a workflow are given in order"
     due = due_of(shard, options, now)
     shard.emit(rec.Pushed(now, tenant, queue, first, payloads, options, due, sizes_of(payloads)))
 
 
-def fill(shard: "Shard", tenant: str, command: c.FillStep, now: int) -> r.Done:
+def fill(shard: ShardState, tenant: str, command: c.FillStep, now: int) -> r.Done:
     """A running job brings the payloads of an open step."""
     if not checks.is_list(command.payloads) or isinstance(command.payloads, checks.NOT_PAYLOADS):
         raise errors.InvalidRequest(f"invalid payloads {checks.short(command.payloads)}: expected a list of bytes")
@@ -193,7 +192,7 @@ def _open_step(flow: Flow, own: Step, name: str) -> Step:
     )
 
 
-def fill_here(shard: "Shard", flow: Flow, step: Step, payloads: tuple[bytes, ...], now: int) -> None:
+def fill_here(shard: ShardState, flow: Flow, step: Step, payloads: tuple[bytes, ...], now: int) -> None:
     """Fill an open step. Only the first filling counts. Nothing changes if the step was released or given up before."""
     if step.count or step.released or step.skipped or flow.cancelled or not payloads:
         return
@@ -205,7 +204,7 @@ def fill_here(shard: "Shard", flow: Flow, step: Step, payloads: tuple[bytes, ...
 # --- what follows from the end of a step -------------------------------------------------------------
 
 
-def settle_steps(shard: "Shard", at: int) -> None:
+def settle_steps(shard: ShardState, at: int) -> None:
     """Decide about the steps after each step whose standing has changed, and report it to other shards."""
     while shard.moved_steps:
         flow, step = shard.moved_steps.popleft()
@@ -224,7 +223,7 @@ def settle_steps(shard: "Shard", at: int) -> None:
         _forget_surplus(shard, flow, at)
 
 
-def tell(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
+def tell(shard: ShardState, flow: Flow, step: Step, at: int) -> None:
     """Report the standing of a step to the home of the workflow and to the shards of the steps after it.
 
     When the step has ended, the shards of the steps before it hear it, too: they keep results that it might read.
@@ -237,7 +236,7 @@ def tell(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
             send(shard, flow.tenant.name, to, message, at)
 
 
-def release(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
+def release(shard: ShardState, flow: Flow, step: Step, at: int) -> None:
     """Let all blocked jobs of a step start."""
     due = step.due if step.due > at else 0
     runs = [_run(part) for part in parts_of(shard, step, (BLOCKED,))]
@@ -250,7 +249,7 @@ def _run(part: Part) -> tuple[int, int]:
     return part.batch.id_at(part.start), part.jobs if part.batch.step > 0 else -part.jobs
 
 
-def give_up(shard: "Shard", flow: Flow, step: Step, policy: str, at: int) -> None:
+def give_up(shard: ShardState, flow: Flow, step: Step, policy: str, at: int) -> None:
     """A step before this one has failed: fail or cancel its jobs."""
     parts = parts_of(shard, step, (BLOCKED,))
     if not parts:
@@ -274,7 +273,7 @@ def give_up(shard: "Shard", flow: Flow, step: Step, policy: str, at: int) -> Non
         shard.deadlines.arm(max(at, shard.now) + 1, kinds.FLOW, (flow, step.number))  # in another turn than this one
 
 
-def judge(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
+def judge(shard: ShardState, flow: Flow, step: Step, at: int) -> None:
     """Release a step or give it up, as follows from the standings of the steps before it."""
     if step.released or flow.cancelled or step.made.shard != shard.number:
         return
@@ -285,7 +284,7 @@ def judge(shard: "Shard", flow: Flow, step: Step, at: int) -> None:
         give_up(shard, flow, step, policy, at)
 
 
-def on_time(shard: "Shard", flow: Flow, number: int, at: int) -> None:
+def on_time(shard: ShardState, flow: Flow, number: int, at: int) -> None:
     """The retention of a workflow is over, or a step that is given up has more jobs to fail."""
     if number < 0:
         forget(shard, flow, at)
@@ -302,7 +301,7 @@ def is_expected(at: int, flow: Flow, number: int) -> bool:
     return not flow.steps[number].released and flow.steps[number].left > 0
 
 
-def resume(shard: "Shard", now: int) -> None:
+def resume(shard: ShardState, now: int) -> None:
     """After a start: continue to give up steps that were being given up."""
     for tenant in shard.tenants.values():
         for flow in tenant.flows.values():
@@ -315,7 +314,7 @@ def resume(shard: "Shard", now: int) -> None:
 # --- cancelling, retrying, forgetting -----------------------------------------------------------------
 
 
-def cancel(shard: "Shard", tenant: str, command: c.CancelWorkflow, now: int) -> r.WorkflowView:
+def cancel(shard: ShardState, tenant: str, command: c.CancelWorkflow, now: int) -> r.WorkflowView:
     flow = known(shard, tenant, command.id)
     if not flow.cancelled:
         if flow.finished_at:
@@ -327,7 +326,7 @@ def cancel(shard: "Shard", tenant: str, command: c.CancelWorkflow, now: int) -> 
     return view(flow, standings(shard, flow))
 
 
-def cancel_here(shard: "Shard", flow: Flow, now: int) -> None:
+def cancel_here(shard: ShardState, flow: Flow, now: int) -> None:
     """End the jobs that have not started, and mark the running ones. Steps without jobs will never have any."""
     tenant = flow.tenant.name
     shard.emit(rec.WorkflowCancelled(now, tenant, flow.id))
@@ -343,10 +342,10 @@ def cancel_here(shard: "Shard", flow: Flow, now: int) -> None:
         for part in parts_of(shard, step, (ACTIVE,)):
             for job_id in [] if wants_cancel(part) else list(part.ids):
                 shard.emit(rec.CancelRequested(now, tenant, step.made.queue, job_id))
-    shard.settle_edges(now)
+    settle(shard, now)
 
 
-def retry(shard: "Shard", tenant: str, command: c.RetryWorkflow, now: int) -> r.WorkflowView:
+def retry(shard: ShardState, tenant: str, command: c.RetryWorkflow, now: int) -> r.WorkflowView:
     flow = known(shard, tenant, command.id)
     if flow.cancelled:
         raise errors.WrongState(f"workflow {flow.id} was cancelled: push it again")
@@ -360,7 +359,7 @@ def retry(shard: "Shard", tenant: str, command: c.RetryWorkflow, now: int) -> r.
     return view(flow, standings(shard, flow))
 
 
-def retry_here(shard: "Shard", flow: Flow, number: int, now: int) -> None:
+def retry_here(shard: ShardState, flow: Flow, number: int, now: int) -> None:
     """Send dead letters back to work. Jobs of steps that were never released wait for the steps before them again."""
     tenant = flow.tenant.name
     shard.emit(rec.WorkflowRetried(now, tenant, flow.id, number))
@@ -376,10 +375,10 @@ def retry_here(shard: "Shard", flow: Flow, number: int, now: int) -> None:
         judge(shard, flow, step, now)
         if step.failing:
             tell(shard, flow, step, now)  # reports from before the retry no longer count
-    shard.settle_edges(now)
+    settle(shard, now)
 
 
-def forget(shard: "Shard", flow: Flow, at: int) -> None:
+def forget(shard: ShardState, flow: Flow, at: int) -> None:
     tenant, others = flow.tenant.name, flow.shards()
     shard.emit(rec.WorkflowForgotten(at, tenant, flow.id))
     for to in others:
@@ -387,7 +386,7 @@ def forget(shard: "Shard", flow: Flow, at: int) -> None:
             send(shard, tenant, to, rec.ForgetWorkflow(flow.id), at)
 
 
-def _forget_surplus(shard: "Shard", flow: Flow, at: int) -> None:
+def _forget_surplus(shard: ShardState, flow: Flow, at: int) -> None:
     """Keep only the latest ended workflows: as many as ended jobs of a queue."""
     ended = flow.tenant.ended_flows
     while len(ended) > shard.settings.retention.completed_count:
@@ -397,17 +396,17 @@ def _forget_surplus(shard: "Shard", flow: Flow, at: int) -> None:
 # --- messages of other shards ------------------------------------------------------------------------
 
 
-def take_start(shard: "Shard", tenant: str, message: rec.StartWorkflow, now: int) -> None:
+def take_start(shard: ShardState, tenant: str, message: rec.StartWorkflow, now: int) -> None:
     if flows.find(shard, tenant, message.made.id) is not None:
         return
     early = shard.early.get(message.made.id, ())
     take_part(shard, tenant, message.made, message.payloads, now)
     for one in early:
         TAKE[type(one)](shard, tenant, one, now)
-    shard.settle_edges(now)
+    settle(shard, now)
 
 
-def take_standing(shard: "Shard", tenant: str, message: rec.TellStep, now: int) -> None:
+def take_standing(shard: ShardState, tenant: str, message: rec.TellStep, now: int) -> None:
     flow = flows.find(shard, tenant, message.workflow)
     if flow is None:
         shard.emit(rec.HeardEarly(now, tenant, message.workflow, message))
@@ -416,10 +415,10 @@ def take_standing(shard: "Shard", tenant: str, message: rec.TellStep, now: int) 
         cancel_here(shard, flow, now)
     *heard, _ = astuple(message)
     shard.emit(rec.StepHeard(now, tenant, *heard))
-    shard.settle_edges(now)
+    settle(shard, now)
 
 
-def take_fill(shard: "Shard", tenant: str, message: rec.FillStep, now: int) -> None:
+def take_fill(shard: ShardState, tenant: str, message: rec.FillStep, now: int) -> None:
     flow = flows.find(shard, tenant, message.workflow)
     if flow is None:
         shard.emit(rec.HeardEarly(now, tenant, message.workflow, message))
@@ -427,24 +426,24 @@ def take_fill(shard: "Shard", tenant: str, message: rec.FillStep, now: int) -> N
         fill_here(shard, flow, flow.steps[message.step], tuple(message.payloads), now)
 
 
-def take_cancel(shard: "Shard", tenant: str, message: rec.CancelWorkflow, now: int) -> None:
+def take_cancel(shard: ShardState, tenant: str, message: rec.CancelWorkflow, now: int) -> None:
     flow = flows.find(shard, tenant, message.workflow)
     if flow is not None and not flow.cancelled:
         cancel_here(shard, flow, now)
 
 
-def take_retry(shard: "Shard", tenant: str, message: rec.RetryWorkflow, now: int) -> None:
+def take_retry(shard: ShardState, tenant: str, message: rec.RetryWorkflow, now: int) -> None:
     flow = flows.find(shard, tenant, message.workflow)
     if flow is not None:
         retry_here(shard, flow, message.round, now)
 
 
-def take_forget(shard: "Shard", tenant: str, message: rec.ForgetWorkflow, now: int) -> None:
+def take_forget(shard: ShardState, tenant: str, message: rec.ForgetWorkflow, now: int) -> None:
     if flows.find(shard, tenant, message.workflow) is not None:
         shard.emit(rec.WorkflowForgotten(now, tenant, message.workflow))
 
 
-TAKE: dict[type[Any], Callable[["Shard", str, Any, int], None]] = {
+TAKE: dict[type[Any], Callable[[ShardState, str, Any, int], None]] = {
     rec.StartWorkflow: take_start,
     rec.TellStep: take_standing,
     rec.FillStep: take_fill,

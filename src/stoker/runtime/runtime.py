@@ -490,6 +490,7 @@ class Runtime:
             shard = self.shards.at(number)
             own = {job_id: why for job_id, why in unread.items() if shard_of(job_id) == number}
             fail_unreadable(shard, own, shard.now)
+            shard.serve(shard.now)
             self._touched.add(shard)
         return whole
 

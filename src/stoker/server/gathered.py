@@ -7,7 +7,7 @@ executed before any command that came after them.
 
 from typing import Any
 
-from stoker.engine.apply_push import is_plain
+from stoker.engine.plain_options import is_plain
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import BY_CODE
