@@ -29,7 +29,10 @@ REFUSED = [
     (["replay", "--where", "true", "--url", "sqlite:///queue", "--set", "custom_id = 1"], "cannot be set"),
     (["replay", "--where", "true", "--url", "sqlite:///queue", "--ticket", "no spaces"], "ticket"),
     (["replay", "--where", "true", "--url", "sqlite:///queue", "--to", ""], "option --to: '' is not a valid name"),
-    (["replay", "--where", "true", "--url", "sqlite:///queue", "--queue", "a b"], "option --queue: 'a b' is not a valid name"),
+    (
+        ["replay", "--where", "true", "--url", "sqlite:///queue", "--queue", "a b"],
+        "option --queue: 'a b' is not a valid",
+    ),
     (["replay", "--where", "true", "--url", "sqlite:///queue", "--schema", "id bigiint"], "'bigiint'"),
     (["replay", "--where", "true", "--url", "tcp://127.0.0.1:1"], "no server answers at tcp://127.0.0.1:1"),
     (["report", "--lake", LAKE, "--objective", "soon"], "--objective"),

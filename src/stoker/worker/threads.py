@@ -1,8 +1,8 @@
 """The lane of threads: plain handlers, each call in a thread of a pool.
 
-Short jobs are handed over many at a time: a thread draws from a portion until it is empty, and settles at once what it
-did. Threads share portions: while one is stuck in a job, others draw from the same portion, and when all are stuck,
-jobs that have not begun are handed back. The event loop watches this; threads only draw, call and note.
+Short jobs are handed over many at a time: a thread draws from a portion until it is empty, and settles its jobs
+together. Threads share portions: while one is stuck in a job, others draw from the same portion, and when all are
+stuck, jobs that have not begun are handed back. The event loop watches this; threads only draw, call and note.
 """
 
 import asyncio
