@@ -1,8 +1,8 @@
-"""A server that only decodes, commits and answers, or only echoes: what Python on this machine can do at all.
+"""A server that only decodes, commits and answers, or only echoes: what Python can do on this machine at all.
 
 `python -m benchmarks.bare echo|commit DIRECTORY` prints its port and serves until its standard input ends. Frames are
-those of the wire: a length and MessagePack. `commit` writes each turn of the loop in one transaction before it
-answers, as the queue does; neither knows what a queue is.
+those of the wire: a length and MessagePack. `commit` writes each turn of the loop in one transaction before it answers,
+as the queue does. Neither has any queue logic.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Reply(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Bare:
-    """What all connections share."""
+    """State that all connections share."""
 
     def __init__(self, directory: str | None) -> None:
         self.decode = msgspec.msgpack.Decoder(Request).decode

@@ -1,6 +1,6 @@
-"""What the client itself costs: loading it, and sending single pushes of many threads or tasks together.
+"""The cost of the client itself: loading it, and sending single pushes of many threads or tasks together.
 
-Loading is measured as CPU time in a fresh interpreter, the best of some, beside msgspec, which it cannot do without.
+Loading is measured as CPU time in a fresh interpreter, the best of several runs, beside msgspec, which it needs.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""How fast the log on disk is: each figure beside a floor that only encodes and commits the same bytes.
+"""The speed of the log on disk: each figure beside a floor that only encodes and commits the same bytes.
 
-Wall time, because the disk counts. Every part checks that the work was really done; those about restarts open the data
-directory in a new process.
+It measures wall time, because the disk counts. Every part checks that the work was really done; those about restarts
+open the data directory in a new process.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ def client(path: str, settings: LocalSettings | None = None) -> Iterator[stoker.
 
 
 def best(run: Callable[[], int]) -> float:
-    """By the clock on the wall: waiting for the disk counts."""
+    """By wall time: waiting for the disk counts."""
     return measure.best(run, clock=time.perf_counter)
 
 
@@ -95,7 +95,7 @@ def push_row(size: int, rounds: int) -> Row:
 
 
 def repeated(rounds: int, size: int, call: Callable[[], object]) -> int:
-    """Make a call for `size` jobs so many times: how many jobs."""
+    """Call `rounds` times for `size` jobs each. Returns the number of jobs."""
     for _ in range(rounds):
         call()
     return rounds * size
@@ -122,7 +122,7 @@ def cycle_row(size: int, rounds: int) -> Row:
 
 
 def latencies() -> list[Row]:
-    """One push at a time: the times that half of them, and all but a hundredth, stay below."""
+    """One push at a time: the times below which half of them stay, and 99 of 100."""
     pushes = 20_000
     with place() as path, client(path) as queue:
         queue.push("q", PAYLOAD)
@@ -138,7 +138,7 @@ def latencies() -> list[Row]:
 
 
 def flushed() -> list[Row]:
-    """Pushes that wait for the disk, 64 at a time: one flush serves all that came in meanwhile."""
+    """Pushes that wait for the disk, 64 at a time: one flush serves all that came meanwhile."""
     callers, each = 64, 400
     with place() as path:
         with client(path) as queue:
@@ -205,7 +205,7 @@ queue.close()
 
 
 def restarts() -> list[Row]:
-    """A new process opens what another one has left, and serves its first job."""
+    """A new process opens an existing directory and serves its first job."""
     rows = []
     with place() as path:
         with client(path) as queue:
@@ -232,7 +232,7 @@ def restart(what: str, path: str, waiting: int) -> Row:
 
 
 def backlog() -> list[Row]:
-    """More jobs than fit: pushed, a hundredth of them changed, drained with every payload verified."""
+    """More jobs than fit into memory: pushed, one in a hundred changed, drained with every payload verified."""
     jobs, limit = int(os.environ.get("STOKER_BENCH_BACKLOG", "10_000_000")), 512 * MIB
     generator = random.Random(7)
     with place() as path, client(path, LocalSettings(memory_bytes_max=limit)) as queue, Watch(path) as watch:
@@ -265,7 +265,7 @@ def payload_of(number: int) -> bytes:
 
 
 def change(queue: stoker.Client, ids: list[int]) -> int:
-    """A third each is cancelled, reprioritised and delayed; how many were cancelled."""
+    """A third each is cancelled, reprioritised and delayed. Returns how many were cancelled."""
     for number, job in enumerate(ids):
         if number % 3 == 0:
             queue.cancel(job)
@@ -295,7 +295,7 @@ def drain(queue: stoker.Client, watch: "Watch") -> tuple[int, float, float]:
 
 
 class Watch:
-    """The most memory that this process and the checkpoint process have held."""
+    """The peak memory of this process and the checkpoint process."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -322,7 +322,7 @@ class Watch:
 
 
 def children_of(pid: int) -> Iterator[int]:
-    """What each child process holds in memory."""
+    """The memory of each child process."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             for child in (task / "children").read_text().split():
@@ -335,7 +335,7 @@ def children_of(pid: int) -> Iterator[int]:
 
 
 def stalls() -> list[Row]:
-    """The longest that a call took under full load, while files are sealed and checkpoints are made all the time."""
+    """The longest call under full load, while files are sealed and checkpoints are made all the time."""
     kept = JournalSettings(
         wal_bytes_max=16 * MIB, checkpoint_records=2_000, checkpoint_bytes=32 * MIB, events_bytes_max=64 * MIB
     )

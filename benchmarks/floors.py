@@ -1,4 +1,4 @@
-"""The least that Python must do: the same values made and moved, with no queue semantics at all."""
+"""The least that Python must do: the same values made and moved, without any queue logic."""
 
 from collections import deque
 from heapq import heappush
@@ -11,7 +11,7 @@ from stoker.model.ids import STEP
 
 
 def batch_cycles(batches: int, size: int) -> int:
-    """Take a list of payloads in, keep it, give it out, let it go."""
+    """Take a list of payloads in, keep it, give it out, drop it."""
     payloads = [PAYLOAD] * size
     line: deque[list[bytes]] = deque()
     kept: dict[int, list[bytes]] = {}

@@ -1,4 +1,4 @@
-"""What a graph costs: the same jobs with and without one, and the longest that everybody else has to wait for it.
+"""The cost of a graph: the same jobs with and without one, and how long other calls have to wait for it.
 
 The floor of each line is the same jobs pushed, pulled and acknowledged without a graph, in the same run.
 """
@@ -109,7 +109,7 @@ def longest(run: Callable[[stoker.Client, "Watch"], None]) -> float:
 
 
 class Watch:
-    """The longest that one call took, of the processor's time: what others do on the machine is not the queue's."""
+    """The longest call in CPU time: what other programs do on the machine does not count."""
 
     def __init__(self) -> None:
         self.worst_ms = 0.0
@@ -121,7 +121,7 @@ class Watch:
 
 
 def until_none(client: stoker.Client, watch: Watch) -> None:
-    """Look on, as others would, until nothing is blocked any more."""
+    """Poll, as other clients would, until nothing is blocked any more."""
     while client.get_stats().counts.blocked:
         watch.time(lambda: client.push("other", b""))
         time.sleep(0.001)

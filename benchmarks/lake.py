@@ -1,7 +1,7 @@
-"""The lake on the same 2 cores as the queue: events into bronze, all layers, how far a stream lags, and a cold run.
+"""The lake on the same 2 cores as the queue: events into bronze, all layers, the lag of a stream, and a cold run.
 
-A server in a process of its own, level commit, payloads of 100 bytes; Spark in local[2]. Each part counts what arrived.
-The first run over a session compiles Spark's code and is not counted, except where a cold run is what is measured.
+The server is a process of its own, level commit, payloads of 100 bytes; Spark is local[2]. Each part counts what
+arrived. The first run of a session compiles Spark's code and is not counted, except where a cold run is measured.
 """
 
 import os
@@ -25,7 +25,7 @@ SMALL = 2_000
 
 
 def history(url: str, jobs: int = JOBS) -> int:
-    """Jobs pushed, pulled and acknowledged in batches: three events each. How many events that are."""
+    """Push, pull and acknowledge jobs in batches: three events each. Returns the number of events."""
     with stoker.connect(url) as client:
         client.push_many("q", [PAYLOAD] * jobs, name="kind", batch_jobs=BATCH)
         while settle(client, "q", BATCH):
@@ -60,7 +60,7 @@ def filling() -> list[Row]:
 
 
 def bronze(spark: Any, path: str, url: str, events: int, server: int) -> tuple[list[Row], float]:
-    """Events to Parquet, beside a copy of it; and the seconds of CPU that sending them once cost the server."""
+    """Events to Parquet, beside a copy of it; and the CPU seconds that sending them once cost the server."""
 
     def copied(number: int) -> float:
         source = spark.read.format("stoker").option("url", url).load()
@@ -102,9 +102,9 @@ def layers(spark: Any, path: str, url: str, events: int, number: int) -> Row:
 
 
 def lag() -> list[Row]:
-    """From an event to the moment in which the last layer shows it, with 1,000 jobs a second going through.
+    """From an event to the moment at which the last layer shows it, with 1,000 jobs a second going through.
 
-    A stream runs for days: what happens while the first batches compile Spark's code is not counted.
+    A stream runs for days, so the time in which the first batches compile Spark's code is not counted.
     """
     from stoker.spark.lake import running
     from stoker.spark.lake.layout import Lake
@@ -134,7 +134,7 @@ def lag() -> list[Row]:
 
 
 def lags(lake: Any, path: str, events: int, since: float) -> list[float]:
-    """In milliseconds. A batch was visible when the last of its directories got its name."""
+    """In milliseconds. A batch became visible when the last of its directories got its name."""
     from pyspark.sql import functions as F
 
     rows = lake.read("bronze").select("batch", F.unix_millis("time").alias("at")).collect()

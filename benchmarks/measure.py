@@ -1,6 +1,6 @@
-"""Timing, checking and printing, the same for every benchmark.
+"""Timing, checking and printing for every benchmark.
 
-What `stoker bench` measures, too, is in `stoker.cli.measuring`: rates, times and quantiles, pushing and settling.
+Code shared with `stoker bench` is in `stoker.cli.measuring`: rates, times and quantiles, pushing and settling.
 """
 
 import gc
@@ -28,7 +28,7 @@ class Row(msgspec.Struct):
 
 
 def best(run: Callable[[], int], rounds: int = 3, clock: Callable[[], float] = time.process_time) -> float:
-    """Jobs per second of CPU time, the best of some rounds: noise only ever slows down."""
+    """Jobs per second of CPU time, the best of several rounds: noise only slows down."""
     rates = []
     for _ in range(rounds):
         gc.collect()
@@ -45,7 +45,7 @@ def seconds_of(run: Callable[[], object]) -> float:
 
 
 def cycles(client: stoker.Client, size: int, rounds: int) -> int:
-    """Push a uniform batch, pull it and acknowledge it, so many times: how many jobs."""
+    """Push a uniform batch, pull it and acknowledge it, `rounds` times. Returns the number of jobs."""
     payloads = [PAYLOAD] * size
     for _ in range(rounds):
         client.push_batch("q", payloads)
@@ -54,7 +54,7 @@ def cycles(client: stoker.Client, size: int, rounds: int) -> int:
 
 
 def check(client: stoker.Client, jobs: int, queue: str = "q", before: int = 0) -> None:
-    """Every job was pushed, delivered once and completed."""
+    """Check that every job was pushed, delivered once and completed."""
     totals = client.get_stats(queue).totals
     found = (totals.pushed - before, totals.started - before, totals.completed - before)
     assert found == (jobs, jobs, jobs), totals

@@ -1,8 +1,8 @@
-"""How fast a server in several processes takes jobs in: the same load on one process and on two, beside each other.
+"""How fast a server in several processes takes in jobs: the same load on one process and on two, side by side.
 
-The load is on many queues, whose shards are spread over the processes, and comes from several client processes over
-several connections each; a connection comes to one of the server's processes, whichever queue it speaks of. Client and
-server share the cores of this machine, so two processes can only bring what the clients leave over.
+The load goes to many queues, whose shards are spread over the processes, and comes from several client processes with
+several connections each. A connection goes to one of the server's processes, whichever queue it uses. Client and server
+share the cores of this machine, so two processes can only use what the clients leave over.
 """
 
 import subprocess
@@ -42,7 +42,7 @@ def rows_of(size: int) -> list[Row]:
 
 
 def rate_of(port: int, size: int) -> float:
-    """Jobs a second that all clients together get rid of."""
+    """Jobs a second that all clients push together."""
     command = [sys.executable, "-m", "benchmarks.processes", str(port), str(size)]
     clients = [
         subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -59,7 +59,7 @@ def rate_of(port: int, size: int) -> float:
 
 
 def push(port: int, size: int, number: int) -> float:
-    """One client: a request under way on each of its connections, each to a queue of its own."""
+    """One client: a request under way on each of its connections, each to its own queue."""
     wires = [Wire(port) for _ in range(CONNECTIONS)]
     queues = [f"queue-{(number * CONNECTIONS + place) % QUEUES}" for place in range(CONNECTIONS)]
     if size == 1:

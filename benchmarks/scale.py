@@ -1,4 +1,4 @@
-"""What a job costs in memory, and what a pull costs when much stands in the way."""
+"""The memory of a job, and the cost of a pull when many jobs are in the way."""
 
 import gc
 import time
@@ -11,7 +11,7 @@ from stoker.cli.measuring import push, quantiles
 
 
 def memory() -> list[Row]:
-    """Growth of this process for each waiting job, less its 100 bytes of payload; 1 MiB of history is kept."""
+    """Growth of this process for each waiting job, without its 100 bytes of payload; 1 MiB of history is kept."""
     return [
         Row("a waiting job in batches of 1,000", bytes_a_job(1_000_000, 1_000), 0, "bytes", "beyond its payload"),
         Row("a waiting job pushed alone", bytes_a_job(500_000, 1), 0, "bytes", "beyond its payload"),
@@ -19,7 +19,7 @@ def memory() -> list[Row]:
 
 
 def bytes_a_job(jobs: int, size: int) -> float:
-    settings = LocalSettings(events_bytes_max=1 << 20)  # of history, which is not part of a job
+    settings = LocalSettings(events_bytes_max=1 << 20)  # history is not part of a job
     client = stoker.connect("memory://", settings=settings)
     client.push("q", b"")
     gc.collect()

@@ -1,7 +1,7 @@
-"""What schedules cost: while they wait, when many are due in one moment, and in memory.
+"""The cost of schedules: while they wait, when many are due at one moment, and in memory.
 
-The idle servers are real ones, side by side for the same minute: one without schedules, one with ten thousand of them
-that are not due. What they use is read from the kernel's count of their CPU time.
+The idle servers are real ones, side by side for the same minute: one without schedules, one with ten thousand that are
+not due. Their CPU time is read from the kernel.
 """
 
 import time
@@ -28,12 +28,12 @@ def all_of_it() -> list[Row]:
 
 
 def expression(number: int) -> str:
-    """One of its own for each: nothing is shared."""
+    """A different one for each: nothing is shared."""
     return f"{number % 60} {number // 60 % 24} {number // 1_440 % 28 + 1} * *"
 
 
 def fill(client: stoker.Client, count: int = SCHEDULES) -> None:
-    """Due at some time of some other month: never during the measurement."""
+    """Due in another month: never during the measurement."""
     start = time.time_ns() // 1_000_000 + DAY
     for number in range(count):
         schedule = Schedule(cron=expression(number), zone=ZONES[number % len(ZONES)], start_at=start, payload=b"{}")
@@ -47,7 +47,7 @@ def idle(seconds: float = IDLE_SECONDS) -> list[Row]:
             fill(client)
             made = SCHEDULES / (time.perf_counter() - started)
         pids = [holder_of(Path(path) / "data").pid for path in (one, two)]
-        time.sleep(5)  # what was begun ends: connections close, files are written
+        time.sleep(5)  # let connections close and files be written
         before = [cpu_seconds(pid) for pid in pids]
         time.sleep(seconds)
         empty, full = ((cpu_seconds(pid) - at) * 1_000 for pid, at in zip(pids, before, strict=True))
@@ -59,7 +59,7 @@ def idle(seconds: float = IDLE_SECONDS) -> list[Row]:
 
 
 def at_once() -> list[Row]:
-    """All of them are due in the same moment: how much CPU that takes, and how much of it the longest turn."""
+    """All are due at the same moment: the CPU time of that, and of its longest turn."""
     rows = []
     for what, crons in (
         ("intervals", [""] * SCHEDULES),

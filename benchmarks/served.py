@@ -1,9 +1,8 @@
-"""How fast the server is, over TCP, with client and server in two processes on this machine.
+"""The speed of the server over TCP, with client and server in two processes on this machine.
 
-Level `commit`, payloads of 100 bytes. Each figure stands beside a floor from the same run: a bare loop that only
-decodes and commits the same frames, or a bare echo of them (`bare.py`). The client encodes once and sends the same
-frames to both; what encoding costs is a line of its own. Every part asks the server afterwards whether the jobs are
-there.
+Level `commit`, payloads of 100 bytes. Each figure has a floor from the same run: a bare loop that only decodes and
+commits the same frames, or a bare echo of them (`bare.py`). The client encodes once and sends the same frames to both;
+encoding has a line of its own. Every part checks afterwards that the server has the jobs.
 """
 
 import os
@@ -69,7 +68,7 @@ class Wire:
 
 @contextmanager
 def process(*command: str) -> Iterator[int]:
-    """A server that prints where it listens on its first line: its port."""
+    """A server that prints its address on its first line. Yields its port."""
     child = subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, text=True
     )
@@ -93,7 +92,7 @@ def stoker_server(path: str, *more: str) -> Iterator[int]:
 
 @contextmanager
 def three_servers(*more: str) -> Iterator[tuple[int, int, int]]:
-    """Ours, the bare one that commits, and the bare echo."""
+    """Stoker, the bare server that commits, and the bare echo."""
     with (
         place() as path,
         stoker_server(path, *more) as ours,
@@ -104,7 +103,7 @@ def three_servers(*more: str) -> Iterator[tuple[int, int, int]]:
 
 
 def in_turn(runs: list[Callable[[], float]], pick: Callable[[list[float]], float] = max) -> list[float]:
-    """Each measured several times, one after another and not one by one: noise comes and goes for all."""
+    """Measure each several times, in turns: noise then affects all of them alike."""
     figures: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):
         for kept, run in zip(figures, runs, strict=True):
@@ -127,7 +126,7 @@ def push_rate(port: int, request: bytes, jobs: int) -> float:
 
 
 def encoding_rate(port: int, size: int) -> float:
-    """The same through the client, which encodes each batch anew."""
+    """The same through the client, which encodes each batch again."""
     with stoker.connect(f"tcp://127.0.0.1:{port}") as client:
         payloads = [PAYLOAD] * size
         found = rate(lambda: len(push(client, "encoded", payloads)[0]), SECONDS)
@@ -169,13 +168,13 @@ def latencies_us(port: int, request: bytes, count: int = 5_000) -> list[float]:
 
 
 def usual_us(port: int, request: bytes) -> Quantiles:
-    """The medians of some rounds."""
+    """The medians of several rounds."""
     rounds = [quantiles(latencies_us(port, request)) for _ in range(ROUNDS)]
     return Quantiles(*map(statistics.median, zip(*rounds, strict=True)))
 
 
 def in_flight_rate(port: int, make: Callable[[int], bytes], most: int) -> float:
-    """Requests a second on one connection with so many of them under way."""
+    """Requests a second on one connection with `most` of them under way."""
     burst = b"".join(make(number) for number in range(most))
     with closing(Wire(port)) as wire:
 
@@ -187,7 +186,7 @@ def in_flight_rate(port: int, make: Callable[[int], bytes], most: int) -> float:
 
 
 def many_connections(port: int, request: bytes, connections: int) -> float:
-    """Requests a second over so many connections, each with one request at a time, driven by one event loop."""
+    """Requests a second over many connections, each with one request at a time, driven by one event loop."""
     import asyncio
 
     import uvloop
@@ -261,7 +260,7 @@ def cycles() -> list[Row]:
 
 def crowds() -> list[Row]:
     """Idle connections, and pulls that wait."""
-    storm = ("--set", "server.connections_per_second_max=100000")  # they all come at once
+    storm = ("--set", "server.connections_per_second_max=100000")  # they all connect at once
     with place() as path, stoker_server(path, *storm) as port:
         pid = server_pid(port)
         wires = [Wire(port) for _ in range(10)]
@@ -280,7 +279,7 @@ def crowds() -> list[Row]:
             wire.socket.sendall(frame(c.Pull(["crowded"], wait_ms=600_000)))
         crowded = quantiles(latencies_us(port, plain)).p50
         rows.append(Row("one push while 500 pulls wait on another queue, p50", crowded, alone, "us"))
-        note = "each push wakes one of the pulls; beside it the push that wakes nobody"
+        note = "each push wakes one of the pulls; the floor is a push that wakes none"
         to_crowded = frame(c.Push("crowded", PAYLOAD))
         woken = quantiles(latencies_us(port, to_crowded, 400)).p50
         rows.append(Row("one push to the queue on which they wait, p50", woken, alone, "us", note))
@@ -290,7 +289,7 @@ def crowds() -> list[Row]:
 
 
 def server_pid(port: int) -> int:
-    """The process that listens on a port of this machine, by its socket."""
+    """The process that listens on a port of this machine, found by its socket."""
     wanted = f"0100007F:{port:04X}"
     with open("/proc/net/tcp", encoding="ascii") as table:
         inode = next(line.split()[9] for line in table if line.split()[1] == wanted and line.split()[3] == "0A")
@@ -301,7 +300,7 @@ def server_pid(port: int) -> int:
             continue
         if f"socket:[{inode}]" in links:
             return int(pid)
-    raise RuntimeError(f"nobody listens on {port}")
+    raise RuntimeError(f"no process listens on {port}")
 
 
 # --- other transports ------------------------------------------------------------------------------------------------
@@ -341,7 +340,7 @@ def http_request(path: str, body: bytes, kind: str) -> bytes:
 
 
 def http_rate(port: int, connections: int) -> float:
-    """Requests a second over so many connections, each with one request at a time."""
+    """Requests a second over many connections, each with one request at a time."""
     import asyncio
 
     import uvloop
@@ -394,7 +393,7 @@ def bulk_rate(port: int, lines: int = 200_000) -> float:
 
 
 def grpc_rate(port: int, size: int) -> float:
-    """Jobs a second in batches, the message made once."""
+    """Jobs a second in batches; the message is made once."""
     import grpc
 
     from stoker.proto import stoker_pb2, stoker_pb2_grpc

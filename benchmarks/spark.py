@@ -1,7 +1,7 @@
 """Spark and the queue on the same 2 cores: a DataFrame into a queue, and executors as workers.
 
-A server in a process of its own, level commit, payloads of 100 bytes; Spark in local[2]. Each part counts what arrived,
-and does everything once before it is counted: the first use starts Python processes and compiles Spark's code.
+The server is a process of its own, level commit, payloads of 100 bytes; Spark is local[2]. Each part counts what
+arrived, and runs once before it is counted: the first use starts Python processes and compiles Spark's code.
 """
 
 from typing import Any

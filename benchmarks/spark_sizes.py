@@ -1,8 +1,8 @@
-"""What an event costs in bytes, in the queue's log and in each layer of the lake: `python -m benchmarks.spark_sizes`.
+"""Bytes per event in the queue's log and in each layer of the lake: `python -m benchmarks.spark_sizes`.
 
-The figures are those of docs/pipeline/cluster.md. Neither bytes nor seconds of CPU depend much on how busy the machine
-is; rates are in `python -m benchmarks spark`. Jobs have payloads of 100 bytes by chance, 20 names and 5 queues. The
-second history is taken in by a Spark that is warm: its CPU counts, with that of all processes below this one.
+The figures are those of docs/pipeline/cluster.md. Neither bytes nor CPU seconds depend much on how busy the machine is;
+rates are in `python -m benchmarks spark`. Jobs have random payloads of 100 bytes, 20 names and 5 queues. The second
+history is loaded by a warm Spark: its CPU counts, with that of all processes below this one.
 """
 
 import os
@@ -49,7 +49,7 @@ def in_batches(client: Client) -> None:
 
 
 def bytes_of_log(path: Path) -> int:
-    """When SQLite has brought all of it from its write-ahead files into place."""
+    """After SQLite has moved everything from its write-ahead files into place."""
     files = list(path.glob("log-*.db"))
     for file in files:
         with apsw.Connection(str(file)) as database:
@@ -58,7 +58,7 @@ def bytes_of_log(path: Path) -> int:
 
 
 def measured(name: str, live: Callable[[Client], None]) -> None:
-    """Live, take it into a lake, and weigh both."""
+    """Make a history, load it into a lake, and measure both."""
     import stoker
     import stoker.spark
     from stoker.spark.lake import running
@@ -88,11 +88,13 @@ def measured(name: str, live: Callable[[Client], None]) -> None:
 
 
 def cpu_s() -> float:
-    """Of this process and of all below it: the JVM, its Python processes, and the queue, which is in this one."""
+    """CPU time of this process and all below it: the JVM, its Python processes, and the queue, which runs in
+    this one.
+    """
     told = subprocess.run(["ps", "-eo", "pid=,ppid=,cputimes="], capture_output=True, text=True, check=True).stdout
     processes = [tuple(map(int, line.split())) for line in told.splitlines()]
     ours = {os.getpid()}
-    for pid, parent, _ in sorted(processes):  # children have higher numbers, but for those that came after the highest
+    for pid, parent, _ in sorted(processes):  # children have higher numbers, unless the numbers wrapped around
         if parent in ours:
             ours.add(pid)
     return sum(seconds for pid, _, seconds in processes if pid in ours)

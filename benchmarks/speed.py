@@ -1,4 +1,4 @@
-"""How many jobs a second, in this process, on one core, journaled to memory."""
+"""Jobs a second in this process, on one core, journaled to memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -69,7 +69,7 @@ def engine_cycles(jobs: int) -> int:
 
 
 def features() -> list[Row]:
-    """What an option costs a single job's cycle; the floor is the plain cycle of the same run."""
+    """The cost of each option in the cycle of a single job; the floor is the plain cycle of the same run."""
     jobs = 20_000
     plain = best(lambda: single_cycles(jobs))
     rows = [Row("plain", plain, plain, "cycles/s")]

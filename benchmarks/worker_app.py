@@ -1,7 +1,7 @@
-"""The jobs of the benchmarks of workers, and the process that runs them: `python -m benchmarks.worker_app ROLE ...`.
+"""The jobs of the worker benchmarks, and the process that runs them: `python -m benchmarks.worker_app ROLE ...`.
 
-A role prints one line of JSON when it is done. Handlers count themselves, so that a role knows when all jobs were run;
-its time ends when the worker has stopped, which is after the last job was acknowledged.
+A role prints one line of JSON when it is done. Handlers count themselves, so that a role knows when all jobs have run;
+its time ends when the worker has stopped, which is after the last ack.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ async def coroutine(text: str) -> None:
 
 @app.job(queue="cpu", kind="process")
 def cpu(ms: float) -> None:
-    """So much CPU time of its own, whoever else wants the core."""
+    """Use this much CPU time, even if others want the core."""
     until = time.thread_time() + ms / 1000
     while time.thread_time() < until:
         pass
@@ -68,7 +68,7 @@ def begun_plain(at: float) -> None:
 
 
 def work(names: list[str], is_done: Callable[[], bool], **settings: Any) -> tuple[float, float]:
-    """Run a worker until something is the case: the seconds until it had stopped, and its CPU seconds."""
+    """Run a worker until `is_done`. Returns the seconds until it had stopped, and its CPU seconds."""
     worker = app.worker(jobs=names, **settings)
     began, cpu_began = time.perf_counter(), time.process_time()
 
@@ -87,7 +87,7 @@ def work(names: list[str], is_done: Callable[[], bool], **settings: Any) -> tupl
 
 
 def noop(name: str, jobs: str) -> dict[str, float]:
-    """As many no-op jobs as there are."""
+    """Run this many no-op jobs."""
     wanted = int(jobs)
     seconds, cpu_s = work([name], lambda: ran >= wanted, threads=1)
     assert ran == wanted, f"{ran} of {wanted} jobs"
@@ -95,7 +95,7 @@ def noop(name: str, jobs: str) -> dict[str, float]:
 
 
 def processes(count: str, before: str, jobs: str) -> dict[str, float]:
-    """CPU work in child processes. The rate is of the time in which it was done, without starting and stopping."""
+    """CPU work in child processes. The rate excludes starting and stopping."""
     wanted = int(before) + int(jobs)
     samples: list[tuple[float, int]] = []
 
@@ -116,7 +116,7 @@ def processes(count: str, before: str, jobs: str) -> dict[str, float]:
 
 
 def waiting(jobs: str) -> dict[str, float]:
-    """Memory with so many slow jobs in flight."""
+    """Memory with this many slow jobs in flight."""
     wanted = int(jobs)
     before = resident_bytes()
     found: dict[str, float] = {}
@@ -143,7 +143,7 @@ def waiting(jobs: str) -> dict[str, float]:
 
 
 def idle(name: str, jobs: str) -> dict[str, list[float]]:
-    """Until so many jobs have come, one at a time: how long each took from its push to its handler."""
+    """For this many jobs, one at a time: how long each took from its push to its handler."""
     wanted = int(jobs)
     print("ready", flush=True)
     work([name], lambda: len(latencies) >= wanted)
@@ -151,7 +151,7 @@ def idle(name: str, jobs: str) -> dict[str, list[float]]:
 
 
 def bare(jobs: str) -> dict[str, list[float]]:
-    """The same with a client that waits in a pull, and no worker around it."""
+    """The same with a client that waits in a pull, without a worker."""
     from stoker.client.aio import AsyncClient
 
     async def main() -> None:

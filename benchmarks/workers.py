@@ -1,7 +1,7 @@
-"""How fast workers are: no-op jobs through one, the time from a push to its handler, CPU work in processes, memory.
+"""The speed of workers: no-op jobs, the time from a push to its handler, CPU work in processes, memory.
 
 Server, worker and producer are three processes on this machine, over TCP, level `commit`, payloads of 100 bytes. Floors
-are of the same run: the bare client that only pulls 1,000 and acknowledges 1,000, a bare echo, the time of the cores.
+are from the same run: the bare client that only pulls 1,000 and acknowledges 1,000, a bare echo, the time of the cores.
 """
 
 import json
@@ -39,7 +39,7 @@ ROLE = (sys.executable, "-m", "benchmarks.worker_app")
 
 
 def role(url: str, *arguments: str) -> Any:
-    """What a role says at its end."""
+    """The output of a role."""
     done = subprocess.run(
         [*ROLE, *arguments], env={**os.environ, "STOKER_URL": url}, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -76,7 +76,7 @@ def noop() -> list[Row]:
 
 
 def measured(client: Client, url: str, name: str) -> tuple[float, float, float]:
-    """The best of some rounds, each beside its floor; and the CPU time of the worker."""
+    """The best of several rounds, each beside its floor; and the CPU time of the worker."""
     rates, floors, costs = [], [], []
     for _ in range(ROUNDS):
         before = client.get_stats(QUEUES[name]).totals.completed
@@ -90,7 +90,7 @@ def measured(client: Client, url: str, name: str) -> tuple[float, float, float]:
 
 
 def embedded() -> list[Row]:
-    """The queue in the worker's own process: what is pushed before is in the directory."""
+    """The queue in the worker's own process: the jobs are in the directory before it starts."""
     rows = []
     for name in ("plain", "batch"):
         with place() as path:
@@ -131,7 +131,7 @@ def echoes(port: int) -> list[float]:
 
 
 def starts(url: str, who: tuple[str, ...], name: str, queue: str) -> list[float]:
-    """What handlers measure, whose clock is ours: it belongs to the machine."""
+    """Measured by the handlers; all processes of a machine share the clock."""
     with worker(url, *who, str(IDLE_JOBS)) as child, stoker.connect(url) as client:
         assert child.stdout is not None
         assert child.stdout.readline().strip() == "ready"
@@ -163,7 +163,7 @@ def worker(url: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def processes() -> list[Row]:
-    """The floor is all the time that the cores had. What the rest of the machine does in it counts against us."""
+    """The floor is all the time of the cores. Other programs on the machine count against us."""
     with place() as path, stoker_server(path) as port:
         url, server = f"tcp://127.0.0.1:{port}", server_pid(port)
         rates, shares = [], []
@@ -204,7 +204,7 @@ def memory() -> list[Row]:
 
 
 def loading() -> list[Row]:
-    """CPU time in a fresh interpreter, the best of some."""
+    """CPU time in a fresh interpreter, the best of several runs."""
     return [
         Row("import stoker", cpu_ms("import stoker"), unit="ms", note="asked < 50"),
         Row("import stoker, and an App with a job", cpu_ms(AN_APP), unit="ms"),

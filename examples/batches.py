@@ -2,8 +2,8 @@
 
     python examples/batches.py
 
-Jobs are pushed one by one, by whoever needs one; the worker collects them until there are 64 or 20 ms have passed. Each
-job has its own result, its own retries and its own end: one bad text does not cost the others anything.
+Jobs are pushed one by one; the worker collects them until there are 64 or 20 ms have passed. Each job has its own
+result, its own retries and its own end: one bad text does not affect the others.
 """
 
 import asyncio

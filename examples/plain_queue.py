@@ -1,7 +1,7 @@
 """A queue at work in one process: priorities, a delay, retries, a dead letter, a group, a chain and a rate limit.
 
-Run it with `python examples/plain_queue.py`. Nothing else has to run, and no App is needed: this is the embedded
-broker over a data directory, which is opened once more at the end, to see what is left in it.
+Run it with `python examples/plain_queue.py`. Nothing else has to run, and no App is needed: this is the embedded broker
+over a data directory, which is opened again at the end to see what is left in it.
 """
 
 import tempfile
@@ -33,7 +33,7 @@ def push_work(queue: stoker.Client) -> int:
 
 
 def handle(job: DeliveredJob) -> bytes:
-    """What a worker does with a job; raising is how it fails."""
+    """What a worker does with a job; an exception fails it."""
     if job.payload == b"always fails" or (job.payload.startswith(b"fails twice") and job.attempt < 3):
         raise RuntimeError("that did not work")
     return b"done: " + job.payload

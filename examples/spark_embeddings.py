@@ -2,9 +2,9 @@
 
     python examples/spark_embeddings.py
 
-The model is a stand-in that is computed honestly: trigrams of a text are hashed into buckets, and a fixed random matrix
-projects the buckets to 64 numbers. Texts that share words come out near each other, and a call with many texts costs
-hardly more than one with few, which is why a fleet hands them over in batches. Put your own model into `embed`.
+The model is a small stand-in: trigrams of a text are hashed into buckets, and a fixed random matrix projects the
+buckets to 64 numbers. Texts that share words come out near each other, and a call with many texts costs hardly more
+than one with few, which is why a fleet passes them in batches. Put your own model into `embed`.
 """
 
 import tempfile
@@ -21,12 +21,12 @@ TEXTS = ["a cat sat on the mat", "the cat is on the mat", "stock prices fell on 
 
 
 def projection() -> np.ndarray:
-    """The weights. They take a millisecond; a true model is better loaded once a process, by a module of your own."""
+    """The weights. They take a millisecond; load a real model once per process, in a module of your own."""
     return np.random.default_rng(7).standard_normal((BUCKETS, DIMENSIONS)).astype("<f4")
 
 
 def embed(texts: list[bytes]) -> list[bytes | Exception]:
-    """A vector of 64 floats for each text, or why there is none."""
+    """A vector of 64 floats for each text, or the exception."""
     counts = np.zeros((len(texts), BUCKETS), "<f4")
     for row, text in enumerate(texts):
         for start in range(len(text) - 2):
@@ -41,7 +41,7 @@ def embed(texts: list[bytes]) -> list[bytes | Exception]:
 
 
 def vectors_of(spark: SparkSession, url: str) -> dict[int, np.ndarray]:
-    """The results as a table, as whoever comes after would read them."""
+    """The results as a table, as a later reader would read them."""
     results = spark.read.format("stoker").option("url", url).load("results")
     return {row["job"]: np.frombuffer(row["result"], "<f4") for row in results.select("job", "result").collect()}
 

@@ -1,4 +1,4 @@
-"""A port that stays the test's own while nobody listens there: for servers that are not there yet, or come back."""
+"""A port that stays reserved for the test while no process listens there: for servers that start later or come back."""
 
 import socket
 from collections.abc import Iterator

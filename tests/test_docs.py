@@ -101,7 +101,7 @@ def test_the_pages_say_what_the_code_says():
     assert "| `closed` | `Closed` | `Unavailable` | yes | this broker was closed |" in text["errors.md"]
     assert "| `tags_max` | `32` |" in text["limits.md"]
     assert "- `cancel_requested`" in text["events.md"]
-    assert "| `server.handshake_s` | a time in s | `10.0` | For the handshake of TLS" in text["configuration.md"]
+    assert "| `server.handshake_s` | a time in s | `10.0` | For the handshakes of TLS" in text["configuration.md"]
     assert "| `--count INTEGER RANGE` | How many jobs at most." in text["cli.md"]
     assert (
         "Needs `produce`; may be sent again with `request_key`. REST: `POST /queues/{queue}/jobs`." in text["wire.md"]

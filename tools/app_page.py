@@ -1,6 +1,6 @@
-"""The reference of the app: what can be declared, pushed, asked and raised, from the docstrings of the code.
+"""Makes the reference of the app from docstrings: what can be declared, pushed, asked and raised.
 
-Methods that are there twice, for coroutines and for plain code, stand once with both names.
+Methods that exist twice, for coroutines and for plain code, are listed once with both names.
 """
 
 import ast
@@ -24,7 +24,7 @@ from tools.make_docs import code, docstring_at, joined, joined_paragraphs, page
 from tools.make_docs import table as markdown
 
 INNER = frozenset("remember layers_for find_job own_handlers wanted signature arguments step forget_checkpoint".split())
-"""What is there for the parts of Stoker themselves."""
+"""Methods for Stoker's own use."""
 
 
 def app_page() -> str:
@@ -57,7 +57,7 @@ def app_page() -> str:
         "## Step",
         *described(jobtype.Step),
         "## Workflows",
-        "A step, `welcome.s(7)`, is a node, and so is what these make; `a >> b` runs b after a.",
+        "A step, `welcome.s(7)`, is a node, and so is the result of these; `a >> b` runs b after a.",
         *brief(nodes.group),
         *brief(nodes.chain),
         *brief(workflow.workflow),
@@ -102,7 +102,7 @@ def options_of(kind: Any) -> str:
 
 
 def described(kind: type[Any]) -> list[str]:
-    """The class, and its public methods and properties in the order of the source."""
+    """The class, and its public methods and properties in source order."""
     blocks = [joined_paragraphs(inspect.getdoc(kind))]
     if "__init__" in vars(kind) and kind in (App, Worker):
         blocks.append(code(f"{kind.__name__}{shown(kind.__init__)}"))
@@ -122,7 +122,7 @@ def row_of(kind: type[Any], name: str, value: Any) -> list[str] | None:
     twin = f" and `{name}_sync`" if f"{name}_sync" in vars(kind) else ""
     if isinstance(value, property):
         return [code(name), joined(inspect.getdoc(value))]
-    if hasattr(value, "func"):  # a cached property: none of them is for everybody
+    if hasattr(value, "func"):  # a cached property: for internal use
         return None
     if inspect.isfunction(value):
         return [code(f"{name}{shown(value)}") + twin, joined(value.__doc__)]
@@ -130,7 +130,7 @@ def row_of(kind: type[Any], name: str, value: Any) -> list[str] | None:
 
 
 def shown(function: Callable[..., Any]) -> str:
-    """Its parameters as they stand in the source."""
+    """The parameters as in the source."""
     tree = Unquoted().visit(ast.parse(textwrap.dedent(inspect.getsource(function))).body[0])
     assert isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef)
     written = ast.unparse(tree.args).removeprefix("self, ").removeprefix("self")
@@ -139,7 +139,7 @@ def shown(function: Callable[..., Any]) -> str:
 
 
 class Unquoted(ast.NodeTransformer):
-    """Annotations that stand in quotes, because what they name is imported for type checkers only."""
+    """Removes quotes from annotations; they are there because the names are imported for type checkers only."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = self._plain(node.annotation)
@@ -158,7 +158,7 @@ class Unquoted(ast.NodeTransformer):
 
 
 def brief(kind: Any) -> list[str]:
-    """A value that is made: its parameters, or its fields."""
+    """A value type: its parameters or fields."""
     blocks = [f"### {kind.__name__}", joined_paragraphs(inspect.getdoc(kind))]
     if dataclasses.is_dataclass(kind):
         return [*blocks, fields_of(kind, "Field, Takes, Default, Meaning")]
@@ -166,7 +166,7 @@ def brief(kind: Any) -> list[str]:
 
 
 def fields_of(kind: Any, heads: str) -> str:
-    """Its own fields, with the text below each."""
+    """The class's own fields, with their docstrings."""
     tree = ast.parse(Path(inspect.getfile(kind)).read_text())
     (body,) = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__]
     rows = []
@@ -179,7 +179,7 @@ def fields_of(kind: Any, heads: str) -> str:
 
 
 def error_rows(module: Any) -> list[list[str]]:
-    """What each means stands in the drawn tree, beside its name."""
+    """The meanings are in the drawn tree, beside the names."""
     from tools.make_docs import DRAWN
 
     beside = {found["name"]: found["rest"] for found in DRAWN.finditer(module.__doc__ or "")}

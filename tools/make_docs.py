@@ -1,8 +1,8 @@
-"""Make the reference pages of `docs/` from the code: model, app, configuration, command line, metrics, Spark.
+"""Makes the reference pages of `docs/` from the code: model, app, configuration, command line, metrics, Spark.
 
 Run it after editing `src/stoker/model`, `app`, `worker`, `settings.py`, `server/config`, `server/http/metrics.py` or
-`cli`: `python tools/make_docs.py`. A test fails when a page is not up to date. What the pages say stands in the
-docstrings there, and nowhere else.
+`cli`: `python tools/make_docs.py`. A test fails when a page is not up to date. The texts come only from the docstrings
+there.
 """
 
 import ast
@@ -41,7 +41,7 @@ class Field(NamedTuple):
 
 
 class Class(NamedTuple):
-    """A class of a module, with the heading of the section that it stands in."""
+    """A class of a module, with the heading of its section."""
 
     name: str
     section: str
@@ -54,7 +54,7 @@ class Class(NamedTuple):
 
 
 def classes_of(module: Any) -> dict[str, Class]:
-    """In the order of the source; a package is the files whose names it takes in, each a section of its own."""
+    """Classes in source order; a package is the files whose names it imports, each a section."""
     sources = sources_of(module)
     aliases = aliases_of("\n".join(sources))
     found: dict[str, Class] = {}
@@ -76,7 +76,7 @@ def classes_of(module: Any) -> dict[str, Class]:
 
 
 def sources_of(module: Any) -> list[str]:
-    """Of a module, and before that of those whose every name it takes in."""
+    """The source of a module, after those of the modules whose names it imports with `*`."""
     source = Path(module.__file__).read_text()
     taken = [
         node.module
@@ -97,7 +97,7 @@ def fields_of(body: list[ast.stmt], kind: type[Any], aliases: dict[str, str]) ->
 
 
 def aliases_of(source: str) -> dict[str, str]:
-    """Names for a choice of words: `Jitter = Literal["none", "equal"]` reads better as the words themselves."""
+    """Names of choices: `Jitter = Literal["none", "equal"]` reads better as the words themselves."""
     found = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -108,7 +108,7 @@ def aliases_of(source: str) -> dict[str, str]:
 
 
 def docstring_at(body: list[ast.stmt], place: int) -> str:
-    """The text that stands right below a field."""
+    """The docstring right below a field."""
     node = body[place] if place < len(body) else None
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return joined(node.value.value)
@@ -118,7 +118,7 @@ def docstring_at(body: list[ast.stmt], place: int) -> str:
 def default_of(kind: type[Any], name: str) -> str:
     if not issubclass(kind, msgspec.Struct) or name not in kind.__struct_fields__:
         return ""
-    # Not `msgspec.structs.fields`: it needs every type, also those that only type checkers import.
+    # Not `msgspec.structs.fields`: it needs every type, even those that only type checkers import.
     missing = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
     place = kind.__struct_fields__.index(name) - missing
     default = msgspec.NODEFAULT if place < 0 else kind.__struct_defaults__[place]
@@ -142,7 +142,7 @@ def joined(text: str | None) -> str:
 
 
 def constants_of(module: Any) -> Iterator[Field]:
-    """The module's own constants that say what they are for."""
+    """The module's constants that have a docstring."""
     body = ast.parse(Path(module.__file__).read_text()).body
     for place, node in enumerate(body):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -175,7 +175,7 @@ def field_table(fields: list[Field]) -> str:
         return ""
     heads = "Field, Type, Default, Meaning"
     rows = [[code(field.name), code(field.kind), code(field.default), field.meaning] for field in fields]
-    if not any(field.meaning for field in fields):  # the class has said it all
+    if not any(field.meaning for field in fields):  # the class docstring says it all
         heads, rows = heads.removesuffix(", Meaning"), [row[:-1] for row in rows]
     return table(heads, rows)
 
@@ -195,7 +195,7 @@ def states_page() -> str:
     return page(
         "The states of a job",
         "model/states.py",
-        "A job is in exactly one of these states, and changes only as listed below. Paused,"
+        "A job is in exactly one of these states, and moves between them only as shown below. Paused,"
         " limited or behind a busy group are not states but answers to *why is this job waiting?*",
         table(
             "Kind, States",
@@ -216,7 +216,8 @@ def states_page() -> str:
 
 def options_page() -> str:
     blocks = []
-    for found in sorted(classes_of(options).values(), key=lambda found: found.name != "Options"):  # what is asked first
+    # the most asked for first
+    for found in sorted(classes_of(options).values(), key=lambda found: found.name != "Options"):
         blocks += [f"## {found.name}", found.meaning, field_table(found.fields)]
     intro = joined((options.__doc__ or "").partition("\n\n")[2])
     return page("Options", "model/options.py", opening(options), intro, *blocks)
@@ -247,7 +248,7 @@ DRAWN = re.compile(r"^[ |`-]+(?P<name>[A-Z]\w+) {2,}(?P<rest>.+)$", re.MULTILINE
 
 
 def errors_page() -> str:
-    """What each error means stands in the drawn tree, beside its name."""
+    """The meanings are in the drawn tree, beside the names."""
     beside = {found["name"]: found["rest"] for found in DRAWN.finditer(errors.__doc__ or "")}
     rows = []
     for code_name, kind in errors.BY_CODE.items():
@@ -314,7 +315,7 @@ def setting_row(place: tuple[str, ...], owner: Any) -> list[str]:
 
 
 def listed_blocks(place: tuple[str, ...]) -> Iterator[str]:
-    """What stands in each table of a list of tables."""
+    """The tables of a list of tables."""
     for member in values.members(keys.type_at(place)):
         listed = values.struct_of(get_args(member)[0]) if get_origin(member) in (tuple, list) else None
         if listed is not None:
@@ -324,7 +325,7 @@ def listed_blocks(place: tuple[str, ...]) -> Iterator[str]:
 
 
 def settings_page() -> str:
-    """What `stoker.connect(url, settings=...)` takes."""
+    """The settings of `stoker.connect(url, settings=...)`."""
     blocks = []
     for kind in (
         python_settings.LocalSettings,
@@ -350,7 +351,7 @@ def settings_page() -> str:
 
 
 def owner_of(place: tuple[str, ...]) -> Any:
-    """The struct that a setting stands in."""
+    """The struct that has a setting."""
     kind = keys.type_at(place[:-1])
     return values.struct_of(kind) or values.named_structs_of(kind)
 
@@ -359,7 +360,7 @@ def default_at(place: tuple[str, ...], field: Any) -> str:
     value: Any = ServerConfig()
     for name in place:
         value = getattr(value, name, msgspec.NODEFAULT) if isinstance(value, msgspec.Struct) else msgspec.NODEFAULT
-    if value is msgspec.NODEFAULT:  # of a section that is not there as long as nobody asks for it
+    if value is msgspec.NODEFAULT:  # a field of an optional section
         value = field.default
     if value is None or value is msgspec.NODEFAULT:
         return ""
@@ -433,11 +434,11 @@ def metrics_page() -> str:
     return page(
         "Metrics",
         "server/http/metrics.py",
-        "`GET /metrics` answers with these in Prometheus' text format, or in OpenMetrics if that is asked for. They are"
+        "`GET /metrics` returns these in Prometheus' text format, or in OpenMetrics if that is asked for. They are"
         " about all tenants, so they need a token with `read` of the tenant `default`, or of any.",
-        table("name, kind, labels, what it tells", rows),
-        "A server in several processes tells of all of them, whichever is asked. All but `stoker_info` and those about"
-        " jobs then have a label `process` besides.",
+        table("name, kind, labels, meaning", rows),
+        "A server in several processes reports all of them, whichever is asked. All but `stoker_info` and those about"
+        " jobs then also have a label `process`.",
         "`GET /metrics/history` has the most important ones as JSON, a point every five seconds, for the last 1,000"
         " points.",
     )

@@ -1,4 +1,4 @@
-"""Draw the pictures of `docs/workflows.md`, as `stoker workflow show --svg` would: `python tools/make_pictures.py`."""
+"""Draws the pictures of `docs/workflows.md`, as `stoker workflow show --svg` would: `python tools/make_pictures.py`."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Make the modules beside `src/stoker/proto/*.proto` from those files, with grpcio-tools.
+"""Makes the modules beside `src/stoker/proto/*.proto` from those files, with grpcio-tools.
 
-Run it after editing one of them: `python tools/make_proto.py`. A test fails when they differ from what it would make.
+Run it after editing one of them: `python tools/make_proto.py`. A test fails when they are not up to date.
 """
 
 import sys
@@ -15,7 +15,7 @@ PATHS = ("protoc", f"--proto_path={SOURCE}", f"--proto_path={files('grpc_tools')
 
 
 def make(into: Path) -> list[Path]:
-    """Write the modules of all files under `into`: their paths below it."""
+    """Write the modules of all files under `into`. Returns their paths below it."""
     from grpc_tools import protoc
 
     arguments = [
@@ -26,7 +26,7 @@ def make(into: Path) -> list[Path]:
         *(f"stoker/proto/{name}.proto" for name in NAMES),
     ]
     if protoc.main(arguments) != 0:
-        sys.exit("protoc has found errors")
+        sys.exit("protoc found errors")
     return sorted(path.relative_to(into) for path in into.rglob("*_pb2*.py*"))
 
 

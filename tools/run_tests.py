@@ -1,13 +1,13 @@
-"""Run the whole test suite on all cores: `make test`, or `python tools/run_tests.py`.
+"""Runs the whole test suite on all cores: `make test`, or `python tools/run_tests.py`.
 
-The suite is cut into shares that know nothing of each other: the conformance suite a broker or two at a time, the crash
-tests, and so on. One more runs at once than there are cores, because some wait now and then; the longest first, so that
-none is left over at the end. The output of a share is shown when it has ended, its failures and all, with the time that
-it took and the work that it was. Nothing is left out: folders of tests that no share names make shares of their own.
+The suite is cut into independent shares: the conformance suite for a broker or two at a time, the crash tests, and so
+on. One more share runs at once than there are cores, because some wait now and then. The longest start first, so that
+none is left over at the end. The output of a share is shown when it has ended, with its wall and CPU time. Nothing is
+left out: folders of tests that no share names form their own shares.
 
-A test that hangs says where, in every thread, and then its share ends.
+A test that hangs prints the stacks of all threads, and then its share ends.
 """
-# ruff: noqa: T201  it talks to whoever runs it
+# ruff: noqa: T201  it prints for the person who runs it
 
 import compileall
 import json
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 TEST_S = 600
-"""No test takes a tenth of this on a quiet machine, and few a hundredth."""
+"""No test takes a tenth of this on a quiet machine, and few take a hundredth."""
 
 SECONDS: dict[str, int] = {
     # conformance, by brokers
@@ -68,38 +68,38 @@ SECONDS: dict[str, int] = {
     "tests/typed": 8,
     "tests/contradictions": 8,
 }
-"""What they were measured to take, roughly, work and waiting: only the order and the parts follow from it."""
+"""Rough measured seconds, work and waiting; only the order and the grouping depend on them."""
 SLOWEST = 10
 """How many files are named at the end."""
 UNKNOWN_S = 6
-"""Of a folder that nobody has measured, or that was hardly worth it."""
+"""For a folder that was not measured, or was too short for it."""
 PART_S = 100
-"""Folders are put together to about as much."""
+"""Folders are grouped to about this much."""
 
 
 @dataclass
 class Share:
-    """Some tests that run in one process."""
+    """Tests that run in one process."""
 
     name: str
     paths: Sequence[str]
     seconds: int
-    """How long it takes, as far as that is known."""
+    """How long it takes, as far as known."""
     brokers: str = ""
-    """Of the conformance suite: which ones."""
+    """The brokers, for the conformance suite."""
     cases: int = 0
-    """Of each of its tests: so many cases; 0 = all of them."""
+    """Cases of each test; 0 = all."""
     every: int = 1
-    """Of its tests: one in so many."""
+    """One in this many of its tests runs."""
     started: float = 0.0
     process: "subprocess.Popen[bytes] | None" = None
     output: "IO[bytes] | None" = None
     code: int = 0
     cpu_s: float = 0.0
-    """Of it and of all processes that it has started and waited for."""
+    """CPU time of the share and of all processes that it started and waited for."""
     counts: dict[str, int] = field(default_factory=dict)
     times: "IO[bytes] | None" = None
-    """Where it writes how long each file of tests took."""
+    """Where it writes how long each test file took."""
 
     def start(self) -> None:
         self.started = time.monotonic()
@@ -132,7 +132,7 @@ class Share:
         return True
 
     def end(self) -> bool:
-        """Show what came of it; whether all was well."""
+        """Print the outcome. Returns whether all tests passed."""
         assert self.output is not None
         self.output.seek(0)
         text = self.output.read().decode(errors="replace")
@@ -147,7 +147,7 @@ class Share:
         return well
 
     def seconds_by_file(self) -> dict[str, float]:
-        """As the share has written it; nothing if it died before."""
+        """As the share has written it; empty if it died before."""
         assert self.times is not None
         text = self.times.read()
         self.times.close()
@@ -155,9 +155,10 @@ class Share:
 
 
 def conformance(brokers: str, cases: int = 0, every: int = 1) -> Share:
-    """The tests over some brokers: all cases over those that decide something, one of each over those that only carry
-    what was decided, and a third of the tests, other ones for each, over those that carry it as another one does.
-    `make soak` runs all over all."""
+    """The tests over some brokers: all cases over brokers that decide something, one case of each test over those that
+    only carry decisions, and a different third of the tests over each that carries them like another one. `make soak`
+    runs everything over all.
+    """
     return Share(f"conformance: {brokers}", ["tests/conformance"], SECONDS[brokers], brokers, cases, every)
 
 
@@ -178,7 +179,7 @@ def all_shares() -> list[Share]:
 
 
 def in_parts(paths: Sequence[str]) -> list[Share]:
-    """All other tests: each folder goes, the longest first, to where there is the least so far."""
+    """All other tests: each folder, the longest first, goes to the part with the least so far."""
     taking = {path: SECONDS.get(path, UNKNOWN_S) for path in paths}
     parts = max(1, round(sum(min(seconds, PART_S) for seconds in taking.values()) / PART_S))
     groups: list[list[str]] = [[] for _ in range(parts)]
@@ -199,13 +200,13 @@ def is_tests(entry: Path) -> bool:
 
 
 def compile_all() -> None:
-    """Hundreds of processes are started by the tests: none of them has to compile what it imports."""
+    """Compile once: the tests start hundreds of processes, and none of them should compile its imports."""
     for folder in ("src", "tests"):
         compileall.compile_dir(ROOT / folder, quiet=2, workers=0)
 
 
 def show_slowest(shares: Sequence[Share]) -> None:
-    """The files of tests that took the longest, over all shares."""
+    """The test files that took the longest, over all shares."""
     taken: dict[str, float] = {}
     for share in shares:
         for name, seconds in share.seconds_by_file().items():

@@ -12,28 +12,28 @@ def spark_page() -> str:
     return page(
         "Spark: the data source",
         "spark/{options,tables,rows}.py and spark/fleet",
-        '`spark.read.format("stoker")`, `spark.readStream.format("stoker")` and `df.write.format("stoker")`. Options'
-        " have no case in their names; one that is unknown, or has no meaning for the table, is refused before any data"
-        " moves. How to begin: [the tutorial](../pipeline/tutorial.md).",
+        '`spark.read.format("stoker")`, `spark.readStream.format("stoker")` and `df.write.format("stoker")`. Names of'
+        " options are case-insensitive; unknown options, and those without a meaning for the table, are refused before"
+        " any data moves. How to begin: [the tutorial](../pipeline/tutorial.md).",
         "## Options of every read and write",
         option_table(CONNECTING),
         "## Options of every read",
         option_table(LISTED),
         *[block for name in TABLES for block in table_blocks(name)],
         "## Writing",
-        "Each row of a DataFrame becomes a job, exactly once, whatever Spark runs again. Save mode is `append`.",
+        "Each row of a DataFrame becomes a job, exactly once, even if Spark runs tasks again. Save mode is `append`.",
         option_table({name: says for name, says in WRITING.items() if name not in CONNECTING}),
-        "These columns are options of the jobs. A column `payload` (binary or string) is the payload as it is, and then"
-        " there may be no others; without one, all other columns together are: a MessagePack map, which is what an"
-        " app's handlers take as their arguments. A null leaves the option at its default.",
+        "These columns are options of the jobs. A column `payload` (binary or string) is the payload itself, and then"
+        " there may be no other columns. Without one, all other columns together are the payload: a MessagePack map,"
+        " which an app's handlers take as their arguments. A null leaves the option at its default.",
         table("Column, Type", [[code(name), " or ".join(KINDS[k] for k in kinds)] for name, kinds in columns()]),
-        "In a map of the row decimals, days and times without a zone are texts, moments are timestamps of MessagePack,"
-        " maps are maps, `binary` is bytes. Variants and intervals of years and months have no form, and are refused.",
-        "What tasks have written waits for Spark's commit for an hour, and is dropped then: a write whose first task"
-        " ends more than an hour before its last one fails, and pushes nothing. Cut it into several, or give it longer:"
-        " `engine.stage_ttl_ms` of the server. That a transaction is over is remembered for a day"
-        " (`engine.transaction_ttl_ms`); a stream that is restarted later than that, after a crash between the"
-        " publication of a batch and Spark's note of it, pushes this batch a second time.",
+        "In such a map, decimals, dates and times without a zone become text, timestamps become MessagePack timestamps,"
+        " maps stay maps, and `binary` becomes bytes. Variants and intervals of years and months are refused.",
+        "Staged rows wait an hour for Spark's commit and are then dropped: a write whose first task ends more than an"
+        " hour before its last one fails, and pushes nothing. Cut it into several writes, or raise"
+        " `engine.stage_ttl_ms` of the server. The queue remembers a finished transaction for a day"
+        " (`engine.transaction_ttl_ms`). If a stream crashes between the publication of a batch and Spark's note of it,"
+        " and is restarted later than that, it pushes this batch a second time.",
         "## Jobs as a stream",
         '`spark.readStream.format("stoker_jobs")` takes jobs out of queues, and the sink of that name settles them:'
         " see [Spark as a worker](../pipeline/workers.md). Spark finds both by itself where Stoker is installed.",

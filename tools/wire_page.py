@@ -1,7 +1,7 @@
-"""The reference of the wire: every command of both dialects, from the tables that the server itself works with.
+"""Makes the reference of the wire: every command of both dialects, from the server's own tables.
 
-What a command takes are the fields of its type. What flashQ's dialect answers with is read from the functions that
-answer, and shown by carrying out one of each against a queue in memory: a page that lied would not come out of this.
+The fields of a command are those of its type. The fields of flashQ's answers are read from the functions that make
+them, and shown by executing each command once against a queue in memory, so the page cannot be wrong.
 """
 
 import ast
@@ -31,7 +31,7 @@ from tools.make_docs import table as markdown
 AGAIN = {
     "always": "may be sent again",
     "keyed": "may be sent again with a key",
-    "never": "not to be sent again after a lost answer",
+    "never": "must not be sent again after a lost answer",
 }
 FLASHQ_KEYS = {
     "PUSH": "request_key",
@@ -41,7 +41,7 @@ FLASHQ_KEYS = {
     "PULL": "claim",
     "PULLB": "claim",
 }
-"""What makes a second sending of a command in flashQ's dialect harmless."""
+"""What makes sending a command of flashQ's dialect again harmless."""
 ENVELOPE = frozenset(("ok", "success"))
 
 
@@ -49,8 +49,8 @@ def wire_page() -> str:
     return page(
         "The wire",
         "wire/table.py and src/stoker/wire/flashq/rows.py",
-        "Every command that a server takes, in both dialects; [protocol.md](../protocol.md) tells how they are sent."
-        " Times are milliseconds since the epoch, durations milliseconds. A field without a default must be there.",
+        "Every command that a server takes, in both dialects; [protocol.md](../protocol.md) says how they are sent."
+        " Times are milliseconds since the epoch, durations milliseconds. A field without a default is required.",
         *native_blocks(),
         *flashq_blocks(),
         *http_blocks(),
@@ -77,11 +77,11 @@ def native_blocks() -> Iterator[str]:
     yield from of_the_connection()
     yield "### Values"
     yield (
-        "What stands in bodies and replies. Options and policies are in [options.md](options.md), events in"
+        "The types in bodies and replies. Options and policies are in [options.md](options.md), events in"
         " [events.md](events.md), states in [states.md](../states.md)."
     )
     for found in [asked["Sending"], asked["KvEntry"], *answered.values()]:
-        if found.name != "DeliveredJob":  # what Python makes of a delivery
+        if found.name != "DeliveredJob":  # made by Python's client from a delivery
             yield f"#### {found.name}"
             yield f"{found.meaning}\n\n{typed(found.fields)}".strip()
 
@@ -98,7 +98,7 @@ def native_command(row: table.Row, asked: Class, answer: Class) -> Iterator[str]
 def of_the_connection() -> Iterator[str]:
     yield "### Of the connection and of the server"
     structs: dict[str, tuple[type, str]] = {
-        "hello": (native.Greeting, f"Who is there. Answers with {words(answer_fields(Session.hello))}."),
+        "hello": (native.Greeting, f"Describe the server. Answers with {words(answer_fields(Session.hello))}."),
         "give_up": (
             native.GivenUp,
             "Stop waiting for a request of this connection. Answers with `count`: 0 if it was answered.",
@@ -108,7 +108,10 @@ def of_the_connection() -> Iterator[str]:
         "set_webhook": (Wanted, "Have events posted to a URL; needs `admin`. Answers with the hook."),
         "list_webhooks": (hooks.Nothing, "Needs `admin`. Answers with `webhooks`."),
         "delete_webhook": (hooks.Named, "Needs `admin`. Answers with `count`."),
-        "test_webhook": (hooks.Named, "Post a trial at once; needs `admin`. Answers with `ok`, `status`, `error`."),
+        "test_webhook": (
+            hooks.Named,
+            "Post a test event at once; needs `admin`. Answers with `ok`, `status`, `error`.",
+        ),
     }
     for name, (kind, meaning) in structs.items():
         yield f"#### {name}"
@@ -137,12 +140,12 @@ def in_json(field: Field) -> Field:
 
 
 WORDS = aliases_of("\n".join(map(inspect.getsource, (options, replies, circuit))))
-"""Names that stand for a choice of words: the words themselves are what is sent."""
+"""Names of choices: the words themselves are sent."""
 LITERAL = re.compile(r"Literal\[([^\]]*)\]")
 
 
 def plain(kind: str) -> str:
-    """A type of Python for readers who write something else."""
+    """A Python type for readers of other languages."""
     kind = re.sub(r"\b(?:r|q|model|msgspec)\.", "", kind).replace("Sequence[", "list[").replace("Mapping[", "map[")
     for alias, meaning in WORDS.items():
         kind = re.sub(rf"\b{alias}\b", meaning, kind)
@@ -171,17 +174,17 @@ def flashq_blocks() -> Iterator[str]:
     yield "## flashQ's dialect"
     yield (
         "`{cmd, reqId?, tenant?, ...fields}` is answered by `{ok, success, reqId?, ...}`, or by `{ok: false, error,"
-        " code}`. Fields may be spelt in camelCase, `null` means left out, and unknown fields are passed over. *Any"
-        " value* is JSON or MessagePack, as the connection speaks. The examples are what a connection gets that has"
-        " said `HELLO`: others get every field of a job."
+        " code}`. Fields may be written in camelCase, `null` means left out, and unknown fields are ignored. *Any"
+        " value* is JSON or MessagePack, as the connection speaks. The examples are for a connection that has"
+        " sent `HELLO`: others get every field of a job."
     )
     yield "Second names: " + ", ".join(f"`{other}` for `{name}`" for other, name in q.ALSO.items()) + "."
     yield "### Options of a job"
     yield (
-        "They stand beside the other fields of `PUSH` and `FLOW`. A `JobItem` is `data` and these, a `FlowChild` is"
+        "They are fields of `PUSH` and `FLOW` beside the others. A `JobItem` is `data` and these, a `FlowChild` is"
         " `data`, `queue` (the parent's) and these, a `KvEntry` is `key`, `value` and `ttl`. A `PlainItem` is `data`"
         " alone. A `WorkflowStep` is `queue`, `jobs` (each a `PlainItem`), `after` (keys or numbers of steps, or"
-        " `{step, on_failure}`), `key`, `parent`, `open` and these options, which hold for all of its jobs."
+        " `{step, on_failure}`), `key`, `parent`, `open` and these options, which apply to all of its jobs."
     )
     yield typed(written["JobOptions"].fields)
     for row in flashq.ROWS.values():
@@ -207,7 +210,7 @@ def flashq_command(row: flashq.Row, written: dict[str, Class], shown: dict[str, 
 
 
 def own_fields(kind: type, written: dict[str, Class]) -> tuple[list[Field], bool]:
-    """The fields of a request besides those of all, and whether it takes the options of a job, too."""
+    """The fields of a request besides the common ones, and whether it also takes the options of a job."""
     found: list[Field] = []
     for above in reversed(kind.__mro__):
         if above.__name__ in written and above not in (q.Request, q.JobRequest, q.JobOptions):
@@ -274,7 +277,7 @@ class Answers:
             yield from [str(ast.literal_eval(key))] if key is not None else self._spread(value)
 
     def _spread(self, node: ast.expr) -> Iterator[str]:
-        """What `**` brings."""
+        """The fields that `**` brings."""
         if isinstance(node, ast.Dict):
             yield from self._keys(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "msgspec.to_builtins":
@@ -289,7 +292,7 @@ class Answers:
                         yield from self._spread(other.value)
 
     def _struct_of(self, name: str) -> Iterator[str]:
-        """The fields of a reply that was annotated where it came in."""
+        """The fields of a reply, found by its annotation."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name:
                 kind = getattr(replies, ast.unparse(node.annotation).removeprefix("r."))
@@ -400,7 +403,7 @@ LIFE: list[dict[str, Any]] = [
 
 
 def examples() -> dict[str, tuple[Any, Any]]:
-    """The first request of each command in the life above, and its answer."""
+    """The first request of each command in the script above, and its answer."""
     broker = LocalBroker(LocalSettings(shards=1), FakeClock())
     found: dict[str, tuple[Any, Any]] = {}
     for request in LIFE:
@@ -408,7 +411,7 @@ def examples() -> dict[str, tuple[Any, Any]]:
         answer = carried_out(broker, row, request)
         unknown = answer.keys() - ENVELOPE - set(answers_of(row))
         assert answer["ok"], (request, answer)
-        assert not unknown, f"{row.name} answers with {unknown}, which nobody found in its code"
+        assert not unknown, f"{row.name} answers with {unknown}, which was not found in its code"
         found.setdefault(row.name, (request, answer))
     broker.close()
     return found
@@ -432,9 +435,9 @@ def http_blocks() -> Iterator[str]:
     yield "## REST"
     yield (
         "Fields come from the path, the query and a JSON body; the answer is `{ok, data, ...}`, where `data` is the"
-        " named field of the command's answer, or all of it. `POST /queues/{queue}/pull` waits only if it is asked to."
+        " named field of the command's answer, or all of it. `POST /queues/{queue}/pull` waits only if asked to."
     )
     rows = [[f"`{route.method} {route.path}`", code(route.cmd), code(route.select)] for route in ROUTES]
     yield markdown("Route, Command, `data` is", rows)
     yield "## Other paths"
-    yield markdown("Path, What it is", [[f"`{one.method} {one.path}`", one.summary] for one in OTHERS])
+    yield markdown("Path, Meaning", [[f"`{one.method} {one.path}`", one.summary] for one in OTHERS])

@@ -1,8 +1,8 @@
-"""Print the table: `python -m benchmarks.peers`, or some of it: `python -m benchmarks.peers celery huey`. What their
-workers say is shown with STOKER_BENCH_NOISY=1.
+"""Prints the table: `python -m benchmarks.peers`, or some of it: `python -m benchmarks.peers celery huey`. The output
+of their workers is shown with STOKER_BENCH_NOISY=1.
 
 For each queue in turn: push jobs of 100 bytes that only count themselves, then start its workers, and measure from the
-first job that was run to the last. Every job has to be run; one that ran twice is told of.
+first job to the last. Every job has to run; jobs that ran twice are reported.
 """
 
 import mmap
@@ -29,11 +29,11 @@ from benchmarks.served import stoker_server
 ROOT = Path(__file__).parents[2]
 APPS = Path(__file__).parent / "apps"
 HOME = ROOT / ".venv-peers"
-"""An environment for each of them: what they need excludes what others need."""
+"""An environment for each of them: their dependencies exclude each other."""
 WORD = struct.Struct("=Q")
 PLACES = 1024
 LIMIT_S = 60.0
-"""Whoever is not done by then is measured by what it has done."""
+"""A queue that is not done by then is measured by what it has done."""
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ def measured(counter: Counter, jobs: int) -> tuple[float, int]:
     while (done := counter.sum()) < jobs and time.perf_counter() < until:
         time.sleep(0.001)
     rate = (done - first) / (time.perf_counter() - began)
-    time.sleep(0.5)  # whoever runs a job a second time does it now
+    time.sleep(0.5)  # a queue that runs jobs a second time does it now
     return rate, counter.sum()
 
 
@@ -176,7 +176,7 @@ def install(name: str, packages: tuple[str, ...]) -> None:
 
 @contextmanager
 def redis() -> Iterator[str]:
-    """A fresh one that writes nothing to disk: its URL."""
+    """A fresh server that writes nothing to disk. Yields its URL."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:

@@ -31,27 +31,27 @@ async def pack(ctx: stoker.Context, order_id: int) -> str:
 
 @api.post("/orders/{order_id}", status_code=202)
 async def order(order_id: int) -> dict[str, int]:
-    """The same order twice is packed once: both answers name the same job, as long as it is not done."""
+    """The same order twice is packed once: while the job is not done, both responses name the same job."""
     job = await pack.options(unique_key=f"order:{order_id}").push(order_id)
     return {"job": job.id}
 
 
 @api.get("/jobs/{job_id}")
 async def show(job_id: int) -> dict[str, object]:
-    """A handle knows how the results of its kind of job are read."""
+    """A handle knows how to decode the results of its kind of job."""
     job = pack.handle(job_id)
     try:
         view = await job.view()
     except NotFound:
-        raise HTTPException(404, "there is no such job, or it has been over for more than an hour") from None
+        raise HTTPException(404, "there is no such job, or it ended more than an hour ago") from None
     result = await job.result() if view.state is stoker.State.COMPLETED else None
     return {"state": view.state, "progress": view.progress.percent, "result": result}
 
 
 @api.delete("/jobs/{job_id}")
 async def cancel(job_id: int, queue: Queue) -> dict[str, str]:
-    """`Queue` is the whole queue: look, cancel, pause, count."""
+    """`Queue` is the whole queue: inspect, cancel, pause, count."""
     try:
         return {"state": (await queue.cancel(job_id)).state}
-    except stoker.StokerError as error:  # there is none, or it has ended
+    except stoker.StokerError as error:  # it does not exist, or it has ended
         raise HTTPException(409, error.message) from None

@@ -7,18 +7,18 @@ pytest                          # the tests beside this file: no worker, no file
 
 import stoker
 
-app = stoker.App()  # STOKER_URL, or else the directory stoker.db beside whatever runs: no server
+app = stoker.App()  # STOKER_URL, or the directory stoker.db here: no server needed
 
 
 @app.job(queue="mail")
 async def welcome(user_id: int) -> str:
-    """Whatever a job returns is kept for an hour."""
+    """The result of a job is kept for an hour."""
     return f"welcome, number {user_id}"
 
 
 @app.job(queue="mail", max_attempts=5, backoff=stoker.Backoff(base_ms=200))
 def remind(ctx: stoker.Context, user_id: int) -> str:
-    """A plain function runs in a thread. Raising is how a job fails; it is tried again after a pause that grows."""
+    """A plain function runs in a thread. An exception fails the job; it is retried after a growing pause."""
     if ctx.attempt < 3:
         raise ConnectionError("the mail server does not answer")
     return f"reminded number {user_id} in attempt {ctx.attempt}"
@@ -26,5 +26,5 @@ def remind(ctx: stoker.Context, user_id: int) -> str:
 
 @app.job(queue="mail")
 def remove(user_id: int) -> None:
-    """Some errors do not go away by trying again: such a job becomes a dead letter at once."""
+    """Some errors do not go away with a retry: such a job becomes a dead letter at once."""
     raise stoker.Dead(f"number {user_id} must not be removed")

@@ -1,4 +1,4 @@
-"""Push one job of each kind, and see what becomes of them."""
+"""Push one job of each kind, and look at the outcomes."""
 
 from jobs import app, remind, remove, welcome
 

@@ -1,4 +1,4 @@
-"""Tests of the jobs: the true queue in memory, under a clock that only the test moves."""
+"""Tests of the jobs: the real queue in memory, under a clock that only the test moves."""
 
 from jobs import app, remind, remove, welcome
 
@@ -19,7 +19,7 @@ def test_a_reminder_goes_out_as_soon_as_mail_works_again() -> None:
         assert world.drain().ran == 0, "it is not due before tomorrow"
         world.advance("1d")
         assert world.drain().retried == (job.id,)
-        world.run_for("1m")  # with all the attempts in it
+        world.run_for("1m")  # includes all attempts
         assert job.result_sync() == "reminded number 7 in attempt 3"
 
 

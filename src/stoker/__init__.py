@@ -116,8 +116,8 @@ __all__ = [
     "workflow",
 ]
 
-# Each name is loaded when it is first asked for: who only pushes bytes does not wait for workers, and whoever imports
-# something that imports this waits for nothing.
+# Each name is loaded when first used: a program that only pushes bytes does not wait for workers, and importing this
+# package costs almost nothing.
 _HOMES = {
     "stoker.app.app": "App",
     "stoker.app.depends": "Depends",
@@ -144,7 +144,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _DOORS = ("aio", "logs", "maintenance", "settings", "spark", "testing", "tracing", "webhooks")
-"""Modules for users. `stoker.aio` loads the module when it is first asked for: `import stoker` is enough."""
+"""Modules for users. `stoker.aio` loads the module on first use: `import stoker` is enough."""
 
 
 def _load(name: str) -> Any:
@@ -157,7 +157,7 @@ def _load(name: str) -> Any:
     return value
 
 
-if not TYPE_CHECKING:  # a checker that saw it would take any misspelt name for something that is loaded
+if not TYPE_CHECKING:  # a type checker would accept any misspelt name
     __getattr__ = _load
 
 

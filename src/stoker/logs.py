@@ -1,11 +1,11 @@
-"""Log lines: for people, or one JSON object a line. The server and `stoker worker` write them; any program may.
+"""Log lines: plain text, or one JSON object a line. The server and `stoker worker` use them; any program may.
 
     from stoker.logs import JsonLines
 
     handler.setFormatter(JsonLines())
     handler.addFilter(stoker.JobFields())        # what a job's handler logs carries the job's id, name, queue, ...
 
-Whatever comes from outside is escaped, so that a name with a line break or a terminal code is text and nothing else.
+Text from outside is escaped, so that a line break or a terminal code in a name has no effect.
 """
 
 import json
@@ -19,15 +19,15 @@ from stoker.tracing import active_context
 Format = Literal["plain", "json"]
 
 PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest was given with `extra`."""
+"""The fields of every record; others were given with `extra`."""
 JOB_FIELDS = ("job_id", "job_name", "queue", "attempt", "worker")
-"""What a record says about the job that it belongs to."""
+"""The fields that describe a job."""
 WORKER = "stoker.worker"
-"""The logger of workers. Its messages name the job: plain lines need not repeat it."""
+"""The logger of workers. Its messages name the job, so plain lines do not repeat it."""
 
 
 def set_up(format: Format, level: str | int, *filters: logging.Filter) -> None:
-    """Let the root logger write to standard error. Called once, by a process that serves or works."""
+    """Let the root logger write to standard error. Called once, by a server or a worker process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if format == "json" else PlainLines())
     for one in filters:
@@ -36,12 +36,12 @@ def set_up(format: Format, level: str | int, *filters: logging.Filter) -> None:
 
 
 def escaped(text: str) -> str:
-    """One line, whatever was in it."""
+    """The text on one line, without control characters."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 class PlainLines(logging.Formatter):
-    """`2026-01-31T12:00:00Z INFO  server: text key=value`, and a stack below it where there is one."""
+    """`2026-01-31T12:00:00Z INFO  server: text key=value`, followed by the stack if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -53,14 +53,14 @@ class PlainLines(logging.Formatter):
         return f"{line}\n{self._stack(record)}" if record.exc_info else line
 
     def _stack(self, record: logging.LogRecord) -> str:
-        """Indented, so that no text in it can pass for a line of its own."""
+        """Indented, so that no text in it looks like a log line."""
         assert record.exc_info
         stack = self.formatException(record.exc_info)
         return "\n".join(f"    {escaped(line)}" for line in stack.split("\n"))
 
 
 class JsonLines(logging.Formatter):
-    """`time`, `level`, `logger`, `message`, what was given with `extra`, and `exception` where there is one."""
+    """`time`, `level`, `logger`, `message`, the fields of `extra`, and `exception` if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -76,7 +76,7 @@ class JsonLines(logging.Formatter):
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:
-    """What was given with `extra`, and the span in which it was said, so that logs and traces find each other."""
+    """The fields of `extra`, and the active span, which links logs to traces."""
     found = {key: value for key, value in vars(record).items() if key not in PLAIN_FIELDS}
     span = active_context()
     if span is not None:

@@ -1,7 +1,7 @@
-"""Looking after data directories: backups, restoring them, and whether all is well.
+"""Maintains data directories: backups, restoring, and checks.
 
-All of it works while the directory is in use, from any process of its user: the process that owns the directory, an
-application or `stoker serve`, makes a snapshot, and the caller reads that. Only restoring is offline: it makes a new
+Everything works while the directory is in use, from any process of its user: the process that owns the directory (an
+application or `stoker serve`) makes a snapshot, and the caller reads that. Only restoring is offline: it makes a new
 directory.
 """
 
@@ -45,7 +45,7 @@ def backup(client: Client | AsyncClient, url: str, progress: Progress | None = N
     """Write everything behind an embedded client to a directory or to `s3://bucket/prefix`, while it is in use.
 
     This process writes the backup, whichever process owns the data directory. It blocks: call it from a coroutine with
-    `asyncio.to_thread`. `progress` is told how many bytes are done, and how many there are.
+    `asyncio.to_thread`. `progress` is called with the bytes done and the total.
     """
     broker: Broker | None = client.broker
     if isinstance(broker, SharedBroker):
@@ -66,7 +66,7 @@ def _snapshot(broker: SharedBroker) -> Iterator[Path]:
 
 def _backup_folder(folder: Path, url: str, progress: Progress | None) -> BackupInfo:
     target = open_target(url)
-    if (folder / FACT).exists():  # of a server in several processes: a backup is of one
+    if (folder / FACT).exists():  # a server in several processes: a backup has one
         gather(folder, None, Disk(), "")
     return backups.backup(Snapshot(*snapshots.files_of(folder)), target, progress=progress)
 
@@ -82,14 +82,14 @@ def restore(url: str, into: str, name: str | None = None, progress: Progress | N
 
 
 def check(path: str) -> list[Finding]:
-    """Is this machine, and this place, fit for a data directory?"""
+    """Check whether this machine and this path are fit for a data directory."""
     return checks.check(path)
 
 
 def verify(path: str, progress: Progress | None = None) -> list[Finding]:
-    """Read every record of a directory, and hold it against its checksum.
+    """Read every record of a directory and verify its checksum.
 
-    If a process has it open, what is read is a snapshot that the process makes.
+    If a process has the directory open, it makes a snapshot, and that is read.
     """
     try:
         return checks.verify(path, progress)

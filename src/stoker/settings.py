@@ -1,4 +1,4 @@
-"""How a queue is set up from Python: the values that `stoker.connect(url, settings=...)` takes.
+"""Settings from Python: the values that `stoker.connect(url, settings=...)` takes.
 
     import stoker
     from stoker import BackupSettings, JournalSettings, LocalSettings
@@ -6,8 +6,8 @@
     backups = BackupSettings(url="s3://bucket/prefix", interval_s=3600, keep=24)
     queue = stoker.connect("sqlite:///jobs.db", settings=LocalSettings(journal=JournalSettings(backups=backups)))
 
-`LocalSettings` is for queues inside this process (`memory://`, `sqlite:///`), `RemoteSettings` for those of a server.
-A server is configured by a file, the environment and the options of `stoker serve`.
+`LocalSettings` is for queues inside this process (`memory://`, `sqlite:///`), `RemoteSettings` for those of a server. A
+server is configured by a file, the environment and the options of `stoker serve`.
 """
 
 from stoker.brokers.local.settings import LocalSettings

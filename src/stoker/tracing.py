@@ -1,11 +1,10 @@
-"""Traces from the program that pushes to the one that works: OpenTelemetry, where it is installed and in use.
+"""OpenTelemetry traces from the program that pushes a job to the worker that runs it.
 
     with stoker.tracing.consume(job):
         work(job)
 
-A push made inside a span carries that span's context along by itself, as W3C writes it; `connect(..., tracing=False)`
-switches that off. This module loads nothing of OpenTelemetry before `consume` is called: a program that has not loaded
-it has no span either.
+A push inside a span carries the span's W3C context; `connect(..., tracing=False)` switches that off. Nothing of
+OpenTelemetry is loaded before `consume` is called: a program that has not loaded it has no span either.
 """
 
 import sys
@@ -21,11 +20,11 @@ from stoker.model.replies import DeliveredJob
 from stoker.model.version import __version__
 
 SYSTEM = "stoker"
-"""What semantic conventions call `messaging.system`."""
+"""The value of `messaging.system` in OpenTelemetry's conventions."""
 
 
 def inject(options: Options = DEFAULT_OPTIONS) -> Options:
-    """The same options with the context of the active span as `trace`, unless they say another or there is none."""
+    """The options with the active span's context as `trace`, unless they have one already."""
     if options.trace is not None:
         return options
     trace = current()
@@ -33,7 +32,7 @@ def inject(options: Options = DEFAULT_OPTIONS) -> Options:
 
 
 def current() -> str | None:
-    """The context of the active span, as `Options.trace` takes it."""
+    """The context of the active span, for `Options.trace`."""
     active = active_context()
     if active is None:
         return None
@@ -44,7 +43,7 @@ def current() -> str | None:
 def active_context() -> Any:
     """OpenTelemetry's context of the active span, or None."""
     api = sys.modules.get("opentelemetry.trace")
-    get_span = getattr(api, "get_current_span", None)  # not there yet while another thread imports it
+    get_span = getattr(api, "get_current_span", None)  # missing while another thread still imports it
     if get_span is None:
         return None
     context = get_span().get_span_context()
@@ -53,11 +52,11 @@ def active_context() -> Any:
 
 @contextmanager
 def consume(job: DeliveredJob, *, as_child: bool = False) -> Iterator[Any]:
-    """Work on a job inside a span of its own; it is ended, and told of an exception, when the work is.
+    """Work on a job inside its own span, which ends with the work and records its exception.
 
-    The span is linked to the one that pushed the job, and part of whatever trace the worker is in: jobs may wait for
-    days, and a trace should not. `as_child` makes it part of the producer's trace. Gives the span, or None where
-    OpenTelemetry is not installed.
+    The span is linked to the one that pushed the job, and part of the worker's own trace: jobs may wait for days, and a
+    trace should not. `as_child` makes it part of the producer's trace. Yields the span, or None where OpenTelemetry is
+    not installed.
     """
     spans = api()
     if spans is None:
@@ -96,7 +95,7 @@ def api() -> tuple[Any, Any] | None:
 
 
 def remote_context(text: str | None) -> Any:
-    """OpenTelemetry's context for a trace that came with a job, or None."""
+    """OpenTelemetry's context for the trace of a job, or None."""
     found = traces.read(text)
     if found is None:
         return None

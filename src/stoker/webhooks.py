@@ -1,11 +1,11 @@
-"""For receivers of Stoker's webhooks: whether a request really comes from the server that knows the secret, and is new.
+"""For receivers of Stoker's webhooks: check that a request comes from a server that knows the secret, and is new.
 
     from stoker import webhooks
 
     if not webhooks.verify(secret, request.headers["X-Stoker-Signature"], request.body):
         return 401
 
-Needs nothing but the standard library. An event may come more than once: `X-Stoker-Delivery` is the same each time.
+It needs only the standard library. An event may arrive more than once; `X-Stoker-Delivery` is the same each time.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ ATTEMPT: Final = "X-Stoker-Attempt"
 FLASHQ_SIGNATURE: Final = "X-FlashQ-Signature"
 
 TOLERANCE_S: Final = 300.0
-"""Clocks differ, and a request may wait on its way; a recorded one must not be good for ever."""
+"""Clocks differ, and requests may be delayed on their way; but a recorded request must not stay valid forever."""
 HEADER_CHARS_MAX: Final = 4_096
 TIMESTAMP: Final = re.compile(r"[0-9]{1,12}")
 
@@ -32,7 +32,7 @@ def sign(secret: str, body: bytes, timestamp: int) -> str:
 
 
 def sign_flashq(secret: str, body: bytes) -> str:
-    """As flashQ signs: over the body alone. Whoever recorded such a request can send it again; prefer `verify`."""
+    """flashQ's signature, over the body alone. A recorded request can be replayed; prefer `verify`."""
     return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
@@ -56,7 +56,7 @@ def _digest(secret: str, timestamp: str, body: bytes) -> str:
 
 
 def _parts(header: str) -> tuple[str | None, list[str]]:
-    """The timestamp as it was written, and the signatures: several while a secret is being changed."""
+    """The timestamp as written, and the signatures; there are several while a secret is being changed."""
     timestamps: list[str] = []
     signatures: list[str] = []
     for part in header.split(","):

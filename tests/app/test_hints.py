@@ -86,7 +86,7 @@ def test_an_item_of_a_batch_is_named_by_its_place(brew: Any, wrong: Any):
     for push in (lambda: brew.push_batch_sync(items), lambda: asyncio.run(brew.push_batch(items))):
         with pytest.raises((BadArguments, TypeError), match=f"^item {BAD}: brew: "):
             push()
-    with pytest.raises(InvalidRequest, match=f"^item {BAD}: .* has options of its own"):
+    with pytest.raises(InvalidRequest, match=f"^item {BAD}: .* has its own options"):
         brew.push_batch_sync([brew.s("tea")] * BAD + [brew.options(delay=3).s("tea")])
     assert brew.app.client.get_counts("kitchen").waiting == 0, "nothing was pushed"
 

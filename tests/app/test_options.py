@@ -127,9 +127,9 @@ def test_a_function_for_a_key_may_say_that_there_is_none(app: App):
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("user:{}", "must name the arguments"),
-        ("user:{0}", "must name the arguments"),
-        ("user:{", "is no template"),
+        ("user:{}", "needs names in its braces"),
+        ("user:{0}", "needs names in its braces"),
+        ("user:{", "is not a template"),
         (7, "expected text or a function of the arguments, got int"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_function_for_a_key_must_give_text(app: App):
     @app.job(unique_key=lambda a: a)
     def work(a: int): ...
 
-    with pytest.raises(InvalidRequest, match="the function for unique_key gave int: expected text or None"):
+    with pytest.raises(InvalidRequest, match="the function for unique_key returned int: expected text or None"):
         work.written((1,), {})
 
 
@@ -193,9 +193,9 @@ def test_what_is_wrong_with_a_declaration_is_told_by_name(app: App):
     with pytest.raises(InvalidRequest, match=r"@app.job of work: retry: expected RetryPolicy, got int"):
         app.job(name="work", retry=3)(lambda: None)  # type: ignore[call-overload]
     for name in ("", "x" * 257, "a\nb"):
-        with pytest.raises(InvalidRequest, match="is no name: expected 1 to 256 printable characters"):
+        with pytest.raises(InvalidRequest, match="is not a valid name: expected 1 to 256 printable characters"):
             app.job(name=name)(lambda: None)
-        with pytest.raises(InvalidRequest, match=r"aliases: .* is no name"):
+        with pytest.raises(InvalidRequest, match=r"aliases: .* is not a valid name"):
             app.job(aliases=[name])(lambda: None)
 
 

@@ -177,7 +177,7 @@ def test_a_batch_has_jobs_of_one_kind(app: App):
 
     with pytest.raises(InvalidRequest, match=r"two.s\(\) is not a one"):
         one.push_batch_sync([two.s()])
-    with pytest.raises(InvalidRequest, match="has options of its own"):
+    with pytest.raises(InvalidRequest, match="has its own options"):
         one.push_batch_sync([one.s().options(delay=1)])
 
 
@@ -329,7 +329,7 @@ def test_a_result_that_cannot_be_written_is_named(app: App):
 
     job = one.push_sync()
     work(app)
-    with pytest.raises(JobFailed, match=r"result\['a'\]\[0\]: a value of type `Opaque` cannot be written"):
+    with pytest.raises(JobFailed, match=r"result\['a'\]\[0\]: a value of type `Opaque` cannot be encoded"):
         job.result_sync()
 
 

@@ -1,4 +1,4 @@
-"""Schedules that are declared in code, and what the queue is told of them."""
+"""Schedules that are declared in code, and how they reach the queue."""
 
 import asyncio
 import logging
@@ -131,7 +131,7 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet():
                     names = list(rules(other))
                     worker.stop()
                     assert await working
-            assert said.startswith("telling the queue of the schedules failed and is tried again in 0.1 s: ")
+            assert said.startswith("sending the schedules to the queue failed, trying again in 0.1 s: ")
             return names
 
     with kept_port() as port:
@@ -199,14 +199,14 @@ def test_a_name_is_given_once(app: App):
     @app.job
     def work() -> None: ...
 
-    with pytest.raises(BadSchedule, match=r"there is a schedule 'work' already, of work.s\(\): give one another name"):
+    with pytest.raises(BadSchedule, match=r"there is already a schedule 'work', of work.s\(\): rename one of them"):
         app.schedule("0 2 * * *")(work)
     app.schedule("0 2 * * *", name="again")(work)
     assert sorted(app.sync_schedules().created) == ["again", "work"]
 
 
 def test_only_jobs_can_be_scheduled(app: App):
-    with pytest.raises(BadSchedule, match=r"@app.schedule stands above @app.job"):
+    with pytest.raises(BadSchedule, match=r"put @app.schedule above @app.job"):
         app.schedule("0 1 * * *")(lambda: None)  # type: ignore[type-var]
 
 

@@ -106,7 +106,7 @@ def test_what_a_worker_fills_in_must_have_a_name():
     for function in (hidden, many):
         with pytest.raises(BadHandler, match="'ctx' must be a parameter that can be given by name"):
             signature_of(function, "work")
-    with pytest.raises(BadHandler, match=r"'ctx' must stand behind \*rest"):
+    with pytest.raises(BadHandler, match=r"move 'ctx' behind \*rest"):
         signature_of(before, "work")
 
 

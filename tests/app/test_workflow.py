@@ -144,12 +144,12 @@ def test_a_map_is_a_step_that_is_filled_while_it_runs(jobs: Any):
 @pytest.mark.parametrize(
     ("write", "told"),
     [
-        (lambda jobs: workflow().steps(), "a workflow of nothing"),
-        (lambda jobs: group(), "a group of nothing"),
-        (lambda jobs: chain(), "a chain of nothing"),
-        (lambda jobs: jobs.number.s(1) >> 5, "5 is no piece of a workflow"),
-        (lambda jobs: group(jobs.number.s(1), cast(Any, "x")), "'x' is no piece of a workflow"),
-        (lambda jobs: jobs.number.s(1) >> jobs.double, "is no piece of a workflow: expected a step"),
+        (lambda jobs: workflow().steps(), "the workflow is empty"),
+        (lambda jobs: group(), r"group\(\) is empty"),
+        (lambda jobs: chain(), r"chain\(\) is empty"),
+        (lambda jobs: jobs.number.s(1) >> 5, "5 is not a piece of a workflow"),
+        (lambda jobs: group(jobs.number.s(1), cast(Any, "x")), "'x' is not a piece of a workflow"),
+        (lambda jobs: jobs.number.s(1) >> jobs.double, "is not a piece of a workflow: expected a step"),
         (lambda jobs: workflow(jobs.square.map()), "square.map.. has nothing before it"),
     ],
 )
@@ -231,7 +231,7 @@ def test_a_workflow_that_ends_in_several_jobs_has_a_list(app: App, jobs: Any):
 
 
 def test_a_map_over_something_that_is_no_list_fails_and_says_so(app: App, jobs: Any):
-    with pytest.raises(JobFailed, match="returned int: expected a list to go through"):
+    with pytest.raises(JobFailed, match="returned int: expected a list"):
         run(app, jobs.number.s(3) >> jobs.square.map()).result_sync(5)
 
 
@@ -253,7 +253,7 @@ def test_a_step_may_go_on_with_what_is_there(app: App, jobs: Any):
 
 
 def test_one_input_is_one(app: App, jobs: Any):
-    with pytest.raises(JobFailed, match=r"comes after 2 jobs: Input\(\) is for one, Inputs\(\) for any"):
+    with pytest.raises(JobFailed, match=r"comes after 2 jobs: Input\(\) takes exactly one, use Inputs\(\)"):
         run(app, [jobs.number.s(1), jobs.number.s(2)] >> jobs.double.s()).result_sync(5)
     alone = jobs.double.push_sync()
     app.worker(registered=False).run_until_idle()
@@ -273,7 +273,7 @@ def test_a_result_that_is_not_kept_does_not_pass_for_none():
         def length(text: str = Input()) -> int:
             return len(text)
 
-        with pytest.raises(JobFailed, match=r"what job \d+ of the step 'much' returned is no longer kept"):
+        with pytest.raises(JobFailed, match=r"the result of job \d+ of the step 'much' is no longer kept"):
             run(small, much.s() >> length.s()).result_sync(5)
 
 

@@ -1,4 +1,4 @@
-"""An app and a worker: what is declared is what runs."""
+"""An app and a worker: declared jobs run."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`stoker backup` and `stoker restore`: what was there is there again."""
+"""`stoker backup` and `stoker restore`: a restored directory has everything that was backed up."""
 
 import json
 from pathlib import Path

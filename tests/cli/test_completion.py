@@ -1,4 +1,4 @@
-"""What a shell is told when somebody presses the tab key."""
+"""Shell completion: the words that a shell gets when a user presses the tab key."""
 
 import os
 import subprocess

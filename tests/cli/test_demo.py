@@ -1,4 +1,4 @@
-"""`stoker demo`: it works without anybody's help, and fails when a number does not add up."""
+"""`stoker demo`: it works by itself, and fails when a number does not add up."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`stoker doctor`: it finds what is wrong, says what helps, and is quiet about what is well."""
+"""`stoker doctor`: it finds problems, says what helps, and is quiet about the rest."""
 
 import json
 import time

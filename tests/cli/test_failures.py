@@ -1,4 +1,4 @@
-"""What failed, and how: the class and the message of the exception stand wherever somebody looks for the cause."""
+"""Every view of a failed job shows the class and the message of its exception."""
 
 import json
 import sys

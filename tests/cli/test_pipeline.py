@@ -1,4 +1,4 @@
-"""`stoker pipeline`: what cannot be meant is said at once, before Spark starts and before anything is made."""
+"""`stoker pipeline`: invalid options are refused at once, before Spark starts and before anything is made."""
 
 from pathlib import Path
 from unittest.mock import Mock
@@ -17,7 +17,7 @@ LAKE = "lake-that-nobody-made"
 REFUSED = [
     (["run", "--lake", LAKE, "--url", "tcp://127.0.0.1:1"], "no server answers at tcp://127.0.0.1:1"),
     (["run", "--lake", LAKE], "there is no data directory"),
-    (["run", "--lake", LAKE, "--url", "memory://"], "use a directory or a server"),
+    (["run", "--lake", LAKE, "--url", "memory://"], "use a data directory or a server"),
     (["run", "--lake", LAKE, "--most", "0"], "--most"),
     (["run", "--lake", LAKE, "--url", "sqlite:///queue", "--payload-schema", "id bigiint"], "--payload-schema = 'id b"),
     (["run", "--lake", LAKE, "--url", "sqlite:///queue", "--payload-schema", "id"], "`user_id bigint, mail string`"),
@@ -28,8 +28,11 @@ REFUSED = [
     (["backfill", "--lake", LAKE, "--url", "sqlite:///queue", "--from", "yesterday"], "--from"),
     (["replay", "--where", "true", "--url", "sqlite:///queue", "--set", "custom_id = 1"], "cannot be set"),
     (["replay", "--where", "true", "--url", "sqlite:///queue", "--ticket", "no spaces"], "ticket"),
-    (["replay", "--where", "true", "--url", "sqlite:///queue", "--to", ""], "option --to: '' is no name"),
-    (["replay", "--where", "true", "--url", "sqlite:///queue", "--queue", "a b"], "option --queue: 'a b' is no name"),
+    (["replay", "--where", "true", "--url", "sqlite:///queue", "--to", ""], "option --to: '' is not a valid name"),
+    (
+        ["replay", "--where", "true", "--url", "sqlite:///queue", "--queue", "a b"],
+        "option --queue: 'a b' is not a valid",
+    ),
     (["replay", "--where", "true", "--url", "sqlite:///queue", "--schema", "id bigiint"], "'bigiint'"),
     (["replay", "--where", "true", "--url", "tcp://127.0.0.1:1"], "no server answers at tcp://127.0.0.1:1"),
     (["report", "--lake", LAKE, "--objective", "soon"], "--objective"),

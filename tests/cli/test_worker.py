@@ -179,9 +179,9 @@ def test_a_check_finds_everything_that_a_start_would(stoker: Stoker, project: Pa
 @pytest.mark.parametrize(
     ("text", "flags", "told"),
     [
-        ("import nowhere_at_all\n", (), "asks for 'nowhere_at_all'"),
-        ("import stoker\nstoker.RetryPolicy(retry_on='KeyError')\n", (), "'KeyError' is no exception class"),
-        ("import stoker\napp = stoker.App()\n", (), "a worker without handlers has nothing to do"),
+        ("import nowhere_at_all\n", (), "imports 'nowhere_at_all'"),
+        ("import stoker\nstoker.RetryPolicy(retry_on='KeyError')\n", (), "'KeyError' is not an exception class"),
+        ("import stoker\napp = stoker.App()\n", (), "this worker has no handlers"),
         ("import stoker\napp = stoker.App()\n@app.job\ndef a(): ...\n", ("--queue", "a b"), "a b"),
         ("import stoker\napp = stoker.App()\n@app.job\ndef a(): ...\n", ("--job", "b"), "no job 'b'"),
         ("import stoker\napp = stoker.App()\n@app.job\ndef a(): ...\n", ("--tenant", "a b"), "tenant"),
@@ -189,7 +189,7 @@ def test_a_check_finds_everything_that_a_start_would(stoker: Stoker, project: Pa
         (
             "import stoker\napp = stoker.App()\ndef make():\n    @app.job(kind='process')\n    def a(): ...\nmake()\n",
             (),
-            "move it to its module (",
+            "move it to module level (",
         ),
     ],
 )
@@ -251,7 +251,7 @@ def test_a_burst_works_off_what_is_there(shop: Path):
         good = client.push("mail", b'{"user_id": 7}', codec="json", name="greet").id
         bad = client.push("bills", b"[1]", codec="json", name="charge", max_attempts=1).id
         with running("worker", "shop:app", "--burst", cwd=shop) as worker:
-            assert "settled 2 deliveries" in worker.until("nothing is ready any more")
+            assert "settled 2 deliveries" in worker.until("no job is ready any more")
             assert worker.process.wait(60) == 0
         assert client.get_result(good) is not None
         assert client.get_job(bad).error == "order 1 is not paid"

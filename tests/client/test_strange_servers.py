@@ -1,4 +1,4 @@
-"""What a client makes of an address where no server is, or something else: a coded error with the address, and soon."""
+"""A client at an address with no server, or with something else: it soon raises a coded error with the address."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""A trace goes from the request that pushes, over the job, to whoever works on it."""
+"""A trace goes from the request that pushes, over the job, to the worker that runs it."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The log as it is, for readers that make tables of it: the same events, unpacked by whoever reads them."""
+"""Raw log records, for readers that make tables of them: the same events, unpacked by the reader."""
 
 import pytest
 

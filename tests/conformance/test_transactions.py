@@ -1,4 +1,4 @@
-"""Jobs written in stages that nobody sees until they are published, all at once."""
+"""Jobs written in stages that stay invisible until they are published, all at once."""
 
 import pytest
 

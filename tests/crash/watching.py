@@ -1,7 +1,7 @@
-"""Every change to a file passes somebody's eyes: SQLite's through a VFS, the journal's own through its `Disk`.
+"""Every change to a file can be observed: SQLite's through a VFS, the journal's own through its `Disk`.
 
-A `Witness` is told of each call and carries it out, or not. One of them dies in the middle (`KillPoint`), one writes
-everything down (`Trace`): what a power cut would leave of that is the matter of `images.py`.
+A `Witness` gets each call and carries it out, or not. One dies in the middle (`KillPoint`), one records everything
+(`Trace`); `images.py` computes what a power cut would leave of that.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a page of somebody else's site can make a browser do here: nothing."""
+"""A page of another site cannot make a browser change anything here."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Our own client over HTTP: what it does when the other side is not what it should be, or is not there."""
+"""Our own client over HTTP, when the server is missing or misbehaves."""
 
 import asyncio
 import http.server

@@ -1,4 +1,4 @@
-"""What a peer can send over a WebSocket that is no WebSocket: it is told so, and nobody else notices."""
+"""Invalid WebSocket data from a client: it is told so, and other clients are not affected."""
 
 import logging
 from collections.abc import Callable

@@ -197,7 +197,7 @@ def test_a_result_that_cannot_be_kept_is_an_error_and_no_second_try(queue: Any):
     run()
     result.refresh()
     assert result.status == "FAILED"
-    assert "cannot be kept" in result.errors[-1].traceback
+    assert "cannot be stored" in result.errors[-1].traceback
 
 
 def test_options_that_there_are_not_are_refused():
@@ -216,7 +216,7 @@ def test_settings_are_checked():
 
 
 def test_the_worker_command_says_what_is_wrong():
-    with pytest.raises(CommandError, match="TASKS has no backend 'other': there are default, any"):
+    with pytest.raises(CommandError, match="TASKS has no backend 'other'; it has default, any"):
         call_command("stoker_worker", backend="other")
     with pytest.raises(CommandError, match="nothing to run for 'any'"):
         call_command("stoker_worker", backend="any")

@@ -91,7 +91,7 @@ def test_a_worker_that_breaks_is_told_and_the_application_goes_on(caplog: pytest
     api, _, _ = made(worker={"queues": ["no name of a queue"]})
     with TestClient(api) as browser:
         assert browser.post("/users/7").status_code == 200
-    assert "the worker in this process ended" in caplog.text
+    assert "the worker in this process has ended" in caplog.text
 
 
 def test_a_lifespan_of_ones_own_runs_inside():

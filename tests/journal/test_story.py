@@ -1,4 +1,4 @@
-"""The story of one job: all of its own steps, in order, and nothing of anybody else's."""
+"""The story of one job: all of its own steps, in order, and nothing of other jobs."""
 
 from collections.abc import Callable
 from random import Random

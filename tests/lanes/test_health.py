@@ -167,7 +167,7 @@ def test_a_worker_that_may_not_register_works_all_the_same(caplog: pytest.LogCap
 
     asyncio.run(main())
     assert [record.message for record in caplog.records] == [
-        "this worker is not in the list of workers: not with this token"
+        "this worker is missing from the list of workers: not with this token"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Deadlines: each processed at its own time, the earliest first, whenever somebody looks."""
+"""Deadlines: each is processed at its own time, the earliest first, whenever the queue is next used."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -24,7 +24,7 @@ def test_a_process_killed_under_load_loses_and_doubles_nothing(tmp_path: Path):
         assert dict(scene.check().found) == {}
         assert isinstance(scene.broker, Server)
         assert scene.broker.stop() == 0
-        assert scene.broker.said().count("was killed by SIGKILL: it is started again") == KILLS
+        assert scene.broker.said().count("was killed by SIGKILL: it is being restarted") == KILLS
 
 
 def test_a_waiting_pull_gets_what_comes_to_a_process_that_was_killed_meanwhile(tmp_path: Path):

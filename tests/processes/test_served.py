@@ -247,7 +247,7 @@ def test_a_process_that_cannot_come_back_ends_the_server_with_a_clear_message(tm
         os.kill(server.child(1), signal.SIGKILL)
         code, errors = server.ended()
     assert code == 1
-    assert "was killed by SIGKILL: it is started again" in errors
+    assert "was killed by SIGKILL: it is being restarted" in errors
     assert "manifest.json" in errors
     assert "(damaged)" in errors
     assert "Traceback" not in errors

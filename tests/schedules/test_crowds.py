@@ -1,4 +1,6 @@
-"""Many schedules that are due in one moment: nobody else waits for all of them, and each slot is pushed once."""
+"""Many schedules that are due at one moment: other requests do not wait for all of them, and each slot is pushed
+once.
+"""
 
 from collections.abc import Iterator
 

@@ -84,7 +84,7 @@ def test_a_token_whose_line_is_gone_or_changed_ends_and_does_not_come_back(tmp_p
     path.write_text(lines[1].replace("default", "elsewhere"))
     gate.reload()
     assert [may_read(gate, each) for each in live] == [False, False]
-    assert "not known" in refusal(gate, first.text)
+    assert "does not know" in refusal(gate, first.text)
     assert gate.identify(second.text, loopback=False).tenant == "elsewhere"
     path.write_text("".join(lines))
     gate.reload()

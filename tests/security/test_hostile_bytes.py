@@ -1,4 +1,4 @@
-"""S1, S2, S3, S5: whatever bytes come, the answer is a coded error or a close, and nothing has changed for anybody."""
+"""S1, S2, S3, S5: any bytes get a coded error or a close as answer, and other clients are not affected."""
 
 import asyncio
 import logging

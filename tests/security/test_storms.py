@@ -1,4 +1,4 @@
-"""Peers that take and do not give: storms of connections, slow requests, subscriptions that nobody reads."""
+"""Greedy clients: storms of connections, slow requests, subscriptions that are never read."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""S20: what a tenant may use at most, through a real server; whoever is within it notices nothing of who is not."""
+"""S20: the quotas of tenants, through a real server; a tenant within its quota is not affected by one that is not."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""S9: whatever one tenant asks for, what another one has is to it as if it had never been."""
+"""S9: no request of a tenant shows or changes anything of another tenant."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Single pushes of one turn are carried out together, and nobody can tell."""
+"""Single pushes of one turn are carried out together, without a visible difference."""
 
 from tests.served.on_loop import run, serving
 

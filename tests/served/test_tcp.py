@@ -1,4 +1,4 @@
-"""What a connection promises: order, numbers, bounds, and that one bad peer is nobody else's trouble."""
+"""The promises of a connection: order, request numbers, limits, and that one bad client does not affect others."""
 
 import asyncio
 import struct

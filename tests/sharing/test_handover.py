@@ -1,4 +1,4 @@
-"""When the owner ends, in order or not, another process goes on, and whoever waits goes on waiting."""
+"""When the owner ends, in order or not, another process takes over, and waiting calls go on waiting."""
 
 import asyncio
 import json

@@ -143,7 +143,7 @@ def test_a_backfill_begins_where_it_is_told_and_only_a_new_lake(
     given = ["pipeline", "backfill", "--from", "2020-01-01", "--lake", path, "--url", url, "--json"]
     done = json.loads(CliRunner().invoke(stoker, given).stdout)
     assert (done["from"], done["events"]) == ("2020-01-01T00:00:00+00:00", 3)
-    with pytest.raises(running.LakeBegun, match="goes on with it"):
+    with pytest.raises(running.LakeBegun, match="continues it"):
         running.backfill(spark, path, {"url": url}, datetime(2020, 1, 1, tzinfo=UTC))
     queue.push_batch("mail", [b"x"] * 2)
     assert running.run(spark, path, {"url": url}).events == 2

@@ -120,7 +120,14 @@ def test_what_spark_cannot_finish_is_released_at_once(spark: SparkSession, url: 
         refused(spark, url, lambda jobs: jobs.select((F.col("id") + 1).alias("id"))),
     ]
     assert [failure.code for failure in failures] == ["round_failed"] * 2 + ["invalid"] * 4
-    said = ["without its model", "no_such_column", "no column id", "expected binary or string", "twice", "has not got"]
+    said = [
+        "without its model",
+        "no_such_column",
+        "no column id",
+        "expected binary or string",
+        "twice",
+        "is not in this round",
+    ]
     assert all(word in str(failure) for word, failure in zip(said, failures, strict=True))
     counts = queue.get_counts("texts")
     assert (counts.waiting, counts.active) == (30, 0)

@@ -104,7 +104,7 @@ def test_a_lake_is_made_only_where_there_is_nothing(spark: SparkSession, tmp_pat
         Lake(spark, str(tmp_path / "lake"), make=False)
     assert not (tmp_path / "lake").exists()
     (tmp_path / "letter.txt").write_text("dear all")
-    with pytest.raises(NoLake, match="other things"):
+    with pytest.raises(NoLake, match="other files"):
         Lake(spark, str(tmp_path))
     (tmp_path / HEAD).write_text("{")
     with pytest.raises(NoLake, match="damaged"):

@@ -1,4 +1,4 @@
-"""`--allow-loss`: a lake whose queue has forgotten something goes on only if somebody says so."""
+"""`--allow-loss`: a lake whose queue has dropped events goes on only with this flag."""
 
 from collections.abc import Iterator
 from pathlib import Path

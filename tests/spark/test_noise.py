@@ -1,4 +1,4 @@
-"""What a JVM says although all is well is left out; nothing else is."""
+"""Routine messages of a JVM are left out; everything else is shown."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What cannot be meant is refused before any data moves, with the option and what is allowed."""
+"""Invalid options are refused before any data moves, with the option and the valid values."""
 
 from datetime import UTC, datetime
 
@@ -20,19 +20,19 @@ from stoker.spark.tables import EVENTS
         ({"columns": "time,jobb"}, "there is no column 'jobb'"),
         ({"startingOffsets": "first"}, "expected earliest, latest, or JSON"),
         ({"startingOffsets": '{"0": -1}'}, "expected earliest"),
-        ({"startingOffsets": "earliest", "startingTimestamp": "0"}, "say only one"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "0"}, "give only one"),
         ({"startingTimestamp": "yesterday"}, "2026-11-16T08:00:00Z"),
         ({"maxRecordsPerTrigger": "-5"}, "at least 0"),
         ({"minPartitions": "many"}, "whole number"),
         ({"failOnDataLoss": "maybe"}, "expected true or false"),
         ({"queues": " , "}, "is empty"),
-        ({"tenants": "a,b", "tenant": "a"}, "say only one"),
+        ({"tenants": "a,b", "tenant": "a"}, "give only one"),
         ({"batchRows": "0"}, "at least 1"),
         ({"endingOffsets": '{"0": "5"}'}, "option endingOffsets .* by shard, the last record read"),
         ({"endingOffsets": "[5]"}, "expected earliest"),
         ({"payloadSchema": "a int", "mode": "strict"}, "expected PERMISSIVE or FAILFAST"),
         ({"payloadSchema": "a int", "mode": "DROPMALFORMED"}, "payload_error is null"),
-        ({"mode": "FAILFAST"}, "there is none"),
+        ({"mode": "FAILFAST"}, "which is missing"),
         ({"payloadSchema": " "}, "expected fields and types"),
         ({"payloadSchema": "a int", "columns": "job,payload"}, "would hide payloads that cannot be decoded"),
         ({"payloadSchema": "a int", "columns": "job,payload_error"}, "add payload"),
@@ -80,7 +80,7 @@ def test_decoded_payloads_come_with_what_could_not_be_decoded():
 @pytest.mark.parametrize(
     ("ours", "schema", "said"),
     [
-        ({}, "job string, event string", "has `job string`, which it does not have"),
+        ({}, "job string, event string", "has `job string`, which the table does not have"),
         ({"columns": "job,event"}, "event string, job bigint", "in another order"),
         ({"columns": "job,event"}, "job bigint", "other columns"),
         ({"table": "jobs"}, "jobb bigint", "table jobs has `jobb bigint`"),

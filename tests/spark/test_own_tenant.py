@@ -1,4 +1,4 @@
-"""A token that is good for one tenant, and nobody who names it: the rows are its, and say whose they are."""
+"""A token for one tenant, which the read does not name: the rows are the tenant's, and have its name."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the pages about Spark say is so: they run as they stand, and no column of a lake is missing."""
+"""The pages about Spark are right: their examples run as written, and no column of a lake is missing."""
 
 import re
 import shlex

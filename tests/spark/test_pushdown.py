@@ -1,4 +1,4 @@
-"""What a query asks for narrows what is fetched: the same rows, of fewer that left the queue."""
+"""Filters of a query narrow what is fetched: the same rows, with less data leaving the queue."""
 
 import time
 from collections.abc import Callable

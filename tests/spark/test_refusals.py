@@ -1,4 +1,4 @@
-"""What would be empty, doubled or somewhere else without a word is refused before any data moves."""
+"""Reads and writes that would silently be empty, doubled or elsewhere are refused before any data moves."""
 
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,12 @@ def test_what_means_nothing_in_a_batch_or_in_a_stream_is_refused(streaming: bool
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"queues": "['mail', 'sms']"}, "queues: \"\\['mail'\" is no name.*neither brackets"),
-        ({"table": "jobs", "queues": "größe"}, "queues: 'größe' is no name"),
-        ({"tenants": "a,b c"}, "tenants: 'b c' is no name"),
-        ({"tenant": "*"}, "tenant: '\\*' is no name"),
+        ({"queues": "['mail', 'sms']"}, "queues: \"\\['mail'\" is not a valid name.*without brackets"),
+        ({"table": "jobs", "queues": "größe"}, "queues: 'größe' is not a valid name"),
+        ({"tenants": "a,b c"}, "tenants: 'b c' is not a valid name"),
+        ({"tenant": "*"}, "tenant: '\\*' is not a valid name"),
         ({"startingTimestamp": "2026-01-02", "endingTimestamp": "2026-01-01"}, "swap them"),
-        ({"table": "jobs", "path": "events"}, "say only one"),
+        ({"table": "jobs", "path": "events"}, "give only one"),
         ({"table": "jobs", "startingoffsets": "latest"}, "unknown option startingOffsets of table jobs"),
     ],
 )
@@ -66,7 +66,7 @@ def test_who_reads_makes_no_queue(tmp_path: Path):
     ("connection", "said"),
     [
         (Connection("memory://here"), "executors are others"),
-        (Connection("sqlite:///somewhere", token="t"), "option token: a server asks for one"),
+        (Connection("sqlite:///somewhere", token="t"), "option token: only a server takes one"),
     ],
 )
 def test_a_queue_that_executors_do_not_share_is_refused(connection: Connection, said: str):
@@ -77,7 +77,7 @@ def test_a_queue_that_executors_do_not_share_is_refused(connection: Connection, 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"queue": "two words"}, "queue: 'two words' is no name"),
+        ({"queue": "two words"}, "queue: 'two words' is not a valid name"),
         ({"queue": "q", "path": "somewhere"}, "unknown option path"),
     ],
 )
@@ -103,7 +103,7 @@ def test_a_result_that_is_written_whole_with_each_batch_is_no_stream_of_jobs():
         ({"function": "upper"}, "function = 'upper'"),
         ({"function": None, "transform": 7}, "transform = 7"),
         ({"queue": []}, "no queues"),
-        ({"queue": "two words"}, "'two words' is no name"),
+        ({"queue": "two words"}, "'two words' is not a valid name"),
         ({"batch": "10"}, "batch = '10'"),
         ({"slots": 0}, "slots = 0"),
         ({"rounds": -1}, "rounds = -1"),

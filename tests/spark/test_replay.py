@@ -96,7 +96,7 @@ def test_what_cannot_be_mended_stays_and_says_why(queue: Client):
     done = push_back(queue, plan("true", ["payload.a = 2"]), chosen, purge=True)
     assert list(done.pushed) == [good]
     assert "neither JSON nor MessagePack" in done.refused[bad]
-    assert "no dead letter any more" in done.refused[gone]
+    assert "not a dead letter any more" in done.refused[gone]
     assert queue.get_dead_stats("mail").total == 1
 
 

@@ -1,4 +1,6 @@
-"""Retention overtakes a slow reader: an error that says what is lost, or on from the oldest record that is kept."""
+"""Retention overtakes a slow reader: it gets an error that says what is lost, or goes on from the oldest kept
+record.
+"""
 
 import json
 import logging

@@ -70,7 +70,7 @@ def test_a_column_can_be_kept_for_the_payload():
     [
         ({"payload": [b"x"]}, None, "no queue"),
         ({"payload": [1]}, "q", "expected binary or string"),
-        ({"payload": [b"x"], "user": [1]}, "q", "columns user stand beside payload"),
+        ({"payload": [b"x"], "user": [1]}, "q", "columns user are beside payload"),
         ({"payload": [b"x"], "priority": ["high"]}, "q", "column priority is string"),
         ({"payload": [b"x"], "tags": ["a"]}, "q", "expected array<string>"),
         ({"payload": [None]}, "q", "column payload is null"),

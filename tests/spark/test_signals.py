@@ -61,7 +61,7 @@ if SOAK:
         said, _ = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, said) == (
             exits.INTERRUPTED,
-            "ended by SIGINT: the next run goes on with what was under way\n",
+            "ended by SIGINT: the next run continues from there\n",
         )
         assert left_of(process) == []
         running.run(spark, str(lake), {"url": url})
@@ -86,7 +86,7 @@ def test_a_java_that_has_only_begun_to_start_is_not_left_behind(
     said, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, said) == (
         code,
-        f"ended by {number.name}: the next run goes on with what was under way\n",
+        f"ended by {number.name}: the next run continues from there\n",
     )
     assert left_of(process) == []
     assert not (tmp_path / "lake").exists()

@@ -160,7 +160,7 @@ def test_a_server_that_is_away_is_named_before_any_data_moves(spark: SparkSessio
 
 
 def test_a_schema_of_somebody_elses_is_refused(spark: SparkSession, url: str, queue: Client):
-    with pytest.raises(PySparkException, match="has `job string`, which it does not have"):
+    with pytest.raises(PySparkException, match="has `job string`, which the table does not have"):
         spark.read.format("stoker").schema("job string").option("url", url).load().count()
     with pytest.raises(PySparkException, match="expected true or false"):
         table(spark, url, failOnDataLoss="perhaps")

@@ -1,4 +1,4 @@
-"""How a log is cut into tasks: by what a task is worth, and not only by the machine that plans."""
+"""A log is cut into tasks by how much work a task is worth, not only by the machine that plans."""
 
 import os
 

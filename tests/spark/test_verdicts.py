@@ -1,4 +1,4 @@
-"""How a fleet ends deliveries: what functions give and raise, as columns, and what the queue is told of it."""
+"""How a fleet ends deliveries: results and exceptions of functions as columns, and what the queue gets."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_results_may_be_numbers_and_arrays_of_numpy(queue: Client, made: Handler
 def test_what_only_looks_like_a_result_for_each_job_fails_them(queue: Client, given: Any):
     ids, done = worked(queue, [b"a", b"b"], lambda payloads: given)
     assert (done.completed, done.failed) == (0, 2)
-    assert f"the function gave {type(given).__name__}: give a list" in (queue.get_job(ids[0]).error or "")
+    assert f"the function returned {type(given).__name__}: return a list" in (queue.get_job(ids[0]).error or "")
 
 
 class Mute(Exception):

@@ -1,6 +1,6 @@
-"""A lake as somebody sees it who knows PyArrow, no Spark, and what docs/pipeline/tables.md says of manifests.
+"""Reads a lake with PyArrow and what docs/pipeline/tables.md says of manifests, without Spark.
 
-`Watcher` looks all the time: whatever it sees once must never change, and must be a batch that is whole.
+`Watcher` reads all the time: what it sees once must never change, and must be a complete batch.
 """
 
 import json

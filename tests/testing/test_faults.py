@@ -38,7 +38,7 @@ def test_a_reply_that_gets_lost_leaves_what_has_happened(world: Harness):
 def test_a_call_that_does_not_exist_is_refused(world: Harness):
     with pytest.raises(InvalidRequest, match="push_batch"):
         world.fail_call("fly")
-    with pytest.raises(InvalidRequest, match="number 1"):
+    with pytest.raises(InvalidRequest, match=r"expected 1 \(the next call\)"):
         world.fail_call("push", number=0)
 
 

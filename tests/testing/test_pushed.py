@@ -47,10 +47,10 @@ def test_options_are_told_too(world: Harness):
 def test_a_job_that_was_not_pushed_is_told_beside_those_that_were(world: Harness):
     thank.push_sync("Ada")
     with pytest.raises(
-        AssertionError, match=r"thank\(customer='Bob'\) was not pushed; pushed were:\n  thank\(customer='Ada'\)"
+        AssertionError, match=r"thank\(customer='Bob'\) was not pushed; these were pushed:\n  thank\(customer='Ada'\)"
     ):
         world.assert_pushed(thank, customer="Bob")
-    with pytest.raises(AssertionError, match=r"pack\(\) was not pushed; pushed were:\n  thank"):
+    with pytest.raises(AssertionError, match=r"pack\(\) was not pushed; these were pushed:\n  thank"):
         world.assert_pushed(pack)
     with pytest.raises(AssertionError, match="was not pushed"):
         world.assert_pushed(thank, nonsense=1)

@@ -1,4 +1,4 @@
-"""Every bound on what a caller may send: what just fits passes, what is just over is refused by its limit."""
+"""Every limit on requests: what just fits passes, what is just over is refused by its limit."""
 
 from collections.abc import Callable
 from typing import Any

@@ -218,7 +218,7 @@ def test_a_listener_may_be_written_short_or_as_a_table(loaded: Load, tmp_path: P
         ('unix.mode = "rw"', "unix.mode"),
         ("shards = 3", "expected a power of two"),
         ("shards = 2\nprocesses = 4", "only 2 shards"),
-        ('durability = "fsync"', "without a data directory nothing is kept"),
+        ('durability = "fsync"', "without a data directory nothing is stored"),
         ('webhooks.allow = ["10.0.0.1/8"]', "expected networks"),
         ('auth.jwt.keys = [{ algorithm = "none" }]', "auth.jwt.keys"),
         ('auth.jwt.keys = [{ algorithm = "HS256", kye = "x" }]', "unknown field `kye`"),

@@ -1,4 +1,4 @@
-"""Keys that have left memory: the store, and an engine that nobody can tell from one that keeps everything."""
+"""Keys that have left memory: the store, and an engine that behaves like one that keeps everything in memory."""
 
 import random
 import threading

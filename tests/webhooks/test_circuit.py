@@ -91,7 +91,7 @@ def test_a_failing_receiver_gets_one_attempt_an_hour_until_it_answers(caplog: py
             assert len(receiver.got) == 15
 
     run(claim())
-    assert "left alone for 3600 s after 3 failures" in caplog.text
+    assert "paused for 3600 s after 3 failures" in caplog.text
 
 
 def test_an_open_circuit_of_one_hook_is_closed_for_others():

@@ -1,4 +1,4 @@
-"""How hooks read the log: each finds what it wants, whatever others want, and nobody pays for what nobody wants."""
+"""How hooks read the log: each finds its own events, and events that no hook wants cost nothing."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What may be registered, by whom, and what becomes of it when it is changed or deleted."""
+"""Registering webhooks: what is allowed, by whom, and the effects of changing and deleting them."""
 
 import asyncio
 from pathlib import Path

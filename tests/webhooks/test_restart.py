@@ -1,4 +1,4 @@
-"""A restart, also one that nobody announced, loses and forgets nothing: the log is the outbox."""
+"""A restart, even a crash, loses nothing: the log is the outbox."""
 
 import asyncio
 import json

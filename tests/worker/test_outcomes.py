@@ -128,10 +128,10 @@ def test_a_policy_takes_one_class_or_several(policy: RetryPolicy):
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({"retry_on": "ConnectionError"}, r"retry_on=...\): 'ConnectionError' is no exception class"),
-        ({"retry_on": ("ConnectionError",)}, "retry_on=...\\): 'ConnectionError' is no exception class"),
-        ({"dead_on": ValueError("x")}, "dead_on=...\\): ValueError\\('x'\\) is no exception class"),
-        ({"cancel_on": (EOFError, int)}, "cancel_on=...\\): <class 'int'> is no exception class"),
+        ({"retry_on": "ConnectionError"}, r"retry_on=...\): 'ConnectionError' is not an exception class"),
+        ({"retry_on": ("ConnectionError",)}, "retry_on=...\\): 'ConnectionError' is not an exception class"),
+        ({"dead_on": ValueError("x")}, "dead_on=...\\): ValueError\\('x'\\) is not an exception class"),
+        ({"cancel_on": (EOFError, int)}, "cancel_on=...\\): <class 'int'> is not an exception class"),
         ({"delay": "5 parsecs"}, "delay='5 parsecs'\\): expected text like"),
         ({"delay": -1}, "delay=-1\\): -1 is not a duration"),
     ],

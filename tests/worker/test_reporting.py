@@ -100,14 +100,14 @@ def test_every_job_that_ends_has_a_line_when_asked(told: Told):
 def test_a_timeout_is_told(told: Told):
     line = told.of("slow")[0]
     assert (line["level"], line["job_id"]) == ("warning", told.ids["slow"])
-    assert "ran into its timeout of 1 s" in line["message"]
+    assert "exceeded its timeout of 1 s" in line["message"]
     assert line["held_ms"] >= 1_000
 
 
 def test_a_result_that_is_too_large_is_told(told: Told):
     line = next(line for line in told.of("large") if line["level"] == "warning")
     assert line["job_id"] == told.ids["large"]
-    assert "has a result that the queue refuses" in line["message"]
+    assert "failed because the queue refuses its result" in line["message"]
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "thread", "process", "together"])
@@ -203,7 +203,7 @@ def test_a_lost_lease_and_what_is_settled_too_late_are_told(queue: Client, recor
         job = push(queue, "work")
         happens(started)
         queue.move_to_delayed(job, 600_000)
-        until_told(records, job, "has lost its lease while it runs")
+        until_told(records, job, "lost its lease while it was running")
         go_on.set()
         until_told(records, job, "was lost before it was settled")
     assert {getattr(one, "worker", None) for one in records.records if getattr(one, "job_id", 0) == job} == {"worker-7"}
@@ -229,7 +229,7 @@ def test_a_worker_that_stops_names_what_it_hands_back(queue: Client, records: Re
         beside.worker.stop_now()
         beside.join()
     never.set()
-    assert records.about(job) == [f"job {job} (work) is not done when the worker stops, and is handed back"]
+    assert records.about(job) == [f"job {job} (work) is not finished when the worker stops, and is handed back"]
     assert any(one.getMessage().startswith("worker-7 has stopped: ") for one in records.records)
 
 

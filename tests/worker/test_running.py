@@ -147,7 +147,7 @@ def test_two_handlers_of_one_name_are_refused():
 
 
 def test_a_worker_without_handlers_is_refused():
-    with pytest.raises(BadHandler, match="nothing to do"):
+    with pytest.raises(BadHandler, match="no handlers"):
         Worker("memory://", [])
 
 

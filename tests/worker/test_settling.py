@@ -1,4 +1,4 @@
-"""Settlements become few commands, are insisted on, and what is refused is told."""
+"""Settlements become few commands, are sent until they are confirmed, and refusals are reported."""
 
 import asyncio
 from typing import Any

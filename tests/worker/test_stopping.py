@@ -1,4 +1,4 @@
-"""How a worker ends: what runs is finished or handed back, and nothing costs an attempt."""
+"""How a worker ends: running jobs are finished or handed back, and no attempt is lost."""
 
 import asyncio
 import threading

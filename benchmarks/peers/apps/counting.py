@@ -1,7 +1,6 @@
-"""Counts jobs that handlers have run, in a file that all processes share: the cheapest way to see that work was done.
+"""Counts the jobs that handlers have run, in a file that all processes share: the cheapest proof that work was done.
 
-Each process counts in a place of its own, found by its pid, so that nobody needs a lock; threads of one process are
-kept apart by theirs.
+Each process has its own place, found by its pid, so that no lock is needed; threads of one process use their own.
 """
 
 import mmap

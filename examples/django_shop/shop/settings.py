@@ -1,4 +1,4 @@
-"""As little as Django needs. What is about Stoker stands in INSTALLED_APPS and TASKS."""
+"""The least that Django needs. INSTALLED_APPS and TASKS have the parts about Stoker."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,9 +15,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [
     "shop",
-    "stoker.integrations.django",  # brings the command stoker_worker
+    "stoker.integrations.django",  # adds the command stoker_worker
 ]
-if find_spec("django.tasks") is None:  # before Django 6 its tasks are a package of their own
+if find_spec("django.tasks") is None:  # before Django 6, tasks are a separate package
     INSTALLED_APPS.append("django_tasks")
 
 TASKS = {

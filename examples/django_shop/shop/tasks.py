@@ -1,4 +1,4 @@
-"""The tasks of the shop, in Django's own words: they know nothing of Stoker."""
+"""The tasks of the shop, written for Django: they know nothing of Stoker."""
 
 try:
     from django.tasks import TaskContext, task
@@ -10,7 +10,7 @@ from shop.models import Order
 
 @task(priority=10)
 def pack(number: int) -> str:
-    """Plain functions run in threads, with Django's database connections looked after."""
+    """Plain functions run in threads; Django's database connections are handled."""
     Order.objects.filter(number=number).update(packed=True)
     return f"order {number} is packed"
 

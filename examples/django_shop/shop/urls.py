@@ -1,4 +1,4 @@
-"""Two pages: take an order, and see what has become of a task."""
+"""Two pages: place an order, and look at a task."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ from shop.tasks import pack, thank
 
 @csrf_exempt
 def order(request: HttpRequest, number: int) -> JsonResponse:
-    """A task may run at once, in another process, so it must not be enqueued before what it needs is committed."""
+    """A task may run at once, in another process, so it is enqueued only after its data is committed."""
     with transaction.atomic():
         Order.objects.get_or_create(number=number)
         transaction.on_commit(partial(thank.enqueue, number))

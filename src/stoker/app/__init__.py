@@ -1,4 +1,4 @@
-"""The app: functions become jobs that can be pushed, with their types, and handlers that a worker runs.
+"""The app: turns functions into typed jobs that can be pushed, and into handlers that a worker runs.
 
-Everything here stands on the client and the worker; neither of them knows of it.
+It builds on the client and the worker; neither of them knows of it.
 """

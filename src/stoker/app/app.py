@@ -1,4 +1,4 @@
-"""The app: where jobs are declared, pushed and found, and where a worker learns what it can run.
+"""The app: where jobs are declared and pushed, and where a worker finds its handlers.
 
     app = stoker.App()                       # STOKER_URL, or sqlite:///stoker.db
 
@@ -8,8 +8,8 @@
     job = await welcome.push(7)
     print(await job.result(timeout=10))
 
-Declaring opens nothing: the first push does. One app serves any number of threads and event loops. How jobs run is the
-worker's business.
+Declaring opens nothing: the first push does. One app serves any number of threads and event loops. The worker decides
+how jobs run.
 """
 
 import threading
@@ -50,7 +50,7 @@ S = TypeVar("S", bound=JobType[..., Any] | Step[Any])
 
 
 class WorkerSettings(TypedDict, total=False):
-    """What `app.worker(...)` takes: all that a worker does, but for the queue and the handlers."""
+    """The arguments of `app.worker(...)`: those of `Worker`, except the queue and the handlers."""
 
     tenant: str | None
     queues: "Queues | None"
@@ -69,15 +69,15 @@ class WorkerSettings(TypedDict, total=False):
 
 
 class App:
-    """Jobs, the queue they go to, and what holds for all of them.
+    """Jobs, the queue that they go to, and defaults for all of them.
 
-    `url` is where the queue is; without one STOKER_URL says it, and else it is `sqlite:///stoker.db`. With a `name` it
-    can delete schedules that it has made and that are gone from its code. `defaults` are
-    options for every job, `queues` for those of a queue, as in `App(queues={"mail": {"timeout": "1m"}})`. A job's own
-    options win over its queue's, and those over the app's. `middleware` stands around every job. `dependencies` has a
-    provider for a type (`db: Database = Depends()`), or another one in the place of a provider. `include` names modules
-    with jobs of this app: a worker imports them. `validate=False` leaves the types of arguments to the worker to check.
-    `broker` is for those who have one already; they close it, too.
+    `url` is where the queue is; the default is STOKER_URL, then `sqlite:///stoker.db`. An app with a `name` can delete
+    schedules that it made and that are gone from its code. `defaults` are options for every job, `queues` for the jobs
+    of a queue, as in `App(queues={"mail": {"timeout": "1m"}})`. A job's own options win over its queue's, and those
+    over the app's. `middleware` runs around every job. `dependencies` has a provider for a type (`db: Database =
+    Depends()`), or replaces one provider by another. `include` names modules with jobs of this app, which a worker
+    imports. `validate=False` checks the types of arguments only in the worker. `broker` is an open broker; the caller
+    closes it.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class App:
         except TypeError as error:
             raise InvalidRequest(f"App(middleware=...): {error}") from None
         self.dependencies = dict(dependencies or {})
-        """Providers by the type that they provide, or by the provider whose place they take: in tests, say."""
+        """Providers by the type that they provide, or by the provider that they replace, for example in tests."""
         self.include = (include,) if isinstance(include, str) else tuple(include)
         self.tracing = tracing
         self.validate = validate
@@ -118,7 +118,7 @@ class App:
         }
         self._types: dict[str, JobType[..., Any]] = {}
         self._names: dict[str, str] = {}
-        """Of every name and alias, the job's own name."""
+        """Every name and alias, with the job's own name."""
         self._schedules: dict[str, Declared] = {}
         self._remembered: dict[tuple[str, str], Any] = {}
         self._lock = threading.RLock()
@@ -173,10 +173,10 @@ class App:
     ) -> Any:
         """Make a function a kind of job.
 
-        Coroutine functions run in the worker's event loop, plain ones in its threads, and those with `kind="process"`
-        in processes of their own. Parameters annotated with `Context` and those with `Depends` are filled in by the
-        worker and are no part of a push. `batch=64, max_wait="20ms"` calls a function of a list once for up to 64 jobs,
-        or for those that came within 20 ms; it returns a list with a result, or an exception, for each.
+        Coroutine functions run on the worker's event loop, plain ones in its threads, and those with `kind="process"`
+        in child processes. The worker fills in parameters annotated with `Context` and those with `Depends`; they are
+        not part of a push. `batch=64, max_wait="20ms"` calls a function of a list once for up to 64 jobs, or for those
+        that came within 20 ms; it returns a list with a result, or an exception, for each.
         """
         wanted = batch_of(batch, max_wait)
 
@@ -189,7 +189,7 @@ class App:
         self, function: Callable[..., Any], batch: Batch | None, given: Mapping[str, Any]
     ) -> JobType[..., Any]:
         if isinstance(function, JobType):
-            raise BadHandler(f"{function.name} is a job already: decorate the function itself, or function.function")
+            raise BadHandler(f"{function.name} is already a job: decorate the function itself, or function.function")
         if not hasattr(function, "__qualname__"):
             raise BadHandler(f"{function!r} cannot be a job: expected a function")
         label = given.get("name") or function.__name__
@@ -216,7 +216,7 @@ class App:
 
         A job with arguments is scheduled as a step: `app.schedule(every="5m")(brew.s("tea"))`. A schedule has the name
         of its job, unless it gets another. The queue learns of it when a worker of this app starts, or from
-        `sync_schedules`; it keeps it, and pushes by it, whatever runs.
+        `sync_schedules`. From then on the queue pushes the jobs, even while no program of the app runs.
         """
 
         def declare(target: S) -> S:
@@ -231,14 +231,14 @@ class App:
 
     @property
     def schedules(self) -> Mapping[str, Declared]:
-        """Every schedule of the code by its name."""
+        """Every schedule in the code, by name."""
         return dict(self._schedules)
 
     def sync_schedules(self) -> Synced:
-        """Tell the queue which schedules the code has: those that are new or differ are put there.
+        """Put the schedules of the code into the queue: those that are new or differ.
 
-        An app with a name also deletes those that it has made and that its code has no more; one without cannot know
-        them from those of others, and leaves them.
+        An app with a name also deletes schedules that it made and that are gone from its code. An app without a name
+        cannot tell its own from others', and deletes none.
         """
         self.load()
         return carry_out(self.client, sync(self._wanted_schedules(), self._owner))
@@ -251,7 +251,7 @@ class App:
         return {(one.step.queue, one.name): one.wanted(self._owner) for one in self._schedules.values()}
 
     def _enter(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
-        """Names are given once, but the same function may be declared anew: its module was imported again."""
+        """A name can be used once. The same function may be declared again, because its module was imported again."""
         definition = job_type.definition
         names = (definition.name, *definition.aliases)
         with self._lock:
@@ -259,7 +259,7 @@ class App:
                 other = self._types.get(self._names.get(name, ""))
                 if other is not None and other.definition.origin != definition.origin:
                     raise BadHandler(
-                        f"there is a job {name!r} already ({other.definition.origin}): give {definition.origin} another"
+                        f"there is already a job {name!r} ({other.definition.origin}): give {definition.origin} another"
                         f" name, @app.job(name=...)"
                     )
             self._names = {name: own for name, own in self._names.items() if own != definition.name}
@@ -270,29 +270,29 @@ class App:
         return job_type
 
     def remember(self, key: tuple[str, str], make: Callable[[], Any]) -> Any:
-        """What is costly to make, once for all views of a job type."""
+        """Make something costly once for all views of a job type."""
         with self._lock:
             if key not in self._remembered:
                 self._remembered[key] = make()
             return self._remembered[key]
 
     def layers_for(self, queue: str) -> tuple[Layer, ...]:
-        """What the app says about jobs in a queue, the stronger word last."""
+        """The app's options for jobs in a queue; later layers win."""
         return self._defaults, self._queues.get(queue, {})
 
     # --- finding ---------------------------------------------------------------------------------
 
     @property
     def jobs(self) -> Mapping[str, JobType[..., Any]]:
-        """Every kind of job by its name."""
+        """Every kind of job, by name."""
         return dict(self._types)
 
     def job_named(self, name: str) -> JobType[..., Any]:
-        """By its name or an alias. Raises `UnknownJob`."""
+        """The job type with this name or alias. Raises `UnknownJob`."""
         found = self.find_job(name)
         if found is None:
             known = ", ".join(sorted(self._types)) or "none"
-            raise UnknownJob(f"there is no job {name!r} in this app; there is {known}")
+            raise UnknownJob(f"this app has no job {name!r}; it has {known}")
         return found
 
     def find_job(self, name: str | None) -> JobType[..., Any] | None:
@@ -300,7 +300,9 @@ class App:
         return self._types.get(self._names.get(name or "", ""))
 
     def handle(self, job: int) -> Job[Any]:
-        """A handle on a job by its id; its result is read by the return annotation of the function of its name."""
+        """A handle on a job by its id. Its result is decoded by the return annotation of the function with the job's
+        name.
+        """
         return Job(self, None, job)
 
     def workflow_run(self, workflow: int) -> "WorkflowRun":
@@ -313,7 +315,7 @@ class App:
 
     @property
     def broker(self) -> Broker:
-        """What carries commands out; opened when it is first needed."""
+        """The broker, opened when first needed."""
         broker = self._broker
         if broker is None:
             with self._lock:
@@ -324,7 +326,7 @@ class App:
 
     @property
     def client(self) -> Client:
-        """For plain code, from any thread."""
+        """The client for plain code, from any thread."""
         client = self._client
         if client is None:
             broker = self.broker
@@ -333,7 +335,7 @@ class App:
 
     @property
     def aclient(self) -> AsyncClient:
-        """For coroutines, in any event loop."""
+        """The client for coroutines, in any event loop."""
         client = self._aclient
         if client is None:
             broker = self.broker
@@ -341,13 +343,13 @@ class App:
         return client
 
     def use(self, broker: Broker | None) -> None:
-        """For tests: another broker from now on, which stays the caller's; None for the one that the URL names."""
+        """For tests: use another broker from now on, which the caller closes; None goes back to the app's URL."""
         with self._lock:
             self.close()
             self._broker, self._owns_broker = broker, broker is None
 
     def close(self) -> None:
-        """Let go of the queue. The next push opens it again. A second call does nothing."""
+        """Close the connection to the queue. The next push opens it again. A second call does nothing."""
         with self._lock:
             broker, owned = self._broker, self._owns_broker
             self._client = self._aclient = None
@@ -386,21 +388,23 @@ class App:
             imported(module)
 
     def handlers(self, only: Iterable[str] | None = None) -> list[Handler]:
-        """What a worker runs: every job of the app, or those with these names. Raises `BadHandler` for a wrong one."""
+        """Handlers for a worker: every job of the app, or those with these names. Raises `BadHandler` for an invalid
+        one.
+        """
         self.load()
         types = self._types.values() if only is None else [self.job_named(name) for name in only]
         return [job_type.handler() for job_type in types]
 
     def own_handlers(self, queue: str) -> list[Handler]:
-        """What Stoker brings along for workflows: found by name, in any of the app's queues; `queue` is one of them."""
+        """Stoker's own handlers for workflows: found by name, in any of the app's queues; `queue` is one of them."""
         return [spreader(self, queue)]
 
     def worker(
         self, *, jobs: Iterable[str] | None = None, schedules: bool = True, **settings: "Unpack[WorkerSettings]"
     ) -> "Worker":
-        """A worker for the jobs of this app, or for those named. `Worker` says what the settings mean.
+        """A worker for the jobs of this app, or for those named. `Worker` explains the settings.
 
-        When it runs it tells the queue of the app's schedules first, if it has any, unless `schedules` is false.
+        It first puts the app's schedules into the queue, unless `schedules` is false.
         """
         from stoker.worker.pulling import Task
         from stoker.worker.worker import Worker
@@ -412,19 +416,19 @@ class App:
             )
         worker = Worker(self.client, [*handlers, *self.own_handlers(handlers[0].queue)], **settings)
         if schedules and self._schedules:
-            wanted = self._wanted_schedules()  # one whose arguments do not fit is told of here
+            wanted = self._wanted_schedules()  # raises here for a schedule whose arguments do not fit
 
             async def tell() -> None:
                 await carry_out_async(self.aclient, sync(wanted, self._owner))
 
-            worker.first = Task("telling the queue of the schedules", tell)
+            worker.first = Task("sending the schedules to the queue", tell)
         return worker
 
 
 def batch_of(batch: Batch | int | None, max_wait: Duration | None) -> Batch | None:
     if batch is None:
         if max_wait is not None:
-            raise BadHandler("max_wait goes with batch: how long to collect jobs for one call")
+            raise BadHandler("max_wait needs batch: it says how long to collect jobs for one call")
         return None
     if isinstance(batch, Batch):
         if max_wait is not None:

@@ -1,8 +1,8 @@
-"""From a call to a payload and back: `welcome.push(7)` is `{"user_id": 7}` in MessagePack.
+"""Encodes calls as payloads and decodes them: `welcome.push(7)` is `{"user_id": 7}` in MessagePack.
 
-The payload is a map by the names of the parameters, or an array where a function takes its arguments by position only.
-It is read into a struct made of the function's signature: one call into C decodes and checks all of it. A value that
-does not fit is an error that names its path and the type that was expected. Nothing here knows queues.
+The payload is a map by parameter name, or an array where a function takes its arguments by position only. It is read
+into a struct made from the function's signature: one call into C decodes and checks all of it. An error names the path
+of the value that does not fit, and the expected type. Nothing here knows queues.
 """
 
 import functools
@@ -25,12 +25,12 @@ NO_VALUES: Sequence[Any] = ()
 NO_KEYWORDS: Mapping[str, Any] = {}
 
 FIRST_OF_MAP = frozenset([*range(0x80, 0x90), 0xDE, 0xDF])
-"""What a map begins with in MessagePack."""
+"""The first byte of a map in MessagePack."""
 NIL = b"\xc0"
 
 
 class Arguments:
-    """The arguments of one function: how they are written and read."""
+    """Encodes and decodes the arguments of one function."""
 
     def __init__(self, signature: Signature, label: str) -> None:
         self._label = label
@@ -63,7 +63,7 @@ class Arguments:
         try:
             call = self._call(*args, **kwargs)
         except TypeError as error:
-            self.bind(args, kwargs)  # says it better
+            self.bind(args, kwargs)  # raises Python's own, clearer error
             raise TypeError(f"{self._label}: {error}") from None
         try:
             return encode(call)
@@ -82,11 +82,11 @@ class Arguments:
             raise self._unwritable(self._given(args, kwargs), error) from None
 
     def _as_map(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """By names; what stands for any number of arguments has a list under its own name."""
+        """The payload by name; `*args` is a list under its own name."""
         written = dict(given)
         for name, value in written.pop(self._others.name, {}).items() if self._others else ():
             if name in self.names or name in self._taken():
-                raise BadArguments(f"{self._label}: {name!r} cannot be given as a further argument: it is a parameter")
+                raise BadArguments(f"{self._label}: {name!r} cannot be an extra keyword argument: it is a parameter")
             written[name] = value
         return written
 
@@ -94,7 +94,7 @@ class Arguments:
         return (self._signature.context, *self._signature.dependencies)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Raises `TypeError` for a call that the function would not take; values are not looked at."""
+        """Raises `TypeError` for a call that the function would not take. Does not look at the values."""
         if self._call is not None:
             try:
                 self._call(*args, **kwargs)
@@ -126,7 +126,7 @@ class Arguments:
                     encode(value)
                 except RecursionError:
                     return BadArguments(f"{self._label}: {name} contains itself, or is nested too deeply")
-                except Exception:  # not the one that is looked for
+                except Exception:  # not the value that is searched
                     continue
         for name, value in given.items():
             try:
@@ -136,7 +136,7 @@ class Arguments:
                 expected = {one.name: one.annotation for one in self._signature.pushed}.get(name, Any)
                 hint = "" if expected is Any else f"; the parameter {name} takes `{type_name(expected)}`"
                 return BadArguments(f"{self._label}: {path}: {why}{hint}")
-        return BadArguments(f"{self._label}: the arguments cannot be written: {error}")
+        return BadArguments(f"{self._label}: the arguments cannot be encoded: {error}")
 
     def sizes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, int]:
         """How many bytes each argument takes."""
@@ -145,7 +145,7 @@ class Arguments:
     # --- reading ---------------------------------------------------------------------------------
 
     def decode(self, payload: bytes, codec: Codec) -> Call:
-        """The call that a payload stands for. Raises `BadArguments`, whatever the payload is."""
+        """The call in a payload. Raises `BadArguments`, whatever the payload is."""
         try:
             return self._from_bytes(payload) if codec == "bytes" else self._decode(payload, codec)
         except BadArguments:
@@ -156,7 +156,7 @@ class Arguments:
             raise BadArguments(f"{self._label}: the payload is not {codec}: {error}") from None
         except RecursionError:
             raise BadArguments(f"{self._label}: the payload is nested too deeply") from None
-        except Exception as error:  # of a class that checks itself when it is made
+        except Exception as error:  # raised by a class that validates itself
             raise BadArguments(f"{self._label}: the arguments were refused: {type(error).__name__}: {error}") from error
 
     def _decode(self, payload: bytes, codec: Written) -> Call:
@@ -175,9 +175,9 @@ class Arguments:
 
     @functools.cached_property
     def read(self) -> Callable[[bytes, Codec], Call]:
-        """`decode` for whoever calls it a hundred thousand times a second.
+        """A fast `decode`, for callers that decode a hundred thousand payloads a second.
 
-        What an app itself has pushed is read by two calls into C; everything else, errors too, is left to `decode`.
+        Payloads that an app has pushed are read by two calls into C; all others, and errors, go to `decode`.
         """
         if not self._is_plain:
             return self.decode
@@ -207,18 +207,17 @@ class Arguments:
         return decode
 
     def _from_bytes(self, payload: bytes) -> Call:
-        """A payload of no known form is an argument only for who asks for bytes."""
+        """A payload of raw bytes is an argument only for a function that takes bytes."""
         if not payload and not any(one.is_required for one in self._named):
             return self._decode(encode({}), "msgpack")
         if len(self._named) == 1 and self._named[0].annotation in (bytes, Any):
             return ((payload,), NO_KEYWORDS) if self._is_by_position else ((), {self._named[0].name: payload})
         raise BadArguments(
-            f"{self._label}: the payload is bytes of no known form: push it with codec msgpack or json, as a map"
-            f" {self._expected()}"
+            f"{self._label}: the payload is raw bytes: push it with codec msgpack or json, as a map {self._expected()}"
         )
 
     def _from_other(self, payload: bytes, shape: "_Shape") -> Call:
-        """An array has the arguments by position; nothing at all stands for no arguments."""
+        """An array has the arguments by position; an empty payload means no arguments."""
         if payload == shape.nothing:
             return self._decode(shape.encode({}), shape.codec)
         try:
@@ -273,13 +272,13 @@ class Arguments:
             raise BadArguments(f"{self._label}: {name}{_joint(path)}: {text}") from None
 
     def _sorted(self, values: Sequence[Any], rest: Sequence[Any], others: dict[str, Any]) -> Call:
-        """Values by name, to be given by position where that is the only way, and else by name."""
+        """Split the values into positional arguments, where that is the only way, and keyword arguments."""
         if self._is_by_position:
             return (*values, *rest), NO_KEYWORDS
         by_position: list[Any] = []
         by_name = others
         takes_position = True
-        for one, value in zip(self._named, values, strict=False):  # an array may bring no keyword-only ones
+        for one, value in zip(self._named, values, strict=False):  # an array may have no keyword-only ones
             takes_position = takes_position and (one.kind is Parameter.POSITIONAL_ONLY or self._rest is not None)
             if takes_position and one.kind is not Parameter.KEYWORD_ONLY:
                 by_position.append(value)
@@ -301,12 +300,12 @@ class Arguments:
     # --- shapes ----------------------------------------------------------------------------------
 
     def _shape(self, codec: Written) -> "_Shape":
-        """Made when it is first needed: most functions never see JSON."""
+        """Made when first needed: most functions never see JSON."""
         shape = self._shapes[codec] = _Shape(self._named, self._positional, self._rest, self._others, codec)
         return shape
 
     def _struct_of_a_call(self) -> Callable[..., Any]:
-        """Takes the arguments as the function does, and is written as a map of those that were given."""
+        """A struct that takes arguments as the function does, and is encoded as a map of those that were given."""
         fields = [_open_field(one) for one in self._positional]
         base = msgspec.defstruct("Call", fields)
         keyword_only = [_open_field(one) for one in self._named if one.kind is Parameter.KEYWORD_ONLY]
@@ -319,12 +318,12 @@ class Arguments:
                 decoder_for(kind, "msgpack")
             except Exception as error:
                 raise BadHandler(
-                    f"{self._label}: the type `{type_name(one.annotation)}` of {one.name!r} cannot be read: {error}"
+                    f"{self._label}: the type `{type_name(one.annotation)}` of {one.name!r} cannot be decoded: {error}"
                 ) from None
 
 
 class _Shape:
-    """What the payloads of one function look like in one codec."""
+    """The payloads of one function in one codec."""
 
     def __init__(
         self,
@@ -349,12 +348,12 @@ class _Shape:
         self.other = decoder_for(readable(others.annotation) if others else Any, codec)
 
     def by_name(self, payload: bytes) -> tuple[Any, ...]:
-        """The values of all parameters that have a name, in their order."""
+        """The values of all named parameters, in their order."""
         values: tuple[Any, ...] = msgspec.structs.astuple(self.read_map(payload))
         return values
 
     def by_place(self, payload: bytes) -> tuple[Any, ...]:
-        """Those that can be given by position."""
+        """The values of the parameters that can be given by position."""
         values: tuple[Any, ...] = msgspec.structs.astuple(self.read_array(payload))
         return values
 
@@ -369,7 +368,7 @@ def _open_field(one: Pushed) -> Any:
 
 
 def _fields_of(parameters: Sequence[Pushed]) -> list[Any]:
-    """With the function's own defaults: the very objects, as in a call."""
+    """With the function's own default objects, as in a call."""
     fields: list[Any] = []
     for one in parameters:
         kind = readable(one.annotation)

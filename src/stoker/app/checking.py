@@ -1,7 +1,7 @@
-"""Everything that can be wrong with an app before its first job runs: what `stoker worker --check` tells.
+"""Finds everything that can be wrong with an app before its first job runs: `stoker worker --check`.
 
-Nothing is guessed: the worker is made and started on an empty queue in memory, and a second one is given a job of every
-kind and every schedule. The app's own queue is never opened, and no handler runs.
+It really makes the worker and starts it on an empty queue in memory, and pushes a job of every kind and every schedule
+to a second queue. The app's own queue is never opened, and no handler runs.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,13 +28,13 @@ class Problem(NamedTuple):
 
 
 class Check:
-    """Tries one thing after another, and notes what goes wrong: one mistake does not hide the next."""
+    """Tries one thing after another and notes each problem, so that one mistake does not hide the next."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def tried(self, what: str, do: Callable[[], Any]) -> Any:
-        """What came of it, or None."""
+        """The result, or None if it failed."""
         try:
             return do()
         except StokerError as error:
@@ -48,7 +48,7 @@ class Check:
 
 
 def problems(app: App, jobs: Iterable[str] | None = None, *, schedules: bool = True, **settings: Any) -> list[Problem]:
-    """What keeps a worker with these settings from starting, or its jobs and schedules from being pushed."""
+    """What would keep a worker with these settings from starting, or its jobs and schedules from being pushed."""
     app.load()
     check = Check()
     types = list(app.jobs.values()) if jobs is None else [app.job_named(name) for name in jobs]
@@ -65,7 +65,7 @@ def problems(app: App, jobs: Iterable[str] | None = None, *, schedules: bool = T
 
 
 def push(client: Client, handler: Handler) -> None:
-    """As a push without arguments would be: its queue, its name and its options."""
+    """Push with the handler's queue, name and options, without arguments."""
     client.execute(c.Push(handler.queue, b"", msgspec.structs.replace(handler.options, depends_on=())))
 
 
@@ -74,7 +74,7 @@ def put(client: Client, declared: Declared) -> None:
 
 
 def start(app: App, handlers: list[Handler], settings: dict[str, Any]) -> None:
-    """On a queue that has nothing, so that nothing runs."""
+    """Start a worker on an empty queue, so that no handler runs."""
     with Client(open_broker(NOWHERE), app.tenant) as client:
         own = app.own_handlers(handlers[0].queue) if handlers else []
         Worker(client, [*handlers, *own], **{**settings, "registered": False}).run_until_idle()

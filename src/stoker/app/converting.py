@@ -1,8 +1,8 @@
-"""Values that msgspec has no words for: pydantic's models, paths, addresses, and unions that it cannot tell apart.
+"""Types that msgspec cannot handle: pydantic models, paths, addresses, and unions that it cannot tell apart.
 
-Everything else (dataclasses, structs, enums, dates, UUIDs, decimals, sets, ...) it reads and writes by itself. Nothing
-here knows of functions or jobs; and nothing is ever pickled, so a payload can only ever become a value of a type that
-the reader has named.
+Everything else (dataclasses, structs, enums, dates, UUIDs, decimals, sets, ...) msgspec reads and writes by itself.
+Nothing here knows functions or jobs. Nothing is pickled, so a payload can only become a value of a type that the reader
+has named.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import msgspec
 Written = Literal["msgpack", "json"]
 
 TEXTUAL = frozenset({"pathlib", "ipaddress", "zoneinfo", "fractions"})
-"""Modules whose values are rebuilt from what `str` tells of them."""
+"""Modules whose values are rebuilt from their `str`."""
 PYDANTIC = frozenset({"pydantic", "pydantic_core", "annotated_types"})
 
 
@@ -33,7 +33,7 @@ class Misfit(ValueError):
 
 
 def to_plain(value: Any) -> Any:
-    """What msgspec asks about a value that it cannot write."""
+    """msgspec's hook for a value that it cannot write."""
     kind: Any = type(value)
     if kind.__module__.partition(".")[0] in TEXTUAL:
         return str(value)
@@ -41,14 +41,14 @@ def to_plain(value: Any) -> Any:
         return value.model_dump(by_alias=True, round_trip=True)
     if hasattr(kind, "__get_pydantic_core_schema__"):
         return to_plain_and_back(value, adapter_of(kind))
-    raise TypeError(f"a value of type {type_name(kind)} cannot be written")
+    raise TypeError(f"a value of type {type_name(kind)} cannot be encoded")
 
 
 def to_plain_and_back(value: Any, adapter: Any) -> Any:
-    """Some types hide their value when they are written: a job would get the stars of a password."""
+    """Refuse types that hide their value when written: a job would get the stars of a password."""
     plain = adapter.dump_python(value, mode="json")
     if adapter.validate_python(plain) != value:
-        raise TypeError(f"a value of type {type_name(type(value))} is not what it was after writing it")
+        raise TypeError(f"a value of type {type_name(type(value))} changes when it is encoded and decoded")
     return plain
 
 
@@ -58,12 +58,12 @@ ENCODERS: dict[Written, Callable[[Any], bytes]] = {
 }
 PLAIN: dict[Written, Callable[[bytes], Any]] = {"msgpack": msgspec.msgpack.decode, "json": msgspec.json.decode}
 encode = ENCODERS["msgpack"]
-"""As an app writes payloads and results."""
+"""The encoder for an app's payloads and results."""
 
 
 @functools.cache
 def adapter_of(kind: Any) -> Any:
-    """pydantic's reader and writer for a type. Whoever has a value of such a type has loaded pydantic."""
+    """pydantic's reader and writer for a type. Only called for pydantic types, so pydantic is already loaded."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
@@ -73,7 +73,7 @@ def adapter_of(kind: Any) -> Any:
 
 
 class Chosen(type):
-    """msgspec wants what it gets to be of the type it asked for; what stands for a union takes any value."""
+    """msgspec checks that a hook returns the requested type; a stand-in for a union accepts any value."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return True
@@ -86,10 +86,10 @@ class Checked(metaclass=Chosen):
 
 
 class Choice(metaclass=Chosen):
-    """Stands for a union that msgspec does not take, because it could not tell the members apart by their shape.
+    """Stands for a union that msgspec refuses because it cannot tell the members apart by their shape.
 
-    A value becomes the first member that keeps all of it: that writes back what was read. Failing that, the first one
-    that takes it. Texts come last, so that a UUID or a date in text is not mistaken for any text.
+    A value becomes the first member that keeps all of it: one that writes back what was read. Without such a member, it
+    becomes the first one that takes it. Text comes last, so that a UUID or a date is not read as plain text.
     """
 
     members: ClassVar[tuple[Any, ...]] = ()
@@ -115,7 +115,7 @@ class Choice(metaclass=Chosen):
 
 
 def readable(annotation: Any) -> Any:
-    """The same type as msgspec can read it: what it refuses, or would not check, is exchanged for a stand-in."""
+    """The same type for msgspec: what it refuses, or would not check, is replaced by a stand-in."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if is_checked_by_pydantic(annotation):
         return Chosen(type_name(annotation), (Checked,), {"kind": annotation})
@@ -132,7 +132,7 @@ def readable(annotation: Any) -> Any:
 
 
 def is_checked_by_pydantic(annotation: Any) -> bool:
-    """`Annotated[int, Field(gt=0)]` and pydantic's dataclasses: msgspec would read them and leave out the checks."""
+    """`Annotated[int, Field(gt=0)]` and pydantic dataclasses: msgspec would read them without pydantic's checks."""
     if get_origin(annotation) is Annotated:
         return any(type(note).__module__.partition(".")[0] in PYDANTIC for note in get_args(annotation)[1:])
     return dataclasses.is_dataclass(annotation) and hasattr(annotation, "__pydantic_validator__")
@@ -150,7 +150,7 @@ def readable_union(members: list[Any]) -> Any:
 
 
 def rebuilt(annotation: Any, arguments: tuple[Any, ...]) -> Any:
-    """`list[A]` with other arguments; what cannot be rebuilt stays as it is, and msgspec says what is wrong with it."""
+    """`list[A]` with other arguments. What cannot be rebuilt stays, and msgspec reports what is wrong with it."""
     try:
         if hasattr(annotation, "copy_with"):
             return annotation.copy_with(arguments)
@@ -162,13 +162,13 @@ def rebuilt(annotation: Any, arguments: tuple[Any, ...]) -> Any:
 def is_supported(annotation: Any) -> bool:
     try:
         msgspec.msgpack.Decoder(annotation)
-    except Exception:  # a TypeError mostly; a NameError where a class names others that are not there
+    except Exception:  # mostly a TypeError; a NameError where a class refers to missing classes
         return False
     return True
 
 
 def decoder_for(annotation: Any, codec: Written) -> Callable[[bytes], Any]:
-    """Reads and checks in one go. Raises `TypeError` for a type that cannot be read at all."""
+    """A function that decodes and checks in one step. Raises `TypeError` for a type that cannot be decoded at all."""
     if codec == "json":
         return msgspec.json.Decoder(annotation, dec_hook=from_json).decode
     return msgspec.msgpack.Decoder(annotation, dec_hook=from_msgpack).decode
@@ -183,7 +183,7 @@ def from_json(kind: Any, value: Any) -> Any:
 
 
 def to_kind(kind: Any, value: Any, codec: Written) -> Any:
-    """What msgspec asks about a type that it does not know."""
+    """msgspec's hook for a type that it does not know."""
     bare = get_origin(kind) or kind
     if kind is object:
         return value
@@ -218,7 +218,7 @@ def from_pydantic(kind: Any, value: Any, codec: Written) -> Any:
 
     adapter = adapter_of(kind)
     try:
-        if codec == "json":  # where bytes and sets have other shapes than in Python
+        if codec == "json":  # there bytes and sets have other shapes than in Python
             return adapter.validate_json(ENCODERS["json"](value))
         return adapter.validate_python(value)
     except ValidationError as error:
@@ -231,7 +231,7 @@ def path_below(steps: tuple[int | str, ...]) -> str:
 
 
 def type_name(kind: Any) -> str:
-    """As a person would write it."""
+    """The type as a person would write it."""
     if kind is type(None):
         return "None"
     if isinstance(kind, type) and not get_args(kind):

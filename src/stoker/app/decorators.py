@@ -1,8 +1,8 @@
 """The types of `@app.job`: which function becomes which job type.
 
-A type checker reads this to know what `push` takes: the parameters of the function without a leading `Context`, and for
-batches an element of the list. The first that fits counts, so a coroutine function is none of the plain ones, though it
-could be taken for one that returns coroutines. At run time nothing here is ever called.
+Type checkers read this to know what `push` takes: the parameters of the function without a leading `Context`, and for
+batches an element of the list. The first overload that fits counts, so coroutine functions come before plain ones,
+which would match them, too. Nothing here is called at run time.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,7 +17,7 @@ A = TypeVar("A")
 
 
 class Anything:
-    """Taken only by a parameter that takes any value: the function says nothing about its arguments."""
+    """Accepted only by a parameter that takes any value: the function says nothing about its arguments."""
 
 
 class JobDecorator(Protocol):
@@ -49,7 +49,7 @@ class JobDecorator(Protocol):
 
 
 class BatchDecorator(Protocol):
-    """What `@app.job(batch=64)` does to a function of a list. With several lists the arguments are not checked."""
+    """What `@app.job(batch=64)` does to a function of a list. With several lists, arguments are not type-checked."""
 
     @overload
     def __call__(self, function: Callable[[list[A]], Coroutine[Any, Any, None]], /) -> JobType[[A], None]: ...

@@ -1,15 +1,15 @@
-"""What an app tells its callers, as a branch of the tree in `model/errors.py`.
+"""Errors that an app raises for its callers: a branch of the tree in `model/errors.py`.
 
     StokerError
     `-- AppError
-        |-- JobFailed           job_failed           the job that was waited for ended otherwise than well
+        |-- JobFailed           job_failed           the awaited job failed, was cancelled or expired
         |-- ResultTimeout       result_timeout       the job had not ended when the time was over
         |-- UnknownJob          unknown_job          the app has no job of that name
         |-- BadSchedule         bad_schedule         a schedule is declared wrongly
-        `-- CannotLoad          cannot_load          `module:app` names nothing that is an app
+        `-- CannotLoad          cannot_load          `module:app` does not name an app
 
-None of them is ever sent over the wire. Arguments and results that do not fit raise `BadArguments` and `BadResult`, and
-functions that cannot be jobs `BadHandler`: those stand in `worker/errors.py`.
+None of them is sent over the wire. Arguments and results that do not fit raise `BadArguments` and `BadResult`, and
+functions that cannot be jobs raise `BadHandler`: see `worker/errors.py`.
 """
 
 from stoker.model.errors import StokerError
@@ -22,7 +22,7 @@ class AppError(StokerError):
 
 
 class JobFailed(AppError):
-    """The job failed for good, was cancelled or expired. What its handler raised is told as text."""
+    """The job failed for good, was cancelled or expired. The handler's exception is given as text."""
 
     code = "job_failed"
 
@@ -42,7 +42,7 @@ class JobFailed(AppError):
         self.state = state
         """`failed`, `cancelled` or `expired`."""
         self.reason = reason
-        """Why it ended: see the reasons in docs/states.md."""
+        """Why it ended: one of the reasons in docs/states.md."""
         self.error = error
         """The text of the last exception, or empty."""
         self.error_class = error_class
@@ -68,12 +68,12 @@ class JobFailed(AppError):
 
 
 def _job_failed(place: tuple[int, State, str], details: dict[str, object]) -> JobFailed:
-    """The same again, in another process."""
+    """Rebuilds the error when it is unpickled."""
     return JobFailed(*place, **details)  # type: ignore[arg-type]
 
 
 class ResultTimeout(AppError, TimeoutError):
-    """The job is still on its way; asking again later is fine."""
+    """The job has not ended yet; asking again later is fine."""
 
     code = "result_timeout"
     retryable = True
@@ -93,4 +93,4 @@ class CannotLoad(AppError):
     def __init__(self, message: str = "", *, trace: str = "") -> None:
         super().__init__(message)
         self.trace = trace
-        """Where the user's own code went wrong, as Python writes it; empty where none of it ran."""
+        """The traceback of the user's own code, as Python writes it; empty if none of it ran."""

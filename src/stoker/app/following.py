@@ -1,7 +1,6 @@
-"""The events of one job, from its push to its end: which page to ask for next, and what in it concerns the job.
+"""Follows the events of one job: which page to ask for next, and which events in it belong to the job.
 
-What has happened is told by the job's story, what happens from then on by the events of its shard. Nothing here does
-I/O.
+The job's story has the events so far, the events of its shard those after that. Nothing here does I/O.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ ENDS = ENDS_JOB | REMOVES_JOB
 
 
 class Following:
-    """One reader's place in the events of one job."""
+    """A position in the events of one job."""
 
     def __init__(self, job: int) -> None:
         self._job = job
@@ -26,12 +25,12 @@ class Following:
         self.is_over = False
 
     def question(self) -> c.Command[Any]:
-        """What to ask next; `heard` takes the answer."""
+        """The next command to send; `heard` takes its reply."""
         return self._question
 
     def heard(self, reply: Any) -> list[Event]:
-        """The events of the job in an answer."""
-        if isinstance(reply, r.JobView):  # which has outlived its story
+        """The events of the job in a reply."""
+        if isinstance(reply, r.JobView):  # the job has outlived its story
             self._read_on(reply.queue, 0)
             self.is_over = reply.state in ENDED
             return []

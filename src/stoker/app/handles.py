@@ -1,7 +1,7 @@
-"""Handles on jobs that were pushed: what has become of them, what they returned, and how to stop them.
+"""Handles on pushed jobs: read their state and result, and stop them.
 
-A handle is an id with the type of its result; it holds nothing else of the job, so every question goes to the queue.
-Each method is there twice, for coroutines and (with `_sync`) for plain code. Nothing here runs jobs.
+A handle is an id with the type of its result. It holds nothing else of the job, so every question goes to the queue.
+Each method exists twice: for coroutines, and with `_sync` for plain code. Nothing here runs jobs.
 """
 
 import logging
@@ -30,13 +30,13 @@ R_co = TypeVar("R_co", covariant=True)
 log = logging.getLogger("stoker.app")
 
 FIRST_WAIT_MS = 5_000
-"""Of the first question of a wait without an end: then the log says if no worker is there."""
+"""The first part of a wait without a timeout; after it the log says if no worker is there."""
 WAIT_MS = 60_000
-"""Of one question; whoever waits longer asks again, so that no proxy takes a connection for dead."""
+"""The longest single wait; a longer wait asks again, so that no proxy takes the connection for dead."""
 
 
 class Job(Generic[R_co]):
-    """A job that was pushed. `R` is what its function returns."""
+    """A pushed job. `R` is what its function returns."""
 
     __slots__ = ("_app", "_type", "created", "duplicate_by", "id", "level")
 
@@ -47,9 +47,9 @@ class Job(Generic[R_co]):
         self._type = job_type
         self.id = job
         self.created = True if pushed is None else pushed.created
-        """False if the push met a job that was there before: this one."""
+        """False if the push found an existing job, which is this one."""
         self.duplicate_by: r.DuplicateBy | None = None if pushed is None else pushed.duplicate_by
-        """By which key, if so."""
+        """The key that matched an existing job, or None."""
         self.level: r.Level | None = None if pushed is None else pushed.level
         """How durable the push was when it was answered."""
 
@@ -57,7 +57,7 @@ class Job(Generic[R_co]):
         name = self.name
         return f"<Job {self.id}>" if name is None else f"<Job {self.id} {name}>"
 
-    if not TYPE_CHECKING:  # a type checker should know what is not there
+    if not TYPE_CHECKING:  # type checkers should still report missing attributes
 
         def __getattr__(self, name: str) -> Any:
             raise missing(self, name, OF_JOBS, "job")
@@ -73,24 +73,24 @@ class Job(Generic[R_co]):
         """The kind of job, if the handle was made by a push."""
         return None if self._type is None else self._type.name
 
-    # --- what has become of it -------------------------------------------------------------------
+    # --- outcome ---------------------------------------------------------------------------------
 
     async def view(self) -> r.JobView:
-        """All that is known about it."""
+        """Everything that the queue knows about it."""
         return await self._app.aclient.get_job(self.id)
 
     def view_sync(self) -> r.JobView:
         return self._app.client.get_job(self.id)
 
     async def status(self) -> State:
-        """The state that it is in now."""
+        """Its current state."""
         return (await self.view()).state
 
     def status_sync(self) -> State:
         return self.view_sync().state
 
     async def result(self, timeout: Duration | None = None) -> R_co:
-        """What the function returned, as soon as it has.
+        """Wait for the job and return its result.
 
         Raises `JobFailed` if the job failed for good, was cancelled or expired, and `ResultTimeout` if it has not ended
         within `timeout`.
@@ -102,14 +102,14 @@ class Job(Generic[R_co]):
         return result
 
     async def wait(self, timeout: Duration | None = None) -> State:
-        """The state that it ended in, well or not. Raises `ResultTimeout`."""
+        """Wait for the job's end and return its final state. Raises `ResultTimeout`."""
         return (await carry_out_async(self._app.aclient, self._ended(timeout))).state
 
     def wait_sync(self, timeout: Duration | None = None) -> State:
         return carry_out(self._app.client, self._ended(timeout)).state
 
     async def progress(self) -> r.Progress:
-        """Percent and message, as the handler told them last."""
+        """Percent and message, as the handler last reported them."""
         return (await self.view()).progress
 
     def progress_sync(self) -> r.Progress:
@@ -123,14 +123,14 @@ class Job(Generic[R_co]):
         return self._app.client.get_logs(self.id)
 
     async def why(self) -> r.Waiting:
-        """Why is it not running?"""
+        """Why the job is not running."""
         return await self._app.aclient.why(self.id)
 
     def why_sync(self) -> r.Waiting:
         return self._app.client.why(self.id)
 
     async def events(self) -> AsyncIterator[Event]:
-        """Everything that has happened to it and happens from now on, until it has ended."""
+        """All events of the job, past and future, until it has ended."""
         following = Following(self.id)
         while not following.is_over:
             for event in following.heard(await self._app.aclient.execute(following.question())):
@@ -167,14 +167,14 @@ class Job(Generic[R_co]):
         return self._app.client.cancel(self.id).state
 
     async def retry(self) -> None:
-        """Send it back to work with a fresh count of attempts, if it failed for good."""
+        """Retry a job that failed for good, with a fresh count of attempts."""
         await carry_out_async(self._app.aclient, self._retry())
 
     def retry_sync(self) -> None:
         carry_out(self._app.client, self._retry())
 
     async def promote(self) -> None:
-        """Run it now and not after its delay."""
+        """Run it now instead of after its delay."""
         await self._app.aclient.promote(self.id)
 
     def promote_sync(self) -> None:
@@ -198,7 +198,9 @@ class Job(Generic[R_co]):
             elif most_ms == FIRST_WAIT_MS:
                 why = yield from self._why_waiting(ended.state)
                 if why:
-                    log.warning("job %s is still %s, and its result is waited for: %s", self.id, ended.state, why)
+                    log.warning(
+                        "job %s is still %s, and this program waits for its result: %s", self.id, ended.state, why
+                    )
             most_ms = WAIT_MS
 
     def _why_waiting(self, state: State) -> Plan[str]:
@@ -218,17 +220,17 @@ class Job(Generic[R_co]):
         return results.decode(ended.result, ended.result_codec)
 
     def _ended_result(self) -> Plan[Any]:
-        """Of a job that has completed."""
+        """The result of a completed job."""
         view: r.JobView = yield c.GetJob(self.id)
         results = yield from self._results()
         return results.decode(view.result, view.result_codec)
 
     def _results(self) -> Plan[Results]:
-        """How its results are written: known from the push, or asked for by name."""
+        """How its results are encoded: known from the push, or found by the job's name."""
         if self._type is None:
             try:
                 view: r.JobView = yield c.GetJob(self.id)
-            except NotFound:  # since it ended
+            except NotFound:  # the job is gone since it ended
                 return ANYTHING
             self._type = self._app.find_job(view.options.name)
         return ANYTHING if self._type is None else self._type.results
@@ -242,7 +244,7 @@ class Job(Generic[R_co]):
             raise (yield from self._failure(view.state, view.reason, view.error))
 
     def _failure(self, state: State, reason: str, error: str) -> Plan[JobFailed]:
-        """With whatever can still be learnt about it."""
+        """The error, with everything that can still be learned about it."""
         told: dict[str, Any] = {"name": self.name, "error": error}
         try:
             view: r.JobView = yield c.GetJob(self.id)
@@ -253,7 +255,7 @@ class Job(Generic[R_co]):
         return JobFailed(self.id, state, reason, **told)
 
     def _error_class(self, error: str) -> Plan[str]:
-        """From the log: a server of an older release tells it nowhere else."""
+        """Read it from the log: a server of an older release has it nowhere else."""
         if not error:
             return ""
         story: r.Story = yield c.GetStory(self.id)
@@ -264,12 +266,13 @@ class Job(Generic[R_co]):
         retried: r.Retried = yield c.RetryDead(view.queue, (self.id,))
         for code in retried.refused.values():
             raise BY_CODE[code](
-                f"job {self.id} is {view.state}: only a failed job can be retried, and only while no other has its keys"
+                f"job {self.id} is {view.state}: only a failed job can be retried, and only if no other job has"
+                " its keys"
             )
 
 
 class JobBatch(Sequence[Job[R_co]]):
-    """The jobs of one `push_batch`, in its order. Handles are made when they are asked for."""
+    """The jobs of one `push_batch`, in its order. Handles are made when asked for."""
 
     __slots__ = ("_app", "_reply", "_type")
 
@@ -291,7 +294,7 @@ class JobBatch(Sequence[Job[R_co]]):
     def __getitem__(self, place: slice) -> list[Job[R_co]]: ...
 
     def __getitem__(self, place: int | slice) -> Job[R_co] | list[Job[R_co]]:
-        """A job that was refused raises why."""
+        """Raises the reason if the job was refused."""
         if isinstance(place, slice):
             return [self._job(each) for each in range(*place.indices(len(self)))]
         return self._job(range(len(self))[place])
@@ -306,17 +309,17 @@ class JobBatch(Sequence[Job[R_co]]):
 
     @property
     def ids(self) -> Sequence[int]:
-        """One a job; 0 for one that was refused."""
+        """One for each job; 0 for a refused one."""
         return self._reply.ids
 
     @property
     def refused(self) -> Mapping[int, r.Refusal]:
-        """By place in the batch."""
+        """The refused jobs, by position in the batch."""
         return self._reply.refused
 
     @property
     def duplicates(self) -> Mapping[int, r.DuplicateBy]:
-        """Those that met a job that was there before, by place in the batch."""
+        """Jobs that matched an existing one, by position in the batch."""
         return self._reply.duplicates
 
     @property
@@ -330,7 +333,7 @@ class JobBatch(Sequence[Job[R_co]]):
         return self._reply.level
 
     async def results(self, timeout: Duration | None = None) -> list[R_co]:
-        """What all of them returned, in order. Raises for the first that did not; `timeout` is for each of them."""
+        """The results of all jobs, in order. Raises for the first that failed; `timeout` applies to each."""
         return [await job.result(timeout) for job in self]
 
     def results_sync(self, timeout: Duration | None = None) -> list[R_co]:

@@ -1,6 +1,6 @@
-"""What people who come from another library write, and what they write here instead.
+"""Hints for users of other libraries: what to write here instead of the names that they know.
 
-An attribute that is not there is an `AttributeError` as ever; for these names its message says what to write.
+A missing attribute is an `AttributeError` as always; for these names its message says what to write.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ OF_JOBS = {
 
 
 def missing(thing: object, name: str, hints: Mapping[str, str], label: str) -> AttributeError:
-    """The error for an attribute that is not there."""
+    """The error for a missing attribute."""
     said = f"{type(thing).__name__!r} object has no attribute {name!r}"
     hint = hints.get(name)
     return AttributeError(said if hint is None else f"{said}: {hint.format(label)}", name=name, obj=thing)

@@ -1,4 +1,4 @@
-"""Imports the modules of an application, and says what is wrong in them: with the traceback of the user's own code.
+"""Imports the modules of an application. Errors carry the traceback of the user's own code.
 
 Nothing here knows what an app is.
 """
@@ -15,7 +15,7 @@ OURS = ("importlib", "stoker")
 
 
 def imported(name: str, directory: str | None = None) -> ModuleType:
-    """The module of that name; a directory is searched first, as `python -m` does it. Raises `CannotLoad`."""
+    """The module of that name; `directory` is searched first, as with `python -m`. Raises `CannotLoad`."""
     if directory is not None and directory not in sys.path:
         sys.path.insert(0, directory)
     try:
@@ -23,18 +23,16 @@ def imported(name: str, directory: str | None = None) -> ModuleType:
     except ModuleNotFoundError as error:
         if own_trace(error) is None:
             raise CannotLoad(missing(name, error, directory)) from None
-        raise broken(name, f"{place_of(error)} asks for {error.name!r}, which is not there", error) from error
+        raise broken(name, f"{place_of(error)} imports {error.name!r}, which does not exist", error) from error
     except SystemExit as error:
-        what = f"{place_of(error)} ends the program, with sys.exit({error.code!r}): importing a module must not do that"
+        what = f"{place_of(error)} calls sys.exit({error.code!r}): importing a module must not end the program"
         raise broken(name, what, error) from error
     except Exception as error:
         raise broken(name, f"{type(error).__name__}: {error} ({place_of(error)})", error) from error
 
 
 def missing(name: str, error: ModuleNotFoundError, directory: str | None) -> str:
-    where = (
-        "where Python finds its packages" if directory is None else f"{directory} and where Python finds its packages"
-    )
+    where = "Python's package path" if directory is None else f"{directory} and Python's package path"
     return (
         f"there is no module {error.name!r}: looked in {where}; start this in the directory that has it, or install"
         f" it{hint_for(name)}"
@@ -45,19 +43,19 @@ def hint_for(target: str) -> str:
     path = target.partition(":")[0]
     if path.endswith(".py") or "/" in path:
         dotted = path.removesuffix(".py").strip("./").replace("/", ".")
-        return f"; for the file {path} that is {dotted}:app"
+        return f"; for the file {path}, write {dotted}:app"
     return ""
 
 
 def broken(name: str, what: str, error: BaseException) -> CannotLoad:
-    """With the traceback from the user's first line on."""
+    """The error, with the traceback from the user's first line on."""
     trace = own_trace(error)
     told = "".join(traceback.format_exception(type(error), error, trace))
     return CannotLoad(f"the module {name!r} cannot be imported: {what}", trace=told)
 
 
 def own_trace(error: BaseException) -> TracebackType | None:
-    """The traceback without what Python and Stoker do to import a module; None if no code of the user ran."""
+    """The traceback without the frames of Python's and Stoker's importing; None if no code of the user ran."""
     trace = error.__traceback__
     while trace is not None and is_ours(trace.tb_frame):
         trace = trace.tb_next
@@ -69,7 +67,7 @@ def is_ours(frame: FrameType) -> bool:
 
 
 def place_of(error: BaseException) -> str:
-    """The file and the line where it went wrong."""
+    """The file and line of the error."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}, line {error.lineno}"
     own = [

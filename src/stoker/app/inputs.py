@@ -1,10 +1,10 @@
-"""What the steps before a job have returned, as parameters of its function, and jobs that are made out of it.
+"""Passes the results of earlier workflow steps to a job's parameters, and makes the jobs of a `map`.
 
     @app.job
     def report(pages: list[Page] = stoker.Inputs()) -> str: ...
 
-Such a parameter is no part of a push: the worker asks the queue for it when the job starts. This knows the worker's
-contexts and the queue's commands, and no graphs.
+Such a parameter is not part of a push: the worker asks the queue for the results when the job starts. This module knows
+the worker's contexts and the queue's commands, but no graphs.
 """
 
 from collections.abc import Callable, Generator
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
     from stoker.app.jobtype import JobType
 
 SPREAD = "stoker.map"
-"""The kind of job that makes the jobs of a `map`. Every worker of an app knows it."""
+"""The kind of job that makes the jobs of a `map`. Every worker of an app has it."""
 PAGE = 1_000
 
 
 def one_input() -> Any:
-    """Stands for the result of the job before."""
-    raise AssertionError("it is exchanged for a provider that knows the parameter's type")
+    """Stands for the result of the previous job."""
+    raise AssertionError("it is replaced by a provider that knows the parameter's type")
 
 
 def all_inputs() -> Any:
-    """Stands for the results of all jobs before."""
-    raise AssertionError("it is exchanged for a provider that knows the parameter's type")
+    """Stands for the results of all previous jobs."""
+    raise AssertionError("it is replaced by a provider that knows the parameter's type")
 
 
 def Input() -> Any:
-    """A parameter's default: it gets what the job before this one returned, of the type of the parameter.
+    """A parameter default: the result of the previous job, as the parameter's type.
 
-    There must be exactly one. If it failed, and this step runs all the same, the parameter is None.
+    There must be exactly one previous job. If it failed and this step runs all the same, the parameter is None.
     """
     return Depends(one_input)
 
 
 def Inputs() -> Any:
-    """A parameter's default: it gets a list of what the jobs before this one returned, in the order of the steps.
+    """A parameter default: a list with the results of all previous jobs, in the order of the steps.
 
-    In the place of one that failed, where this step runs all the same, stands a `JobFailed`.
+    Where a job failed and this step runs all the same, the list has a `JobFailed` in its place.
     """
     return Depends(all_inputs)
 
 
 def provider_of(depends: Depends, annotation: Any, kind: Kind, label: str) -> Depends | None:
-    """The true provider, if it is one of those two."""
+    """The real provider, if `depends` is `Input()` or `Inputs()`."""
     if depends.provider is one_input:
         return Depends(_asking(_one(Results(annotation, label), label), kind))
     if depends.provider is all_inputs:
@@ -74,7 +74,7 @@ def _one(results: Results, label: str) -> Callable[[Context], Questions]:
         inputs = yield from inputs_of(ctx.id)
         if len(inputs) != 1:
             raise BadArguments(
-                f"{label}: job {ctx.id} comes after {len(inputs)} jobs: Input() is for one, Inputs() for any"
+                f"{label}: job {ctx.id} comes after {len(inputs)} jobs: Input() takes exactly one, use Inputs()"
             )
         return results.decode(readable(inputs[0], label).result, inputs[0].codec)
 
@@ -95,10 +95,10 @@ def _all(results: Results, label: str) -> Callable[[Context], Questions]:
 
 
 def readable(one: r.Input, label: str) -> r.Input:
-    """A result that is not there any more must not pass for None."""
+    """Raises if the result is gone: a missing result must not be read as None."""
     if one.state is None:
         raise BadArguments(
-            f"{label}: what job {one.id} of the step {one.step!r} returned is no longer kept: its queue was"
+            f"{label}: the result of job {one.id} of the step {one.step!r} is no longer kept: its queue was"
             " obliterated, or there was more than workflow_results_bytes_max to keep; return references to large things"
         )
     return one
@@ -115,7 +115,7 @@ def inputs_of(job: int) -> Generator[c.Command[Any], Any, list[r.Input]]:
 
 
 def _asking(ask: Callable[[Context], Questions], kind: Kind) -> Callable[..., Any]:
-    """A provider that carries the questions out as its handler runs: on the event loop, or in a thread or a process."""
+    """A provider that sends the commands where its handler runs: on the event loop, in a thread or in a process."""
 
     def provide(ctx: Context) -> Any:
         questions = ask(ctx)
@@ -149,7 +149,7 @@ def spread_payload(job_type: "JobType[..., Any]", step: str, kwargs: dict[str, A
 
 
 def spreader(app: "App", queue: str) -> Handler:
-    """Makes the jobs of a `map`: one for each element of what the jobs before it returned."""
+    """The handler that makes the jobs of a `map`: one for each element of the previous results."""
 
     async def spread(ctx: Context, job: str, step: str, kwargs: dict[str, Any]) -> None:
         arguments = app.job_named(job).arguments
@@ -175,5 +175,8 @@ def _elements(one: r.Input) -> list[Any]:
         return []
     value = Results(Any, SPREAD).decode(one.result, one.codec)
     if not isinstance(value, list):
-        raise BadArguments(f"{SPREAD}: job {one.id} returned {type(value).__name__}: expected a list to go through")
+        raise BadArguments(
+            f"{SPREAD}: job {one.id} returned {type(value).__name__}: expected a list, because"
+            " .map() makes a job of each element"
+        )
     return value

@@ -1,7 +1,7 @@
-"""A function as a kind of job: `welcome.push(7)` takes what `welcome(7)` takes, and a type checker knows it.
+"""A function as a kind of job: `welcome.push(7)` takes what `welcome(7)` takes, and type checkers know it.
 
-A job type is the function with its name, its options and the way its arguments and results are written. `options(...)`
-gives another view of the same one. Nothing here runs a job but `__call__`, which is the function itself.
+A job type is the function with its name, its options, and the encoding of its arguments and results. `options(...)`
+returns another view of it. Nothing here runs a job, except `__call__`, which calls the function.
 """
 
 import copy
@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What the decorator said about a function, once and for all of its pushes."""
+    """What the decorator said about a function, for all of its pushes."""
 
     function: Callable[..., Any]
     name: str
@@ -60,7 +60,7 @@ class Definition:
 
 
 class Step(Node, Generic[R]):
-    """A call that has not been made: a job type with arguments and options, as `welcome.s(7)` makes it."""
+    """A call that is not made yet: a job type with arguments and options, as `welcome.s(7)` makes it."""
 
     __slots__ = ("args", "job_type", "kwargs")
 
@@ -117,17 +117,17 @@ class JobType(Generic[P, R]):
         return f"<{type(self).__name__} {self.name} in {self.queue}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call the function, here and now: nothing is pushed."""
+        """Call the function directly: nothing is pushed."""
         return self.definition.function(*args, **kwargs)
 
-    if not TYPE_CHECKING:  # a type checker should know what is not there
+    if not TYPE_CHECKING:  # type checkers should still report missing attributes
 
         def __getattr__(self, name: str) -> Any:
             raise missing(self, name, OF_JOB_TYPES, self.name if name in OF_JOB_TYPES else "")
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function as it was before it was decorated."""
+        """The undecorated function."""
         return self.definition.function
 
     @property
@@ -168,9 +168,9 @@ class JobType(Generic[P, R]):
         """Push many jobs at once: each item is a step (`welcome.s(7)`), a tuple of arguments, a mapping of arguments by
         name, or the only argument itself.
 
-        Any number of them; a thousand go in one request. If one fails, its error is raised, and those before it are in.
-        With a `request_key` the same call can be made again until it succeeds: what is in is not pushed a second time.
-        Refused items do not hinder the others: see `JobBatch.refused`.
+        There may be any number of items; a thousand go in one request. If a request fails, its error is raised, and the
+        requests before it stay pushed. With a `request_key` the same call can be repeated until it succeeds: nothing is
+        pushed twice. A refused item does not affect the others: see `JobBatch.refused`.
         """
         replies = [await self.app.aclient.execute(command) for command in self._batches(items, request_key)]
         return JobBatch(self.app, self, joined(replies) if replies else r.PushedBatch(()))
@@ -198,7 +198,7 @@ class JobType(Generic[P, R]):
     step = s
 
     def map(self, **kwargs: Any) -> Map:
-        """A piece of a workflow: a job for each element of what the jobs before it returned, as its first argument."""
+        """A piece of a workflow: a job for each element of the previous jobs' results, as its first argument."""
         self.arguments.check((None,), kwargs)
         return Map(self, kwargs)
 
@@ -206,11 +206,11 @@ class JobType(Generic[P, R]):
         """A handle on a job of this kind, by its id."""
         return Job(self.app, self, job)
 
-    # --- what it is made of ----------------------------------------------------------------------
+    # --- parts -----------------------------------------------------------------------------------
 
     @functools.cached_property
     def wanted(self) -> Wanted:
-        """The options of a push: those of the app, the queue, the job and this view of it, laid over each other."""
+        """The options of a push: layers of the app, the queue, the job and this view, merged."""
         queue = self._changes.get("queue") or self.definition.layer.get("queue") or self.app.default_queue
         layers = self.app.layers_for(queue)
         layer = friendly.laid(*layers, self.definition.layer, self._changes, {"queue": queue})
@@ -230,22 +230,22 @@ class JobType(Generic[P, R]):
 
     @functools.cached_property
     def arguments(self) -> Arguments:
-        """How arguments are written and read."""
+        """The encoding of the arguments."""
         arguments: Arguments = self._shared("arguments", lambda: Arguments(self.signature, self.name))
         return arguments
 
     @functools.cached_property
     def results(self) -> Results:
-        """How results are written and read."""
+        """The encoding of the results."""
         results: Results = self._shared("results", lambda: Results(self.signature.returns, self.name))
         return results
 
     def _shared(self, part: str, make: Callable[[], Any]) -> Any:
-        """Once for all views of a job type: they differ in nothing that these depend on."""
+        """Made once for all views of a job type: it is the same for all of them."""
         return self.app.remember((self.name, part), make)
 
     def handler(self) -> Handler:
-        """What a worker runs."""
+        """The handler for a worker."""
         definition, wanted, signature = self.definition, self.wanted, self.signature
         return Handler(
             name=self.name,
@@ -267,7 +267,7 @@ class JobType(Generic[P, R]):
         )
 
     def _dependency(self, name: str) -> Depends:
-        """What the app has for the provider, or for the type of the parameter, wins over what stands in the code."""
+        """The app's provider, for this provider or for the parameter's type, wins over the one in the code."""
         asked, kind = self.signature.dependencies[name], self.signature.kinds[name]
         before = provider_of(asked, kind, self.definition.kind, self.name)
         if before is not None:
@@ -276,7 +276,7 @@ class JobType(Generic[P, R]):
         found = known.get(kind) if asked.provider is by_annotation else known.get(asked.provider, asked)
         if found is None:
             raise BadHandler(
-                f"{self.name}: {name!r} depends on nothing that is known: give Depends a provider, or the app one for"
+                f"{self.name}: {name!r} has no provider: give one to Depends, or to the app for the type"
                 f" {type_name(kind)}, App(dependencies={{{type_name(kind)}: ...}})"
             )
         return found if isinstance(found, Depends) else Depends(found, asked.scope)
@@ -287,7 +287,8 @@ class JobType(Generic[P, R]):
         self, args: Sequence[Any], kwargs: Mapping[str, Any], *, validate: bool | None = None
     ) -> tuple[bytes, Options]:
         """Payload and options of a call. Raises `TypeError` for a call that the function would not take, or
-        `BadArguments` for a value that cannot be written or is not of the type that the function asks for."""
+        `BadArguments` for a value that cannot be encoded or has the wrong type.
+        """
         arguments = self.arguments
         try:
             payload = arguments.encode(args, kwargs)
@@ -301,7 +302,7 @@ class JobType(Generic[P, R]):
         return payload, msgspec.structs.replace(wanted.options, **self._keys(wanted.keys, args, kwargs))
 
     def _explained(self, error: TypeError, kwargs: Mapping[str, Any], call: str) -> TypeError:
-        """With what to write, if an option was given as if it were an argument of the function."""
+        """Add what to write, if an option was passed as if it were an argument of the function."""
         options = [name for name in kwargs if name in friendly.PUSH and name not in self.arguments.names]
         if not options:
             return error
@@ -315,11 +316,11 @@ class JobType(Generic[P, R]):
             filled[option] = key.fill(given) if isinstance(key, friendly.Template) else key(*args, **kwargs)
             if filled[option] is not None and not isinstance(filled[option], str):
                 kind = type(filled[option]).__name__
-                raise InvalidRequest(f"{self.name}: the function for {option} gave {kind}: expected text or None")
+                raise InvalidRequest(f"{self.name}: the function for {option} returned {kind}: expected text or None")
         return filled
 
     def _batches(self, items: Iterable[Any], request_key: str | None) -> Iterator[c.PushBatch]:
-        """Everything is checked before anything is pushed, so that a bad item is an error and no half of a batch."""
+        """Check everything before pushing anything, so that a bad item raises without leaving half a batch behind."""
         written = [self._item(item, place) for place, item in enumerate(items)]
         wanted = self.wanted
         shared = inject(wanted.options) if self.app.tracing else wanted.options
@@ -349,13 +350,13 @@ class JobType(Generic[P, R]):
         if step.job_type.definition is not self.definition:
             raise InvalidRequest(f"{step!r} is not a {self.name}: a batch has jobs of one kind")
         if step.job_type._changes and step.job_type is not self:
-            raise InvalidRequest(f"{step!r} has options of its own: give them to the batch, {self.name}.options(...)")
+            raise InvalidRequest(f"{step!r} has its own options: give them to the batch, {self.name}.options(...)")
         return self.written(step.args, step.kwargs)
 
     def _too_large(
         self, error: LimitExceeded, payload: bytes, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> LimitExceeded:
-        """With the argument that is to blame, if it is about the payload."""
+        """Name the largest argument, if the error is about the payload."""
         if "payload" not in error.message:
             return error
         sizes = self.arguments.sizes(args, kwargs)
@@ -369,7 +370,7 @@ class JobType(Generic[P, R]):
 
 
 class PlainJobType(JobType[P, R]):
-    """Of a plain function."""
+    """A job type of a plain function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.definition.function(*args, **kwargs)  # type: ignore[no-any-return]
@@ -380,7 +381,7 @@ class PlainJobType(JobType[P, R]):
 
 
 class AsyncJobType(JobType[P, R]):
-    """Of a coroutine function."""
+    """A job type of a coroutine function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         return self.definition.function(*args, **kwargs)  # type: ignore[no-any-return]
@@ -391,9 +392,9 @@ class AsyncJobType(JobType[P, R]):
 
 
 def kind_of(function: Callable[..., Any], kind: Kind | None, label: str) -> Kind:
-    """Where a function runs. Raises `BadHandler` where it cannot run."""
+    """Where a function runs. Raises `BadHandler` if it cannot run there."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise BadHandler(f"{label} is a generator: a job returns; use ctx.emit(...) for partial results")
+        raise BadHandler(f"{label} is a generator: a job must return; use ctx.emit(...) for partial results")
     is_async = inspect.iscoroutinefunction(function)
     if kind is None:
         return "async" if is_async else "thread"
@@ -404,6 +405,6 @@ def kind_of(function: Callable[..., Any], kind: Kind | None, label: str) -> Kind
         raise BadHandler(f"{label} is {what} and cannot be of kind {kind!r}")
     if kind == "process" and "<locals>" in function.__qualname__:
         raise BadHandler(
-            f"{label} stands inside a function, where another process cannot find it: move it to its module"
+            f"{label} is defined inside a function, where another process cannot find it: move it to module level"
         )
     return kind

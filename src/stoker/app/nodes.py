@@ -1,7 +1,7 @@
-"""The words in which a workflow is written: `fetch.s(1) >> group(parse.s(), index.s()) >> report.s()`.
+"""The parts that a workflow is written with: `fetch.s(1) >> group(parse.s(), index.s()) >> report.s()`.
 
-A node is a piece of a graph: a call, calls side by side, calls one after another, or a call for each element of what
-came before. Nodes are values; what becomes of them stands in `workflow.py`.
+A node is a piece of a graph: a call, calls side by side, calls one after another, or a call for each element of the
+previous results. Nodes are values; `workflow.py` turns them into steps.
 """
 
 import copy
@@ -19,7 +19,7 @@ Nodes: TypeAlias = "Node | Iterable[Node]"
 
 
 class Node:
-    """A piece of a workflow. `a >> b` runs b when a has ended well."""
+    """A piece of a workflow. `a >> b` runs b when a has completed."""
 
     __slots__ = ("key", "policy")
 
@@ -27,7 +27,7 @@ class Node:
         self.key = ""
         self.policy: DependencyPolicy | None = None
 
-    if not TYPE_CHECKING:  # a type checker should know what is not there
+    if not TYPE_CHECKING:  # type checkers should still report missing attributes
 
         def __getattr__(self, name: str) -> Any:
             raise missing(self, name, OF_GRAPHS, repr(self) if name in OF_GRAPHS else "")
@@ -39,14 +39,15 @@ class Node:
         return chain(other, self)
 
     def on_failure(self, policy: DependencyPolicy) -> Self:
-        """What becomes of this piece when one before it fails: it fails too (`fail`), is cancelled (`cancel`), or runs
-        all the same when all have ended (`continue`)."""
+        """What happens to this piece when one before it fails: it fails too (`fail`), is cancelled (`cancel`), or runs
+        all the same when all have ended (`continue`).
+        """
         changed = copy.copy(self)
         changed.policy = policy
         return changed
 
     def named(self, key: str) -> Self:
-        """Give the step a name of its own in the workflow; it has its job's name otherwise."""
+        """Name the step in the workflow; the default is its job's name."""
         changed = copy.copy(self)
         changed.key = key
         return changed
@@ -66,7 +67,7 @@ class Chain(Node):
 
 
 class Group(Node):
-    """Pieces side by side. What comes after a group comes after all of it."""
+    """Pieces side by side. What follows a group waits for all of it."""
 
     __slots__ = ("members",)
 
@@ -80,7 +81,7 @@ class Group(Node):
 
 
 class Map(Node):
-    """A call for each element of what the jobs before it have returned, as `resize.map()` makes it."""
+    """A call for each element of the previous jobs' results, as `resize.map()` makes it."""
 
     __slots__ = ("job_type", "kwargs")
 
@@ -99,7 +100,7 @@ def node_of(value: Any) -> Node:
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return group(*value)
     raise InvalidRequest(
-        f"{value!r} is no piece of a workflow: expected a step, as in welcome.s(7), or a group of them"
+        f"{value!r} is not a piece of a workflow: expected a step, as in welcome.s(7), or a group of them"
     )
 
 
@@ -110,7 +111,7 @@ def chain(*nodes: Nodes) -> Chain:
         is_open = isinstance(node, Chain) and node.policy is None
         parts += node.parts if is_open else [node]  # type: ignore[attr-defined]
     if not parts:
-        raise InvalidRequest("a chain of nothing: expected at least one step")
+        raise InvalidRequest("chain() is empty: expected at least one step")
     return Chain(tuple(parts))
 
 
@@ -120,7 +121,7 @@ def group(*nodes: Nodes) -> Group:
     for node in nodes:
         members += [node] if isinstance(node, Node) else [node_of(each) for each in _many(node)]
     if not members:
-        raise InvalidRequest("a group of nothing: expected at least one step")
+        raise InvalidRequest("group() is empty: expected at least one step")
     return Group(tuple(members))
 
 

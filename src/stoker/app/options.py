@@ -1,7 +1,7 @@
-"""Options as people write them: `timeout="2m"`, `run_at=tomorrow`, `unique_key="user:{user_id}"`.
+"""Options as users write them: `timeout="2m"`, `run_at=tomorrow`, `unique_key="user:{user_id}"`.
 
-They come in layers (of the app, the queue, the job, the push), each turned into the fields of `model.options.Options`
-by itself and laid over the one before. What an option means stands there; here it only gets a friendlier form.
+They come in layers (app, queue, job, push). Each layer is converted to the fields of `model.options.Options` and laid
+over the one before. `Options` says what they mean; this module only gives them a friendlier form.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,105 +19,107 @@ from stoker.worker.handler import DEFAULT_QUEUE, Kind, Middleware
 from stoker.worker.outcomes import RetryPolicy
 
 Key: TypeAlias = str | Callable[..., str | None]
-"""Text, or a function of the job's arguments that gives it."""
+"""Text, or a function of the job's arguments that returns it."""
 
 
 class Common(TypedDict, total=False):
-    """What anybody may say."""
+    """Options at every level: app, queue, job and push."""
 
     priority: int
     """Any integer; higher first."""
     delay: Duration
     """Run it this long after the push."""
     ttl: Duration
-    """Expire if not started for the first time this long after the push."""
+    """Expire if the job has not started this long after the push."""
     timeout: Duration
     """Fail an attempt that runs longer than this."""
     lease: Duration
-    """An attempt whose worker is not heard of for this long counts as failed."""
+    """An attempt counts as failed if its worker does not renew the lease for this long."""
     max_attempts: int
-    """How often it is tried at most; 0 = no limit."""
+    """Attempts at most; 0 = no limit."""
     max_crashes: int
-    """How many of its workers may die at most; 0 = no limit."""
+    """How many of its workers may die; 0 = no limit."""
     backoff: Backoff | Duration
-    """The pauses between attempts; a duration is the first one, and they double."""
+    """The pauses between attempts; a duration is the first pause, and they double."""
     unique_ttl: Duration
     """Free the unique key this long after the push, even if the job is still live."""
     on_conflict: UniquePolicy
-    """When the unique key is taken: keep the old job, keep it and restart the key's ttl, or replace it if it waits."""
+    """What a push does when the unique key is taken: keep the old job, keep it and restart the key's ttl, or replace it
+    if it waits.
+    """
     custom_id_ttl: Duration
-    """How long after the job's end its custom id is remembered."""
+    """How long the custom id is remembered after the job's end."""
     debounce: Duration
-    """How long further pushes with the same `debounce_id` answer with the first job."""
+    """How long further pushes with the same `debounce_id` return the first job."""
     lifo: bool
     """Newest first."""
     tags: Iterable[str]
-    """Those of all layers are joined."""
+    """The tags of all layers are combined."""
     remove_on_complete: bool
-    """Forget the job as soon as it has completed, with its result."""
+    """Delete the job with its result as soon as it has completed."""
     remove_on_fail: bool
-    """Forget it when it has failed for good: no dead letter."""
+    """Delete the job when it has failed for good, without a dead letter."""
     keep_completed_age: Duration
     """How long the ended job and its result stay readable."""
     keep_completed_count: int
-    """Readable while it is among the last so many ended jobs of its queue."""
+    """Readable while it is among the last this many ended jobs of its queue."""
     log_lines_max: int
-    """Keep the last so many lines of its log."""
+    """Keep this many of the last lines of its log."""
     stack_lines_max: int
-    """Keep the last so many lines of the stack of a failure."""
+    """Keep this many of the last lines of a failure's stack."""
     durability: Level
     """`memory`, `commit` or `fsync`."""
 
 
 class Defaults(Common, total=False):
-    """What an app or one of its queues says for all of its jobs, and a job for all of its pushes."""
+    """Defaults of an app or a queue for all jobs, or of a job for all its pushes."""
 
     soft_timeout: Duration
     """Ask an attempt that runs longer than this to stop, with an exception that it can catch."""
     retry: RetryPolicy
-    """What becomes of an attempt by the class of its exception."""
+    """Decides about a failed attempt by the class of its exception."""
 
 
 class PushOptions(Common, total=False):
-    """What a push may ask for besides."""
+    """Options that a push can have besides."""
 
     queue: str
-    """Another queue than the job's own, or the app's."""
+    """Another queue than the job's or the app's."""
     run_at: datetime | int
     """A time with a zone, or milliseconds since the epoch. Wins over `delay`."""
     unique_key: Key | None
     """At most one live job with this key in a queue."""
     custom_id: Key | None
-    """Your own id: a second push with it answers with the first job."""
+    """Your own id: a second push with it returns the first job."""
     debounce_id: Key | None
-    """Of several pushes with this id within the window only the first is a job."""
+    """Of several pushes with this id within the window, only the first makes a job."""
     group_id: Key | None
     """Jobs of a group run one at a time, in push order."""
     depends_on: Any
-    """Jobs, ids or `Dependency` values that must end before this one starts: one of them, or several."""
+    """Jobs, ids or `Dependency` values that must end before this one starts: one or several."""
     parent: Any
-    """A job, or its id, that this one belongs to."""
+    """The job, or its id, that this one belongs to."""
     trace: str
-    """W3C trace context; that of the active span where nothing is said."""
+    """W3C trace context; the default is that of the active span."""
 
 
 class JobOptions(PushOptions, Defaults, total=False):
-    """What `@app.job(...)` takes. Keys are templates here: `unique_key="user:{user_id}"`."""
+    """The arguments of `@app.job(...)`. Keys are templates here: `unique_key="user:{user_id}"`."""
 
     name: str
-    """The kind of job; the function's name where nothing is said."""
+    """The kind of job; the default is the function's name."""
     aliases: Sequence[str]
-    """Names under which jobs may still come, from before it was renamed."""
+    """Earlier names under which jobs may still arrive."""
     kind: Kind
     """`async`, `thread` or `process`: where it runs. Coroutines are `async`, plain functions run in threads."""
     rate: str | RateLimit
     """How often one worker starts it: `"100/s"`, `"10/m"`."""
     middleware: Middleware | Sequence[Middleware]
-    """Around this job, inside the app's own."""
+    """Runs around this job, inside the app's own middleware."""
 
 
 Layer: TypeAlias = dict[str, Any]
-"""Fields of `Options`, and what else a layer says, ready to be laid over another one."""
+"""Fields of `Options` and of `BESIDE`, ready to be laid over another layer."""
 
 DURATIONS = {
     "delay": "delay_ms",
@@ -132,14 +134,16 @@ DURATIONS = {
 }
 KEYS = ("unique_key", "custom_id", "debounce_id", "group_id")
 BESIDE = ("queue", "soft_timeout_ms", "retry", "durability")
-"""What a layer may say that is no field of `Options`."""
+"""What a layer may have besides fields of `Options`."""
 DEFAULTS = frozenset(Defaults.__annotations__)
 PUSH = frozenset(PushOptions.__annotations__)
 JOB = frozenset(JobOptions.__annotations__)
 
 
 def layer_of(given: Mapping[str, Any], allowed: frozenset[str], where: str, *, templates: bool = False) -> Layer:
-    """What somebody wrote, checked and in the units of `Options`. Raises `InvalidRequest` with the option's name."""
+    """Check the given options and convert them to the units of `Options`. Raises `InvalidRequest` with the option's
+    name.
+    """
     unknown = sorted(given.keys() - allowed)
     if unknown:
         raise InvalidRequest(
@@ -164,7 +168,7 @@ def converted(name: str, value: Any, templates: bool) -> Any:
 
 
 def laid(*layers: Layer) -> Layer:
-    """The later ones win; tags are joined, and a delay takes the place of a time that was said before."""
+    """Merge layers; later ones win. Tags are combined, and a delay replaces an earlier `run_at`."""
     merged: Layer = {}
     for layer in layers:
         if "delay_ms" in layer and "run_at" not in layer:
@@ -199,7 +203,7 @@ def tags_of(value: Iterable[str]) -> tuple[str, ...]:
 
 
 def job_id(value: Any) -> int:
-    """Of a handle, or an id itself."""
+    """The id of a handle, or the id itself."""
     found = getattr(value, "id", value)
     if not isinstance(found, int) or isinstance(found, bool):
         raise TypeError(f"expected a job or its id, got {type(value).__name__}")
@@ -217,15 +221,15 @@ def rate_of(value: str | RateLimit) -> RateLimit:
         return value
     count, slash, per = value.partition("/")
     if not slash or not per.strip() or not count.strip().isdigit() or int(count) < 1:
-        raise ValueError(f'{value!r} is no rate: expected text like "100/s" or "5/10s"')
+        raise ValueError(f'{value!r} is not a rate: expected text like "100/s" or "5/10s"')
     per = per.strip()
     return RateLimit(int(count), duration_ms(per if per[:1].isdigit() else f"1{per}"))
 
 
 def name_of(value: str) -> str:
-    """Of a kind of job."""
+    """Check the name of a kind of job."""
     if type(value) is not str or not value.isprintable() or not 0 < len(value) <= KIND_CHARS_MAX:
-        raise ValueError(f"{value!r} is no name: expected 1 to {KIND_CHARS_MAX} printable characters")
+        raise ValueError(f"{value!r} is not a valid name: expected 1 to {KIND_CHARS_MAX} printable characters")
     return value
 
 
@@ -247,7 +251,9 @@ def middleware_of(value: Middleware | Iterable[Middleware]) -> tuple[Middleware,
     several = tuple(value) if isinstance(value, Iterable) else (value,)
     for one in several:
         if not isinstance(one, Middleware):
-            raise TypeError(f"{one!r} is no middleware: expected an object of a class that extends stoker.Middleware")
+            raise TypeError(
+                f"{one!r} is not a middleware: expected an instance of a class that extends stoker.Middleware"
+            )
     return several
 
 
@@ -272,7 +278,7 @@ RENAMED = {"parent": "parent_id"}
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A key with places for arguments: `user:{user_id}`, `{order.customer}`."""
+    """A key with placeholders for arguments: `user:{user_id}`, `{order.customer}`."""
 
     text: str
     names: frozenset[str] = field(default=frozenset())
@@ -287,7 +293,7 @@ class Template:
 
 
 def key_of(value: Key | None, templates: bool) -> Any:
-    """Text stays text, and a template is taken for one only where it was written once for all pushes."""
+    """Text is a template only where it is written once for all pushes."""
     if value is None or callable(value):
         return value
     if not isinstance(value, str):
@@ -297,15 +303,15 @@ def key_of(value: Key | None, templates: bool) -> Any:
     try:
         pieces = list(Formatter().parse(value))
     except ValueError as error:
-        raise ValueError(f"{value!r} is no template: {error}") from None
+        raise ValueError(f"{value!r} is not a template: {error}") from None
     names = frozenset(name.partition(".")[0].partition("[")[0] for _, name, _, _ in pieces if name is not None)
     if "" in names or any(name.isdigit() for name in names):
-        raise ValueError(f"{value!r} must name the arguments, as in {{user_id}}")
+        raise ValueError(f"{value!r} needs names in its braces, as in {{user_id}}")
     return Template(value, names) if names else value.format()
 
 
 def wrong_templates(keys: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    """What is wrong with the templates for a function with these parameters."""
+    """What is wrong with the templates for a function with these parameters, or None."""
     for option, key in keys.items():
         for name in sorted(key.names) if isinstance(key, Template) else ():
             if name not in names:
@@ -318,7 +324,7 @@ def wrong_templates(keys: Mapping[str, Any], names: Sequence[str]) -> str | None
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a push asks for, with all layers laid over each other."""
+    """The options of a push, with all layers merged."""
 
     queue: str
     options: Options

@@ -1,7 +1,7 @@
-"""Where in the arguments or in a result something is wrong: `user.address[2].zip`.
+"""Says where in the arguments or in a result something is wrong: `user.address[2].zip`.
 
-msgspec says it when it reads, in its own words; when it writes it does not, so the value is searched. Only what has
-failed already pays for that.
+When reading, msgspec says so in its own words. When writing it does not, so the value is searched; only failed calls
+pay for that.
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ INDEX = re.compile(r"\[(?P<number>\d+)\](?P<rest>.*)", re.DOTALL)
 
 
 def misread(error: Exception, names: Sequence[str] = ()) -> tuple[str, str]:
-    """Path and text of what msgspec could not read. `names` are those of the places of an array, if it was one."""
+    """Path and text of what msgspec could not read. `names` are the names of positions, if it was an array."""
     found = PLACED.fullmatch(str(error))
-    assert found is not None, "the pattern takes any text"
+    assert found is not None, "the pattern matches any text"
     path, text = found["path"] or "", found["text"]
     if isinstance(error.__cause__, Misfit):
         path, text = path + error.__cause__.path, str(error.__cause__)
@@ -39,7 +39,7 @@ def misread(error: Exception, names: Sequence[str] = ()) -> tuple[str, str]:
 
 
 def unwritable(value: Any, path: str, encode: Callable[[Any], bytes]) -> tuple[str, str]:
-    """Path and text of the innermost value that cannot be written."""
+    """Path and text of the innermost value that cannot be encoded."""
     while True:
         for step, inner in inner_values(value):
             try:
@@ -57,16 +57,16 @@ def why_unwritable(value: Any, encode: Callable[[Any], bytes]) -> str:
     except OverflowError:
         return f"the number {value} does not fit into 64 bits"
     except UnicodeEncodeError:
-        return "the text has characters that are none (lone surrogates)"
+        return "the text has invalid characters (lone surrogates)"
     except Exception as error:
         if isinstance(value, Mapping):
-            return f"a key cannot be written: {error}"
-        return f"a value of type `{type_name(type(value))}` cannot be written"
-    return "it cannot be written"
+            return f"a key cannot be encoded: {error}"
+        return f"a value of type `{type_name(type(value))}` cannot be encoded"
+    return "it cannot be encoded"
 
 
 def inner_values(value: Any) -> Iterator[tuple[str, Any]]:
-    """The values that one is made of, each with its step of the path."""
+    """The values inside a value, each with its step of the path."""
     if isinstance(value, Mapping):
         yield from ((f"[{key!r}]", inner) for key, inner in value.items())
     elif isinstance(value, msgspec.Struct):

@@ -1,7 +1,7 @@
 """Calls that need several commands, written once for synchronous and asynchronous callers.
 
-A plan is a generator: it yields commands, gets the replies (or the errors, raised where it stands), and returns what
-came of it. It does no I/O and knows no loop; that is all in the two functions that carry plans out.
+A plan is a generator: it yields commands, receives the replies (errors are raised at the `yield`), and returns the
+result. It does no I/O and knows no loop; the two functions that run plans do.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Nap(msgspec.Struct, frozen=True):
-    """Not a command: wait for so long, and go on."""
+    """Not a command: wait this long before going on."""
 
     ms: int
 

@@ -1,7 +1,7 @@
-"""From what a handler returns to bytes and back, by the function's return annotation.
+"""Encodes what a handler returns, and decodes it by the function's return annotation.
 
-None is no result. A value that cannot be written is an error that names its path: a job must not end as done with half
-a result. Nothing here knows queues.
+None is no result. A value that cannot be encoded is an error that names its path: a job must not complete with half a
+result. Nothing here knows queues.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ class Results:
             self._read = {"msgpack": decoder_for(self._kind, "msgpack"), "json": decoder_for(self._kind, "json")}
         except Exception as error:
             raise BadHandler(
-                f"{label}: results of type `{type_name(annotation)}` cannot be read: {error}; return a dataclass, a"
+                f"{label}: results of type `{type_name(annotation)}` cannot be decoded: {error}; return a dataclass, a"
                 " msgspec struct, a pydantic model or a type of the standard library"
             ) from None
 
@@ -41,7 +41,7 @@ class Results:
             raise BadResult(f"{self._label}: {path}: {why}") from None
 
     def decode(self, data: bytes | None, codec: Codec) -> Any:
-        """Raises `BadResult`. Bytes of no known form stay what they are."""
+        """Raises `BadResult`. Raw bytes are returned unchanged."""
         if data is None:
             return None
         if codec == "bytes":
@@ -56,5 +56,5 @@ class Results:
             raise BadResult(f"{self._label}: the result is not {codec}: {error}") from None
 
 
-ANYTHING = Results(Any, "a job of no known type")
+ANYTHING = Results(Any, "a job of an unknown kind")
 """For jobs that no function of the app made."""

@@ -1,7 +1,8 @@
-"""Jobs by the clock, declared beside their functions: `@app.schedule("0 8 * * *", zone="Europe/Vienna")`.
+"""Schedules declared beside their functions: `@app.schedule("0 8 * * *", zone="Europe/Vienna")`.
 
-Declaring says what should be; `app.sync_schedules()`, which a worker calls when it starts, tells the queue. There they
-are kept, and pushed whether or not any program of the app runs. Nothing here knows a calendar.
+A declaration says what should be there. `app.sync_schedules()`, which a worker calls when it starts, sends it to the
+queue. The queue keeps the schedules and pushes their jobs, whether or not a program of the app runs. Nothing here knows
+a calendar.
 """
 
 from collections.abc import Mapping
@@ -20,36 +21,36 @@ from stoker.model.schedules import Misfire, Overlap, Schedule, SchedulePage
 from stoker.model.units import Duration, duration_ms
 
 OWNER = "app:{}"
-"""The tag by which an app knows its own schedules, and people the jobs of an app."""
+"""The tag that marks an app's own schedules and their jobs."""
 
 
 class Rule(TypedDict, total=False):
-    """What `@app.schedule(...)` takes besides a cron expression."""
+    """The arguments of `@app.schedule(...)` besides a cron expression."""
 
     every: Duration
     """An interval, instead of a cron expression; it never drifts."""
     at: datetime | int
     """Once, at this time, instead of either."""
     zone: str
-    """The IANA time zone in which the cron expression is read; UTC where nothing is said."""
+    """The IANA time zone of the cron expression; the default is UTC."""
     start: datetime | int
     """No run is earlier than this."""
     end: datetime | int
     """All runs are earlier than this."""
     runs_max: int
-    """Over after so many jobs; 0 = never."""
+    """End after this many jobs; 0 = never."""
     overlap: Overlap
     """While the job of an earlier run is live: `allow` another, `skip` this run, or `queue` one behind it."""
     misfire: Misfire
-    """Of runs that nobody was there for: push none (`skip`), the latest (`once`), or `all` of them."""
+    """What to do with runs missed while the queue was down: push none (`skip`), the latest (`once`), or `all`."""
     misfires_max: int
-    """That many of them at most."""
+    """At most this many missed runs are pushed."""
     grace: Duration
     """A run that comes later than this counts as missed."""
     jitter: Duration
-    """Each job is pushed up to so much later, by a number drawn from its run."""
+    """Delay each job by up to this long, by a number drawn from its run."""
     template: bool
-    """Whether `{slot}`, `{slot_ms}`, `{schedule}` and `{run}` in texts of the arguments are filled in for each job."""
+    """Whether `{slot}`, `{slot_ms}`, `{schedule}` and `{run}` in text arguments are filled in for each job."""
 
 
 DURATIONS = {"every": "every_ms", "grace": "grace_ms", "jitter": "jitter_ms"}
@@ -58,14 +59,14 @@ TIMES = {"at": "at", "start": "start_at", "end": "end_at"}
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A schedule of an app, as the code has it."""
+    """A schedule in the app's code."""
 
     name: str
     step: Step[Any]
     rule: Schedule
 
     def wanted(self, owner: str | None) -> Schedule:
-        """As it should be in the queue."""
+        """The schedule as the queue should have it."""
         try:
             payload, options = self.step.written(validate=False if self.rule.template else None)
         except TypeError as error:
@@ -83,9 +84,9 @@ class Synced:
     created: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
-    """They were as they should be."""
+    """Unchanged."""
     deleted: list[str] = field(default_factory=list)
-    """This app had made them, and its code has them no more."""
+    """Made by this app earlier, and gone from its code."""
 
 
 def rule_of(cron: str | None, given: Mapping[str, Any], label: str) -> Schedule:
@@ -117,23 +118,23 @@ def step_of(target: Any) -> Step[Any]:
         return target
     if isinstance(target, JobType):
         return Step(target, (), {})
-    raise BadSchedule(f"{target!r} cannot be scheduled: expected a job, so @app.schedule stands above @app.job")
+    raise BadSchedule(f"{target!r} cannot be scheduled: expected a job; put @app.schedule above @app.job")
 
 
 def check_name(declared: Declared, other: Declared | None) -> None:
-    """A name is given once, but the same function may be scheduled anew: its module was imported again."""
+    """A name can be used once. The same function may be scheduled again, because its module was imported again."""
     if other is None:
         return
     one, two = declared.step.job_type.definition, other.step.job_type.definition
     if one is two or one.origin != two.origin:
-        raise BadSchedule(f"there is a schedule {declared.name!r} already, of {other.step!r}: give one another name")
+        raise BadSchedule(f"there is already a schedule {declared.name!r}, of {other.step!r}: rename one of them")
 
 
 # --- telling the queue -------------------------------------------------------------------------------
 
 
 def sync(wanted: Mapping[tuple[str, str], Schedule], owner: str | None) -> Plan[Synced]:
-    """All was worked out before anything is changed: one whose arguments do not fit leaves everything as it is."""
+    """Everything is computed before anything changes: a schedule with bad arguments leaves the queue as it is."""
     there = yield from all_schedules()
     done = Synced()
     for place, schedule in wanted.items():

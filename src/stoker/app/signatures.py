@@ -1,7 +1,7 @@
-"""What a function asks for: the arguments that a push brings, and what a worker puts in (context, dependencies).
+"""Reads a function's signature: the arguments of a push, and what a worker fills in (context, dependencies).
 
 A function is read when it is first pushed or served, not when it is decorated: by then every name in its annotations is
-there, wherever in the module it stands. Nothing here knows how arguments are written.
+defined. Nothing here knows how arguments are encoded.
 """
 
 import inspect
@@ -21,7 +21,7 @@ VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """One parameter that a push gives a value to."""
+    """A parameter that a push gives a value to."""
 
     name: str
     kind: inspect._ParameterKind
@@ -35,7 +35,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The parameters of a function, sorted by who gives them their values."""
+    """The parameters of a function, sorted by the source of their values."""
 
     pushed: tuple[Pushed, ...]
     context: str | None
@@ -44,17 +44,17 @@ class Signature:
     """The types of the dependencies."""
     returns: Any
     bindable: inspect.Signature
-    """Of the pushed parameters alone; it knows how to say what is wrong with a call."""
+    """The pushed parameters only; its errors say what is wrong with a call."""
     is_leading: bool
-    """Whether everything that can be given by position stands before what a worker puts in."""
+    """Whether all positional parameters come before those that a worker fills in."""
 
 
 def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = False) -> Signature:
-    """Raises `BadHandler`, with the parameter that is wrong."""
+    """Raises `BadHandler`, naming the parameter that is wrong."""
     try:
         whole = inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise BadHandler(f"{label} has no signature that could be read: {error}") from None
+        raise BadHandler(f"{label} has no readable signature: {error}") from None
     read = _Reader(function, label)
     pushed: list[Pushed] = []
     context: str | None = None
@@ -75,7 +75,7 @@ def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = F
             dependencies[parameter.name] = depends
             kinds[parameter.name] = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
         elif context is not None:
-            raise BadHandler(f"{label}: {context!r} and {parameter.name!r} both ask for the context: one is enough")
+            raise BadHandler(f"{label}: {context!r} and {parameter.name!r} both ask for the context: keep one")
         else:
             context = parameter.name
     check_names(whole, pushed, label)
@@ -87,17 +87,15 @@ def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = F
 
 def check_names(whole: inspect.Signature, pushed: list[Pushed], label: str) -> None:
     if pushed and pushed[0].name == "self" and pushed[0].annotation is Any:
-        raise BadHandler(f"{label} is a method: a job is a function, and has no object that it could belong to")
+        raise BadHandler(f"{label} is a method: a job must be a function, because it has no object to be called on")
     names = {one.name for one in pushed}
     for one in pushed:
         if one.name.startswith("__"):
-            raise BadHandler(
-                f"{label}: give the parameter {one.name!r} a name that does not begin with two underscores"
-            )
+            raise BadHandler(f"{label}: the parameter {one.name!r} begins with two underscores: rename it")
         if one.kind is Parameter.VAR_POSITIONAL:
             for other in whole.parameters.values():
                 if other.name not in names and other.kind is Parameter.POSITIONAL_OR_KEYWORD:
-                    raise BadHandler(f"{label}: {other.name!r} must stand behind *{one.name}, to be given by name")
+                    raise BadHandler(f"{label}: move {other.name!r} behind *{one.name}, so that it is given by name")
 
 
 def bindable_of(pushed: list[Pushed]) -> inspect.Signature:
@@ -105,7 +103,7 @@ def bindable_of(pushed: list[Pushed]) -> inspect.Signature:
 
 
 def items_of(pushed: list[Pushed], label: str) -> list[Pushed]:
-    """A function for batches takes a list where a job has a value; what a push gives is an element of it."""
+    """A batch function takes a list where a job has a value; a push gives one element of it."""
     if not pushed or any(one.kind in VARIADIC for one in pushed):
         raise BadHandler(
             f"{label} is called once for a batch of jobs: expected a parameter that takes a list for each argument of"
@@ -115,7 +113,7 @@ def items_of(pushed: list[Pushed], label: str) -> list[Pushed]:
 
 
 def element_of(annotation: Any) -> Any:
-    """What stands in a list; anything where it does not say."""
+    """The element type of a list annotation; anything where it does not say."""
     bare = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     arguments = get_args(bare)
     origin = get_origin(bare)
@@ -125,7 +123,7 @@ def element_of(annotation: Any) -> Any:
     if not arguments or not isinstance(origin, type) or issubclass(origin, Mapping):
         return Any
     element = arguments[0]
-    if get_origin(element) in (Union, UnionType):  # a result or an exception for each
+    if get_origin(element) in (Union, UnionType):  # a result or an exception for each job
         kept = [member for member in get_args(element) if not _is_exception(member)]
         return Union[tuple(kept)] if kept else Any  # noqa: UP007 - made of a list
     return element
@@ -150,7 +148,7 @@ def dependency_in(default: Any, annotation: Any) -> Depends | None:
 
 
 class _Reader:
-    """Turns annotations into types, one by one, so that the error can say which one has no meaning."""
+    """Resolves annotations one by one, so that the error can name the bad one."""
 
     def __init__(self, function: Callable[..., Any], label: str) -> None:
         self._label = label
@@ -167,16 +165,18 @@ class _Reader:
         except NameError as error:
             what = "the return value" if name == "return" else f"parameter {name!r}"
             raise BadHandler(
-                f"{self._label}: the annotation {annotation!r} of {what} cannot be resolved ({error}): a worker must"
-                " know the type, so import it where it is not only for type checkers"
+                f"{self._label}: the annotation {annotation!r} of {what} cannot be resolved ({error}): a worker needs"
+                " the type at run time, so import it outside of `if TYPE_CHECKING`"
             ) from None
         except (TypeError, SyntaxError) as error:
-            raise BadHandler(f"{self._label}: the annotation {annotation!r} of {name!r} is no type: {error}") from None
+            raise BadHandler(
+                f"{self._label}: the annotation {annotation!r} of {name!r} is not a type: {error}"
+            ) from None
         return hints[name]
 
 
 def _closure_of(function: Any) -> dict[str, Any]:
-    """Names of the functions around it, as far as it uses them."""
+    """Variables of the enclosing functions that it uses."""
     cells = getattr(function, "__closure__", None) or ()
     names = function.__code__.co_freevars if cells else ()
     found = {}

@@ -1,6 +1,6 @@
-"""Why a job that is waited for has not ended: above all that no worker is there to run it.
+"""Explains why an awaited job has not ended, above all that no worker is there to run it.
 
-A sentence for the error of a wait that ran out of time. Plans; nothing here waits.
+It makes a sentence for the error of a wait that timed out. Plans only; nothing here waits.
 """
 
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from stoker.model.errors import StokerError
 from stoker.model.workers import WORKER_KEYS, WorkerView, worker_views
 
 WORKERS_MAX = 1_000
-"""So many workers are looked at; where there are more, no worker is missing."""
+"""Workers that are looked at; if there are more, the queue has workers."""
 
 
 def why_it_waits(queues: Iterable[str]) -> Plan[str]:
-    """Of jobs that are ready in these queues. Empty if there is nothing to say, or no right to ask."""
+    """The reason for jobs that are ready in these queues. Empty if there is none, or no permission to ask."""
     try:
         for queue in queues:
             told = yield from _why_of(queue)

@@ -1,11 +1,11 @@
-"""Workflows: graphs of an app's jobs, pushed as one thing, and handles on them.
+"""Workflows: graphs of an app's jobs that are pushed as one, and handles on them.
 
     flow = stoker.workflow(fetch.s(url) >> parse.map() >> report.s(), name="import")
     run = await flow.push()
     print(await run.result(timeout="5m"))
 
-A graph is written with the nodes of `nodes.py`, made into the steps of the model here, and run by the queue. How a
-handler gets what the steps before it returned stands in `inputs.py`.
+A graph is written with the nodes of `nodes.py`, turned into steps of the model here, and run by the queue. `inputs.py`
+gives handlers the results of earlier steps.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 WAIT_MS = 30_000
 NAPS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Between two looks at a workflow with several ends; the last one from then on."""
+"""Pauses between two looks at a workflow with several ends; the last one repeats."""
 
 
 def workflow(*nodes: Nodes, name: str = "") -> "Workflow":
-    """A workflow of these pieces; several stand side by side."""
+    """A workflow of these pieces; several pieces stand side by side."""
     return Workflow(*nodes, name=name)
 
 
 class Workflow:
     """A graph of jobs that has not been pushed yet.
 
-    It is written with `>>`, `group` and `map`, or, where that is not enough, step by step with `add`.
+    It is written with `>>`, `group` and `map`, or step by step with `add` where that is not enough.
     """
 
     def __init__(self, *nodes: Nodes, name: str = "") -> None:
@@ -60,19 +60,19 @@ class Workflow:
     def add(
         self, node: Nodes, *, after: "Added | Iterable[Added]" = (), on_failure: DependencyPolicy | None = None
     ) -> "Added":
-        """Add a piece that comes after others: what it gives can be named in `after` in turn."""
+        """Add a piece that comes after others. Use the return value in the `after` of further pieces."""
         before = [after] if isinstance(after, Added) else list(after)
         numbers = tuple(dict.fromkeys(number for added in before for number in added.ends))
         return Added(self._drafts.add(node_of(node), numbers, on_failure))
 
     def steps(self) -> list[Step]:
-        """As the queue takes them."""
+        """The steps for the queue."""
         if not self._drafts.steps:
-            raise InvalidRequest("a workflow of nothing: expected at least one step")
+            raise InvalidRequest("the workflow is empty: expected at least one step")
         return [draft.step() for draft in self._drafts.steps]
 
     async def push(self, *, request_key: str | None = None) -> "WorkflowRun":
-        """Push all of it, or nothing. With a `request_key` pushing it again is harmless."""
+        """Push all of it, or nothing. With a `request_key`, pushing again is harmless."""
         app, command = self._command(request_key)
         return WorkflowRun(app, (await app.aclient.execute(command)).id)
 
@@ -82,12 +82,12 @@ class Workflow:
 
     def _command(self, request_key: str | None) -> "tuple[App, c.PushWorkflow]":
         steps, app = self.steps(), self._drafts.app
-        assert app is not None, "whatever has steps has an app"
+        assert app is not None, "a workflow with steps has an app"
         return app, c.PushWorkflow(steps, self.name, request_key)
 
 
 class Added:
-    """What `Workflow.add` gives: the ends of a piece."""
+    """The ends of a piece, as `Workflow.add` returns them."""
 
     __slots__ = ("ends",)
 
@@ -108,7 +108,7 @@ class _Draft:
 
 
 class _Drafts:
-    """Makes nodes into steps. Calls side by side that differ in nothing but their arguments are one step."""
+    """Turns nodes into steps. Calls side by side that differ only in their arguments become one step."""
 
     def __init__(self) -> None:
         self.steps: list[_Draft] = []
@@ -116,10 +116,10 @@ class _Drafts:
         self._keys: set[str] = set()
 
     def add(self, node: Node, after: tuple[int, ...], policy: DependencyPolicy | None) -> tuple[int, ...]:
-        """The numbers of the steps that it ends in."""
+        """Add a node. Returns the numbers of the steps that it ends in."""
         policy = node.policy or policy
         if isinstance(node, Chain):
-            for place, part in enumerate(node.parts):  # a policy is about what comes before all of it
+            for place, part in enumerate(node.parts):  # the policy applies to what comes before all of it
                 after = self.add(part, after, policy if place == 0 else None)
             return after
         if isinstance(node, Group):
@@ -129,7 +129,7 @@ class _Drafts:
         if isinstance(node, Call):
             payload, options = node.written()
             return (self._step(node.job_type, [payload], options, after, policy, node.key),)
-        raise InvalidRequest(f"{node!r} is no piece of a workflow")
+        raise InvalidRequest(f"{node!r} is not a piece of a workflow")
 
     def _group(
         self, members: tuple[Node, ...], after: tuple[int, ...], policy: DependencyPolicy | None
@@ -157,14 +157,14 @@ class _Drafts:
             raise type(error)(f"item {place} of a group: {error.message}") from error
 
     def _map(self, node: Map, after: tuple[int, ...], policy: DependencyPolicy | None) -> int:
-        """A job that looks at the results before it, and makes the others out of them."""
+        """Add a job that reads the previous results and makes a job of each element."""
         if not after:
-            raise InvalidRequest(f"{node!r} has nothing before it: expected a step whose results it goes through")
+            raise InvalidRequest(f"{node!r} has nothing before it: expected a step whose results it maps")
         job_type = node.job_type
         options = job_type.wanted.options
         if job_type.wanted.keys:
             raise InvalidRequest(
-                f"{node!r}: jobs with keys of their own cannot be made from results: leave the keys out"
+                f"{node!r}: the jobs of a map cannot have unique keys or ids of their own: leave the keys out"
             )
         key = self._key(node.key or job_type.name)
         between = self._step(
@@ -215,7 +215,7 @@ class _Drafts:
 
 
 class WorkflowRun:
-    """A workflow that was pushed. Each method is there for coroutines and, with `_sync`, for plain code."""
+    """A pushed workflow. Each method exists for coroutines and, with `_sync`, for plain code."""
 
     __slots__ = ("_app", "id")
 
@@ -227,7 +227,7 @@ class WorkflowRun:
         return f"<WorkflowRun {self.id}>"
 
     async def view(self) -> r.WorkflowView:
-        """How far it is, and its graph."""
+        """Its progress and its graph."""
         return await self._app.aclient.get_workflow(self.id)
 
     def view_sync(self) -> r.WorkflowView:
@@ -241,14 +241,14 @@ class WorkflowRun:
         return self.view_sync().state
 
     async def wait(self, timeout: Duration | None = None) -> WorkflowState:
-        """The state that it ended in, well or not. Raises `ResultTimeout`."""
+        """Wait for its end and return the final state. Raises `ResultTimeout`."""
         return (await carry_out_async(self._app.aclient, self._ended(timeout))).state
 
     def wait_sync(self, timeout: Duration | None = None) -> WorkflowState:
         return carry_out(self._app.client, self._ended(timeout)).state
 
     async def result(self, timeout: Duration | None = None) -> Any:
-        """What the last job returned; a list, where it ends in several jobs. Raises `JobFailed` or `ResultTimeout`."""
+        """The result of the last job; a list where it ends in several jobs. Raises `JobFailed` or `ResultTimeout`."""
         return await carry_out_async(self._app.aclient, self._result(timeout))
 
     def result_sync(self, timeout: Duration | None = None) -> Any:
@@ -262,14 +262,14 @@ class WorkflowRun:
         return self._jobs(self.view_sync(), key)
 
     async def cancel(self) -> WorkflowState:
-        """What has not started ends at once, and what runs is told; nothing of it starts any more."""
+        """Cancel it: waiting jobs end at once, running ones are told, and no more jobs of it start."""
         return (await self._app.aclient.cancel_workflow(self.id)).state
 
     def cancel_sync(self) -> WorkflowState:
         return self._app.client.cancel_workflow(self.id).state
 
     async def retry(self) -> WorkflowState:
-        """Its failed jobs go back to work, and what failed because of them waits for them again."""
+        """Retry its failed jobs; jobs that failed because of them wait for them again."""
         return (await self._app.aclient.retry_workflow(self.id)).state
 
     def retry_sync(self) -> WorkflowState:
@@ -297,7 +297,7 @@ class WorkflowRun:
                 raise ResultTimeout(f"workflow {self.id} is still running after {timeout!r}; {why or 'ask again'}")
             nap_ms = round(next(naps, NAPS_S[-1]) * 1_000)
             last = [job for step in ends_of(view) for job in ids_of(step)]
-            if len(last) == 1:  # it tells itself when it has ended
+            if len(last) == 1:  # its last job says when it has ended
                 wait_ms = WAIT_MS if left_ms is None else min(left_ms, WAIT_MS)
                 is_over = yield from self._waited_for(last[0], wait_ms)
                 if not is_over:
@@ -309,7 +309,7 @@ class WorkflowRun:
     def _waited_for(self, job: int, wait_ms: int) -> Plan[bool]:
         try:
             ended: r.Ended = yield c.WaitJob(job, wait_ms)
-        except NotFound:  # it has ended, and nobody wanted it to be kept
+        except NotFound:  # it has ended and was not kept
             return True
         return ended.finished
 
@@ -326,7 +326,7 @@ class WorkflowRun:
         return results[0] if len(results) == 1 and not ends[0].open else results
 
     def _failure(self, view: r.WorkflowView) -> Plan[JobFailed]:
-        """The first of its jobs that is to blame."""
+        """The error of the first of its jobs that failed."""
         for state in (State.FAILED, State.EXPIRED, State.CANCELLED):
             page: r.Page = yield c.Browse(state=state, workflow=self.id, limit=100, ascending=True)
             guilty = [job for job in page.jobs if job.reason != "dependency_failed"] or list(page.jobs)

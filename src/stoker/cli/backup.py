@@ -1,4 +1,4 @@
-"""`stoker backup` and `stoker restore`: a data directory to a safe place, and back."""
+"""`stoker backup` and `stoker restore`: back up a data directory, and restore it."""
 
 import click
 
@@ -42,7 +42,7 @@ def backup(place: str, url: str | None, is_json: bool) -> None:
 def checked(url: str | None) -> str | None:
     if url is not None and directory_of(url) is None:
         raise click.UsageError(
-            "only a data directory can be backed up, on the machine where it is: --url sqlite:///DIRECTORY"
+            "only a data directory can be backed up, on the machine that has it: --url sqlite:///DIRECTORY"
         )
     return url
 
@@ -68,7 +68,7 @@ def restore(place: str, into: str | None, name: str | None, is_list: bool, is_js
         return list_backups(place, is_json)
     if into is None:
         raise click.UsageError(
-            "restore into which new directory? stoker restore PLACE INTO; --list shows what there is"
+            "INTO is missing, the new directory: stoker restore PLACE INTO; --list shows the backups"
         )
     with moving("restoring") as moved:
         made = maintenance.restore(place, into, name, moved)

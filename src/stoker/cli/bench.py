@@ -1,7 +1,7 @@
-"""`stoker bench`: how fast is this queue, from here, right now? Quick, bounded in time, and checked.
+"""`stoker bench`: measures the speed of a queue from here. Quick, bounded in time, and checked.
 
-It measures everything between this process and the queue, this process included: one connection, one thread. It is for
-a look at a real server or a real disk; `make bench` has the thorough table, made with the same code (`measuring.py`).
+It measures everything between this process and the queue, including this process: one connection, one thread. It is for
+a look at a real server or disk; `make bench` has the thorough table, made with the same code (`measuring.py`).
 """
 
 import time
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BATCHES = (1, 10, 100, 1_000)
 JOBS_MAX = 200_000
-"""In one row: a fast queue must not fill a disk for a measurement."""
+"""Jobs in one row: a fast queue must not fill a disk for a measurement."""
 PINGS = 200
 
 
@@ -69,11 +69,11 @@ def bench(
     from stoker.cli.top import title_of
 
     if not limit_ms:
-        raise click.BadParameter("nothing is measured in no time; give for example 500ms", param_hint="--seconds")
+        raise click.BadParameter("--seconds must be more than 0, for example 500ms", param_hint="--seconds")
     queue = f"stoker-bench-{os.getpid()}-{time.time_ns() // 1_000_000}"
     with open_client(url, tenant) as client:
         try:
-            # A question that costs the queue nothing: no job can be faster.
+            # A request that costs the queue nothing: no job can be faster.
             trip = rounded(measuring.times_us(lambda: client.kv_exists(["stoker:bench"]), PINGS))
             rows = list(measure(client, queue, batches or BATCHES, payload_bytes, limit_ms / 1_000, durability))
         finally:
@@ -96,13 +96,13 @@ def bench(
 
 
 def clear_away(client: "Client", queue: str) -> None:
-    """Remove the queue, or say that it is left behind; the figures are shown in both cases."""
+    """Remove the queue, or say that it remains. The figures are shown in both cases."""
     from stoker.model.errors import StokerError
 
     try:
         client.obliterate(queue, force=True)
     except StokerError as error:
-        exits.tell(f"the queue {queue} is left behind: {error.message}", error.code)
+        exits.tell(f"the queue {queue} could not be removed: {error.message}", error.code)
 
 
 def measure(
@@ -139,7 +139,7 @@ def one_size(
 
     push_rate = measuring.rate(push, limit_s, JOBS_MAX, push_us)
     settle_rate = measuring.rate(settle, limit_s)
-    while settle():  # what the time was too short for
+    while settle():  # the jobs that the time was too short for
         pass
     missing = len(set(pushed) ^ set(pulled)) + len(pulled) - len(set(pulled))
     return {

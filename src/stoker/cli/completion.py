@@ -1,4 +1,4 @@
-"""`stoker completion`: what a shell needs to complete commands, options and names of queues."""
+"""`stoker completion`: scripts for shells that complete commands, options and queue names."""
 
 import click
 

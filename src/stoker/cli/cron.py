@@ -1,4 +1,4 @@
-"""`stoker cron`: schedules that push jobs by the clock: make, look at, pause, run and delete them."""
+"""`stoker cron`: make, inspect, pause, run and delete schedules."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ COLOURS = {"pushed": "green", "skipped": "yellow", "duplicate": "yellow", "misse
 
 
 def schedule_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """For the shell: names that begin like this. Whatever goes wrong, there are none."""
+    """Shell completion: schedule names with this prefix. Errors give none."""
     from click.shell_completion import CompletionItem
 
     try:
@@ -180,7 +180,7 @@ def add(
 
 
 def read_time(text: str | None, zone: str) -> int | None:
-    """A time as people write it, in the zone unless it has an offset of its own."""
+    """A time as people write it, in the zone unless it has its own offset."""
     if text is None:
         return None
     from datetime import datetime
@@ -189,12 +189,12 @@ def read_time(text: str | None, zone: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no time: expected one like 2027-01-01T09:00 or 2027-01-01") from None
+        raise click.BadParameter(f"{text!r} is not a time: expected one like 2027-01-01T09:00 or 2027-01-01") from None
     if moment.tzinfo is None:
         try:
             moment = moment.replace(tzinfo=ZoneInfo(zone))
         except (KeyError, ValueError, OSError):
-            raise click.BadParameter(f"{zone!r} is no time zone: expected one like Europe/Vienna") from None
+            raise click.BadParameter(f"{zone!r} is not a time zone: expected one like Europe/Vienna") from None
     return round(moment.timestamp() * 1_000)
 
 
@@ -299,7 +299,7 @@ def rule_of(schedule: "Schedule") -> str:
 
 
 def clock_in(ms: int, zone: str) -> str:
-    """A time as the clocks of the zone show it; where the zone is not known here, in UTC."""
+    """A time on the zone's clock; in UTC if the zone is not known here."""
     from datetime import UTC, datetime
     from zoneinfo import ZoneInfo
 
@@ -311,7 +311,7 @@ def clock_in(ms: int, zone: str) -> str:
 
 
 def as_value(view: "ScheduleView") -> dict[str, Any]:
-    """For JSON: all of its fields, with the payload decoded."""
+    """All fields for JSON, with the payload decoded."""
     import msgspec
 
     from stoker.cli.payloads import value_of
@@ -331,7 +331,7 @@ def queue_of(client: "Client", name: str, queue: str | None) -> str:
     if not found:
         from stoker.model.errors import NotFound
 
-        raise NotFound(f"there is no schedule {name!r}: `stoker cron list` names those that there are")
+        raise NotFound(f"there is no schedule {name!r}: `stoker cron list` lists them")
     return found[0]
 
 

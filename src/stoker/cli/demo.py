@@ -1,4 +1,4 @@
-"""`stoker demo`: a queue at work in one command, with nothing to set up before and a report left behind."""
+"""`stoker demo`: shows a queue at work with one command and no setup, and leaves a report."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ WORKERS = 2
 STOP_S = 10.0
 LOG_LINES = 20
 SHOWN = 8
-"""Of the latest lines."""
+"""How many of the latest lines are shown."""
 REPORT = "stoker-demo-report.html"
 
 
@@ -46,7 +46,7 @@ def demo(keep: str | None, plain: bool, pipeline: bool, report: str) -> int:
     from pathlib import Path
 
     if keep is not None and Path(keep).exists():
-        raise click.UsageError(f"{keep} exists already: name a directory that does not")
+        raise click.UsageError(f"{keep} already exists: name a new directory")
     with tempfile.TemporaryDirectory(prefix="stoker-demo-") as aside:
         directory = Path(keep) if keep is not None else Path(aside) / "demo.db"
         checks, said = tell(directory, Path(aside), is_live=sys.stdout.isatty() and not plain)
@@ -56,7 +56,7 @@ def demo(keep: str | None, plain: bool, pipeline: bool, report: str) -> int:
 
 
 def tell(directory: "Path", aside: "Path", *, is_live: bool) -> "tuple[list[Check], str]":
-    """The story itself: what should hold after it, and what the workers said."""
+    """Run the demo. Returns the checks that must hold after it, and the workers' output."""
     from stoker.demo import jobs
     from stoker.demo.story import TICK_S, Story
 
@@ -84,7 +84,7 @@ def tell(directory: "Path", aside: "Path", *, is_live: bool) -> "tuple[list[Chec
 
 
 def through_spark(directory: "Path", lake: "Path", report: str) -> "Check":
-    """The demo's own history through bronze, silver and gold, and the report of it."""
+    """Load the demo's history into bronze, silver and gold tables, and write the report."""
     from importlib.util import find_spec
     from pathlib import Path
 
@@ -92,7 +92,7 @@ def through_spark(directory: "Path", lake: "Path", report: str) -> "Check":
 
     if find_spec("pyspark") is None:
         click.echo("The pipeline needs Spark, which is not installed: pip install 'stoker[spark]'\n")
-        return Check(False, "Spark has taken the history into a lake (leave it out with --no-pipeline)")
+        return Check(False, "Spark has loaded the history into a lake (leave it out with --no-pipeline)")
     from stoker import connect
     from stoker.cli.pipeline import headline
     from stoker.spark.lake import running
@@ -106,13 +106,13 @@ def through_spark(directory: "Path", lake: "Path", report: str) -> "Check":
     def say(text: str) -> None:
         click.echo(f"{time.monotonic() - began:5.1f} s  {text}")
 
-    click.echo(click.style("Spark takes the history into a lake, in about twenty seconds", bold=True))
+    click.echo(click.style("Spark loads the history into a lake, in about twenty seconds", bold=True))
     url = f"sqlite:///{directory.resolve()}"
     spark = session(name="stoker demo")
     try:
         say("started Spark, on this machine alone")
         done = running.run(spark, str(lake), {"url": url})
-        say(f"took in {done.events:,} events: bronze, silver and gold")
+        say(f"loaded {done.events:,} events: bronze, silver and gold")
         found = numbers(Lake(spark, str(lake)))
     finally:
         spark.stop()
@@ -226,7 +226,7 @@ class Workers:
         return name
 
     def check(self) -> None:
-        """Whether all of them live; one that ended by itself has said why."""
+        """Raise if a worker ended by itself, with its output."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 raise click.ClickException(f"{name} ended with exit code {process.returncode}:\n{self.said()}")

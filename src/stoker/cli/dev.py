@@ -1,7 +1,7 @@
-"""`stoker dev`: everything that an application needs while it is written, in one terminal.
+"""`stoker dev`: everything that an application needs during development, in one terminal.
 
-A server over the data directory and a worker, each in a process of its own; the worker begins anew when the code
-changes. They are the commands `stoker serve` and `stoker worker`: nothing works here that would not work there.
+It runs `stoker serve` over the data directory and `stoker worker`, each in its own process, and restarts the worker
+when the code changes. Both are the normal commands, so everything works in production as it does here.
 """
 
 import signal
@@ -17,7 +17,7 @@ from stoker.cli import exits
 from stoker.cli.kinds import directory_of, examples
 
 SERVER_S = 30.0
-"""For the server to say where it listens, or to end."""
+"""How long the server may take to say where it listens, or to end."""
 STOP_S = 15.0
 
 
@@ -61,7 +61,7 @@ def dev(
 
     url = url or url_of(target)
     if url.startswith("memory:"):
-        raise click.UsageError("memory:// belongs to one process, and here are several: use sqlite:///DIRECTORY")
+        raise click.UsageError("memory:// belongs to one process, and stoker dev runs several: use sqlite:///DIRECTORY")
     missing = [root for root in roots if not Path(root).exists()]
     if missing:
         raise click.UsageError(f"there is no {missing[0]!r} to watch")
@@ -77,7 +77,7 @@ def dev(
     try:
         introduce(target, url, roots)
         if lacks and not no_server and directory is not None:
-            say(f"no server here: {lacks} is not installed (pip install 'stoker[server]'); the worker does without")
+            say(f"no server: {lacks} is not installed (pip install 'stoker[server]'); the worker runs without one")
         if server is not None:
             server.start(reloader.stop)
         return reloader.run() or (exits.FAILED if server is not None and server.has_failed else exits.OK)
@@ -87,7 +87,7 @@ def dev(
 
 
 def url_of(target: str) -> str:
-    """Where the app itself says that its queue is; asked in another process, since the code may be broken."""
+    """The app's own URL. Asked in another process, since the code may be broken."""
     from stoker.brokers.connect import DEFAULT_URL
 
     asked = f"from stoker.app.loading import load_app; print(load_app({target!r}).url or '')"
@@ -119,7 +119,7 @@ def say(text: str, who: str = "dev") -> None:
 
 
 class Server:
-    """`stoker serve` in a process of its own."""
+    """`stoker serve` in its own process."""
 
     def __init__(self, directory: str, listeners: dict[str, str | None]) -> None:
         self._command = [sys.executable, "-m", "stoker.cli.main", "serve", "--data", directory]
@@ -130,8 +130,8 @@ class Server:
         self.has_failed = False
 
     def start(self, lost: Callable[[], object]) -> None:
-        """Returns when it serves. `lost` is called if it ends by itself afterwards."""
-        # A group of its own: Ctrl-C reaches this process, which stops the worker first and the server then.
+        """Start, and return when it serves. `lost` is called if it ends by itself later."""
+        # Its own process group: Ctrl-C reaches only this process, which stops the worker first and then the server.
         process = self._process = subprocess.Popen(
             self._command, stdout=subprocess.PIPE, text=True, process_group=0, preexec_fn=_die_with_us
         )
@@ -139,7 +139,9 @@ class Server:
         threading.Thread(target=self._listen, args=(process, ready, lost), daemon=True).start()
         if not ready.wait(SERVER_S) or self.has_failed:
             self.stop()
-            raise click.ClickException("the server did not start; what it said stands above. --no-server goes without")
+            raise click.ClickException(
+                "the server did not start: see its output above, or run without one: --no-server"
+            )
 
     def _listen(self, process: subprocess.Popen[str], ready: threading.Event, lost: Callable[[], object]) -> None:
         assert process.stdout is not None

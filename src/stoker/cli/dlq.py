@@ -1,4 +1,4 @@
-"""`stoker dlq`: the dead letters, each with its reason; back to work, away, or out to a file."""
+"""`stoker dlq`: list dead letters with their reasons, retry, remove or export them."""
 
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
@@ -126,7 +126,7 @@ def show(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
     with look_at(url, tenant) as client:
         found = client.get_job(job_id)
     if found.dead is None:
-        raise WrongState(f"job {job_id} is {found.state}, and no dead letter: stoker job show {job_id}")
+        raise WrongState(f"job {job_id} is {found.state}, not a dead letter: stoker job show {job_id}")
     show_job(found, is_json)
 
 
@@ -162,7 +162,7 @@ def retry(
     else:
         click.echo(f"sent {many(len(done.ids), 'dead letter')} of {queue} back to work")
     for job_id, code in done.refused.items():
-        why = "it is no dead letter of this queue" if code == "not_found" else "another job has its key or id now"
+        why = "it is not a dead letter of this queue" if code == "not_found" else "another job has its key or id now"
         exits.tell(f"job {job_id} was left: {why}", code)
     return exits.REFUSED if done.refused else exits.OK
 
@@ -198,7 +198,7 @@ def purge(
 
 
 def chosen(client: "Client", queue: str, ids: Sequence[int], reason: str | None, limit: int | None) -> int:
-    """How many dead letters that would be."""
+    """How many dead letters match."""
     if not ids and reason is None:
         total = client.get_dead_stats(queue).total
     elif not ids:

@@ -1,4 +1,4 @@
-"""`stoker doctor`: is all well here, and if not, what helps?"""
+"""`stoker doctor`: finds problems here, and says what helps."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -58,9 +58,9 @@ def examine(url: str, tenant: str, full: bool) -> "list[Finding]":
             with moving("reading") as moved:
                 found += maintenance.verify(directory, moved)
         if not Path(directory).exists() or examination.worst(found) == "problem":
-            return found  # nothing to look into, or better not opened
+            return found  # nothing to inspect, or unsafe to open
     elif full:
-        raise click.UsageError("--full reads a data directory, where it is: --url sqlite:///DIRECTORY")
+        raise click.UsageError("--full reads a data directory, on the machine that has it: --url sqlite:///DIRECTORY")
     try:
         with look_at(url, tenant) as client:
             if directory is None:
@@ -68,7 +68,7 @@ def examine(url: str, tenant: str, full: bool) -> "list[Finding]":
             if examination.worst(found) != "problem":
                 found += examination.queues(client)
     except StokerError as error:
-        found.append(Finding("queues", "problem", error.message, "nothing else could be looked at"))
+        found.append(Finding("queues", "problem", error.message, "nothing else could be checked"))
     return found
 
 

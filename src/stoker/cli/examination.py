@@ -26,16 +26,16 @@ FILES_LOW = 1_024
 """A server needs one for each connection, and some for its log."""
 MEMORY_LOW_BYTES = 256 << 20
 CLOCK_BEHIND = 1_767_225_600
-"""The first second of 2026: a clock before that was never set."""
+"""The first second of 2026: an earlier clock was never set."""
 SKEW_MS = 5_000
 IDLE_MS = 60_000
-"""A job that has waited for longer, while no worker finished anything, is a sign."""
+"""A job that has waited longer, while no worker finished anything, is suspicious."""
 OLD_MS = 3_600_000
 RECENT_MS = 3_600_000
 PINGS = 10
 PING_SLOW_MS = 50.0
 STRANGERS_LOOKED_AT = 200
-"""Of the newest delayed and waiting jobs of a queue."""
+"""How many of the newest delayed and waiting jobs of a queue are checked."""
 PACKAGES = ("msgspec", "uvloop", "apsw", "click", "rich")
 
 
@@ -107,9 +107,9 @@ def connection(client: "Client") -> list[Finding]:
         return [Finding("connection", "problem", plain(error.message), "give a token with --token or STOKER_TOKEN")]
     times.sort()
     middle = times[len(times) // 2]
-    found = f"answers in {middle:.2f} ms, {times[-1]:.2f} ms at worst, of {PINGS}"
+    found = f"answers in {middle:.2f} ms, at worst in {times[-1]:.2f} ms, of {PINGS}"
     if middle > PING_SLOW_MS:
-        advice = "far away, or busy: push in batches, and let workers pull many at once"
+        advice = "it is far away or busy: push in batches, and let workers pull many at once"
         return [Finding("connection", "warning", found, advice), *server(client)]
     return [Finding("connection", "ok", found), *server(client)]
 
@@ -132,7 +132,7 @@ def server(client: "Client") -> Iterator[Finding]:
             link.close()
         welcome = native.FORMATS[broker.settings.codec].anything(read_head(frame, broker.settings.codec).body)
     except (StokerError, LinkLost, OSError) as error:
-        yield Finding("server", "warning", f"did not say what it is: {plain(str(error))}", "is it another release?")
+        yield Finding("server", "warning", f"did not describe itself: {plain(str(error))}", "is it another release?")
         return
     rights = ", ".join(welcome.get("permissions", ()))
     found = f"stoker {welcome.get('version')}, {welcome.get('shards')} shards; you may {rights or 'do nothing'}"

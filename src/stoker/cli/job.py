@@ -1,4 +1,4 @@
-"""`stoker job`: look at jobs one by one, and at why they are where they are."""
+"""`stoker job`: inspect single jobs, and explain their state."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stoker.model.replies import JobView, LogLine
 
 WAIT_MS = 30_000
-"""One question to the server; a longer wait is several of them."""
+"""The wait of one request to the server; a longer wait is several of them."""
 FOLLOW_MS = 500
 
 
@@ -115,7 +115,7 @@ def row_of(view: "JobView") -> list[str]:
 
 
 def remark(view: "JobView") -> str:
-    """The one thing that one wants to know about a job in its state."""
+    """The most useful fact about a job in its state."""
     if view.state == "delayed":
         cause = brief_cause(view)
         return f"due {when(view.due)}" + (f", after: {cause}" if cause else "")
@@ -306,5 +306,5 @@ def story(job_id: int, url: str | None, tenant: str, is_json: bool) -> int:
     elif found.events or found.notes:
         click.echo(tale(found))
     else:
-        click.echo(f"the log knows nothing (any more) of job {job_id}", err=True)
+        click.echo(f"the log has nothing about job {job_id} (any more)", err=True)
     return exits.OK if found.events or found.notes else exits.NOTHING

@@ -1,4 +1,4 @@
-"""`stoker push` and `stoker pull`: jobs in and out, by hand and from scripts."""
+"""`stoker push` and `stoker pull`: push and pull jobs by hand and from scripts."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stoker.model.replies import DeliveredJob, Delivery
 
 LINES_AT_ONCE = 1_000
-"""As a batch: large enough to be quick, small enough to see it move."""
+"""Jobs in one batch: large enough to be quick, small enough to see it move."""
 
 
 # --- push --------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def push(
     """
     options = options_from(named, pairs, raw)
     if (data is None) == (file is None):
-        raise click.UsageError("give the data: either DATA or --file, - for standard input")
+        raise click.UsageError("the data are missing: give either DATA or --file, - for standard input")
     source = sys.stdin.buffer if data == "-" else file
     if lines:
         payloads = lines_of(data.encode().splitlines() if source is None and data is not None else source, raw)
@@ -96,7 +96,7 @@ def push(
 def push_lines(
     client: "Client", queue: str, payloads: Iterator[bytes], options: "Options", durability: Any, is_json: bool
 ) -> int:
-    """In batches. A line that is refused does not hurt the others; the exit code says that there was one."""
+    """Push in batches. A refused line does not affect the others; the exit code says that there was one."""
     from stoker.cli.progress import counting
 
     number, is_refused = 0, False
@@ -118,7 +118,7 @@ def push_lines(
 
 
 def lines_of(source: Iterable[bytes], raw: bool) -> Iterator[bytes]:
-    """One job a line; empty lines are none."""
+    """One job for each line; empty lines are skipped."""
     for number, line in enumerate(source, 1):
         line = line.rstrip(b"\r\n")
         if line.strip():
@@ -140,7 +140,7 @@ def check_json(payload: bytes, where: str = "") -> None:
 
 
 def options_from(named: dict[str, Any], pairs: Sequence[str], raw: bool) -> "Options":
-    """The options that were given; what was not given keeps the default."""
+    """The given options; others keep their defaults."""
     import msgspec
 
     from stoker import Options
@@ -162,7 +162,7 @@ def options_from(named: dict[str, Any], pairs: Sequence[str], raw: bool) -> "Opt
     try:
         return msgspec.convert({name: value for name, value in given.items() if name in known}, Options)
     except msgspec.ValidationError as error:
-        raise click.UsageError(f"these options cannot be: {error}") from None
+        raise click.UsageError(f"these options are not valid: {error}") from None
 
 
 # --- pull --------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def pull(
         else:
             for job in delivery:
                 click.echo(b"%d\t%s" % (job.id, text_of(job.payload, codec_of(job))))
-        sys.stdout.flush()  # an ack must not come before whoever reads this has it
+        sys.stdout.flush()  # the reader must have the job before the ack is sent
         if not len(delivery):
             if sys.stderr.isatty():  # scripts look at the exit code
                 click.echo(f"no job of {queue} is ready", err=True)

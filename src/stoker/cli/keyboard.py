@@ -1,4 +1,4 @@
-"""Single keys from a terminal, without waiting for a line; elsewhere nothing is ever pressed."""
+"""Reads single keys from a terminal, without waiting for a line. Without a terminal no key is ever pressed."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ def keys() -> Iterator[Pressed]:
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setcbreak(descriptor)  # Ctrl-C stays what it is
+        tty.setcbreak(descriptor)  # Ctrl-C keeps its meaning
         yield _from_terminal
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -32,15 +32,16 @@ class Family(click.Group):
 class Duration(click.ParamType[int]):
     """`30s`, `5m`, `1h30m`; the value is whole milliseconds.
 
-    A number without a unit is refused, unless it is 0: Python's `delay=30` are seconds, the wire's `delay` are
-    milliseconds, and a mistake by a factor of a thousand is found late. An option whose name says the unit takes it.
+    A number without a unit is refused, unless it is 0: Python's `delay=30` means seconds, the wire's `delay` means
+    milliseconds, and a mistake by a factor of a thousand is found late. An option with the unit in its name accepts
+    plain numbers.
     """
 
     name = "duration"
 
     def __init__(self, plain_ms: int | None = None) -> None:
         self._plain_ms = plain_ms
-        """Milliseconds that a number without a unit counts."""
+        """The milliseconds of a number without a unit."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
@@ -92,9 +93,10 @@ def connected(command: F) -> F:
 
 
 def as_json(command: F) -> F:
-    """The answer as one JSON document: an object, or an array for a command about several things.
+    """Print the answer as one JSON document: an object, or an array for a command about several things.
 
-    Only commands that go on (`push --lines`, `job logs --follow`) print one document per line, and their help says so.
+    Only commands that keep running (`push --lines`, `job logs --follow`) print one document per line, and their help
+    says so.
     """
     return click.option("--json", "is_json", is_flag=True, help="Print one JSON document, for programs.")(command)
 
@@ -116,7 +118,7 @@ def sure(what: str, *, dry_run: bool, yes: bool) -> bool:
     if yes:
         return True
     if not is_attended():
-        raise click.UsageError(f"this would {what}: say --yes to do it, or --dry-run to only look")
+        raise click.UsageError(f"this would {what}: add --yes to do it, or --dry-run to only look")
     click.confirm(f"This will {what}. Go on?", abort=True, err=True)
     return True
 
@@ -157,7 +159,7 @@ def look_at(url: str | None, tenant: str) -> "Client":
 
         if not Path(directory).exists():
             raise NotFound(
-                f"there is no data directory {directory!r}: push something first, or say which queue you mean with"
+                f"there is no data directory {directory!r}: push something first, or name another queue with"
                 " --url or STOKER_URL"
             )
     return open_client(url, tenant)
@@ -190,7 +192,7 @@ def tell_if_new(client: "Client", queue: str) -> None:
     if not is_new(client, queue):
         return
     near = nearest(queue, client.list_queues())
-    hint = f"did you mean {near}?" if near else "stoker queue list names those that there are"
+    hint = f"did you mean {near}?" if near else "stoker queue list lists them"
     click.echo(f"there is no queue {queue}: {hint}", err=True)
 
 
@@ -201,7 +203,7 @@ def echo_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Replies hold ranges of ids, and read-only mappings."""
+    """Converts ranges of ids and read-only mappings, which replies contain."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence):
@@ -210,7 +212,7 @@ def _plain(value: Any) -> Any:
 
 
 def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """For the shell: the names of existing queues. None, if the queue does not answer at once."""
+    """Shell completion: the names of existing queues. None, if the queue does not answer at once."""
     from click.shell_completion import CompletionItem
 
     from stoker.model.errors import StokerError

@@ -1,6 +1,6 @@
-"""How things look on a terminal: times, durations, sizes and tables of text, with colours on a terminal.
+"""Formats text for a terminal: times, durations, sizes and tables, with colours.
 
-Only click is needed, so that a short answer comes quickly; what moves or is drawn is rich's work, in other modules.
+It needs only click, so that short answers come quickly. Modules that draw or animate use rich.
 """
 
 import shutil
@@ -13,12 +13,12 @@ from datetime import datetime
 import click
 
 NONE = "-"
-"""Where there is nothing to say."""
+"""Shown where there is no value."""
 
 ROOM = 24
-"""Text is not set in a column that is narrower: it goes below its row."""
+"""The narrowest column for wrapped text; narrower text goes below its row."""
 BELOW = 6
-"""So far from the left."""
+"""The indent of text below its row."""
 
 STATE_COLOURS = {
     "waiting": "cyan",
@@ -37,7 +37,7 @@ def now_ms() -> int:
 
 
 def lasting(ms: float) -> str:
-    """A duration, with two figures that matter: `350 ms`, `12.3 s`, `4m 05s`, `2h 13m`, `3d 04h`."""
+    """A duration with two significant units or digits: `350 ms`, `12.3 s`, `4m 05s`, `2h 13m`, `3d 04h`."""
     if ms < 0:
         return f"-{lasting(-ms)}"
     if ms < 1_000:
@@ -54,7 +54,7 @@ def lasting(ms: float) -> str:
 
 
 def when(ms: int, now: int | None = None) -> str:
-    """A time, on the clock and from here: `2026-01-31 12:00:00 (3m 10s ago)`."""
+    """A time, absolute and relative: `2026-01-31 12:00:00 (3m 10s ago)`."""
     if not ms:
         return NONE
     return f"{clock(ms)} ({away(ms, now)})"
@@ -70,7 +70,7 @@ def away(ms: int, now: int | None = None) -> str:
 
 
 def averages(completed: int, wait_ms: int, run_ms: int) -> str:
-    """How long completed jobs waited and ran; nothing where there are none."""
+    """How long completed jobs waited and ran; empty if there are none."""
     return f"waited {lasting(wait_ms / completed)}, ran {lasting(run_ms / completed)}" if completed else ""
 
 
@@ -114,14 +114,14 @@ def state(name: str) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, str]], indent: str = "  ") -> str:
-    """A name and a value a line; values that are empty are left out."""
+    """One name and value on each line; empty values are left out."""
     shown = [(name, value) for name, value in pairs if value]
     width = max((len(name) for name, _ in shown), default=0)
     return "\n".join(f"{indent}{click.style(f'{name:<{width}}', dim=True)}  {value}" for name, value in shown)
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[str] = ()) -> str:
-    """A table. Heads in `right` have their column at the right; a last column that is too wide here is set in lines."""
+    """A table. Columns in `right` are right-aligned; a last column that is too wide is wrapped."""
     at_right = set(right)
     widths = [max([len(head), *(seen(row[place]) for row in rows)]) for place, head in enumerate(heads)]
     lines = [[click.style(head, bold=True) if head else "" for head in heads], *rows]
@@ -148,7 +148,7 @@ def _line(
 
 
 def hanging(beside: str, text: str, width: int | None = None) -> str:
-    """Text behind what stands before it, with its further lines below its first one: as wide as the terminal."""
+    """Text after a prefix, wrapped to the terminal's width, with further lines below the first."""
     width = terminal_width() if width is None else width
     if width is None or seen(beside) + seen(text) <= width:
         return beside + text
@@ -157,10 +157,10 @@ def hanging(beside: str, text: str, width: int | None = None) -> str:
 
 
 def terminal_width() -> int | None:
-    """Nothing where no terminal is: who reads lines with a program wants them whole."""
+    """None without a terminal: programs that read the output want whole lines."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def seen(text: str) -> int:
-    """How wide it is without its colours."""
+    """The visible width, without colour codes."""
     return len(click.unstyle(text))

@@ -1,4 +1,4 @@
-"""What the commands about jobs share: their states, lists that come in pages, and one job as it is printed."""
+"""Shared by the commands about jobs: states, paged lists, and printing one job."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ def brief_cause(job: "JobView") -> str:
 
 
 def show_job(job: "JobView", is_json: bool) -> None:
-    """All that is known about it."""
+    """Print everything about a job."""
     from stoker.cli.payloads import job_value
     from stoker.cli.portrait import portrait
 

@@ -152,7 +152,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has closed it
         forget_output()
         return exits.FAILED
-    except OSError as error:  # a full disk, a file that may not be written: the system's message is the best one
+    except OSError as error:  # a full disk or a read-only file: the system's message says it best
         exits.tell(str(error) or type(error).__name__, "system")
         try:
             sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""Measuring a queue: what `stoker bench` and `benchmarks/` have in common.
+"""Measures a queue: code that `stoker bench` and `benchmarks/` share.
 
-Rates are jobs a second of wall time, times are microseconds. Nothing here prints, or decides what is fast.
+Rates are jobs a second of wall time; times are microseconds. Nothing here prints, or decides what is fast.
 """
 
 import time
@@ -19,13 +19,13 @@ class Quantiles(NamedTuple):
 
 
 def quantiles(times: Sequence[float]) -> Quantiles:
-    """The times that half of the calls, and all but a hundredth of them, stay below; in the unit of `times`."""
+    """The times below which half of the calls stay, and 99 of 100; in the unit of `times`."""
     ordered = sorted(times)
     return Quantiles(ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100])
 
 
 def times_us(call: Callable[[], object], count: int, pause_s: float = 0.0) -> list[float]:
-    """How long each of so many calls takes, with a pause before each."""
+    """How long each of `count` calls takes, with a pause before each."""
     found = []
     for _ in range(count):
         if pause_s:
@@ -60,7 +60,7 @@ def rate(
 def push(
     client: "Client", queue: str, payloads: Sequence[bytes], durability: "Level | None" = None
 ) -> tuple[Sequence[int], str]:
-    """Push a batch, or a single job if there is one payload. The ids, and the durability that was reached."""
+    """Push a batch, or a single job if there is one payload. Returns the ids and the durability that was reached."""
     if len(payloads) == 1:
         one = client.push(queue, payloads[0], durability=durability)
         return (one.id,), one.level
@@ -69,7 +69,7 @@ def push(
 
 
 def settle(client: "Client", queue: str, batch: int, seen: list[int] | None = None, worker: str = "") -> int:
-    """Pull up to `batch` jobs and acknowledge them: how many. Their ids are added to `seen`."""
+    """Pull up to `batch` jobs and acknowledge them. Returns how many; their ids are added to `seen`."""
     delivery = client.pull(queue, batch, worker=worker)
     if not len(delivery):
         return 0

@@ -1,4 +1,4 @@
-"""Payloads and results as people and programs see them: decoded where they can be, else as they are."""
+"""Payloads and results for display: decoded where possible, else raw."""
 
 import base64
 from typing import TYPE_CHECKING, Any
@@ -8,16 +8,16 @@ if TYPE_CHECKING:
 
 
 def value_of(data: bytes, codec: str) -> Any:
-    """As a value that JSON can say; bytes that are neither JSON nor MessagePack as `{"$bytes": base64}`."""
+    """The data as a JSON value; bytes that are neither JSON nor MessagePack become `{"$bytes": base64}`."""
     import msgspec
 
     try:
         if codec == "json":
-            return msgspec.Raw(msgspec.json.format(data, indent=-1))  # on one line, and no number rounded
+            return msgspec.Raw(msgspec.json.format(data, indent=-1))  # on one line, without rounding numbers
         if codec == "msgpack":
             return msgspec.Raw(msgspec.json.encode(msgspec.msgpack.decode(data), enc_hook=_extension))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-        pass  # whoever wrote it has said the wrong codec, or MessagePack that JSON has no words for
+        pass  # the job names the wrong codec, or its MessagePack has values that JSON does not have
     return {"$bytes": base64.b64encode(data).decode()}
 
 
@@ -30,7 +30,7 @@ def _extension(value: Any) -> Any:
 
 
 def text_of(data: bytes, codec: str) -> bytes:
-    """For people: as it is, unless it is MessagePack, or JSON of several lines."""
+    """For people: unchanged, unless it is MessagePack, or JSON of several lines."""
     import msgspec
 
     as_it_is = codec == "bytes" or (codec == "json" and b"\n" not in data)
@@ -38,7 +38,7 @@ def text_of(data: bytes, codec: str) -> bytes:
 
 
 def line_of(data: bytes, codec: str, chars_max: int | None = None) -> str:
-    """On one line, safe to print on a terminal, and no longer than that."""
+    """On one line, safe to print on a terminal, at most `chars_max` long."""
     from stoker.cli.layout import cut, plain
 
     text = text_of(data, codec)

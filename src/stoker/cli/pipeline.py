@@ -1,4 +1,4 @@
-"""`stoker pipeline`: take what happens in a queue into a lake with Spark, and tell what it says."""
+"""`stoker pipeline`: loads the history of a queue into a lake with Spark, and reports on it."""
 
 import functools
 import os
@@ -29,7 +29,7 @@ LAKE = click.option(
 
 
 def taking(command: Callable[..., None]) -> Callable[..., None]:
-    """How and whence events are taken in: options of the source, which the command gets as `reading`."""
+    """Options of the source, which the command gets as `reading`: where events come from, and how they are read."""
 
     @click.option(
         "--payload-schema",
@@ -54,8 +54,9 @@ def taking(command: Callable[..., None]) -> Callable[..., None]:
         options |= {"failOnDataLoss": "false"} if allow_loss else {}
         check(options)
         first = tenant if tenants is None else tenants.partition(",")[0].strip()
-        with look_at(options["url"], first) as client:  # open meanwhile: not every worker of Spark's has to open it
-            client.read_records(0, after=2**52, bytes_max=1)  # whoever is not there, or does not let us in, says so now
+        # kept open meanwhile, so that Spark's workers need not each open it
+        with look_at(options["url"], first) as client:
+            client.read_records(0, after=2**52, bytes_max=1)  # a server that is missing, or refuses us, says so now
             command(reading=options, **given)
 
     return taken
@@ -66,19 +67,19 @@ def quarantined(count: int) -> None:
         click.echo(f"{many(count, 'payload')} could not be decoded: see the table quarantine", err=True)
 
 
-GO_ON = "the next run goes on with what was under way"
+GO_ON = "the next run continues from there"
 LOOK_S = 0.2
-"""Between two looks at a stream."""
+"""The pause between two looks at a stream."""
 MOST = click.IntRange(1, 1_000_000_000)
 
 
 class Finite(click.FloatRange):
-    """A number: comparisons with one that is none are all false, so a range alone lets it through."""
+    """A finite number. NaN compares false with everything, so a range alone would accept it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found = float(super().convert(value, param, ctx))
         if not isfinite(found):
-            self.fail(f"{value!r} is no number to reckon with", param, ctx)
+            self.fail(f"{value!r} is not a finite number", param, ctx)
         return found
 
 
@@ -96,13 +97,13 @@ def at_least(least_ms: int) -> Callable[[click.Context, click.Parameter, int], i
 
 
 def place_for(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
-    """Say now that a file cannot be written, and not when everything is computed."""
+    """Fail at once if a file cannot be written, not after everything is computed."""
     if path is not None:
         directory = Path(path).resolve().parent
         if not directory.is_dir():
             raise click.BadParameter(f"there is no directory {directory}")
         if not os.access(directory, os.W_OK):
-            raise click.BadParameter(f"nothing may be written to {directory}")
+            raise click.BadParameter(f"the directory {directory} is not writable")
     return path
 
 
@@ -182,7 +183,7 @@ def stream(lake: str, master: str | None, every: int, reading: dict[str, str]) -
         query = running.start(spark, place, reading, {"processingTime": f"{every} milliseconds"})
         told(f"taking events into {lake} every {every / 1000:g} s; Ctrl-C ends it")
         until_asked(query)
-        spark.sparkContext.setLogLevel("OFF")  # Spark calls it an error that it is told to stop
+        spark.sparkContext.setLogLevel("OFF")  # Spark logs being stopped as an error
         query.stop()
 
 
@@ -193,7 +194,7 @@ def until_asked(query: "StreamingQuery") -> None:
         signal.signal(number, lambda *_: asked.set())
     while not asked.wait(LOOK_S):
         if not query.isActive:
-            query.awaitTermination()  # which says why
+            query.awaitTermination()  # raises the error of the stream
             return
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, raised)
@@ -276,7 +277,7 @@ def compact(lake: str, master: str | None, is_json: bool) -> None:
     from stoker.spark.lake.compaction import compact as compacted
     from stoker.spark.lake.layout import Lake
 
-    with spark_at(master, "what is not compacted yet is by the next run") as spark:
+    with spark_at(master, "the next run compacts the rest") as spark:
         done = compacted(Lake(spark, lake, make=False))
     if is_json:
         echo_json([{"layer": one.layer, "directories": one.directories, "name": one.name} for one in done])

@@ -1,4 +1,4 @@
-"""One job on a page, and its story in lines: what `stoker job show`, `stoker dlq show` and `stoker job story` print."""
+"""Prints one job as a page, and its story as lines: `stoker job show`, `stoker dlq show`, `stoker job story`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from stoker.model.replies import JobView, Story
 
 PAYLOAD_CHARS = 2_000
-"""More than that is for --json."""
+"""Longer payloads are shown only with --json."""
 ERROR_CHARS = 80
 
 TOLD_APART = frozenset(("codec", "name", "max_attempts", "parent_id", "schedule", "slot", "workflow"))
-"""Options that have a place of their own on the page."""
+"""Options that the page shows elsewhere."""
 
 
 def portrait(job: "JobView") -> str:
@@ -70,7 +70,7 @@ def what(job: "JobView") -> list[tuple[str, str]]:
 
 
 def told(options: "Options") -> str:
-    """Those that differ from the default, by their names."""
+    """The options that differ from their defaults."""
     import msgspec
 
     given = msgspec.to_builtins(options)  # leaves defaults out
@@ -114,13 +114,13 @@ def tale(story: "Story") -> str:
     rows = [[clock(at), f"+{lasting(at - began)}", kind, text] for at, _, kind, text in steps]
     lines = [columns(["AT", "AFTER", "WHAT", ""], rows, right=("AFTER",))]
     if not story.complete:
-        lines.append("the beginning is older than what the log keeps")
+        lines.append("the log no longer has the beginning")
     lines.append(f"{many(len(steps), 'step')} in {lasting(steps[-1][0] - began)}")
     return "\n".join(lines)
 
 
 def words(event: "Event") -> str:
-    """What an event tells beyond its kind."""
+    """What an event says beyond its kind."""
     said = [
         f"attempt {event.attempt}" if event.attempt else "",
         f"by {event.worker}" if event.worker else "",

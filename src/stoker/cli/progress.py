@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Moved = Callable[[int], None]
-"""Told how much is done."""
+"""Called with the amount that is done."""
 
 
 @contextmanager
@@ -17,7 +17,7 @@ def counting(what: str, total: int | None, *, is_wanted: bool = True) -> Iterato
 
 @contextmanager
 def moving(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar over bytes; the total is told with each step."""
+    """A bar over bytes; each step gives the total."""
     with _bar(what, None, is_bytes=True) as moved:
         yield moved
 

@@ -1,4 +1,4 @@
-"""`stoker queue`: look at queues, hold them back, empty them."""
+"""`stoker queue`: inspect, pause, limit and empty queues."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -121,7 +121,7 @@ def show(name: str, url: str | None, tenant: str, is_json: bool) -> None:
 
 
 def by_priority(waiting: Mapping[int, int]) -> str:
-    """Of jobs that wait; nothing where all of them have the default priority."""
+    """Waiting jobs by priority; empty if all have the default priority."""
     if not waiting.keys() - {0}:
         return ""
     return ", ".join(f"{number:,} with {priority}" for priority, number in waiting.items()) + " (waiting)"
@@ -171,7 +171,7 @@ def resume(names: Sequence[str], url: str | None, tenant: str, is_json: bool) ->
 
 
 def hold(names: Sequence[str], url: str | None, tenant: str, is_json: bool, *, paused: bool) -> None:
-    """Pause queues, or let them go on."""
+    """Pause queues, or resume them."""
     done = []
     with open_client(url, tenant) as client:
         for name in names:
@@ -207,9 +207,9 @@ def limit(
 ) -> None:
     """Limit the rate or the number of active jobs of a queue, for all of its workers together."""
     if rate_text is None and concurrency is None:
-        raise click.UsageError("which limit? Say --rate 100/s or --concurrency 20; off lifts one")
+        raise click.UsageError("no limit given: say --rate 100/s or --concurrency 20; off lifts one")
     if burst is not None and rate_text in (None, "off"):
-        raise click.UsageError("--burst goes with --rate: --rate 100/s --burst 500")
+        raise click.UsageError("--burst needs --rate: --rate 100/s --burst 500")
     pace = None if rate_text is None else parse_rate(rate_text)
     slots = None if concurrency is None else parse_slots(concurrency)
     with open_client(url, tenant) as client:
@@ -265,7 +265,7 @@ def parse_slots(text: str) -> int:
 def drain(name: str, delayed: bool, dry_run: bool, yes: bool, url: str | None, tenant: str, is_json: bool) -> int:
     """Cancel every waiting job of a queue. Running jobs continue."""
     with look_at(url, tenant) as client:
-        client.get_queue(name)  # it must be there
+        client.get_queue(name)  # fails if the queue does not exist
         counts = client.get_stats(name).counts
         hit = counts.waiting + (counts.delayed if delayed else 0)
         words = "waiting and delayed" if delayed else "waiting"
@@ -329,7 +329,7 @@ def clean(
 
 
 def jobs_to_clean(client: "Client", name: str, wanted: "State", age_ms: int, limit: int | None) -> Iterator[int]:
-    """What a clean would remove, at most `limit`: it has no rehearsal of its own."""
+    """The jobs that a clean would remove, at most `limit`; the command itself has no dry run."""
     before = now_ms() - age_ms
     jobs = by_pages(lambda last, count: client.browse(name, wanted, after=last, limit=count, ascending=True))
     return islice((job.id for job in jobs if (job.finished_at or job.pushed_at) <= before), limit)

@@ -1,4 +1,4 @@
-"""Why a job is not running, in sentences that say what would help."""
+"""Explains why a job is not running, in sentences that say what would help."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reasons(client: "Client", job: "JobView", waiting: "Waiting") -> list[str]:
-    """Every reason, the strongest first. A waiting job without any waits for a worker."""
+    """All reasons, the strongest first. A waiting job without any waits for a worker."""
     if waiting.state not in ("waiting", "delayed", "blocked"):
         return [ended_or_running(job)]
     found = hindrances(job, waiting)

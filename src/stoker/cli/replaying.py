@@ -1,4 +1,4 @@
-"""`stoker pipeline replay`: dead letters back to work, chosen with SQL."""
+"""`stoker pipeline replay`: push dead letters again, selected with SQL."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from stoker.cli.sparking import MASTER, check, options_for, spark_at
 if TYPE_CHECKING:
     from stoker.spark.replay import Replayed
 
-AGAIN = "the same command again pushes what is not pushed yet, and nothing twice"
+AGAIN = "run the same command again: it pushes the rest, and nothing twice"
 
 
 @click.command(
@@ -74,7 +74,7 @@ def replay(
     options = options_for(url, tenant)
     check(options | {"table": "dead_letters"} | ({} if schema is None else {"payloadSchema": schema}))
     with look_at(options["url"], tenant) as client:
-        there = client.list_queues()  # whoever is not there, or does not let us in, says so now
+        there = client.list_queues()  # a server that is missing, or refuses us, says so now
         for queue in queues:
             if queue not in there:
                 tell_if_new(client, queue)
@@ -95,7 +95,7 @@ def replay(
     else:
         click.echo(told_of(done, purge))
     for job, why in done.refused.items():
-        exits.tell(f"dead letter {job} was left: {why}", "refused")
+        exits.tell(f"dead letter {job} was not pushed: {why}", "refused")
     return exits.REFUSED if done.refused else exits.OK
 
 
@@ -110,6 +110,6 @@ def preview(rows: list[dict[str, Any]]) -> str:
     from stoker.cli.layout import columns, cut, plain
 
     if not rows:
-        return "no dead letters like that"
+        return "no dead letters match"
     heads = tuple(name.upper() for name in rows[0])
     return columns(heads, [[cut(plain(str(value)), 60) for value in row.values()] for row in rows])

@@ -1,4 +1,4 @@
-"""What `stoker top` and the demo draw: a look at a queue as a page for rich. Nothing is asked here."""
+"""Draws a snapshot of a queue as a rich page, for `stoker top` and the demo. It asks the queue nothing."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ SPARK_CELLS = 40
 WORKERS_MAX = 8
 QUEUES_SHOWN = 20
 EMPTY = "·"
-"""A zero that does not catch the eye."""
+"""Shown for zero, to be less conspicuous."""
 
 
 def page(title: str, now: Look, rates: Rates, history: Sequence[float] = ()) -> RenderableType:
@@ -35,7 +35,7 @@ def page(title: str, now: Look, rates: Rates, history: Sequence[float] = ()) -> 
 
 
 def notice(message: str, below: RenderableType) -> RenderableType:
-    """What went wrong, above the last page that was right."""
+    """An error above the last good page."""
     return Group(Text(f"no answer: {plain(message)}", style="bold red"), below)
 
 
@@ -69,7 +69,7 @@ def shade(name: str, number: int) -> str:
 
 
 def spark(values: Sequence[float]) -> str:
-    """The last values as a line of bars, the highest of them full."""
+    """The last values as a line of bars, scaled to the highest."""
     shown = list(values)[-SPARK_CELLS:]
     top = max(shown, default=0.0)
     if not top:
@@ -138,7 +138,7 @@ def number(count: int, name: str) -> Text:
 
 
 def worker_table(workers: "Sequence[WorkerView]", now: int) -> Table:
-    """As the workers last reported, which may be some seconds ago."""
+    """Workers as they last reported, which may be some seconds ago."""
     heads = ("worker", "busy", "", "done", "failed", "up", "seen", "queues")
     made = table("Workers", *heads, right=("done", "failed", "up", "seen"))
     for one in workers[:WORKERS_MAX]:

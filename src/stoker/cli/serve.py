@@ -1,4 +1,4 @@
-"""`stoker serve`: the queue on the network."""
+"""`stoker serve`: serves a queue on the network."""
 
 from typing import Any
 

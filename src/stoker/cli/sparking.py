@@ -1,7 +1,7 @@
-"""Spark for the length of one command: started quietly, ended by Ctrl-C or SIGTERM, its errors in plain words.
+"""Runs Spark for one command: started quietly, ended by Ctrl-C or SIGTERM, with readable errors.
 
-Whatever ends a command, the lake stays sound: a batch is visible whole or not at all, and the next run makes it again.
-So nothing is waited for when somebody wants to stop: the JVM is ended, and with it all that it had started.
+The lake stays consistent however a command ends: a batch is visible whole or not at all, and the next run makes it
+again. So a command that is stopped waits for nothing: it ends the JVM with everything that it started.
 """
 
 import logging
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 CODES = {signal.SIGINT: exits.INTERRUPTED, signal.SIGTERM: exits.TERMINATED}
 GRACE_S = 5.0
-"""For a JVM to end by itself, with its temporary files removed."""
+"""How long a JVM may take to end by itself and remove its temporary files."""
 
 
 class SparkFailed(StokerError):
-    """Spark, or a part of ours that runs in it, gave up."""
+    """Spark, or Stoker's code inside it, failed."""
 
     code = "spark_failed"
 
 
 class Ended(BaseException):
-    """A signal ends the command. It is not a subclass of Spark's errors or ours, so no handler of those catches it."""
+    """A signal ends the command. Not a subclass of Spark's errors or ours, so their handlers do not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -52,7 +52,7 @@ def spark_at(master: str | None, afterwards: str) -> "Iterator[SparkSession]":
         try:
             with in_plain_words():
                 yield quietly_started(master)
-        except (Ended, KeyboardInterrupt) as ended:  # the latter while Spark has the signal for itself
+        except (Ended, KeyboardInterrupt) as ended:  # KeyboardInterrupt while Spark handles the signal itself
             number = ended.number if isinstance(ended, Ended) else signal.SIGINT
             let_go()
             click.echo(f"ended by {number.name}: {afterwards}", sys.__stderr__)
@@ -75,23 +75,23 @@ def signals_raised() -> Iterator[None]:
 
 
 def raised(number: int, frame: FrameType | None) -> NoReturn:
-    """The JVM is let go of here: threads that wait for it have to fail before `Ended` gets past those who join them."""
+    """Let go of the JVM first: threads that wait for it must fail before `Ended` gets past the code that joins them."""
     let_go()
     raise Ended(number)
 
 
 def let_go() -> None:
-    for number in CODES:  # once is enough: what follows takes a moment, and must not be interrupted
+    for number in CODES:  # handle only the first signal: the rest takes a moment and must not be interrupted
         signal.signal(number, signal.SIG_IGN)
-    logging.disable()  # what fails from here on fails because of this, and py4j and Spark would show their stacks
+    logging.disable()  # errors from here on are consequences, and py4j and Spark would log their stacks
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
     java = known_java()
     if java is not None and java.stdin is not None:
-        java.stdin.close()  # which is how it notices
+        java.stdin.close()  # the JVM notices this
 
 
 def known_java() -> "subprocess.Popen[bytes] | None":
-    """The JVM that this process has started, if it has."""
+    """The JVM that this process has started, if any."""
     core = sys.modules.get("pyspark.core.context")
     gateway: Any = core.SparkContext._gateway if core is not None else None
     java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
@@ -99,8 +99,9 @@ def known_java() -> "subprocess.Popen[bytes] | None":
 
 
 def end_java(ended: BaseException) -> None:
-    """End the JVM so that it removes its temporary files. A JVM that is still starting has none, and would wait for
-    ever for its first request."""
+    """End the JVM so that it removes its temporary files. A JVM that is still starting has none, and would wait forever
+    for its first request.
+    """
     known = known_java()
     java = known or starting_java(ended)
     if java is None:
@@ -113,7 +114,7 @@ def end_java(ended: BaseException) -> None:
 
 
 def starting_java(ended: BaseException) -> "subprocess.Popen[bytes] | None":
-    """While it starts, only the function knows it that waits for it."""
+    """The JVM while it starts: only the function that waits for it has it, so it is found in the traceback."""
     for frame, _ in traceback.walk_tb(ended.__traceback__):
         if frame.f_code.co_name == "launch_gateway":
             java: subprocess.Popen[bytes] | None = frame.f_locals.get("proc")
@@ -125,15 +126,16 @@ def quietly_started(master: str | None) -> "SparkSession":
     from stoker.spark.starting import cache_directory, session
 
     told("starting Spark ...")
-    logging.disable()  # Spark takes SIGINT for itself, and py4j logs what comes of that: a stack
+    logging.disable()  # Spark handles SIGINT itself, and py4j would log a stack
     try:
-        warehouse = cache_directory() / "warehouse"  # else the name of a table in SQL makes one where the user is
+        # else a table name in SQL makes a warehouse in the user's directory
+        warehouse = cache_directory() / "warehouse"
         started = session(master, name="stoker pipeline", settings={"spark.sql.warehouse.dir": warehouse.as_uri()})
     finally:
         logging.disable(logging.NOTSET)
     if signal.getsignal(signal.SIGTERM) is raised:
         signal.signal(signal.SIGINT, raised)
-    started.sparkContext.setLogLevel("FATAL")  # errors are raised, and told once: here, and by `in_plain_words`
+    started.sparkContext.setLogLevel("FATAL")  # errors are raised and printed once, by `in_plain_words`
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
@@ -142,7 +144,7 @@ def quietly_started(master: str | None) -> "SparkSession":
 
 @contextmanager
 def in_plain_words() -> Iterator[None]:
-    """What went wrong in Spark, without its stacks: if it was one of our errors, that one."""
+    """Replace Spark's stacks by a readable error; if Stoker's own error is the cause, by that one."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -163,7 +165,7 @@ FLAGS = {
     "begin anew with startingOffsets = earliest (a stream: and a new checkpoint)": "begin another lake",
     "Read it with a new checkpoint": "Begin another lake",
 }
-"""What a program would write, and what stands for it on a command line."""
+"""The names of options in a program, with the flags of the command line."""
 
 
 def told(text: str) -> None:
@@ -179,13 +181,17 @@ MASTER = click.option(
 
 
 def options_for(url: str | None, tenant: str) -> dict[str, str]:
-    """How executors reach the queue: a relative path would be another one for them."""
+    """Options with which executors reach the queue. A relative path becomes absolute: executors have another
+    directory.
+    """
     from stoker.brokers.connect import DEFAULT_URL
     from stoker.cli.kinds import directory_of
 
     given = url or DEFAULT_URL
     if given.startswith("memory:"):
-        raise InvalidRequest(f"{given} lives in one process, and Spark has others: use a directory or a server")
+        raise InvalidRequest(
+            f"{given} lives in one process, and Spark runs in others: use a data directory or a server"
+        )
     directory = directory_of(given)
     if directory is not None:
         given = f"sqlite:///{Path(directory).resolve()}"
@@ -194,7 +200,7 @@ def options_for(url: str | None, tenant: str) -> dict[str, str]:
 
 
 def check(options: dict[str, str]) -> None:
-    """Refuse what the source would, before anybody waits for Spark, by the names that the options have here."""
+    """Check the options as the source would, before Spark starts, and name them as flags."""
     from stoker.spark.options import read_options
 
     try:
@@ -204,7 +210,7 @@ def check(options: dict[str, str]) -> None:
 
 
 def by_flags(message: str) -> str:
-    """An error of the source, with the names that its options have here."""
+    """An error of the source, with the flags of the command line."""
     for option, flag in FLAGS.items():
         message = message.replace(option, flag)
     return message

@@ -1,4 +1,4 @@
-"""`stoker stats`: how many jobs are where, what has happened so far, and who works."""
+"""`stoker stats`: counts jobs by state, shows totals, and lists workers."""
 
 from typing import TYPE_CHECKING
 

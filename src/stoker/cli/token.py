@@ -1,4 +1,4 @@
-"""`stoker token`: make, list and revoke the tokens that clients of a server show."""
+"""`stoker token`: make, list and revoke the tokens that clients present to a server."""
 
 import time
 from datetime import UTC, datetime
@@ -107,7 +107,7 @@ def tokens_file(given: str | None) -> Path:
         given = load().config.auth.tokens_file
     if given is None:
         raise click.UsageError(
-            "which tokens file? Say --file FILE, or set auth.tokens_file in stoker.toml (STOKER_AUTH__TOKENS_FILE)"
+            "no tokens file: say --file FILE, or set auth.tokens_file in stoker.toml (STOKER_AUTH__TOKENS_FILE)"
         )
     return Path(given)
 

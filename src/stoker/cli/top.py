@@ -82,16 +82,16 @@ def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float
         return
     live = Live(page(title, first, Rates()), console=console, screen=True, auto_refresh=False)
     try:
-        with keys() as pressed, live:  # a key is heard as soon as there is something to see
+        with keys() as pressed, live:  # keys are read as soon as there is something to see
             drawn = pages(client, title, queues, first)
             while pressed(interval_s) not in LEAVING:
                 live.update(next(drawn), refresh=True)
     except KeyboardInterrupt:
-        pass  # that is how one leaves it
+        pass  # Ctrl-C is one way to quit
 
 
 def pages(client: "Client", title: str, queues: Sequence[str], before: "Look") -> "Iterator[RenderableType]":
-    """One after another, for ever. A queue that does not answer is waited for: it was there a moment ago."""
+    """Pages, one after another, forever. If the queue stops answering, it is tried again."""
     from stoker.cli.screen import notice, page
     from stoker.cli.watching import look, rates_between
     from stoker.model.errors import Unavailable

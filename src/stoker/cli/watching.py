@@ -1,6 +1,6 @@
-"""A snapshot of a whole queue for display: counts, rates, workers and the latest failures.
+"""A snapshot of all queues for display: counts, rates, workers and the latest failures.
 
-Only the client is asked, so it is the same for an embedded queue and for a server; nothing is drawn here.
+It uses only the client, so it works the same for an embedded queue and a server. It draws nothing.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from stoker.model.workers import WorkerView
 
 QUEUES_MAX = 200
-"""Each is a question of its own: beyond that a look would take longer than it is true."""
+"""Each queue is one request: with more, a snapshot would be outdated before it is complete."""
 FAILURES_MAX = 8
 WINDOWS_MS = (5_000, 60_000, 15 * 60_000)
-"""Dead letters are listed oldest first: the latest are found by asking for those of the last moments, then of more."""
+"""Dead letters are listed oldest first, so the latest are found by asking for the last moments, then for more."""
 PAGE_JOBS = 50
 PAGES_MAX = 3
 OLDEST_PAGES_MAX = 20
@@ -26,7 +26,7 @@ OLDEST_PAGES_MAX = 20
 
 @dataclass(frozen=True)
 class QueueLook:
-    """One queue: what is in it, and what holds it back."""
+    """One queue: its content, and what holds it back."""
 
     name: str
     stats: "Stats"
@@ -40,7 +40,7 @@ class QueueLook:
 
 @dataclass(frozen=True)
 class Look:
-    """Everything at one moment."""
+    """All queues at one moment."""
 
     at: int
     stats: "Stats"
@@ -52,7 +52,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Rates:
-    """Per second, between two looks."""
+    """Per second, between two snapshots."""
 
     pushed: float = 0.0
     completed: float = 0.0
@@ -73,7 +73,7 @@ def policy_of(client: "Client", name: str) -> "QueueView | None":
 
     try:
         return client.get_queue(name)
-    except NotFound:  # it was obliterated since
+    except NotFound:  # obliterated meanwhile
         return None
 
 
@@ -119,7 +119,7 @@ def dead_since(client: "Client", name: str, since: int) -> "list[JobView]":
 
 
 def oldest_waiting(client: "Client", name: str) -> "JobView | None":
-    """Of a queue; a page may be empty although more follow."""
+    """The oldest waiting job of a queue. A page may be empty although more follow."""
     from stoker.model.states import State
 
     after: int | None = None

@@ -111,7 +111,7 @@ def worker(
     from stoker.worker.fields import JobFields
 
     if token is not None:
-        os.environ["STOKER_TOKEN"] = token  # where the client looks, in child processes, too
+        os.environ["STOKER_TOKEN"] = token  # the client reads it there, in child processes, too
     if check:
         return checked(target, tenant, jobs, {"schedules": not no_schedules, **settings_from(flags)})
     app = load_app(target)
@@ -125,7 +125,7 @@ def worker(
         made = app.worker(jobs=jobs or None, schedules=not no_schedules, **settings_from(flags))
         if burst:
             done = made.run_until_idle()
-            click.echo(f"nothing is ready any more; settled {many(done, 'delivery', 'deliveries')}", err=True)
+            click.echo(f"no job is ready any more; settled {many(done, 'delivery', 'deliveries')}", err=True)
             return exits.OK
         log.info(
             "%s: %s of %s, on %s",
@@ -138,7 +138,7 @@ def worker(
 
 
 def checked(target: str, tenant: str | None, jobs: Sequence[str], settings: dict[str, Any]) -> int:
-    """Tell everything that is wrong, or what the app has."""
+    """Print everything that is wrong, or the app's jobs."""
     from stoker.app.checking import problems
     from stoker.app.loading import load_app
     from stoker.model.errors import StokerError
@@ -178,7 +178,7 @@ def warn_if_unreachable(url: str | None) -> None:
 
 
 def settings_from(flags: dict[str, Any]) -> dict[str, Any]:
-    """What the worker is told, from the options of the command line."""
+    """The worker's settings from the command line."""
     settings = {
         "queues": queues_from(flags["pairs"], flags["weights"]),
         "concurrency": flags["concurrency"],

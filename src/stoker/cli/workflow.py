@@ -1,4 +1,4 @@
-"""`stoker workflow`: look at workflows, draw them, cancel them, send them back to work."""
+"""`stoker workflow`: inspect, draw, cancel and retry workflows."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ def show(id: int, is_mermaid: bool, svg: Any, url: str | None, tenant: str, is_j
 
 
 def told(view: "WorkflowView") -> str:
-    """Some lines about the whole of it."""
+    """Some lines about the whole workflow."""
     took = (view.finished_at or now_ms()) - view.pushed_at
     title = f"workflow {click.style(str(view.id), bold=True)}" + (f" ({view.name})" if view.name else "")
     lines = facts(
@@ -128,7 +128,7 @@ def boxes_of(view: "WorkflowView") -> "list[Box]":
 
 
 def detail_of(step: "StepView") -> str:
-    """The queue of a step, and what its jobs do."""
+    """The queue of a step, and its jobs by state."""
     if step.open and not step.count:
         return f"{step.queue}: to be filled"
     counts = {name: getattr(step.counts, name) for name in step.counts.__struct_fields__}

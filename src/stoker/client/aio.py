@@ -39,22 +39,22 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the broker: waiting calls are answered with `closed`. A second call does nothing."""
+        """Close the broker: waiting calls raise `closed`. A second call does nothing."""
         if self._owner:
             self._owner = False
             self._broker.close()
 
     def as_tenant(self, tenant: str) -> "AsyncClient":
-        """A second handle on the same broker, for another tenant. It is closed with the first one."""
+        """Another handle on the same broker, for another tenant. It is closed with the first one."""
         return AsyncClient(self._broker, tenant, owner=False, tracing=self._tracing)
 
     @property
     def broker(self) -> Broker:
-        """What carries the commands out."""
+        """The broker that executes the commands."""
         return self._broker
 
     async def execute(self, command: c.Command[R]) -> R:
-        """Carry out any command of the contract."""
+        """Execute any command of the contract."""
         return await self._broker.execute_async(self.tenant, command)
 
     # --- producing -------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ class AsyncClient:
         durability: r.Level | None = None,
         **changes: Any,
     ) -> r.PushedBatch:
-        """Push many jobs at once, with the same options or with options of their own in `each`.
+        """Push many jobs at once, with the same options for all, or with one value for each in `each`.
 
-        This is one request, all of it within the server's limits; `push_many` takes any number of jobs.
+        This is one request, which must fit the server's limits; `push_many` takes any number of jobs.
         """
         shared, each = traced(with_changes(options, changes), each, self._tracing)
         return await self.execute(c.PushBatch(queue, payloads, shared, each, atomic, request_key, durability))
@@ -105,10 +105,10 @@ class AsyncClient:
         batch_jobs: int = BATCH_JOBS,
         **changes: Any,
     ) -> r.PushedBatch:
-        """Push any number of jobs with the same options, in batches one after another; the reply tells about all.
+        """Push any number of jobs with the same options, in batches one after another; the reply covers all of them.
 
-        If a batch fails as a whole, the error is raised, and those before it are in. With a `request_key` the same
-        call can be made again until it succeeds: what is in is not pushed a second time.
+        If a batch fails as a whole, its error is raised, and the batches before it stay pushed. With a `request_key`
+        the same call can be repeated until it succeeds: nothing is pushed twice.
         """
         shared, _ = traced(with_changes(options, changes), None, self._tracing)
         replies: list[r.PushedBatch] = []
@@ -126,11 +126,13 @@ class AsyncClient:
         request_key: str | None = None,
         durability: r.Level | None = None,
     ) -> r.PushedWorkflow:
-        """Push a graph of jobs over any queues, all or nothing. `stoker.workflow` builds the steps from nicer words."""
+        """Push a graph of jobs over any queues, all or nothing. `stoker.workflow` is a friendlier way to build the
+        steps.
+        """
         return await self.execute(c.PushWorkflow(traced_steps(steps, self._tracing), name, request_key, durability))
 
     async def fill_step(self, job: int, step: str, payloads: Sequence[bytes], token: int | None = None) -> int:
-        """Give an open step its jobs, from a running job of a step before it; the first filling counts."""
+        """Give an open step its jobs, from a running job of a step before it. Only the first call counts."""
         return (await self.execute(c.FillStep(job, step, payloads, token))).count
 
     async def stage(
@@ -145,7 +147,7 @@ class AsyncClient:
         part: int | None = None,
         **changes: Any,
     ) -> r.Staged:
-        """Write jobs that nobody sees until `publish` names their stage."""
+        """Write jobs that stay invisible until `publish` names their stage."""
         shared, each = traced(with_changes(options, changes), each, self._tracing)
         return await self.execute(c.Stage(transaction, stage, queue, payloads, shared, each, part))
 
@@ -177,7 +179,7 @@ class AsyncClient:
     async def ack(
         self, job: int, token: int | None = None, result: bytes | None = None, *, codec: Codec = "bytes"
     ) -> None:
-        """The job is done."""
+        """The job is done; keep its result."""
         results = None if result is None else (result,)
         raise_refused((await self.execute(c.Ack((job,), token, results, codec))).refused)
 
@@ -203,9 +205,9 @@ class AsyncClient:
         delay_ms: int | None = None,
         reason: str = "",
     ) -> r.FailedJob:
-        """The delivery failed: it is tried again by its policy, or becomes a dead letter.
+        """The delivery failed: the job is retried by its policy, or becomes a dead letter.
 
-        `reason` says why a job is not tried again (`retry=False`): `explicit_fail`, `invalid_arguments` or
+        `reason` says why a job is not retried (`retry=False`): `explicit_fail`, `invalid_arguments` or
         `invalid_result`.
         """
         reply = await self.execute(c.Fail((job,), token, error, error_class, stack, retry, delay_ms, reason))
@@ -227,7 +229,7 @@ class AsyncClient:
         return await self.execute(c.Fail(ids, tokens, error, error_class, stack, retry, delay_ms, reason))
 
     async def nack(self, job: int, token: int | None = None, delay_ms: int = 0, reason: str = "") -> r.FailedJob:
-        """Give the job back as failed, to be tried again after `delay_ms`."""
+        """Give the job back as failed, to be retried after `delay_ms`."""
         return await self.fail(job, token, reason, delay_ms=delay_ms)
 
     async def release(self, job: int, token: int | None = None) -> None:
@@ -252,7 +254,9 @@ class AsyncClient:
     async def extend_batch(
         self, ids: Sequence[int], tokens: c.Tokens = None, lease_ms: int | None = None, renew: bool = True
     ) -> r.Extended:
-        """Renew many leases. With `renew=False` nothing is renewed: the reply says which are lost or cancelled."""
+        """Renew many leases. With `renew=False` nothing is renewed; the reply only says which jobs are lost or
+        cancelled.
+        """
         return await self.execute(c.Extend(ids, tokens, lease_ms, renew))
 
     async def ack_claim(
@@ -330,7 +334,7 @@ class AsyncClient:
         )
 
     async def get_inputs(self, job: int, after: int = 0, limit: int = 1_000) -> r.Inputs:
-        """What the jobs have given that this one depends on, in order: a page of them."""
+        """A page of the results of the jobs that this one depends on, in order."""
         return await self.execute(c.GetInputs(job, after, limit))
 
     async def get_workflow(self, workflow: int) -> r.WorkflowView:
@@ -348,7 +352,7 @@ class AsyncClient:
         return await self.execute(c.ListWorkflows(state, name, after, limit))
 
     async def why(self, job: int) -> r.Waiting:
-        """Why is this job not running?"""
+        """Why this job is not running."""
         return await self.execute(c.Why(job))
 
     async def list_queues(self) -> Sequence[str]:
@@ -368,7 +372,7 @@ class AsyncClient:
         return (await self.get_stats(queue)).counts
 
     async def story(self, job: int) -> r.Story:
-        """Everything that the log still tells about a job, in order."""
+        """Everything that the log still has about a job, in order."""
         return await self.execute(c.GetStory(job))
 
     async def read_events(
@@ -394,7 +398,7 @@ class AsyncClient:
         payloads: bool = False,
         bytes_max: int = 4 * 1024 * 1024,
     ) -> r.Records:
-        """A page of the log as it is, for readers that make tables of it: `stoker.records.codec.open_record`."""
+        """A page of raw log records, for readers that make tables of them: `stoker.records.codec.open_record`."""
         return await self.execute(c.ReadRecords(shard, after, until, queues, kinds, payloads, bytes_max))
 
     async def subscribe(
@@ -406,7 +410,7 @@ class AsyncClient:
         kinds: Sequence[str] | None = None,
         idle_ms: int = 0,
     ) -> AsyncIterator[Event]:
-        """Events as they happen, for ever; or until none has come for `idle_ms`, if that is given."""
+        """Events as they happen, forever; with `idle_ms`, until none has come for that long."""
         while True:
             page = await self.read_events(shard, after, queue=queue, kinds=kinds, wait_ms=idle_ms or 30_000)
             for event in page.events:
@@ -449,11 +453,11 @@ class AsyncClient:
         return await self.execute(c.Cancel(job))
 
     async def cancel_workflow(self, workflow: int) -> r.WorkflowView:
-        """What has not started ends at once, what runs is marked, and nothing of it starts any more."""
+        """Cancel a workflow: waiting jobs end at once, running ones are told, and no more jobs of it start."""
         return await self.execute(c.CancelWorkflow(workflow))
 
     async def retry_workflow(self, workflow: int) -> r.WorkflowView:
-        """Failed jobs go back to work, and what failed because of them waits for them again."""
+        """Retry failed jobs; jobs that failed because of them wait for them again."""
         return await self.execute(c.RetryWorkflow(workflow))
 
     async def promote(self, job: int) -> None:
@@ -466,7 +470,7 @@ class AsyncClient:
         await self.execute(c.MoveToDelayed(job, delay_ms, token))
 
     async def update_payload(self, job: int, payload: bytes, codec: Codec | None = None) -> None:
-        """Give the job another payload; without a codec it is written as the one before."""
+        """Replace the job's payload; without a codec, the old one stays."""
         await self.execute(c.UpdatePayload(job, payload, codec))
 
     async def discard(self, job: int) -> None:
@@ -515,7 +519,7 @@ class AsyncClient:
     # --- workers ---------------------------------------------------------------------------------
 
     async def list_workers(self) -> Sequence[WorkerView]:
-        """The tenant's workers that have told of themselves within the last minute, by id."""
+        """The tenant's workers that reported within the last minute, by id."""
         views: list[WorkerView] = []
         after: str | None = None
         while True:
@@ -529,11 +533,11 @@ class AsyncClient:
     # --- key-value entries -----------------------------------------------------------------------
 
     async def kv_set(self, key: str, value: bytes, ttl_ms: int = 0, *, codec: Codec = "bytes") -> None:
-        """Keep a value under a key, for a time or until it is deleted."""
+        """Store a value under a key, for `ttl_ms` or until it is deleted."""
         await self.execute(c.KvSet(key, value, ttl_ms, codec))
 
     async def kv_set_many(self, entries: Sequence[c.KvEntry]) -> int:
-        """All of them or none."""
+        """Store all of them or none."""
         return (await self.execute(c.KvSetMany(entries))).count
 
     async def kv_get(self, key: str) -> r.KvValue:
@@ -547,11 +551,11 @@ class AsyncClient:
         return (await self.execute(c.KvExists(keys))).exists
 
     async def kv_delete(self, keys: str | Sequence[str]) -> int:
-        """How many of them were there."""
+        """Returns how many of the keys existed."""
         return (await self.execute(c.KvDelete((keys,) if isinstance(keys, str) else keys))).count
 
     async def kv_expire(self, key: str, ttl_ms: int) -> r.KvExpiry:
-        """Let an entry leave after `ttl_ms`; 0 lets it stay."""
+        """Let an entry expire after `ttl_ms`; 0 keeps it."""
         return await self.execute(c.KvExpire(key, ttl_ms))
 
     async def kv_ttl(self, key: str) -> r.KvExpiry:
@@ -561,7 +565,7 @@ class AsyncClient:
         return await self.execute(c.KvKeys(pattern, after, limit))
 
     async def kv_increment(self, key: str, by: int = 1) -> int:
-        """Count up, or down, and get the sum."""
+        """Add to a counter and return the sum."""
         return (await self.execute(c.KvIncrement(key, by))).value
 
     # --- schedules -------------------------------------------------------------------------------
@@ -569,27 +573,27 @@ class AsyncClient:
     async def put_schedule(
         self, queue: str, name: str, schedule: Schedule | None = None, **changes: Any
     ) -> ScheduleView:
-        """Make a schedule or change it, by a `Schedule`, by its fields, or both: `cron="0 8 * * *", payload=b"..."`.
+        """Make or change a schedule, with a `Schedule`, its fields, or both: `cron="0 8 * * *", payload=b"..."`.
 
-        Saying the same again changes nothing, so a program may do it at each start.
+        An unchanged schedule stays as it is, so a program may call this at each start.
         """
         return await self.execute(c.PutSchedule(queue, name, schedule_with(schedule, changes)))
 
     async def get_schedule(self, queue: str, name: str) -> ScheduleView:
-        """With its next five slots and what became of the last twenty."""
+        """The schedule with its next five slots and the outcomes of the last twenty."""
         return await self.execute(c.GetSchedule(queue, name))
 
     async def list_schedules(
         self, queue: str | None = None, *, name: str | None = None, after: str | None = None, limit: int = 100
     ) -> SchedulePage:
-        """Of one queue or of all; `name` finds those of one name."""
+        """Schedules of one queue or of all; `name` finds those with one name."""
         return await self.execute(c.ListSchedules(queue, name, after, limit))
 
     async def pause_schedule(self, queue: str, name: str) -> ScheduleView:
         return await self.execute(c.PauseSchedule(queue, name))
 
     async def resume_schedule(self, queue: str, name: str) -> ScheduleView:
-        """Go on with the next slot; those of the pause are not made up for."""
+        """Continue with the next slot; slots during the pause are not made up for."""
         return await self.execute(c.ResumeSchedule(queue, name))
 
     async def run_schedule(self, queue: str, name: str) -> r.Pushed:
@@ -597,5 +601,5 @@ class AsyncClient:
         return await self.execute(c.RunSchedule(queue, name))
 
     async def delete_schedule(self, queue: str, name: str) -> int:
-        """1, or 0 if it was not there. Its jobs stay."""
+        """Returns 1, or 0 if it did not exist. Its jobs stay."""
         return (await self.execute(c.DeleteSchedule(queue, name))).count

@@ -1,4 +1,4 @@
-"""Cutting many jobs into batches that a server takes, and joining what it answers to them into one reply."""
+"""Cuts many jobs into batches that a server takes, and joins the replies into one."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -6,15 +6,15 @@ from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest
 
 BATCH_JOBS = 1_000
-"""A tenth of what a server takes if nobody has changed its limits; larger batches are hardly faster."""
+"""A tenth of a server's default limit; larger batches are hardly faster."""
 BATCH_BYTES = 8 * 1024 * 1024
-"""Of payloads: far below the limit for a frame, and a fraction of a second on a slow line."""
+"""Payload bytes in a batch: far below the frame limit, and a fraction of a second on a slow line."""
 
 
 def pieces(payloads: Iterable[bytes], jobs_max: int, bytes_max: int = BATCH_BYTES) -> Iterator[list[bytes]]:
-    """Always cut in the same places: a key for each piece means the same when the whole is sent again."""
+    """Cut always in the same places, so that each piece has the same request key when all is sent again."""
     if jobs_max < 1:
-        raise InvalidRequest(f"a batch holds at least one job, not {jobs_max}")
+        raise InvalidRequest(f"batch_jobs={jobs_max}: expected at least 1")
     piece: list[bytes] = []
     size = 0
     for number, payload in enumerate(payloads):
@@ -32,7 +32,7 @@ def pieces(payloads: Iterable[bytes], jobs_max: int, bytes_max: int = BATCH_BYTE
 
 
 def joined(replies: Sequence[r.PushedBatch]) -> r.PushedBatch:
-    """As if it had been one batch; of the levels that were reached the weakest."""
+    """The replies as if it had been one batch, with the weakest durability of all."""
     if len(replies) == 1:
         return replies[0]
     ids: list[int] = []

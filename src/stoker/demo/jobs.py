@@ -1,6 +1,6 @@
-"""The jobs of a small shop, one for each thing that a queue is good for.
+"""The jobs of a small shop, one for each feature of the queue.
 
-`stoker worker stoker.demo.jobs:app` runs them; `stoker demo` pushes them and counts what became of each.
+`stoker worker stoker.demo.jobs:app` runs them; `stoker demo` pushes them and counts their outcomes.
 """
 
 import asyncio
@@ -14,15 +14,16 @@ import stoker
 from stoker import Backoff, Context
 
 app = stoker.App(defaults={"lease": "2s", "max_attempts": 10, "max_crashes": 0})
-"""A short lease, so that a crash is noticed while somebody watches; 30 s is the default, and right for real life. On a
-machine that is too busy for it jobs run once more, and none becomes a dead letter over that."""
+"""A short lease, so that a crash is noticed during the demo; the default of 30 s is right for real use. On a machine
+that is too busy for it, jobs run again, and none becomes a dead letter because of that.
+"""
 
 PULSES = 5
 SOON = Backoff(kind="fixed", base_ms=300, jitter="equal")
 
 
 class BankIsDown(Exception):
-    """What goes wrong in the demo, and goes away by itself."""
+    """A temporary failure."""
 
 
 @app.job(queue="mail")
@@ -47,7 +48,7 @@ def index_documents(documents: list[int]) -> list[str]:
 
 @app.job(queue="payments", backoff=SOON)
 async def charge_card(ctx: Context, order: int, failures: int) -> str:
-    """Fails as often as it is told to, and is tried again after a pause."""
+    """Fails `failures` times, and is retried after a pause."""
     await asyncio.sleep(0.01)
     if ctx.attempt <= failures:
         raise BankIsDown(f"no answer for order {order}")
@@ -74,7 +75,7 @@ async def remind(customer: int) -> None:
 
 @app.job(queue="reports")
 async def print_report(ctx: Context, number: int) -> str:
-    """Slow, and it says how far it is; the demo kills a worker that has one in hand."""
+    """Slow, and reports its progress; the demo kills a worker that runs one."""
     for page in range(10):
         ctx.progress(page * 10, f"page {page}")
         await asyncio.sleep(0.25)
@@ -84,7 +85,7 @@ async def print_report(ctx: Context, number: int) -> str:
 @app.schedule(every="1s", runs_max=PULSES)
 @app.job(queue="pulse")
 async def take_pulse() -> None:
-    """By the clock: the queue pushes it, whoever runs."""
+    """Pushed by a schedule in the queue, whether or not a program runs."""
 
 
 @app.job(queue="packing")
@@ -103,13 +104,13 @@ async def write_invoice(order: int) -> str:
 
 @app.job(queue="shipping")
 async def ship_order(order: int, things: list[str] = stoker.Inputs()) -> str:
-    """The last step, when all parcels are packed and the invoice is written: it gets what they returned."""
+    """The last step, when all parcels are packed and the invoice is written: it gets their results."""
     return f"order {order} is on its way with {len(things)} things"
 
 
 @app.job(queue="video", kind="process")
 def transcode(film: int, marker: str) -> str:
-    """In a process of its own, which crashes at the first attempt: that costs an attempt, and never the worker."""
+    """Runs in a child process, which crashes at the first attempt: that costs an attempt, never the worker."""
     try:
         Path(marker).touch(exist_ok=False)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""What the demo does with a queue, step by step, and whether all of it adds up in the end.
+"""The script of the demo: what it does with a queue, step by step, and the checks at the end.
 
-It pushes jobs, watches workers that others started, and asks for one of them to be killed. It draws nothing and starts
-no process: whoever tells the story does.
+It pushes jobs, watches the workers, and asks for one of them to be killed. It draws nothing and starts no process: the
+caller does.
 """
 
 import time
@@ -21,9 +21,9 @@ from stoker.model.workflows import WorkflowState
 
 THUMBNAILS, DOCUMENTS, MAILS, URGENT = 2_000, 1_000, 600, 20
 TRICKLE, TRICKLES = 100, 30
-"""More thumbnails while everything else happens."""
+"""Further thumbnails, pushed while everything else happens."""
 ONCE, TWICE, CLOSED = 40, 20, 5
-"""Payments that fail so often before they go through, and those that never do."""
+"""Payments that fail once, twice, and always."""
 ACCOUNTS, ENTRIES = 4, 15
 REMINDERS, REPORTS, FILMS = 40, 6, 3
 ORDERS, PARCELS = 10, 3
@@ -55,7 +55,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Check:
-    """One claim about what happened, and whether it is so."""
+    """One claim about what happened, and whether it holds."""
 
     holds: bool
     text: str
@@ -69,15 +69,15 @@ class Story:
         self._directory = directory
         self._say = say
         self._kill = kill
-        """Kills the worker of this name, and says whether there was one."""
+        """Kills the worker with this name. Returns whether there was one."""
         self._began = time.monotonic()
         self._orders: list[int] = []
         """Workflows."""
         self.hands = 0
-        """Jobs that the killed worker had."""
+        """Jobs that the killed worker had in hand."""
 
     def steps(self) -> Iterator[None]:
-        """Everything, with a pause for whoever watches at each `yield`."""
+        """The whole demo; each `yield` is a pause for the display."""
         self.push_most()
         while not self._client.list_workers() and self.has_time():
             yield
@@ -131,7 +131,7 @@ class Story:
         self._say(f"pushed {ORDERS} orders as workflows: {PARCELS} parcels and an invoice each, and then it is shipped")
 
     def kill_somebody(self) -> None:
-        """The worker that prints a report, while it does."""
+        """Kill a worker while it prints a report."""
         running = [job for job in self._active() if job.queue == "reports" and job.worker]
         if running and self._kill(running[0].worker):
             held = [job for job in self._active() if job.worker == running[0].worker]
@@ -141,7 +141,7 @@ class Story:
     def _active(self) -> list[JobView]:
         return list(self._client.browse(state=State.ACTIVE, limit=1_000).jobs)
 
-    # --- whether it adds up ----------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------
 
     def checks(self) -> list[Check]:
         return [
@@ -255,6 +255,6 @@ def workflow_of(order: int) -> stoker.Workflow:
 
 
 def number_of(job: JobView) -> int:
-    """Of the order that a job belongs to."""
+    """The order that a job belongs to."""
     number: int = msgspec.msgpack.decode(job.payload)["order"]
     return number

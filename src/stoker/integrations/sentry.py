@@ -1,11 +1,11 @@
-"""Sentry: the exceptions of jobs, with the job's fields as tags.
+"""Sentry: reports the exceptions of jobs, with the job's fields as tags.
 
     sentry_sdk.init(dsn=...)
     app = stoker.App(middleware=[Sentry()])
 
-Each job runs in an isolation scope of its own, in whatever kind of handler: breadcrumbs of one job never end up in the
-event of another. Where a handler runs in a process, that process needs `sentry_sdk.init` too: call it at the top of the
-module of the handler.
+Each job runs in its own isolation scope, in every kind of handler: breadcrumbs of one job never appear in the event of
+another. A handler that runs in a process needs `sentry_sdk.init` there, too: call it at the top of the handler's
+module.
 """
 
 from collections.abc import Generator
@@ -21,11 +21,11 @@ from stoker.worker.handler import Middleware
 from stoker.worker.outcomes import Outcome
 
 EXPECTED = (Outcome, JobCancelled, LeaseLost)
-"""What a handler raises to say how its job goes on is no error."""
+"""Exceptions that a handler raises to steer its job are not errors."""
 
 
 class Sentry(Middleware):
-    """Sends what handlers raise, and the exceptions that a batch returns for single jobs."""
+    """Sends the exceptions of handlers, and those that a batch returns for single jobs."""
 
     def around(self, ctx: Context) -> Generator[None, Any, None]:
         fields = job_fields()

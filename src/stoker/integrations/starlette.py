@@ -1,7 +1,7 @@
-"""Stoker in a Starlette application, and so in FastAPI's: opened and closed with it, and reachable from requests.
+"""Stoker in a Starlette or FastAPI application: opened and closed with it, and reachable from requests.
 
-`lifespan(jobs)` is all that is needed. Nothing here imports Starlette: what it asks of the application and of a request
-is a `state`.
+`lifespan(jobs)` is all that is needed. Nothing here imports Starlette: it only uses the `state` of the application and
+of a request.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ log = logging.getLogger("stoker.integrations")
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
 
 STATE = "stoker"
-"""Under this name the App stands in the state of the web application and of each of its requests."""
+"""The name of the App in the state of the web application and of each request."""
 
 
 def lifespan(
@@ -31,15 +31,15 @@ def lifespan(
 ) -> Lifespan:
     """The lifespan of a web application that pushes jobs.
 
-    With `worker=True`, or the settings of a worker, this process also runs them; `stoker worker` in a process of its
-    own is better for handlers that need the processor. `inner` is a lifespan of yours, which runs inside this one.
+    With `worker=True`, or the settings of a worker, this process also runs the jobs. For handlers that need much CPU, a
+    separate `stoker worker` is better. `inner` is your own lifespan, which runs inside this one.
     """
 
     @asynccontextmanager
     async def live(web: Any) -> AsyncIterator[Mapping[str, Any]]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(jobs.aclose)
-            await asyncio.to_thread(lambda: jobs.broker)  # what is wrong with the URL is told at the start
+            await asyncio.to_thread(lambda: jobs.broker)  # a wrong URL fails at the start
             web.state.stoker = jobs
             state: dict[str, Any] = {STATE: jobs}
             if worker is not False:
@@ -54,29 +54,29 @@ def lifespan(
 
 @asynccontextmanager
 async def working(worker: Worker) -> AsyncIterator[Worker]:
-    """A worker beside whatever else this event loop does. At the end it finishes what it has begun."""
+    """Run a worker on this event loop. At the end it finishes the jobs that it has begun."""
     running = asyncio.create_task(worker.serve(), name="stoker worker")
     running.add_done_callback(tell_if_broken)
     try:
         yield worker
     finally:
         worker.stop()
-        await asyncio.gather(running, return_exceptions=True)  # what broke it was told when it did
+        await asyncio.gather(running, return_exceptions=True)  # its error was logged when it happened
 
 
 def tell_if_broken(running: "asyncio.Task[Any]") -> None:
     if not running.cancelled() and (error := running.exception()) is not None:
-        log.error("the worker in this process ended: no more jobs are run here", exc_info=error)
+        log.error("the worker in this process has ended: no more jobs run here", exc_info=error)
 
 
 def app_of(connection: Any) -> App:
     """The App of a request or a WebSocket."""
     found = getattr(connection.state, STATE, None) or getattr(connection.app.state, STATE, None)
     if not isinstance(found, App):
-        raise InvalidRequest("no Stoker here: give the web application lifespan=lifespan(jobs)")
+        raise InvalidRequest("this web application has no Stoker app: create it with lifespan=lifespan(jobs)")
     return found
 
 
 def client_of(connection: Any) -> AsyncClient:
-    """The asynchronous client of a request or a WebSocket: everything that the queue can do."""
+    """The asynchronous client of a request or a WebSocket, with everything that the queue can do."""
     return app_of(connection).aclient

@@ -5,8 +5,7 @@
     spark = stoker.spark.session()
     events = spark.read.format("stoker").option("url", "tcp://127.0.0.1:6789").load()
 
-It needs `pip install 'stoker[spark]'`. It reads the log's records itself and uses the queue otherwise only through
-the client.
+It needs `pip install 'stoker[spark]'`. It reads the log's records directly; everything else goes through the client.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs pyspark is loaded when it is asked for."""
+    """Names that need pyspark are loaded on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'stoker.spark' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""Arrow batches as bytes: what tasks have to tell the driver goes through Spark as one value, not row by row."""
+"""Arrow batches as bytes: tasks send their results to the driver as one value, not row by row."""
 
 import io
 from collections.abc import Sequence
@@ -16,6 +16,6 @@ def packed(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 def unpacked(told: Sequence[bytes]) -> pa.Table | None:
-    """All that was packed, in order; None if nothing was."""
+    """Everything that was packed, in order; None if there was nothing."""
     tables = [pa.ipc.open_stream(rows).read_all() for rows in told]
     return pa.concat_tables(tables) if tables else None

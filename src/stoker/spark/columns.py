@@ -1,7 +1,7 @@
-"""Runs of events as Arrow columns: the executors' part of reading a log.
+"""Turns runs of events into Arrow columns, in the executors that read a log.
 
-Every value that the jobs of a run share is written once and spread by Arrow; only ids, indexes and sizes that differ
-are made for each job. A batch of a thousand pushes costs little more than a single one.
+Values that the jobs of a run share are written once and spread by Arrow; only ids, indexes and sizes that differ are
+made for each job. A batch of a thousand pushes costs little more than a single one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -56,7 +56,7 @@ class Gathered:
 
 
 class _Batch:
-    """Makes the columns of gathered runs, each when it is asked for."""
+    """Makes the columns of gathered runs, each on first use."""
 
     def __init__(
         self, shard: int, places: list[tuple[int, int, int, str, str]], runs: list[Run], payloads: list[Any]
@@ -95,14 +95,14 @@ class _Batch:
         return self._spread(pa.array(values, column.type))
 
     def chosen(self, kinds: frozenset[str]) -> pa.Array:
-        """Which rows are of these kinds."""
+        """A mask of the rows of these kinds."""
         return pa.array(np.array([event in kinds for event in self._fields["event"]], dtype=bool)[self._owners])
 
     def _spread(self, array: pa.Array) -> pa.Array:
         return array if self._is_spread else array.take(pa.array(self._owners))
 
     def _moments(self, values: Sequence[int]) -> pa.Array:
-        """Milliseconds as moments; 0 is none."""
+        """Milliseconds as timestamps; 0 becomes null."""
         numbers = np.array(values, dtype=np.int64)
         return self._spread(pa.array(numbers * 1000, mask=numbers == 0).cast(MOMENT))
 

@@ -1,7 +1,7 @@
-"""The option `payloadSchema`: names and types of fields, read as far as it takes to say what is wrong with them.
+"""The option `payloadSchema`: parses names and types of fields, far enough to say what is wrong with them.
 
-Spark reads them again, and is the one who decides; but it would complain of a schema that nobody has written, with the
-payload somewhere in it, and of some types only when rows come. This part knows neither Spark nor Arrow.
+Spark parses them again and decides. But its errors would quote a schema that the user did not write, and for some types
+come only with the rows. This module knows neither Spark nor Arrow.
 """
 
 import re
@@ -15,7 +15,7 @@ PLAIN = (
     *("string", "boolean", *WHOLE, "float", "real", "double"),
     *("date", "timestamp", "timestamp_ltz", "timestamp_ntz", "binary"),
 )
-"""Types that values in a payload can have. Variants and intervals have no form in JSON or MessagePack."""
+"""Types that payload values can have. Variants and intervals have no form in JSON or MessagePack."""
 NESTED = ("array<...>", "map<..., ...>", "struct<...>")
 SHOWN = ", ".join(
     ("string", "boolean", "int", "bigint", "double", "decimal(10,2)", "date", "timestamp", "binary", *NESTED)
@@ -24,18 +24,18 @@ TOKEN = re.compile(r"\s*(`(?:``|[^`])*`|'(?:\\.|[^'])*'|\"(?:\\.|[^\"])*\"|\w+|[
 
 
 def checked(text: str) -> str:
-    """The fields, as they stand in a `struct<...>`. Raises `InvalidRequest` that names the first one that is wrong."""
+    """The fields as in `struct<...>`. Raises `InvalidRequest`, which names the first wrong one."""
     inner = re.fullmatch(r"\s*struct\s*<(.*)>\s*", text, re.IGNORECASE | re.DOTALL)
     fields = inner[1] if inner is not None else text
     reader = Reader(TOKEN.findall(fields), text)
     reader.fields()
     if reader.next is not None:
-        raise reader.wrong(f"{reader.next!r} stands where a comma or the end should")
+        raise reader.wrong(f"{reader.next!r} stands where a comma or the end was expected")
     return fields.strip()
 
 
 class Reader:
-    """Goes through the words of a schema, one after the other."""
+    """Walks through the words of a schema."""
 
     def __init__(self, tokens: list[str], text: str) -> None:
         self._tokens: Iterator[str] = iter(tokens)
@@ -44,13 +44,13 @@ class Reader:
         self._go()
 
     def _go(self) -> str:
-        """The word that is next, and on to the one behind it."""
+        """Return the next word and move on."""
         found = self.next
         self.next = next(self._tokens, None)
         return found or ""
 
     def _take(self, *words: str) -> bool:
-        """Go on if the next word is one of these."""
+        """Move on if the next word is one of these."""
         if self.next is None or self.next.lower() not in words:
             return False
         self._go()
@@ -110,7 +110,7 @@ class Reader:
             self._type(name)
 
     def _digits(self, name: str) -> None:
-        """Of a decimal: how many there are, and how many of them behind the point."""
+        """Check a decimal's digits: how many in all, and how many behind the point."""
         if not self._take("("):
             return
         said = ""

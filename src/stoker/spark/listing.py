@@ -1,7 +1,7 @@
-"""Tables of what there is now: jobs, dead letters, results, schedules and workers, page by page through the client.
+"""Tables of the current state: jobs, dead letters, results, schedules and workers, page by page through the client.
 
-A page is a moment of its own, so a table is no snapshot of all queues at once; but no job comes twice, because ids only
-ascend from page to page. This part knows the client and Arrow, and no Spark.
+Each page shows its own moment, so a table is not a snapshot of all queues; but no job comes twice, because ids only
+ascend from page to page. This module knows the client and Arrow, but not Spark.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,14 +22,14 @@ from stoker.spark.tables import JOB, MOMENT, Column, arrow_schema
 
 PAGE_JOBS = 1_000
 TASK_JOBS = 20_000
-"""Queues that have fewer jobs share a task."""
+"""Queues with fewer jobs share a task."""
 
 Whole = ("schedules", "workers")
-"""Tables that one task reads: they are small, and not spread by queue."""
+"""Tables that one task reads: they are small, and not split by queue."""
 
 
 def shares(client: Client, options: ReadOptions) -> list[tuple[str, ...]]:
-    """Queues that one task each reads."""
+    """The queues that each task reads."""
     if options.table in Whole:
         return [options.queues or ()]
     there = client.list_queues()
@@ -38,7 +38,7 @@ def shares(client: Client, options: ReadOptions) -> list[tuple[str, ...]]:
 
 
 def shared(sizes: dict[str, int], most: int = TASK_JOBS) -> list[tuple[str, ...]]:
-    """Queues together until they are worth a task; those with nothing in them are nobody's."""
+    """Group queues until they are worth a task; empty queues are left out."""
     found: list[tuple[str, ...]] = []
     together: list[str] = []
     jobs = 0
@@ -95,7 +95,9 @@ def batch_of(
 
 
 def jobs(client: Client, options: ReadOptions, queues: tuple[str, ...]) -> Iterator[JobView]:
-    """One walk a queue: by state, a job that moves meanwhile could come twice. So only a single state is asked for."""
+    """One walk per queue: with one walk per state, a job that moves meanwhile could come twice. So the server filters
+    only a single state.
+    """
     states = options.states
     only = states[0] if states is not None and len(states) == 1 else None
     for queue in queues:
@@ -131,7 +133,9 @@ def dead_letters(client: Client, options: ReadOptions, queues: tuple[str, ...]) 
 
 
 def letters(client: Client, queue: str, reason: str | None = None) -> Iterator[JobView]:
-    """Dead letters of a queue; one that dies again while we read would come again, and is left out then."""
+    """Dead letters of a queue. One that dies again during the read would come twice, and is left out the second
+    time.
+    """
     seen: set[int] = set()
     after: int | None = None
     while True:
@@ -166,7 +170,7 @@ Cell = Callable[[Any], Any]
 
 
 def _same(*names: str, of: str = "") -> dict[str, Cell]:
-    """Columns that are called like a field of the view, or of something in it."""
+    """Columns with the name of a field of the view, or of something in it."""
     return {name: attrgetter(of + name) for name in names}
 
 

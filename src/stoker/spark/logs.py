@@ -1,6 +1,6 @@
-"""The logs of a queue, as the source reads them: how far they reach, where a moment is in them, and their rows.
+"""Reads the logs of a queue for the source: how far they reach, where a moment lies in them, and their rows.
 
-Positions are sequence numbers; `after` is the last record that was read. This part knows the client, and no Spark.
+Positions are sequence numbers; `after` is the last record that was read. This module knows the client, but not Spark.
 """
 
 import logging
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 
 class OffsetsOutOfRange(StokerError):
-    """The log does not reach back, or not so far on, as somebody wants to read it."""
+    """The log does not reach back, or forward, to the requested position."""
 
     code = "offsets_out_of_range"
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Of one shard's log."""
+    """The range of one shard's log."""
 
     lowest: int
     """The first record that is still there."""
@@ -42,14 +42,14 @@ class Reach:
 
 @contextmanager
 def connected(options: ReadOptions) -> Iterator[list[Client]]:
-    """A client for each tenant: a server that does not let us be one of them says so at the first question."""
+    """A client for each tenant. A server that refuses one of them says so at the first request."""
     check_there(options.connection)
     with ExitStack() as opened:
         yield [opened.enter_context(connect(options.connection, tenant)) for tenant in options.tenants]
 
 
 def reaches(client: Client) -> dict[int, Reach]:
-    """How far the log of each shard reaches now. The logs are those of all tenants."""
+    """How far the log of each shard reaches now. The logs contain all tenants."""
     first = client.read_records(0, after=2**52, bytes_max=1)
     found = {0: Reach(first.lowest, first.last)}
     for shard in range(1, first.shards):
@@ -59,14 +59,14 @@ def reaches(client: Client) -> dict[int, Reach]:
 
 
 def reaches_for(clients: Sequence[Client]) -> dict[int, Reach]:
-    """The same, if we may read as each of them."""
+    """The same, after checking that we may read as each tenant."""
     for client in clients[1:]:
         client.read_records(0, after=2**52, bytes_max=1)
     return reaches(clients[0])
 
 
 def name_of(client: Client, connection: Connection, tenant: str) -> str | None:
-    """What a tenant is called. That of a token is told by its records only; None if there are none at hand."""
+    """The name of a tenant. That of a token is known only from its records; None if there are none."""
     if not is_tokens_own(connection, tenant):
         return tenant
     for shard, reach in reaches(client).items():
@@ -103,7 +103,7 @@ def resolved(
 
 
 def moment_in(clients: Sequence[Client], shard: int, moment: datetime, reach: Reach) -> int:
-    """The position such that whatever is behind it happened then or later, and nothing before it did."""
+    """The position such that everything after it happened at this moment or later, and nothing before it did."""
     millis = -(-round(moment.timestamp() * 1_000_000) // 1000)
     if len(clients) == 1:
         return position_before(clients[0], shard, millis, reach)
@@ -111,15 +111,15 @@ def moment_in(clients: Sequence[Client], shard: int, moment: datetime, reach: Re
 
 
 def position_before(client: Client, shard: int, millis: int, reach: Reach) -> int:
-    """The last record before a moment: every one behind it happened then or later. Times in a log only grow.
+    """The last record before a moment: every later one happened then or later. Times in a log only grow.
 
-    If it lies among records of others, it is any position there.
+    If it lies among records of other tenants, it is any position there.
     """
     low, high = reach.lowest - 1, reach.last
     while low < high:
         middle = (low + high) // 2
         page = client.read_records(shard, after=middle, until=high, bytes_max=PROBE_BYTES)
-        if not page.records:  # nothing of ours there: go on with what was not looked at
+        if not page.records:  # no records of this tenant there: continue with the part not looked at
             if page.next_after >= high:
                 high = middle
             else:
@@ -132,7 +132,7 @@ def position_before(client: Client, shard: int, millis: int, reach: Reach) -> in
 
 
 def first_from(client: Client, shard: int, millis: int, reach: Reach) -> int:
-    """The first record of a tenant that happened then or later; the one that comes next if there is none."""
+    """The tenant's first record at or after this time; the next one to come if there is none."""
     after = position_before(client, shard, millis, reach)
     while after < reach.last:
         page = client.read_records(shard, after=after, until=reach.last, bytes_max=PROBE_BYTES)
@@ -146,7 +146,7 @@ def first_from(client: Client, shard: int, millis: int, reach: Reach) -> int:
 
 
 def rows(client: Client, options: ReadOptions, shard: int, after: int, until: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a stretch of a log, in batches."""
+    """The rows of a range of a log, in batches."""
     gathered = Gathered(shard)
     columns = options.columns if options.payload_schema is None else needed(options.columns, JOB)
     payloads = any(column.name == "payload" for column in columns)
@@ -167,13 +167,13 @@ def rows(client: Client, options: ReadOptions, shard: int, after: int, until: in
         yield gathered.batch(columns, options.events)
 
 
-# --- what is not there any more ---------------------------------------------------------------------
+# --- lost records -----------------------------------------------------------------------------------
 
 
 def kept(options: ReadOptions, start: Offsets, known: dict[int, Reach], *, tell: bool = True) -> Offsets:
-    """Where reading can begin: as asked for, or from the oldest record on if those before it are lost.
+    """Where reading can begin: as requested, or from the oldest record on if earlier ones are lost.
 
-    Retention may have overtaken a slow reader, or the log is not the one that was read: both are errors unless
+    Either retention has overtaken a slow reader, or this is not the log that was read before: both are errors unless
     `failOnDataLoss` is false.
     """
     found: Offsets = {}
@@ -190,7 +190,7 @@ def kept(options: ReadOptions, start: Offsets, known: dict[int, Reach], *, tell:
 
 
 def lost(options: ReadOptions, shard: int, after: int, until: int, lowest: int, *, tell: bool = True) -> None:
-    """Records are not kept any more that somebody wanted. Their numbers count those of all tenants."""
+    """Requested records are no longer kept. Their numbers count the records of all tenants."""
     what = (
         f"shard {shard}: records from {after + 1} on were asked for, and the oldest one that is kept is {lowest}:"
         f" {until - after} are lost"
@@ -202,7 +202,7 @@ def lost(options: ReadOptions, shard: int, after: int, until: int, lowest: int, 
             " often, or keep events longer: journal.events_age_ms_max and journal.events_bytes_max of the server"
         )
     if tell:
-        log.warning("%s, and reading goes on from there (failOnDataLoss = false)", what)
+        log.warning("%s; reading continues from there (failOnDataLoss = false)", what)
 
 
 def ended(options: ReadOptions, shard: int, after: int, last: int, *, tell: bool = True) -> None:
@@ -215,4 +215,4 @@ def ended(options: ReadOptions, shard: int, after: int, last: int, *, tell: bool
             f" {last}"
         )
     if tell:
-        log.warning("%s; reading goes on with what comes after it (failOnDataLoss = false)", what)
+        log.warning("%s; reading continues with what comes after it (failOnDataLoss = false)", what)

@@ -1,7 +1,7 @@
-"""What a JVM and Spark say of themselves when all is well, kept from whoever asked for something else.
+"""Filters the routine messages of a JVM and Spark out of standard error.
 
-Only lines that are known to mean nothing are left out, and each is named here; everything else comes through as it
-was written, at once. It knows nothing of sessions.
+Only lines that are known to mean nothing are left out, and each is listed here; everything else passes through
+unchanged, at once. It knows nothing of sessions.
 """
 
 import os
@@ -18,7 +18,7 @@ NOISE = (
     b"Setting Spark log level to ",
     b"Warning: Java versions > Java 11 can only operate in restricted mode where no off-heap operations are allowed!",
 )
-"""How these lines begin: three kinds of greeting, and a library that will do without something we never use."""
+"""The beginnings of these lines: three kinds of greeting, and a library that lacks something we never use."""
 
 STDERR = 2
 CHUNK_BYTES = 65_536
@@ -26,10 +26,10 @@ CHUNK_BYTES = 65_536
 
 @contextmanager
 def kept_out() -> Iterator[None]:
-    """Processes that are started in here write their standard error through us, for as long as they live."""
+    """Processes that are started in here write their standard error through this filter, for as long as they live."""
     try:
         real = os.dup(STDERR)
-    except OSError:  # there is none
+    except OSError:  # there is no standard error
         yield
         return
     out, into = os.pipe()
@@ -43,7 +43,7 @@ def kept_out() -> Iterator[None]:
 
 
 def carry(out: int, real: int) -> None:
-    """All that is written, until the last writer has ended."""
+    """Pass on everything, until the last writer has ended."""
     held = b""
     while chunk := os.read(out, CHUNK_BYTES):
         told, held = sifted(held + chunk)
@@ -54,7 +54,7 @@ def carry(out: int, real: int) -> None:
 
 
 def sifted(text: bytes) -> tuple[bytes, bytes]:
-    """What to pass on, and the end of it that could still become noise."""
+    """What to pass on, and the rest that could still become noise."""
     *lines, last = text.split(b"\n")
     told = b"".join(line + b"\n" for line in lines if not line.startswith(NOISE))
     if last and any(noise.startswith(last) or last.startswith(noise) for noise in NOISE):
@@ -66,7 +66,7 @@ def write(real: int, text: bytes) -> None:
     while text:
         try:
             text = text[os.write(real, text) :]
-        except BlockingIOError:  # full, and somebody made it one that does not wait
+        except BlockingIOError:  # the pipe is full, and another process made it non-blocking
             select.select([], [real], [])
-        except OSError:  # nobody reads it any more: that must not stop the writers
+        except OSError:  # the reader is gone, which must not stop the writers
             return

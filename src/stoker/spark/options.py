@@ -1,7 +1,7 @@
-"""What a reader may ask of the source, checked before any data moves.
+"""The options of the source, checked before any data moves.
 
-Spark hands options over as text with the case of their names lost; here they become values. Whatever is not known, or
-means nothing, is refused with what would be right.
+Spark passes options as text and loses the case of their names; here they become values. Unknown or meaningless options
+are refused with what would be right.
 """
 
 import json
@@ -23,73 +23,76 @@ Offsets = dict[int, int]
 
 CONNECTING = {
     "url": "the queue: `tcp://HOST:PORT`, `unix:///PATH`, `http://`, `grpc://` or `sqlite:///DIRECTORY`, as executors"
-    " reach it; otherwise `STOKER_URL`",
-    "token": "what a server asks for; otherwise `STOKER_TOKEN`",
-    "tenant": "whose queues; otherwise `default`",
+    " reach it; by default `STOKER_URL`",
+    "token": "the token for a server; by default `STOKER_TOKEN`",
+    "tenant": "whose queues; by default `default`",
 }
 LISTED = {
-    "table": "events, jobs, dead_letters, results, schedules, workers; also as the path of `load()`; else events",
-    "tenants": "of these, with commas between them, instead of `tenant`; the token has to be good for each",
-    "columns": "only these, in this order, with commas between them",
-    "batchRows": "rows in one Arrow batch; otherwise 16384",
+    "table": "events, jobs, dead_letters, results, schedules, workers; also as the path of `load()`; by default events",
+    "tenants": "several tenants, separated by commas, instead of `tenant`; the token must be valid for each",
+    "columns": "only these columns, in this order, separated by commas",
+    "batchRows": "rows in one Arrow batch; by default 16384",
 }
-_QUEUES = {"queues": "only these, with commas between them; others never leave the server"}
+_QUEUES = {"queues": "only these queues, separated by commas; others never leave the server"}
 _PAYLOAD = {
     "payloadSchema": "fields of the payload, as in `user_id bigint, mail string`: it is decoded from JSON or"
-    " MessagePack into a column `payload` of them. Fields that it does not have are null, others are passed over",
-    "mode": "with payloadSchema, what becomes of payloads that cannot be decoded. PERMISSIVE: `payload` is null,"
-    " `payload_error` says why, and `payload_raw` has the bytes. FAILFAST: the read fails. Otherwise PERMISSIVE; no"
+    " MessagePack into a column `payload` with them. Missing fields are null, other fields are ignored",
+    "mode": "with payloadSchema, what happens to payloads that cannot be decoded. PERMISSIVE: `payload` is null,"
+    " `payload_error` says why, and `payload_raw` has the bytes. FAILFAST: the read fails. By default PERMISSIVE; no"
     " mode drops rows",
 }
-_WITH_PAYLOAD = {"includePayload": "true adds a column `payload` with its bytes; otherwise false"}
+_WITH_PAYLOAD = {"includePayload": "true adds a column `payload` with its bytes; by default false"}
 
 READING: dict[str, dict[str, str]] = {
     "events": LISTED
     | _QUEUES
     | {
-        "events": "only these kinds, with commas between them; others never leave the server",
-        "startingOffsets": "earliest, latest, or JSON: by shard, the last record that was read. A batch starts at the"
-        " earliest, a stream that has no checkpoint at the latest",
-        "startingTimestamp": "instead: the first record from then on. Milliseconds since 1970, or ISO 8601",
-        "endingOffsets": "of a batch: as startingOffsets; otherwise latest",
-        "endingTimestamp": "instead: the last record before then",
-        "maxRecordsPerTrigger": "of a stream: records in one batch at most; otherwise no limit. A record may"
-        " tell of many jobs",
-        "minPartitions": "at least so many tasks; otherwise as many as the records are worth",
-        "failOnDataLoss": "whether it is an error that records were dropped before they were read; otherwise true",
+        "events": "only these kinds of events, separated by commas; others never leave the server",
+        "startingOffsets": "earliest, latest, or JSON: by shard, the last record that was read. By default a batch"
+        " starts at the earliest, and a stream without a checkpoint at the latest",
+        "startingTimestamp": "instead of startingOffsets: the first record at or after this time."
+        " Milliseconds since 1970, or ISO 8601",
+        "endingOffsets": "end of a batch, like startingOffsets; by default latest",
+        "endingTimestamp": "instead of endingOffsets: the last record before this time",
+        "maxRecordsPerTrigger": "of a stream: the most records in one batch; by default no limit. A record may"
+        " describe many jobs",
+        "minPartitions": "at least this many tasks; by default as many as the records are worth",
+        "failOnDataLoss": "whether it is an error that records were dropped before they were read; by default true",
     }
     | _WITH_PAYLOAD
     | _PAYLOAD,
     "jobs": LISTED
     | _QUEUES
-    | {"states": "only jobs in these states, with commas between them. A single one is chosen by the server"}
+    | {"states": "only jobs in these states, separated by commas. The server filters a single state"}
     | _WITH_PAYLOAD
     | _PAYLOAD,
-    "dead_letters": LISTED | _QUEUES | {"reasons": "only with these reasons, with commas between them"} | _PAYLOAD,
+    "dead_letters": LISTED
+    | _QUEUES
+    | {"reasons": "only dead letters with these reasons, separated by commas"}
+    | _PAYLOAD,
     "results": LISTED | _QUEUES,
     "schedules": LISTED | _QUEUES,
     "workers": LISTED,
 }
-"""What can be said of each table, and what it means."""
+"""The options of each table, and their meaning."""
 WRITING = CONNECTING | {
-    "queue": "where rows go that name no queue in a column `queue`",
-    "payloadColumns": "columns that belong to the payload although they are called like an option of jobs",
-    "txnAppId": "with txnVersion the name of a batch write: what is written under it a second time, within a day,"
-    " changes nothing",
+    "queue": "the queue of rows that have none in a column `queue`",
+    "payloadColumns": "columns that belong to the payload although they are named like an option of jobs",
+    "txnAppId": "with txnVersion, the name of a batch write: writing again under it within a day changes nothing",
     "txnVersion": "a whole number; belongs to txnAppId",
     "rejectedPath": "a folder for rows that cannot be jobs (no payload, no queue, too large, options that the queue"
     " refuses): they are written there as Parquet, with the reason in a column `rejection`, and the others become jobs."
     " Without it, one such row fails the write, and nothing is pushed",
-    "batchRows": "jobs in one request at most; otherwise 5000",
+    "batchRows": "the most jobs in one request; by default 5000",
 }
-"""What can be said of a write, and what it means."""
+"""The options of a write, and their meaning."""
 
 SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
-"""Options that Spark hands on to sources and sinks although they are meant for itself."""
+"""Options that Spark passes on to sources and sinks although they are its own."""
 OF_BATCHES = ("endingOffsets", "endingTimestamp")
 OF_STREAMS = ("maxRecordsPerTrigger",)
 KNOWN = {name.lower(): name for options in (*READING.values(), WRITING) for name in options}
-"""Every option as it is written: Spark has lost the case of their names."""
+"""The spelling of every option: Spark loses the case of names."""
 EARLIEST, LATEST = "earliest", "latest"
 STARTING, ENDING = "startingOffsets", "endingOffsets"
 PERMISSIVE, FAILFAST = "PERMISSIVE", "FAILFAST"
@@ -123,15 +126,15 @@ class ReadOptions:
     states: tuple[State, ...] | None = None
     reasons: tuple[str, ...] | None = None
     payload_schema: str | None = None
-    """The fields of decoded payloads, as Spark writes them."""
+    """The fields of decoded payloads, in Spark's notation."""
     fail_fast: bool = False
-    """Whether a payload that cannot be decoded ends the read."""
+    """Whether a payload that cannot be decoded fails the read."""
     said: frozenset[str] = field(default_factory=frozenset)
-    """Which options were given at all."""
+    """The options that were given."""
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
-    """Raises `InvalidRequest` that names the option and what it may be."""
+    """Raises `InvalidRequest`, which names the option and its valid values."""
     table = table_of(given)
     options = named(given, (*CONNECTING, *READING[table]), f" of table {table}")
     if table != "events" and streaming:
@@ -161,14 +164,16 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOp
 
 
 def check_kind(options: ReadOptions, *, streaming: bool) -> None:
-    """Refuse what means nothing in a batch, or in a stream. A schema is asked for before anybody knows which it is."""
+    """Refuse options that mean nothing in a batch, or in a stream. Spark asks for a schema before it says which
+    it is.
+    """
     strange = options.said & frozenset(OF_BATCHES if streaming else OF_STREAMS)
     if strange:
         this, other = ("stream", "batch") if streaming else ("batch", "stream")
         raise InvalidRequest(f"option {min(strange)} is for a {other}, and this is a {this}: leave it out")
     if not streaming and options.starting == LATEST:
         raise InvalidRequest(
-            f"option {STARTING} = {LATEST}: a batch ends there, and would be empty; a stream begins so"
+            f"option {STARTING} = {LATEST}: a batch ends there, and would be empty; only a stream can begin there"
         )
     if options.ending == EARLIEST:
         raise InvalidRequest(f"option {ENDING} = {EARLIEST}: a batch begins there, and would be empty")
@@ -185,12 +190,12 @@ def table_of(given: Mapping[str, str]) -> str:
     if table not in TABLES:
         raise InvalidRequest(f"option table = {table!r}: expected one of {', '.join(TABLES)}")
     if plain.get("path", table) != table:
-        raise InvalidRequest(f"option table = {table!r}, and load({plain['path']!r}): say only one of them")
+        raise InvalidRequest(f"option table = {table!r}, and load({plain['path']!r}): give only one of them")
     return table
 
 
 def named(given: Mapping[str, str], known: Collection[str], of: str = "") -> dict[str, str]:
-    """The options with the names as they are written in the reference. What `load()` was given is the table."""
+    """The options with their names as in the reference. The path of `load()` is the table."""
     spelled = {name.lower(): name for name in (*known, *(("path",) if "table" in known else ()))}
     found: dict[str, str] = {}
     for name, value in given.items():
@@ -217,26 +222,26 @@ def names(options: Mapping[str, str], option: str) -> tuple[str, ...] | None:
         return None
     found = tuple(word.strip() for word in options[option].split(",") if word.strip())
     if not found:
-        raise InvalidRequest(f"option {option} is empty: expected names with commas between them")
+        raise InvalidRequest(f"option {option} is empty: expected names separated by commas")
     return found
 
 
 def plain_names(options: Mapping[str, str], option: str) -> tuple[str, ...] | None:
-    """Those of queues and tenants: one that nothing can be called would only never be found."""
+    """Names of queues and tenants. An invalid name is refused, because it would never be found."""
     found = names(options, option)
     for name in found or ():
-        check_name(option, name, "; several have commas between them, and neither brackets nor quotes")
+        check_name(option, name, "; separate several with commas, without brackets or quotes")
     return found
 
 
 def check_name(option: str, name: str, hint: str = "") -> None:
     if not NAME_PATTERN.fullmatch(name):
-        raise InvalidRequest(f"option {option}: {name[:80]!r} is no name: expected A-Z a-z 0-9 _ . : - in it{hint}")
+        raise InvalidRequest(f"option {option}: {name[:80]!r} is not a valid name: use A-Z a-z 0-9 _ . : -{hint}")
 
 
 def tenants(options: Mapping[str, str]) -> tuple[str, ...]:
     if "tenant" in options and "tenants" in options:
-        raise InvalidRequest("options tenant and tenants: say only one of them")
+        raise InvalidRequest("options tenant and tenants: give only one of them")
     found = plain_names(options, "tenants") or (connection(options).tenant,)
     return tuple(dict.fromkeys(found))
 
@@ -281,7 +286,7 @@ def columns(options: Mapping[str, str], table: str) -> tuple[Column, ...]:
 
 
 def check_told(wanted: Collection[str]) -> None:
-    """A corrupt payload must not become a null that nobody can tell from a missing one."""
+    """A corrupt payload must not become a null that looks like a missing one."""
     told = PAYLOAD_ERROR.name in wanted
     if PAYLOAD.name in wanted and not told:
         raise InvalidRequest(
@@ -298,7 +303,7 @@ def fails_fast(options: Mapping[str, str]) -> bool:
         hint = '; where("payload_error is null") leaves such rows out' if text.upper() == "DROPMALFORMED" else ""
         raise InvalidRequest(f"option mode = {text!r}: expected {PERMISSIVE} or {FAILFAST}{hint}")
     if "mode" in options and "payloadSchema" not in options:
-        raise InvalidRequest("option mode: it is about payloads that payloadSchema decodes, and there is none")
+        raise InvalidRequest("option mode: it is about payloads that payloadSchema decodes, which is missing")
     return text.upper() == FAILFAST
 
 
@@ -329,7 +334,7 @@ def offsets(options: Mapping[str, str], which: str, default: str) -> Offsets | s
     """`startingOffsets` or `startingTimestamp`, and the same for the end."""
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
     if by_offset in options and by_time in options:
-        raise InvalidRequest(f"options {by_offset} and {by_time}: say only one of them")
+        raise InvalidRequest(f"options {by_offset} and {by_time}: give only one of them")
     if by_time in options:
         return moment(by_time, options[by_time])
     text = options.get(by_offset, default).strip()
@@ -350,7 +355,7 @@ def _position(value: Any) -> int:
 
 
 def moment(option: str, text: str) -> datetime:
-    """Milliseconds since 1970, or a time as ISO 8601 writes it; without a zone it is UTC."""
+    """Milliseconds since 1970, or an ISO 8601 time; without a zone it is UTC."""
     try:
         if text.isdecimal():
             return datetime.fromtimestamp(int(text) / 1000, UTC)

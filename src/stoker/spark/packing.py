@@ -1,7 +1,7 @@
-"""The pipeline as files for `spark-submit`: a program, and the package as a zip for clusters where it is not installed.
+"""Packs the pipeline for `spark-submit`: a program, and the package as a zip for clusters without it.
 
-A zip holds what is written in Python. What that needs and is compiled (msgspec, pyarrow, pandas for fleets) has to be
-installed where executors run, as for every program with Arrow.
+The zip holds Python code. Compiled dependencies (msgspec, pyarrow, pandas for fleets) must be installed where executors
+run, as for every program with Arrow.
 """
 
 import zipfile
@@ -19,26 +19,26 @@ sys.argv[1:1] = ["pipeline"]
 runpy.run_module("stoker", run_name="__main__", alter_sys=True)
 '''
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The same package makes the same zip, whenever."""
+"""A fixed time, so that the same package always makes the same zip."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """What `spark-submit` is given."""
+    """The files for `spark-submit`."""
 
     program: Path
     archive: Path
 
 
 def pack(directory: str | Path) -> Packed:
-    """Write `stoker_pipeline.py` and `stoker.zip` there. What was there under these names is replaced."""
+    """Write `stoker_pipeline.py` and `stoker.zip` there, replacing files with these names."""
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     packed = Packed(place / "stoker_pipeline.py", place / "stoker.zip")
     replace(packed.program, PROGRAM.encode())
     home = Path(stoker.__file__).parent
     carried = archive_of(stoker.__file__)
-    if carried is not None:  # this runs out of such a zip
+    if carried is not None:  # this code itself runs from such a zip
         replace(packed.archive, Path(carried).read_bytes())
         return packed
     beside = packed.archive.with_suffix(".zip.new")
@@ -53,7 +53,7 @@ def pack(directory: str | Path) -> Packed:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Nobody ever reads half of it."""
+    """Replace atomically, so that readers never see half of it."""
     beside = file.with_suffix(f"{file.suffix}.new")
     beside.write_bytes(content)
     beside.replace(file)

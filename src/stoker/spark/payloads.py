@@ -1,8 +1,8 @@
-"""Payloads as structs: JSON or MessagePack bytes into the fields that a reader has named.
+"""Decodes payloads into structs: JSON or MessagePack bytes into the fields that a reader has named.
 
-How a payload is written shows in its first byte, because only maps count: a map of MessagePack never begins like one of
-JSON. One that cannot be decoded is never dropped: its row stays, with the reason and its bytes. This part knows Arrow,
-and neither Spark nor the queue.
+The first byte shows the encoding, because only maps count: a MessagePack map never begins like a JSON one. A payload
+that cannot be decoded is never dropped: its row stays, with the reason and the bytes. This module knows Arrow, but
+neither Spark nor the queue.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ DECODED = (PAYLOAD.name, PAYLOAD_ERROR.name, PAYLOAD_RAW.name)
 
 
 class Unfit(ValueError):
-    """A payload is not what somebody takes it for."""
+    """A payload is not what was expected."""
 
 
 class CorruptPayload(StokerError):
-    """A payload could not be decoded, and the reader has asked to fail then."""
+    """A payload could not be decoded, and the reader asked to fail then."""
 
     code = "corrupt_payload"
 
@@ -40,23 +40,23 @@ def is_json(payload: bytes) -> bool:
 
 
 def opened(payload: bytes) -> dict[str, Any]:
-    """A payload that is a map. Raises `Unfit` which says what it is instead."""
+    """A payload that is a map. Raises `Unfit`, which says what it is instead."""
     try:
         found = msgspec.json.decode(payload) if is_json(payload) else msgspec.msgpack.decode(payload)
     except _EVERYTHING as error:
         raise Unfit(f"neither JSON nor MessagePack: {error}") from None
     if not isinstance(found, dict):
-        raise Unfit(f"a value of type {type(found).__name__}, and no map with names")
+        raise Unfit(f"a value of type {type(found).__name__}, not a map with names")
     return found
 
 
 def closed(values: dict[str, Any], like: bytes) -> bytes:
-    """A map, written as the payload was that it came from."""
+    """Encode a map like the payload that it came from."""
     return msgspec.json.encode(values) if is_json(like) else msgspec.msgpack.encode(values)
 
 
 def needed(columns: Sequence[Column], job: Column) -> tuple[Column, ...]:
-    """The columns that have to be read so that payloads can be decoded, and a corrupt one be named."""
+    """The columns that are read in order to decode payloads and to name a corrupt one."""
     plain = tuple(column for column in columns if column.name not in DECODED)
     if len(plain) == len(columns):
         return plain
@@ -64,7 +64,7 @@ def needed(columns: Sequence[Column], job: Column) -> tuple[Column, ...]:
 
 
 def decoded(batch: pa.RecordBatch, schema: pa.Schema, *, fail_fast: bool = False) -> pa.RecordBatch:
-    """The same rows with payloads decoded, as `schema` says. With `fail_fast` a corrupt one is an error."""
+    """The same rows with payloads decoded as `schema` says. With `fail_fast`, a corrupt one is an error."""
     if PAYLOAD.name not in batch.schema.names:
         return batch
     payloads = batch.column(PAYLOAD.name).to_pylist()
@@ -72,8 +72,8 @@ def decoded(batch: pa.RecordBatch, schema: pa.Schema, *, fail_fast: bool = False
     if fail_fast and errors.null_count < len(errors):
         place = next(place for place, error in enumerate(errors) if error.is_valid)
         raise CorruptPayload(
-            f"the payload of job {batch.column('job')[place]} cannot be decoded: {errors[place]}. Mend payloadSchema,"
-            " or set mode = PERMISSIVE: then its row comes with payload_error and payload_raw"
+            f"the payload of job {batch.column('job')[place]} cannot be decoded: {errors[place]}. Correct"
+            " payloadSchema, or set mode = PERMISSIVE: then its row comes with payload_error and payload_raw"
         )
     raw = [payload if error.is_valid else None for payload, error in zip(payloads, errors, strict=True)]
     made = {PAYLOAD.name: structs, PAYLOAD_ERROR.name: errors, PAYLOAD_RAW.name: pa.array(raw, pa.binary())}
@@ -82,7 +82,7 @@ def decoded(batch: pa.RecordBatch, schema: pa.Schema, *, fail_fast: bool = False
 
 
 def structs_of(payloads: list[bytes | None], kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """Structs, and for those that are null although there is a payload the reason."""
+    """Structs, and the reasons for payloads that could not be decoded."""
     shape = shape_of(kind)
     values: list[dict[str, Any] | None] = []
     errors: list[str | None] = []
@@ -104,7 +104,9 @@ def structs_of(payloads: list[bytes | None], kind: pa.DataType) -> tuple[pa.Arra
 def _one_by_one(
     values: list[dict[str, Any] | None], errors: list[str | None], kind: pa.DataType
 ) -> tuple[pa.Array, pa.Array]:
-    """At least one of them is beyond Arrow, as a decimal with too many digits is: find those, and keep the others."""
+    """At least one value is beyond Arrow, for example a decimal with too many digits: find those, and keep the
+    others.
+    """
     for place, value in enumerate(values):
         try:
             pa.array([value], kind)
@@ -128,7 +130,7 @@ def misfit(value: Any, kind: pa.DataType) -> str:
 
 
 class Shape:
-    """What payloads have to look like: other fields are passed over, values of another type are refused."""
+    """The expected shape of payloads: other fields are ignored, values of another type are refused."""
 
     def __init__(self, kind: pa.DataType) -> None:
         wanted = value_type(kind)
@@ -136,9 +138,9 @@ class Shape:
         self._msgpack = msgspec.msgpack.Decoder(wanted)
 
     def decode(self, payload: bytes) -> dict[str, Any]:
-        """Raises `Unfit` which says what is wrong, and where."""
+        """Raises `Unfit`, which says what is wrong, and where."""
         if not is_json(payload) and payload[:1] and payload[0] not in _MSGPACK_MAPS:
-            raise Unfit(f"no map, neither JSON nor MessagePack: it begins with {payload[:12]!r}")
+            raise Unfit(f"not a map in JSON or MessagePack: it begins with {payload[:12]!r}")
         try:
             found: dict[str, Any] = self._json.decode(payload) if is_json(payload) else self._msgpack.decode(payload)
         except msgspec.ValidationError as error:
@@ -154,7 +156,7 @@ def shape_of(kind: pa.DataType) -> Shape:
 
 
 def value_type(kind: pa.DataType) -> Any:
-    """The Python type whose values Arrow takes for one of its own without changing them."""
+    """The Python type whose values Arrow takes without changing them."""
     if pa.types.is_struct(kind):
         return TypedDict("Fields", {name_of(field): field_type(field) for field in kind}, total=False)  # type: ignore[operator]
     if pa.types.is_list(kind):
@@ -173,9 +175,9 @@ def value_type(kind: pa.DataType) -> Any:
 
 
 def name_of(field: pa.Field) -> str:
-    """A decoder finds a name by its UTF-8 form. It takes for granted that the text has one, and only ASCII has."""
+    """The decoder finds names by their cached UTF-8 form and assumes that it exists, which is true only for ASCII."""
     name: str = field.name
-    msgspec.json.encode(name)  # makes it, and it stays with the text
+    msgspec.json.encode(name)  # creates the UTF-8 form, which stays with the text
     return name
 
 

@@ -1,7 +1,7 @@
-"""`stoker.spark.push`: a DataFrame as jobs, in a call that tells what became of its rows.
+"""`stoker.spark.push`: pushes a DataFrame as jobs, with a return value that says what happened to its rows.
 
 It does what `df.write.format("stoker")` does, with the same guarantee. Spark's writers can only succeed or fail; this
-one also says how many jobs there are now, and gives back the rows that could not become one.
+function also returns how many jobs there are now, and the rows that could not become one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,10 +25,10 @@ STAGED = pa.schema([("stage", pa.string()), ("jobs", pa.int64()), ("rejected", p
 
 @dataclass(frozen=True)
 class Pushed:
-    """What became of a DataFrame."""
+    """The outcome of pushing a DataFrame."""
 
     created: int
-    """Jobs that there are now. Rows with a `unique_key` or `custom_id` of a job that was there make no new one."""
+    """New jobs. Rows with the `unique_key` or `custom_id` of an existing job make no new one."""
     rejected: "DataFrame"
     """The rows that could not become jobs, with the reason in a column `rejection`."""
 
@@ -45,11 +45,11 @@ def push(
     payload_columns: Sequence[str] = (),
     batch_rows: int = 5_000,
 ) -> Pushed:
-    """Push each row of a DataFrame as a job, exactly once, whatever Spark runs again.
+    """Push each row of a DataFrame as a job, exactly once, even if Spark runs tasks again.
 
     Columns mean what they mean for `df.write.format("stoker")`. A row that cannot be a job fails the call, and nothing
-    is pushed; or, with `on_rejected="return"`, it comes back and the others are pushed. What is pushed a second time
-    under the same `transaction` changes nothing: then nothing is looked at either, and no row comes back.
+    is pushed; with `on_rejected="return"`, it is returned and the others are pushed. A second push under the same
+    `transaction` changes nothing: then rows are not even looked at, and none is returned.
     """
     from stoker.spark.schemas import arrow_schema
 
@@ -71,14 +71,14 @@ def push(
             created = publish(client, name, staged)
         except BaseException:
             if transaction is None:
-                with suppress(StokerError):  # it is forgotten after a while in any case
+                with suppress(StokerError):  # the queue drops it after a while in any case
                     client.abort(name)
             raise
     return Pushed(created, rejected_frame(frame, rejected_table(staged)))
 
 
 class Rows:
-    """In an executor: stages the rows of a task, and tells of it in one row."""
+    """In an executor: stages the rows of a task, and reports it in one row."""
 
     def __init__(self, terms: Terms, transaction: str) -> None:
         self._terms, self._transaction = terms, transaction

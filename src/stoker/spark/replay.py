@@ -1,9 +1,9 @@
-"""Dead letters back to work: chosen with SQL, mended by expressions, pushed exactly once, with the link kept.
+"""Pushes dead letters again: selected with SQL, changed by expressions, exactly once, linked to the old jobs.
 
-Spark chooses and computes; what is pushed is the dead letter itself, with nothing changed but what was asked for. Each
-new job has the old one as its `parent_id`, and a custom id made of the replay's ticket and the old job's id, which the
-queue remembers for longer than it keeps the dead letter. So the same replay can be run again at any time, also after it
-was interrupted: what is pushed already is not pushed a second time.
+Spark selects and computes. The pushed job is the dead letter itself, changed only as requested. Each new job has the
+old one as its `parent_id`, and a custom id made of the replay's ticket and the old job's id, which the queue remembers
+for longer than it keeps the dead letter. So the same replay can be run again at any time, even after an interruption:
+nothing is pushed twice.
 """
 
 import hashlib
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 PUSH_JOBS = 1_000
 SHOWN = ("job", "queue", "name", "reason", "error", "attempts", "entered_at")
-"""What a preview shows of each."""
+"""The columns of a preview."""
 NOT_SETTABLE = ("queue", "custom_id", "parent_id", "debounce_id", "depends_on")
 SETTABLE = tuple(name for name in OPTION_COLUMNS if name not in NOT_SETTABLE)
 FRESH: dict[str, Any] = {"delay_ms": 0, "run_at": None, "depends_on": (), "debounce_id": None, "slot": 0}
-"""Options that were about the old job's own time and place."""
+"""Options that were about the old job's own time and place, and their new values."""
 
 _SET = re.compile(r"\s*(?P<target>\w+(?:\.\w+)*)\s*=(?!=)\s*(?P<expression>.+?)\s*", re.DOTALL)
 _TICKET = re.compile(r"[\w.-]{1,64}")
@@ -70,7 +70,7 @@ class Plan:
 
 
 class Picked(NamedTuple):
-    """A dead letter that was chosen, and the values that it gets."""
+    """A selected dead letter, and its new values."""
 
     job: int
     queue: str
@@ -81,14 +81,14 @@ class Picked(NamedTuple):
 
 @dataclass
 class Replayed:
-    """What became of the dead letters that were chosen."""
+    """The outcomes of the selected dead letters."""
 
     pushed: dict[int, int] = field(default_factory=dict)
-    """New jobs by the old ones."""
+    """New jobs by old ones."""
     known: dict[int, int] = field(default_factory=dict)
-    """Those that an earlier run of the same replay has pushed."""
+    """Jobs that an earlier run of the same replay pushed."""
     refused: dict[int, str] = field(default_factory=dict)
-    """Those that stay as they are, and why."""
+    """Dead letters that stay as they are, and why."""
     purged: int = 0
 
 
@@ -99,13 +99,13 @@ def plan(
     queues: Sequence[str] = (),
     ticket: str | None = None,
 ) -> Plan:
-    """Raises `InvalidRequest` for what cannot be meant."""
+    """Raises `InvalidRequest` for an invalid replay."""
     for option, name in (*(("--queue", queue) for queue in queues), *((("--to", to),) if to is not None else ())):
         check_name(option, name)
     found = tuple(assignment(text) for text in sets)
     targets = [each.target for each in found]
     if len(set(targets)) < len(targets):
-        raise InvalidRequest("two --set are about the same field: say each once")
+        raise InvalidRequest("two --set change the same field: give each once")
     if ticket is None:
         said = json.dumps([where.strip(), [list(each) for each in found], to, sorted(queues)])
         ticket = hashlib.sha256(said.encode()).hexdigest()[:12]
@@ -133,7 +133,7 @@ def assignment(text: str) -> Assignment:
 def pick(
     spark: "SparkSession", client: Client, wanted: Plan, connection: Mapping[str, str], schema: str | None = None
 ) -> list[Picked]:
-    """The dead letters that a plan is about. `schema` tells the payload's fields; otherwise they are looked at."""
+    """The dead letters of a plan. `schema` has the payload's fields; by default they are inferred."""
     from pyspark.errors import PySparkException
 
     try:
@@ -170,7 +170,7 @@ def table(
 
 
 def chosen(frame: "DataFrame", wanted: Plan) -> "DataFrame":
-    """Without those that came out of this very replay and died again."""
+    """Without jobs that came from this same replay and died again."""
     values = [f"({each.expression}) AS set_{number}" for number, each in enumerate(wanted.assignments)]
     others = f"coalesce(NOT startswith(custom_id, 'replay:{wanted.ticket}:'), true)"
     return frame.where(others).where(wanted.where).selectExpr(*SHOWN, "unix_millis(entered_at) AS entered_ms", *values)
@@ -186,7 +186,7 @@ def known_payloads(client: Client, queues: Sequence[str] | None) -> Iterator[dic
 
 
 def fields_of(values: Iterator[dict[str, Any]]) -> str:
-    """The fields that payloads have, as Spark writes them. Those of which no type can be told are left out."""
+    """The fields of payloads, in Spark's notation. Fields without a recognisable type are left out."""
     columns: dict[str, list[Any]] = {}
     for value in values:
         for name, inner in value.items():
@@ -194,7 +194,8 @@ def fields_of(values: Iterator[dict[str, Any]]) -> str:
     found: dict[str, str] = {}
     for name, inside in columns.items():
         kind = type_of(inside)
-        if kind is not None and name.lower() not in {known.lower() for known in found}:  # Spark's names have no case
+        # Spark's names are case-insensitive
+        if kind is not None and name.lower() not in {known.lower() for known in found}:
             found[name] = kind
     return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in found.items())
 
@@ -236,7 +237,7 @@ def plain(value: Any) -> Any:
 
 
 class Mended(NamedTuple):
-    """A job that is ready to be pushed in the place of a dead one."""
+    """A job that is ready to be pushed in place of a dead one."""
 
     old: int
     old_queue: str
@@ -246,7 +247,9 @@ class Mended(NamedTuple):
 
 
 def push_back(client: Client, wanted: Plan, picked: Sequence[Picked], *, purge: bool = False) -> Replayed:
-    """Push them, and with `purge` remove the dead letters whose jobs are in. Nothing is pushed if a value is wrong."""
+    """Push them, and with `purge` remove the dead letters whose jobs are pushed. Nothing is pushed if a value is
+    wrong.
+    """
     done = Replayed()
     ready = list(mended_all(client, wanted, picked, done))
     for queue, group in groupby(sorted(ready, key=lambda each: each.queue), key=lambda each: each.queue):
@@ -259,7 +262,7 @@ def push_back(client: Client, wanted: Plan, picked: Sequence[Picked], *, purge: 
 
 
 def mended_all(client: Client, wanted: Plan, picked: Sequence[Picked], done: Replayed) -> Iterator[Mended]:
-    """The dead letters as they are now: those that have left, or died again since they were chosen, are left out."""
+    """The dead letters as they are now, without those that have left, or died again since they were selected."""
     for queue, group in groupby(picked, key=lambda each: each.queue):
         left = {each.job: each for each in group}
         for job in letters(client, queue):
@@ -267,17 +270,17 @@ def mended_all(client: Client, wanted: Plan, picked: Sequence[Picked], done: Rep
             if each is None:
                 continue
             if job.dead is None or job.dead.entered_at != each.entered_at:
-                done.refused[job.id] = "it died again since it was chosen: run this again"
+                done.refused[job.id] = "it died again since it was selected: run this again"
                 continue
             try:
                 yield mended(job, wanted, each.values)
             except Unfit as error:
                 done.refused[job.id] = str(error)
-        done.refused |= dict.fromkeys(left, "it is no dead letter any more")
+        done.refused |= dict.fromkeys(left, "it is not a dead letter any more")
 
 
 def mended(job: JobView, wanted: Plan, values: Sequence[Any]) -> Mended:
-    """Raises `Unfit` for a payload that has no such field, `InvalidRequest` for a value that no job may have."""
+    """Raises `Unfit` for a payload without such a field, `InvalidRequest` for a value that no job may have."""
     changes: dict[str, Any] = {}
     payload = job.payload
     inside: dict[str, Any] | None = None
@@ -309,7 +312,7 @@ def put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for name in outer:
         values = values.setdefault(name, {})
         if not isinstance(values, dict):
-            raise Unfit(f"payload has a {name} that is no map")
+            raise Unfit(f"payload has a {name} that is not a map")
     values[last] = value
 
 
@@ -319,7 +322,7 @@ def options_of(job: JobView, wanted: Plan, changes: dict[str, Any]) -> Options:
     own = {
         "parent_id": job.id,
         "custom_id": wanted.custom_id(job.id),
-        "custom_id_ttl_ms": max(0, kept_ms) + DAY_MS,  # for longer than there is something to replay
+        "custom_id_ttl_ms": max(0, kept_ms) + DAY_MS,  # longer than the dead letter is kept
     }
     made = msgspec.structs.replace(job.options, **(FRESH | changes | own))
     try:
@@ -342,7 +345,7 @@ def push(client: Client, queue: str, jobs: Sequence[Mended], done: Replayed) -> 
 
 
 def purged(client: Client, jobs: Sequence[Mended], done: Replayed) -> int:
-    """Only those whose jobs are in."""
+    """Remove only dead letters whose jobs are pushed."""
     count = 0
     over = [job for job in jobs if job.old in done.pushed or job.old in done.known]
     for queue, group in groupby(sorted(over, key=lambda each: each.old_queue), key=lambda each: each.old_queue):

@@ -1,7 +1,8 @@
-"""Rows of a DataFrame as jobs: which columns are options, and how the rest becomes a payload.
+"""Turns rows of a DataFrame into jobs: which columns are options, and how the rest becomes a payload.
 
-A column `payload` (bytes or text) is the payload as it is. Without one, the whole row is: a MessagePack map of all
-columns that are not options, which is what an app's handlers take as their arguments. This part knows Arrow, no Spark.
+A column `payload` (bytes or text) is used unchanged. Without one, the whole row becomes the payload: a MessagePack map
+of all columns that are not options, which an app's handlers take as their arguments. This module knows Arrow, but not
+Spark.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +31,7 @@ OWN_KINDS: dict[str, tuple[str, ...]] = {
     "backoff": ("int", "struct"),
     "depends_on": ("ints",),
 }
-"""Where the type of an option does not say what its column holds: the backoff's base, or all of its fields; ids."""
+"""Options whose columns do not follow from their type: the backoff's base, or all of its fields; ids."""
 
 
 def kinds_for(name: str) -> tuple[str, ...]:
@@ -52,21 +53,21 @@ OPTION_COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 class Jobs(NamedTuple):
-    """Jobs for one queue, as one request can carry them."""
+    """Jobs for one queue that fit one request."""
 
     queue: str
     payloads: list[bytes]
     options: Options
     each: list[Options] | None
     places: Sequence[int]
-    """Which rows of their batch they were."""
+    """The positions of the rows in their batch."""
 
     def part(self, start: int, stop: int) -> "Jobs":
         each = None if self.each is None else self.each[start:stop]
         return Jobs(self.queue, self.payloads[start:stop], self.options, each, self.places[start:stop])
 
     def pieces(self, jobs_max: int, bytes_max: int) -> Iterator["Jobs"]:
-        """As much at a time as a request should carry; a job is never cut."""
+        """Cut into requests of a reasonable size; a job is never cut."""
         if len(self.payloads) <= jobs_max and sum(map(len, self.payloads)) <= bytes_max:
             yield self
             return
@@ -82,18 +83,18 @@ class Jobs(NamedTuple):
 
 Mend = Callable[[Any], Any]
 Mends = dict[str, Mend]
-"""By column: what makes its values such as a payload has them."""
+"""By column: a function that converts its values for a payload."""
 Rejected = dict[int, str]
-"""By place in a batch: why the row cannot be a job."""
+"""By position in a batch: why the row cannot be a job."""
 NO_PAYLOAD = "the row has no payload: fill the column, or leave such rows out"
 NO_QUEUE = "the row has no queue: fill the column, or set option queue for such rows"
 
 
 class Shape:
-    """What the columns of a DataFrame mean. Made from its schema, before any row moves."""
+    """The meaning of a DataFrame's columns, worked out from its schema before any row moves."""
 
     def __init__(self, schema: pa.Schema, queue: str | None, as_payload: Sequence[str] = ()) -> None:
-        """`as_payload` names columns that belong to the payload although they are called like an option."""
+        """`as_payload` names columns that belong to the payload although they are named like an option."""
         check_names(schema.names, as_payload)
         self._queue = queue
         self.options = [name for name in schema.names if name in OPTION_COLUMNS and name not in as_payload]
@@ -109,7 +110,7 @@ class Shape:
             if self.values != ["payload"]:
                 strange = [name for name in self.values if name != "payload"]
                 raise InvalidRequest(
-                    f"columns {', '.join(strange)} stand beside payload and are no options: put them into the payload,"
+                    f"columns {', '.join(strange)} are beside payload and are not options: put them into the payload,"
                     f" or drop them (options are {', '.join(OPTION_COLUMNS)})"
                 )
 
@@ -182,7 +183,7 @@ def check_names(names: list[str], as_payload: Sequence[str]) -> None:
 
 
 def converted(name: str, value: Any) -> Any:
-    """A cell as the option takes it."""
+    """A cell as a value of the option."""
     if value is None:
         return None
     if name == "tags":
@@ -203,7 +204,7 @@ def in_bytes(column: pa.Array) -> list[Any]:
 
 
 def without(batch: pa.RecordBatch, name: str, reason: str) -> Rejected:
-    """The rows that have nothing in a column."""
+    """The rows with a null in a column."""
     column = batch.column(name)
     if not column.null_count:
         return {}
@@ -211,7 +212,7 @@ def without(batch: pa.RecordBatch, name: str, reason: str) -> Rejected:
 
 
 def encoded(batch: pa.RecordBatch, maps: Mends, rejected: Rejected) -> list[Any]:
-    """Each row as a payload. Those that cannot be one are noted, with None in their place."""
+    """Each row as a payload. Rows that cannot be one are noted, with None in their place."""
     encode = msgspec.msgpack.Encoder(enc_hook=plain).encode
     payloads: list[Any] = []
     rows = rows_of(batch, maps)
@@ -225,7 +226,7 @@ def encoded(batch: pa.RecordBatch, maps: Mends, rejected: Rejected) -> list[Any]
 
 
 def rows_of(batch: pa.RecordBatch, maps: Mends) -> list[Any] | None:
-    """The rows as values; None if one of them has a moment or a day that Python has no form for."""
+    """The rows as values; None if one has a timestamp or date that Python cannot represent."""
     try:
         return told(batch, maps)
     except (ValueError, OverflowError):
@@ -236,11 +237,11 @@ def row_of(batch: pa.RecordBatch, place: int, maps: Mends) -> Any:
     try:
         return told(batch.slice(place, 1), maps)[0]
     except (ValueError, OverflowError) as error:
-        raise InvalidRequest(f"a moment or a day is not within the years 1 to 9999: {error}") from None
+        raise InvalidRequest(f"a timestamp or date is not within the years 1 to 9999: {error}") from None
 
 
 def told(batch: pa.RecordBatch, maps: Mends) -> list[Any]:
-    """Rows with maps as maps: Arrow tells them as lists of pairs."""
+    """Rows with maps as maps: Arrow returns them as lists of pairs."""
     rows: list[Any] = batch.to_pylist()
     for name, mend in maps.items():
         for row in rows:
@@ -249,12 +250,12 @@ def told(batch: pa.RecordBatch, maps: Mends) -> list[Any]:
 
 
 def maps_in(fields: Iterable[pa.Field]) -> Mends:
-    """What makes maps of the pairs in these fields, for those that have any."""
+    """Functions that turn pairs into maps, for the fields that have any."""
     return {field.name: mend for field in fields if (mend := mapped(field.type)) is not None}
 
 
 def mapped(kind: pa.DataType) -> Mend | None:
-    """The same for values of one type. Raises `InvalidRequest` for maps that have no form in a payload."""
+    """The same for one type. Raises `InvalidRequest` for maps that a payload cannot have."""
     if pa.types.is_map(kind):
         if pa.types.is_nested(kind.key_type):
             raise InvalidRequest(f"a map has keys of type {kind.key_type}: expected strings or numbers in a payload")
@@ -273,19 +274,19 @@ def same(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What MessagePack has no type for."""
+    """Converts values that MessagePack has no type for."""
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
-    raise InvalidRequest(f"a value of type {type(value).__name__} cannot be a part of a payload: convert the column")
+    raise InvalidRequest(f"a value of type {type(value).__name__} cannot be part of a payload: convert the column")
 
 
 def check_type(name: str, kind: pa.DataType) -> None:
-    """A column of nothing but nulls has no type of its own, and leaves the option at its default."""
+    """A column of nothing but nulls has no type, and leaves the option at its default."""
     expected = OPTION_COLUMNS[name]
     if kind_of(kind) not in expected and not pa.types.is_null(kind):
         words = " or ".join(KINDS[one] for one in expected)
         raise InvalidRequest(
-            f"column {name} is {kind}: expected {words}, because it is an option of jobs. If it is a part of the"
+            f"column {name} is {kind}: expected {words}, because it is an option of jobs. If it is part of the"
             " payload, say so with payloadColumns"
         )
     if kind_of(kind) == "struct":

@@ -1,10 +1,10 @@
-"""What Spark says when it refuses something, in as few words as a person needs."""
+"""Shortens Spark's error messages to what a person needs."""
 
 import re
 
 
 def said(error: Exception) -> str:
-    """Without its codes, its plan and the call in which it happened."""
+    """The message without codes, plan and call site."""
     lines = str(error).strip().splitlines()
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         lines = lines[1:]
@@ -14,12 +14,12 @@ def said(error: Exception) -> str:
 
 
 def last_error(stack: list[str]) -> str:
-    """What a stack of Python's ends with."""
+    """The last line of a Python traceback."""
     ends = [line for line in stack if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
     return ends[-1] if ends else "an error in Python"
 
 
 def ours(error: Exception) -> str | None:
-    """What one of our own errors says that Spark hands on from another process, with all the stacks in between."""
+    """The message of a Stoker error that Spark passes on from another process, without the stacks."""
     found = re.findall(r"^(?:\w+\.)*stoker\.[\w.]+: (.+)$", str(error), re.MULTILINE)
     return found[-1] if found else None

@@ -1,6 +1,6 @@
-"""Schemas of DataFrames as Arrow's, for everything that takes rows of others: what has no meaning there is refused.
+"""Converts schemas of DataFrames to Arrow, and refuses types that have no meaning here.
 
-A DataFrame is looked at before its first row is computed; an error names the column, and what to make of it.
+A DataFrame is checked before its first row is computed; an error names the column and a conversion.
 """
 
 from collections.abc import Collection, Iterator
@@ -19,24 +19,24 @@ STRANGE = {
     "GeometryType": "st_asbinary(...) of it",
     "GeographyType": "st_asbinary(...) of it",
 }
-"""Types that a payload has no form for, and what to make of them. Spark would hand over how it keeps them itself."""
+"""Types without a form in a payload, and a conversion for each. Spark would pass on its internal form."""
 
 
 def arrow_schema(schema: StructType, only: Collection[str] | None = None) -> pa.Schema:
-    """As Spark sends it, with moments in UTC; of these columns only, if they are named."""
+    """The schema as Spark sends it, with timestamps in UTC; only these columns, if given."""
     fields = [field for field in schema.fields if only is None or field.name in only]
     for field in fields:
         for kind in kinds_in(field.dataType):
             if type(kind).__name__ in STRANGE:
                 raise InvalidRequest(
-                    f"column {field.name} is {field.dataType.simpleString()}, and nothing here has a form for that:"
+                    f"column {field.name} is {field.dataType.simpleString()}, which a payload cannot have:"
                     f" make it {STRANGE[type(kind).__name__]}, or drop it"
                 )
     return to_arrow_schema(StructType(fields), timezone="UTC")
 
 
 def kinds_in(kind: Any) -> Iterator[Any]:
-    """A type, and those that it is made of."""
+    """A type, and the types that it is made of."""
     yield kind
     parts: list[Any] = []
     if isinstance(kind, ArrayType):

@@ -1,9 +1,9 @@
 """`df.write.format("stoker")` and `writeStream`: each row becomes a job, exactly once.
 
-A task attempt stages its rows under a key of its own, where nobody sees them. When Spark has decided which attempts
-count, the driver publishes exactly their stages in one transaction. What failed attempts have staged is never seen, and
-is dropped by the queue. The transaction of a stream is named by its query and batch, that of a batch write by
-`txnAppId` and `txnVersion` if given: what is written a second time under the same name changes nothing.
+A task attempt stages its rows under its own key, where they are invisible. When Spark has decided which attempts count,
+the driver publishes exactly their stages in one transaction. Rows of failed attempts are never visible, and the queue
+drops them. The transaction of a stream is named by its query and batch, that of a batch write by `txnAppId` and
+`txnVersion` if given: writing again under the same name changes nothing.
 """
 
 import hashlib
@@ -34,10 +34,10 @@ class WriteOptions:
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Raises `InvalidRequest` that names the option and what it may be."""
+    """Raises `InvalidRequest`, which names the option and its valid values."""
     options = named(given, WRITING)
     if ("txnAppId" in options) != ("txnVersion" in options):
-        raise InvalidRequest("options txnAppId and txnVersion belong together: give both, or neither")
+        raise InvalidRequest("options txnAppId and txnVersion belong together: give both or neither")
     transaction = None
     if "txnAppId" in options:
         transaction = f"spark:{options['txnAppId']}:{number(options, 'txnVersion', 0)}"
@@ -62,7 +62,7 @@ def queue_of(options: Mapping[str, str]) -> str | None:
 
 
 class Writer:
-    """What both ways of writing share."""
+    """What batch and stream writers share."""
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         from stoker.spark.schemas import arrow_schema
@@ -73,7 +73,9 @@ class Writer:
             check_open(client, options.terms)
 
     def publish(self, transaction: str, staged: list[Staged]) -> None:
-        """In the driver. Rejected rows are safe in their file before anything is pushed: none can be forgotten."""
+        """In the driver. Rejected rows are written to their file before anything is pushed, so none can be
+        forgotten.
+        """
         rejected = rejected_table(staged)
         if rejected is not None:
             assert self.options.rejected_path is not None
@@ -87,10 +89,10 @@ def staged_of(messages: list[WriterCommitMessage | None]) -> list[Staged]:
 
 
 class Folder:
-    """Where rejected rows go: a file for each transaction, which is written anew if the transaction is."""
+    """The folder for rejected rows: one file for each transaction, rewritten if the transaction is."""
 
     def __init__(self, path: str) -> None:
-        from pyarrow import fs as pafs  # few have rejected rows: others need not wait for it
+        from pyarrow import fs as pafs  # rejected rows are rare: other writes need not wait for this import
 
         if "://" in path:
             self._files, self._path = pafs.FileSystem.from_uri(path)
@@ -101,7 +103,7 @@ class Folder:
         return f"rejected-{hashlib.sha256(transaction.encode()).hexdigest()[:20]}.parquet"
 
     def write(self, transaction: str, rows: pa.Table) -> None:
-        """Readers see all of it or nothing: Spark passes over names that begin with a dot."""
+        """Readers see all of it or nothing: Spark ignores names that begin with a dot."""
         from pyarrow import parquet as pq
 
         name = self._name(transaction)
@@ -127,13 +129,13 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         return stage(self.options.terms, self._transaction, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Also if no task had anything to write: then that is what was written under this name."""
+        """Publishes even if no task wrote anything: the transaction's name is used up then, too."""
         self.publish(self._transaction, staged_of(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop what was staged. Under a name that may be used again the queue drops it by itself, after a while.
+        """Drop the staged rows. Under a name that may be used again, the queue drops them after a while.
 
-        So it does if it cannot be told: what made the write fail is what Spark has to tell, and not that.
+        The same if the queue cannot be reached: Spark should report the original error, not this one.
         """
         if self.options.transaction is not None:
             return
@@ -144,7 +146,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(Writer, DataSourceStreamArrowWriter):
-    """The batches of a stream, each a transaction of its own."""
+    """The batches of a stream, each with its own transaction."""
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         if options.transaction is not None:
@@ -168,4 +170,4 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
             self.publish(staged[0].transaction, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch will be tried again under the same name; what was staged is dropped by the queue after a while."""
+        """Does nothing: the batch is tried again under the same name, and the queue drops staged rows after a while."""

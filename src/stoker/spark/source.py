@@ -1,7 +1,8 @@
 """`spark.read.format("stoker")` and `spark.readStream`: the log of a queue as a table; `df.write` is in `sink.py`.
 
-A shard of the queue is a partition of the source, a sequence number an offset. Executors fetch records and turn them
-into Arrow themselves; the driver only asks how far the logs reach. Reading changes nothing, so Spark may do it twice.
+A shard of the queue is a partition of the source, and a sequence number is an offset. Executors fetch records and turn
+them into Arrow themselves; the driver only asks how far the logs reach. Reading changes nothing, so Spark may do it
+twice.
 """
 
 import json
@@ -44,20 +45,21 @@ from stoker.spark.payloads import decoded
 from stoker.spark.tables import PAYLOAD, SPARK_TYPES, spark_schema
 
 PIECE_RECORDS = 20_000
-"""A partition of fewer records is not worth a task of its own: Spark needs some 30 ms for each."""
+"""Fewer records are not worth a task: Spark needs some 30 ms for each."""
 PIECE_RECORDS_MAX = 200_000
-"""One of more is half a second or longer: a cluster may have more cores than the machine on which this is planned."""
+"""More records take half a second or longer; a cluster may have more cores than the machine that plans this."""
 
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session, also one of Spark Connect. Those of `stoker.spark.session()` know it already.
+    """Register the source with a session, even one of Spark Connect. Sessions of `stoker.spark.session()` have it
+    already.
 
-    Where the session lets Python sources see the filters of a query, this one makes use of them. Spark refuses sources
-    that want them while its setting is off, so that has to be known here. Writers find a source only in threads that
-    have an active session, and a thread that was started has none: this makes it one.
+    If the session shows Python sources the filters of a query, this one uses them. Spark refuses sources that want
+    filters while that setting is off, so it is checked here. Writers find a source only in threads that have an active
+    session, and a new thread has none: this makes it one.
     """
     from stoker.spark.fleet.streaming import JobsSource
 
@@ -78,7 +80,7 @@ class Stretch(InputPartition):
 
 
 class Share(InputPartition):
-    """Queues of a tenant whose jobs one task lists, and what the tenant is called."""
+    """Queues of a tenant whose jobs one task lists, and the tenant's name."""
 
     def __init__(self, tenant: str, name: str | None, queues: tuple[str, ...]) -> None:
         super().__init__(None)
@@ -138,17 +140,17 @@ class PushdownSource(StokerSource):
 
 
 def check_schema(options: ReadOptions, schema: Any) -> None:
-    """Spark hands over the schema that somebody gave with `.schema()` without asking ours."""
+    """Spark passes on a schema from `.schema()` without asking for ours."""
     given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     wanted = [(column.name, SPARK_TYPES[column.type]) for column in options.columns]
-    if options.payload_schema is not None:  # which only Spark can read
+    if options.payload_schema is not None:  # only Spark can read that one
         decoded_types = {name: kind for name, kind in given if kind.startswith("struct<")}
         wanted = [(name, decoded_types.get(name, kind) if name == PAYLOAD.name else kind) for name, kind in wanted]
     if given != wanted:
         shown = [f"`{name} {kind}`" for name, kind in given if (name, kind) not in wanted]
-        wrong = f"has {shown[0]}, which it does not have" if shown else "has other columns, or in another order"
+        wrong = f"has {shown[0]}, which the table does not have" if shown else "has other columns, or in another order"
         raise InvalidRequest(
-            f"the schema given for table {options.table} {wrong}: leave .schema() out, and choose with the option"
+            f"the given schema for table {options.table} {wrong}: leave .schema() out, and choose with the option"
             f" columns (it has {', '.join(f'{name} {kind}' for name, kind in wanted)})"
         )
 
@@ -173,7 +175,7 @@ class Reader:
 
     def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         pieces = partition.pieces if isinstance(partition, Stretch) else ()
-        if not pieces:  # Spark's stand-in for no partition at all
+        if not pieces:  # Spark's placeholder for no partitions
             return
         with connected(self.options) as clients:
             for client in clients:
@@ -182,7 +184,7 @@ class Reader:
 
 
 class BatchReader(Reader, DataSourceReader):
-    """One look at the log as it is when the first action begins."""
+    """The log as it is when the first action begins."""
 
     places: Narrowing = EVERYTHING
 
@@ -201,7 +203,7 @@ class BatchReader(Reader, DataSourceReader):
 
 
 class ListReader(Reader, DataSourceReader):
-    """A table of what there is now."""
+    """A table of the current state."""
 
     def partitions(self) -> Sequence[InputPartition]:
         found: list[InputPartition] = []
@@ -221,16 +223,16 @@ class ListReader(Reader, DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """Reads less if the query wants less."""
+    """Reads less if the query needs less."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """All filters go back to Spark, which applies them to what comes: no narrowing here can bring wrong rows."""
+        """All filters go back to Spark, which applies them to the rows: narrowing here cannot cause wrong rows."""
         self.options, self.places = narrowed(self.options, filters)
         return filters
 
 
 class PushdownListReader(ListReader):
-    """The same for the tables of what there is now."""
+    """The same for tables of the current state."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self.options, _ = narrowed(self.options, filters)
@@ -243,9 +245,9 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         super().__init__(options, schema)
         self._target: Offsets | None = None
-        """Where to stop, once `availableNow` has said that there is an end."""
+        """Where to stop, with `availableNow`."""
         self._known: dict[int, Reach] | None = None
-        """How far the logs reached when the batch was planned that comes next."""
+        """How far the logs reached when the next batch was planned."""
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends()
@@ -275,7 +277,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stretches(begun, read_back(end), self.options.min_partitions)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing to tell: the log is kept by its retention, not for its readers."""
+        """Does nothing: the log is kept by its retention, not for its readers."""
 
     def _ends(self) -> Offsets:
         return lasts(self._reaches())
@@ -290,7 +292,7 @@ def lasts(known: dict[int, Reach]) -> Offsets:
 
 
 def check_ending(options: ReadOptions, start: Offsets, known: dict[int, Reach]) -> None:
-    """An end before the beginning means something else, and one that is not kept any more is lost."""
+    """Refuse an end before the beginning, and an end that is no longer kept."""
     if not isinstance(options.ending, dict):
         return
     for shard, position in options.ending.items():
@@ -305,7 +307,7 @@ def check_ending(options: ReadOptions, start: Offsets, known: dict[int, Reach]) 
 def within(
     clients: Sequence[Any], places: Narrowing, known: dict[int, Reach], start: Offsets, end: Offsets
 ) -> tuple[Offsets, Offsets]:
-    """The part of a log that a query wants. Times there are whole milliseconds."""
+    """The part of a log that a query needs. Times there are whole milliseconds."""
     shards = [shard for shard in known if places.shards is None or shard in places.shards]
     begins, ends = {shard: start[shard] for shard in shards}, {shard: end[shard] for shard in shards}
     for shard in shards:
@@ -322,12 +324,12 @@ def within(
 
 
 def whole(moment: datetime) -> datetime:
-    """The millisecond that it lies in."""
+    """The timestamp cut to milliseconds."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def advanced(start: Offsets, ends: Offsets, most: int) -> Offsets:
-    """How far the next batch goes: at most so many records, from each shard in proportion to what waits there."""
+    """The end of the next batch: at most `most` records, from each shard in proportion to its lag."""
     lags = {shard: max(0, end - start.get(shard, 0)) for shard, end in ends.items()}
     total = sum(lags.values())
     if not most or total <= most:
@@ -338,7 +340,7 @@ def advanced(start: Offsets, ends: Offsets, most: int) -> Offsets:
         share = min(left, lag, max(1, most * lag // total)) if lag else 0
         left -= share
         found[shard] = start.get(shard, 0) + share
-    for shard, lag in sorted(lags.items()):  # what was lost in whole numbers
+    for shard, lag in sorted(lags.items()):  # the remainder of the integer division
         more = min(left, lag - found[shard] + start.get(shard, 0))
         left -= more
         found[shard] += more
@@ -370,7 +372,7 @@ def stretches(start: Offsets, end: Offsets, least: int) -> list[Stretch]:
 
 
 def written(offsets: Offsets) -> dict[str, int]:
-    """As Spark keeps it: it compares offsets as text, so their order never changes."""
+    """In a fixed order: Spark compares offsets as text."""
     return {f"{shard:02d}": offsets[shard] for shard in sorted(offsets)}
 
 

@@ -1,7 +1,7 @@
-"""Rows of a task, written where nobody sees them: the part of a write that Spark may run as often as it likes.
+"""Stages the rows of a task where they are invisible: the part of a write that Spark may run as often as it likes.
 
-An attempt stages under a key of its own. What it tells the driver (`Staged`) is all that is needed to publish it, or to
-let it be forgotten. Rows that cannot be jobs fail the attempt, or are told of, as the options say.
+An attempt stages under its own key. What it returns to the driver (`Staged`) is all that is needed to publish it, or to
+let it be dropped. Rows that cannot be jobs fail the attempt, or are reported, as the options say.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,9 +22,9 @@ from stoker.spark.options import Connection
 from stoker.spark.rows import Jobs, Rejected, Shape
 
 REJECTION = "rejection"
-"""The column that tells why a row was rejected."""
+"""The column with the reason why a row was rejected."""
 REJECTED_MAX = 100_000
-"""Of one task: they go through the driver, and a write of which so much is wrong is wrong itself."""
+"""Rejected rows of one task: they go through the driver, and a write with more of them is itself wrong."""
 
 
 class WriteFailed(StokerError):
@@ -42,12 +42,12 @@ class Terms:
     payload_columns: tuple[str, ...]
     batch_rows: int
     keeps_rejected: bool
-    """Or else a row that cannot be a job fails the write."""
+    """Otherwise a row that cannot be a job fails the write."""
 
     def shape(self, schema: pa.Schema) -> Shape:
         """Refuses a DataFrame that cannot be written."""
         if self.keeps_rejected and REJECTION in schema.names:
-            raise InvalidRequest(f"the DataFrame has a column {REJECTION}, which is where reasons go: rename it")
+            raise InvalidRequest(f"the DataFrame has a column {REJECTION}, which is used for reasons: rename it")
         return Shape(schema, self.queue, self.payload_columns)
 
 
@@ -57,23 +57,24 @@ class Staged(WriterCommitMessage):
 
     transaction: str
     stage: str | None
-    """None if the transaction was over already: somebody has written all this before."""
+    """None if the transaction is already complete: all this was written before."""
     jobs: int
     rejected: bytes | None = None
     """A stream of Arrow batches."""
 
 
 def check_open(client: Client, terms: Terms) -> None:
-    """In the driver, before any row is computed: whether the queue is there, and we may write to it.
+    """In the driver, before any row is computed: check that the queue is there and that we may write to it.
 
-    It is asked to stage nothing, which it refuses to everybody who may stage something.
+    It asks to stage nothing, which the queue refuses with one error to clients that may stage, and with another to
+    those that may not.
     """
     with suppress(InvalidRequest):
         client.stage("spark:open", "open", terms.queue or "open", [])
 
 
 def stage(terms: Terms, transaction: str, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """In an executor: write the rows of a task where nobody sees them."""
+    """In an executor: stage the rows of a task."""
     with connect(terms.connection) as client:
         attempt = Attempt(client, terms, transaction)
         rest = iter(batches)
@@ -114,7 +115,7 @@ class Attempt:
             self._reject(batch, rejected)
 
     def _stage(self, jobs: Jobs) -> Iterator[tuple[int, str]]:
-        """The queue takes a request or refuses it as a whole: which row it means is found by halves."""
+        """The queue accepts or refuses a request as a whole, so the bad row is found by halving."""
         try:
             self._client.stage(
                 self._transaction, self.key, jobs.queue, jobs.payloads, jobs.options, each=jobs.each, part=self._parts
@@ -148,7 +149,7 @@ class Attempt:
 
 
 def publish(client: Client, transaction: str, staged: Iterable[Staged]) -> int:
-    """In the driver: make the jobs of the attempts that count visible, all at once. How many they are."""
+    """In the driver: make the jobs of the attempts that count visible, all at once. Returns their number."""
     stages = [message.stage for message in staged if message.stage is not None]
     try:
         return client.publish(transaction, stages).created

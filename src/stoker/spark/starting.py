@@ -1,9 +1,10 @@
-"""A Spark session that starts quickly for small work and is sound for large: settings, a Java, and the source known.
+"""Starts a Spark session that starts quickly for small work and is sound for large work: settings, Java, and the
+source.
 
-Two things make a start slow, and are avoided: workers that import pyspark out of a zip without compiled modules (they
-are given a SPARK_HOME of links to the installed package instead), and a JVM that loads thousands of classes one by one
-(they are kept in an archive from one start to the next). The driver of a cluster is started here and gets the same; the
-executors have their own ways. Whatever `spark-submit` has started is left as it is: there the code of this package may
+Two things make a start slow, and are avoided. Workers would import pyspark from a zip without compiled modules, so they
+get a SPARK_HOME of links to the installed package instead. The JVM would load thousands of classes one by one, so they
+are kept in an archive from one start to the next. The driver of a cluster is started here and gets the same; executors
+are started by the cluster. A JVM that `spark-submit` has started is left unchanged: there the code of this package may
 come in a zip (`packing.py`), and then Spark's Python processes are told where it is.
 """
 
@@ -37,7 +38,7 @@ DRIVER = {
     "spark.sql.streaming.pollingDelay": "200ms",
     "spark.log.level": "ERROR",
 }
-"""For sessions whose driver is started here: quiet, and quick to see what is new."""
+"""For sessions whose driver is started here: quiet, and quick to notice new data."""
 
 LOCAL = DRIVER | {
     "spark.ui.enabled": "false",
@@ -45,15 +46,15 @@ LOCAL = DRIVER | {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
 }
-"""For sessions that are on this machine entirely: small, and on loopback only."""
+"""For sessions that run entirely on this machine: small, and on loopback only."""
 
 
 SHIPPING = ("yarn", "k8s://")
-"""Clusters to which Spark sends itself, out of its own home and not out of one of links."""
+"""Clusters to which Spark sends itself: it needs its own home, not one of links."""
 
 
 class NoSpark(StokerError):
-    """pyspark is not there."""
+    """pyspark is not installed."""
 
     code = "no_spark"
 
@@ -63,8 +64,8 @@ def session(
 ) -> "SparkSession":
     """A session that knows the source: on this machine with all cores, or wherever `master` says.
 
-    `quick` is for runs of seconds to minutes; leave it out for jobs of hours, which gain from Java's better compiler.
-    `settings` are Spark's own, and win over ours. A session that is there already is taken as it is. A program that
+    `quick` is for runs of seconds to minutes; turn it off for jobs of hours, which gain from Java's better compiler.
+    `settings` are Spark's own, and win over ours. An existing session is returned unchanged. A program that
     `spark-submit` has started runs where that said, unless `master` says otherwise.
     """
     try:
@@ -75,7 +76,7 @@ def session(
 
     running = session_there()
     if running is None:
-        submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # its JVM is there, with all that spark-submit was told
+        submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # its JVM is running, configured by spark-submit
         master = master or os.environ.get("STOKER_SPARK_MASTER") or (None if submitted else "local[*]")
         wanted = dict(SETTINGS)
         if master is not None and master.startswith("local"):
@@ -99,7 +100,7 @@ def session(
 
 
 def session_there() -> "SparkSession | None":
-    """The session of this thread, or the one that others have begun: a new thread has none of its own."""
+    """The session of this thread, or of another one: a new thread has none of its own."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -110,9 +111,9 @@ def session_there() -> "SparkSession | None":
 
 
 def carry(context: "SparkContext") -> None:
-    """See to it that all of Spark's Python processes find this package, if it came in a zip.
+    """Make sure that all of Spark's Python processes find this package, if it came in a zip.
 
-    Executors are given the zip by Spark. The process in which the driver plans streams is not, so its path names it.
+    Spark gives executors the zip, but not the process in which the driver plans streams, so its path is set.
     """
     archive = archive_of(__file__)
     if archive is None:
@@ -128,7 +129,7 @@ def cores_of(master: str) -> int:
 
 
 def prepare(quick: bool) -> dict[str, str]:
-    """Set up the environment of a JVM in which all of Spark is; the settings that go with it."""
+    """Set up the environment of a JVM that runs all of Spark. Returns the settings that go with it."""
     home, java = homes()
     os.environ.setdefault("SPARK_HOME", str(home))
     collector = "-XX:+UseSerialGC" if quick else "-XX:+UseParallelGC"
@@ -136,7 +137,7 @@ def prepare(quick: bool) -> dict[str, str]:
 
 
 def prepare_driver(quick: bool, master: str) -> dict[str, str]:
-    """The same for the driver of a cluster, whose own settings about Java hold as well."""
+    """The same for the driver of a cluster, whose own Java settings also apply."""
     home, java = homes()
     if not master.startswith(SHIPPING):
         os.environ.setdefault("SPARK_HOME", str(home))
@@ -144,7 +145,7 @@ def prepare_driver(quick: bool, master: str) -> dict[str, str]:
 
 
 def homes() -> tuple[Path, Path]:
-    """Of Spark and of Java. Spark's processes take this Java, and this Python: another may not have the source."""
+    """The homes of Spark and of Java. Spark's processes use this Java and this Python: another may lack the source."""
     cache = cache_directory()
     java = find_java(cache)
     os.environ["JAVA_HOME"] = str(java)
@@ -155,11 +156,12 @@ def homes() -> tuple[Path, Path]:
 
 def java_options(home: Path, java: Path, quick: bool) -> str:
     flags = ["-Xlog:disable", f"-Dlog4j2.configurationFile={home / LOGGING}"]
-    if quick:  # with the room for compiled code that Java has otherwise: a fifth of it is soon full, and then it stops
+    # with Java's normal code cache: the quick mode's default is a fifth of it, soon full, and then compiling stops
+    if quick:
         flags += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
     version = version_of(java / "bin" / "java")
     archive = home / f"classes-{version}.jsa"
-    if version >= 19:  # which make the archive by themselves
+    if version >= 19:  # these versions make the archive by themselves
         flags += ["-XX:+AutoCreateSharedArchive", f"-XX:SharedArchiveFile={archive}"]
     else:
         kind = "SharedArchiveFile" if archive.exists() else "ArchiveClassesAtExit"
@@ -168,7 +170,7 @@ def java_options(home: Path, java: Path, quick: bool) -> str:
 
 
 def cache_directory() -> Path:
-    """For what makes starts quick; it can be deleted at any time."""
+    """A cache that makes starts quick; it can be deleted at any time."""
     import pyspark
 
     base = os.environ.get("STOKER_CACHE") or os.path.join(
@@ -182,8 +184,8 @@ def cache_directory() -> Path:
 def linked_home(cache: Path) -> Path:
     """A SPARK_HOME without the zip of pyspark: workers then import the installed package, which is compiled.
 
-    The archive of classes is kept there, too: it holds for these jars alone. `conf` is empty, because Java uses no
-    archive when a directory of its class path holds anything.
+    The archive of classes is kept there, too, because it is valid only for these jars. `conf` is empty, because Java
+    uses no archive when a directory of its class path holds anything.
     """
     import pyspark
 
@@ -196,7 +198,7 @@ def linked_home(cache: Path) -> Path:
             try:
                 link.symlink_to(installed / part)
             except FileExistsError:
-                pass  # another process was first
+                pass  # another process was faster
     (home / "conf").mkdir(exist_ok=True)
     (home / "conf" / LOGGING).unlink(missing_ok=True)
     (home / LOGGING).write_text(QUIET)
@@ -214,7 +216,7 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
-"""Errors only: who runs a pipeline wants to see what it says, not that Spark has started."""
+"""Errors only: a pipeline's user wants its output, not Spark's startup messages."""
 
 
 def hash_of(text: str) -> int:

@@ -1,7 +1,7 @@
-"""For tests of code that uses Stoker, ours included: the real engine with a clock that tests move.
+"""Tools for tests of code that uses Stoker: the real engine with a clock that tests move.
 
-Tests of an application use `harness(app)`, tests of the queue itself `World`. Names are loaded on first use, because
-pytest loads the plugin in this package in every run, also in projects that never use it.
+Tests of an application use `harness(app)`, tests of the queue itself use `World`. Names are loaded on first use,
+because pytest loads the plugin in this package in every run, even in projects that never use it.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""An application under test: its own handlers, the true engine in memory, and a clock that only the test moves.
+"""An application under test: its own handlers, the real engine in memory, and a clock that only the test moves.
 
     with harness(app) as world:
         welcome.push_sync(7)
@@ -7,8 +7,8 @@
         world.advance("5m")            # lets time pass
         world.run_for("1h")            # both: everything that comes due in an hour, each at its time
 
-Nothing happens by itself: no handler runs outside `drain`, `run_for` and `run_until`, and no time passes but by
-`advance` and the latter two. Whoever waits for a job that nobody works on is told so.
+Nothing happens by itself: handlers run only in `drain`, `run_for` and `run_until`, and time passes only in `advance`
+and the latter two. Waiting for a job while no worker runs raises an error that says so.
 """
 
 import asyncio
@@ -39,22 +39,22 @@ from stoker.worker.worker import Worker
 
 WORKER = "test-worker"
 DRAIN_S = 30.0
-"""How long a drain may take in real time: a handler that hangs should fail its test, not the whole run."""
+"""How long a drain may take in real time: a handler that hangs should fail its test, not block the whole run."""
 STEPS_MAX = 100_000
 """How many moments `run_for` may stop at."""
 DELIVERIES_MAX = 100_000
-"""How many deliveries a drain may make: a job that always comes back at once would keep it busy for ever."""
+"""How many deliveries a drain may make: a job that always comes back at once would keep it busy forever."""
 
 REMEMBERING = Settings(retention=Retention(completed_age_ms=365 * DAY_MS))
 
 
 def harness(app: App, **settings: Any) -> "Harness":
-    """The App in a world of its own until the end of the `with` block."""
+    """The App in its own world until the end of the `with` block."""
     return Harness(app, **settings)
 
 
 class Harness:
-    """Everything that a test may ask of the world around its application."""
+    """The world around an application under test."""
 
     def __init__(
         self,
@@ -67,15 +67,15 @@ class Harness:
     ) -> None:
         """Time starts at `start`, or now. `concurrency` is the worker's: with 1, jobs run one after another.
 
-        Ended jobs can be looked at for a year, so that a test that runs a week in one go finds what it asks for;
-        `settings=Settings()` forgets them after an hour, as a queue does where nobody says otherwise.
+        Ended jobs are kept for a year, so that a test that runs a week in one go still finds them.
+        `settings=Settings()` removes them after an hour, as a queue does by default.
         """
         self.app = app
         self.clock = FakeClock(wall_ms(start or datetime.now(UTC)))
         self._engine = LocalBroker(LocalSettings(engine=settings or REMEMBERING, limits=limits), clock=self.clock)
         self.broker = HeldBroker(self._engine, WORKER)
         self.client = Client(self.broker, app.tenant)
-        """The App's queue as such: jobs of any kind, dead letters, limits, ..."""
+        """The App's queue itself: jobs of any kind, dead letters, limits, ..."""
         self._working = Working(self._worker, self._worker_ended)
         self._concurrency = concurrency
         self._broken: BaseException | None = None
@@ -100,7 +100,7 @@ class Harness:
         self.close()
 
     def close(self) -> None:
-        """Stop the worker, and let the App go back to where it was. A second call does nothing."""
+        """Stop the worker and restore the App. A second call does nothing."""
         self.broker.close()
         self._working.stop()
         if self._is_entered:
@@ -112,11 +112,11 @@ class Harness:
 
     @property
     def now(self) -> datetime:
-        """What time it is in this world."""
+        """The time in this world."""
         return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
 
     def advance(self, duration: str | timedelta) -> datetime:
-        """Let time pass, and what is due in the queue happen: delays end, leases too. No handler runs."""
+        """Let time pass: delays and leases end in the queue, but no handler runs."""
         self._advance_to(self.clock.now_ms() + to_ms(duration))
         return self.now
 
@@ -128,7 +128,7 @@ class Harness:
     # --- running ---------------------------------------------------------------------------------
 
     def drain(self, *, timeout_s: float = DRAIN_S) -> Drained:
-        """Run everything that is due, and what that pushes, until nothing is left to do at this moment."""
+        """Run everything that is due, and the jobs which that pushes, until nothing is left to do at this moment."""
         since = history.position(self._engine)
         self._drain(timeout_s)
         return history.outcome_since(self._engine, self.app.tenant, since)
@@ -142,9 +142,7 @@ class Harness:
             if self._broken is not None:
                 raise StillBusy(f"the worker ended: {self._broken!r}") from self._broken
             if self.broker.is_overrun:
-                raise StillBusy(
-                    f"{DELIVERIES_MAX} deliveries at one moment: does a job push or snooze itself for ever?"
-                )
+                raise StillBusy(f"{DELIVERIES_MAX} deliveries at one moment: does a job push or snooze itself forever?")
         finally:
             self.broker.shut_gate()
 
@@ -160,12 +158,12 @@ class Harness:
             async with asyncio.timeout(timeout_s):
                 await self._worker().drain()
         except TimeoutError:
-            raise StillBusy(f"after {timeout_s:g} s handlers still run, or a job comes back for ever") from None
+            raise StillBusy(f"after {timeout_s:g} s handlers still run, or a job keeps coming back") from None
         finally:
             self.broker.shut_gate()
 
     def run_for(self, duration: str | timedelta) -> Drained:
-        """Everything that comes due in that time, each at its moment: delays, retries, expiries, schedules."""
+        """Run everything that comes due in that time, each at its moment: delays, retries, expiries, schedules."""
         return self._run_to(self.clock.now_ms() + to_ms(duration))
 
     async def run_for_async(self, duration: str | timedelta) -> Drained:
@@ -193,9 +191,9 @@ class Harness:
         return history.outcome_since(self._engine, self.app.tenant, since)
 
     def _moments(self, at: int) -> Iterator[None]:
-        """Moves the clock from one moment at which something comes due to the next, up to `at`."""
+        """Move the clock from one moment at which something comes due to the next, up to `at`."""
         if at < self.clock.now_ms():
-            raise InvalidRequest(f"that time is over: it is {self.now}, and a clock never runs backwards")
+            raise InvalidRequest(f"that time has passed: it is {self.now}, and the clock cannot run backwards")
         yield
         for _ in range(STEPS_MAX):
             next_at = self._engine.runtime.next_at
@@ -210,14 +208,14 @@ class Harness:
 
     def _running(self) -> str:
         names = [str(self.client.get_job(job).options.name) for job in sorted(self.broker.held)[:5]]
-        return ", ".join(names) or "nothing, but the worker does not come for more"
+        return ", ".join(names) or "nothing, but the worker does not pull more"
 
     def _worker_ended(self, error: BaseException | None) -> None:
         self._broken = error
         self.broker.give_up()
 
     def _worker(self) -> Worker:
-        """Handlers for processes run in threads, and at any rate: no test should wait for real time to pass."""
+        """Handlers for processes run in threads, without rate limits: no test should wait for real time to pass."""
         handlers = [
             replace(one, kind="thread" if one.kind == "process" else one.kind, rate=None) for one in self.app.handlers()
         ]
@@ -228,32 +226,32 @@ class Harness:
     # --- what was pushed -------------------------------------------------------------------------
 
     def pushed(self, job_type: "JobType[..., Any] | None" = None) -> list[PushedJob]:
-        """The jobs that were pushed, oldest first: all, or those of one kind. Duplicates that made no job are not."""
+        """The pushed jobs, oldest first: all, or those of one kind. Duplicates that made no job are left out."""
         found = [self._with_arguments(job) for job in pushes.pushed_since(self._engine, self.app.tenant, self._since)]
         return found if job_type is None else [job for job in found if job.name == job_type.name]
 
     def assert_pushed(self, job_type: "JobType[..., Any]", /, **arguments: Any) -> PushedJob:
-        """That such a job was pushed, with at least these arguments. The last one that fits."""
+        """Check that such a job was pushed, with at least these arguments. Returns the last match."""
         jobs = self.pushed(job_type)
         for job in reversed(jobs):
             if fits(job, arguments):
                 return job
         wanted = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         others = "\n  ".join(map(str, jobs or self.pushed())) or "nothing"
-        raise AssertionError(f"{job_type.name}({wanted}) was not pushed; pushed were:\n  {others}")
+        raise AssertionError(f"{job_type.name}({wanted}) was not pushed; these were pushed:\n  {others}")
 
     def assert_not_pushed(self, job_type: "JobType[..., Any]", /, **arguments: Any) -> None:
-        """That no such job was pushed with these arguments."""
+        """Check that no such job was pushed with these arguments."""
         for job in self.pushed(job_type):
             if fits(job, arguments):
                 raise AssertionError(f"{job} was pushed (job {job.id})")
 
     def forget_pushed(self) -> None:
-        """Let `pushed` begin anew."""
+        """Empty the list of `pushed`."""
         self._since = history.position(self._engine)
 
     def _with_arguments(self, job: PushedJob) -> PushedJob:
-        """What cannot be read is left as it is: the job will fail with the reason."""
+        """A payload that cannot be decoded is left as it is: the job will fail with the reason."""
         job_type = self.app.find_job(job.name)
         if job_type is None:
             return job
@@ -266,19 +264,21 @@ class Harness:
     # --- faults ----------------------------------------------------------------------------------
 
     def fail_call(self, command: CommandName, number: int = 1, error: StokerError | None = None) -> Fault:
-        """Let the `number`-th such call from now on (`"push"`, `"ack"`, ...) not arrive: it raises, nothing happens."""
+        """Let the `number`-th such call from now on (`"push"`, `"ack"`, ...) not arrive: it raises, and nothing
+        happens.
+        """
         return self.broker.faults.fail_call(command, number, error)
 
     def lose_reply(self, command: CommandName, number: int = 1, error: StokerError | None = None) -> Fault:
-        """Let the `number`-th such call from now on happen, and its answer get lost: it raises all the same."""
+        """Let the `number`-th such call from now on take effect, but lose its reply: it raises all the same."""
         return self.broker.faults.lose_reply(command, number, error)
 
     def lose_worker(self, job_type: "JobType[..., Any] | str") -> int:
-        """A worker takes the next job of this kind's queue and is never heard of again. The job."""
+        """Let a worker take the next job of this kind's queue and disappear. Returns the job."""
         queue = job_type if isinstance(job_type, str) else job_type.queue
         delivery = self.client.pull(queue, worker="lost")
         if not delivery:
-            raise InvalidRequest(f"there is no job in {queue!r} that a worker could take and get lost with")
+            raise InvalidRequest(f"there is no job in {queue!r} for a lost worker to take")
         self.expire_lease(delivery.ids[0])
         return delivery.ids[0]
 
@@ -290,7 +290,7 @@ class Harness:
 
     @contextmanager
     def disk_full(self) -> Iterator[None]:
-        """No room for new jobs: pushes are refused with `disk_full`, what is there can be worked off."""
+        """Simulate a full disk: pushes are refused with `disk_full`, existing jobs can still run."""
         journal = self._engine.runtime.journal
         journal.is_full = True
         try:
@@ -301,7 +301,7 @@ class Harness:
 
 def wall_ms(time: datetime) -> int:
     if time.tzinfo is None:
-        raise InvalidRequest(f"{time!r} has no time zone: say datetime(..., tzinfo=UTC)")
+        raise InvalidRequest(f"{time!r} has no time zone: write datetime(..., tzinfo=UTC)")
     return round(time.timestamp() * 1000)
 
 

@@ -1,9 +1,9 @@
-"""The broker of a harness: the engine in memory, with faults in between, and nobody who waits for time to pass.
+"""The broker of a harness: the engine in memory, with injected faults, and without waiting for real time.
 
-A worker waits for jobs by a pull that waits, and callers wait for results. Under a clock that tests move there is
-nothing to wait for, so such calls are held here: they look while the gate is open, and again after every change. When
-all that was given out is settled and no pull finds more, the workers are idle, and whoever drains goes on. While the
-gate is shut pulls stand still, and whoever waits for anything else is told that nothing will come.
+A worker waits for jobs with a waiting pull, and callers wait for results. Under a clock that tests move, waiting would
+take forever, so such calls are held here. They look while the gate is open, and again after every change. When all
+delivered jobs are settled and no pull finds more, the workers are idle, and the drain ends. While the gate is shut,
+pulls stand still, and other waiting calls raise an error, because nothing will come.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from stoker.testing.outcomes import StillBusy
 R = TypeVar("R")
 
 HELD_MS = 100
-"""A pull that waits for less only looks: it may name but some of the worker's queues, and is answered at once."""
+"""A pull with a shorter wait only looks and is answered at once: it may name only some of the worker's queues."""
 LOOK_S = 0.05
-"""How often somebody who waits for the workers looks at them, besides being told."""
+"""How often `wait_idle` looks at the workers, besides being notified."""
 
 CHANGES_NO_STATE = READS | of_kind("marks") | at_home("entries")
-"""After these no job can have become ready and none can have ended."""
+"""Commands after which no job can have become ready or ended."""
 
 
 class HeldBroker:
     """A broker for an application and the worker that runs its handlers in a test."""
 
     def __init__(self, inner: LocalBroker, worker: str) -> None:
-        """`worker` is the name of the one whose pulls are held; those of others never wait."""
+        """`worker` is the name of the worker whose pulls are held; pulls of others never wait."""
         self.inner = inner
         self._worker = worker
         self.faults = Faults()
@@ -44,14 +44,14 @@ class HeldBroker:
         self._is_open = False
         self._is_closed = False
         self._left = 0
-        """How many more jobs may be given out."""
+        """How many more jobs may be delivered."""
         self._changes = 0
         self._held: set[int] = set()
-        """Given out by a pull that waited, and not settled yet."""
+        """Jobs delivered by a waiting pull and not settled yet."""
         self._waiting: dict[int, Callable[[], object]] = {}
         """How to wake each call that found nothing."""
         self._pulls: set[int] = set()
-        """Those of them that are pulls."""
+        """The waiting calls that are pulls."""
         self._idle = threading.Event()
 
     # --- the contract ----------------------------------------------------------------------------
@@ -83,15 +83,15 @@ class HeldBroker:
         return self._finish(command, reply, fault)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Let go of those who wait. The engine is the harness's to close."""
+        """Wake all waiting calls. The harness closes the engine."""
         with self._lock:
             self._is_closed = True
             self._wake_all()
 
-    # --- for whoever drains ----------------------------------------------------------------------
+    # --- draining --------------------------------------------------------------------------------
 
     def open_gate(self, deliveries_max: int) -> None:
-        """Let whoever waits wait for what happens, and pulls that were held find jobs, up to so many in all."""
+        """Let calls wait for changes, and held pulls find jobs, up to `deliveries_max` in all."""
         with self._lock:
             self._is_open = True
             self._left = deliveries_max
@@ -104,9 +104,9 @@ class HeldBroker:
             self._wake_all()
 
     def wait_idle(self, is_idle: Callable[[], bool], seconds: float) -> bool:
-        """Until nothing is in a worker's hands and nothing more was found; false if that took too long.
+        """Wait until no worker has a job and no pull finds more. Returns false if that took too long.
 
-        `is_idle` is what the worker says of itself. Of a job that it dropped, because its time was over, no call tells.
+        `is_idle` asks the worker itself: no call tells of a job that it dropped because its time was over.
         """
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -116,12 +116,12 @@ class HeldBroker:
                     self._held.clear()
                 if self._idle.is_set() and not self._held:
                     return True
-                self._idle.clear()  # another pull was faster than whoever waits here
+                self._idle.clear()  # another pull was faster than this thread
                 self._wake_all()
         return False
 
     def give_up(self) -> None:
-        """Nobody will pull any more: whoever waits for idle workers goes on."""
+        """No worker will pull any more: wake the waiting drain."""
         with self._lock:
             self._held.clear()
             self._idle.set()
@@ -134,13 +134,13 @@ class HeldBroker:
 
     @property
     def is_overrun(self) -> bool:
-        """Whether as much was given out as this drain allows."""
+        """Whether this drain has delivered as many jobs as it may."""
         with self._lock:
             return self._left <= 0
 
     @property
     def held(self) -> frozenset[int]:
-        """The jobs that are in a worker's hands."""
+        """The jobs that workers have in hand."""
         with self._lock:
             return frozenset(self._held)
 
@@ -158,7 +158,7 @@ class HeldBroker:
                 self._held.difference_update(command.ids)  # type: ignore[attr-defined]
         elif isinstance(reply, r.Extended) and reply.refused:
             with self._lock:
-                self._held.difference_update(reply.refused)  # whoever lost a lease has nothing to settle
+                self._held.difference_update(reply.refused)  # a worker that lost its lease has nothing to settle
         if type(command) not in CHANGES_NO_STATE:
             self.changed()
         if fault is not None:
@@ -166,7 +166,7 @@ class HeldBroker:
         return reply
 
     def _look(self, tenant: str, command: c.Command[Any], place: int, wake_up: Callable[[], object]) -> Any:
-        """The reply, if it can be given now; None after having asked to be woken."""
+        """The reply if there is one now; else None, and `wake_up` is registered."""
         with self._lock:
             self._forget(place)
             seen, is_open, left = self._changes, self._is_open, self._left
@@ -181,7 +181,7 @@ class HeldBroker:
                 self._gave_out(reply)
             return reply
         if not is_pull and not is_open:
-            raise StillBusy(f"{told(command)}, and nobody works: let world.drain() or world.run_for() do it first")
+            raise StillBusy(f"{told(command)}, and no worker runs: call world.drain() or world.run_for() first")
         with self._lock:
             self._waiting[place] = wake_up
             if is_pull:
@@ -211,7 +211,7 @@ class HeldBroker:
 
 
 def is_answer(reply: Any) -> bool:
-    """Whether this is what somebody waited for."""
+    """Whether this reply ends the wait."""
     if isinstance(reply, r.Delivery):
         return bool(reply.runs)
     if isinstance(reply, r.Ended):
@@ -227,4 +227,4 @@ def wake(loop: asyncio.AbstractEventLoop, signal: asyncio.Event) -> None:
     try:
         loop.call_soon_threadsafe(signal.set)
     except RuntimeError:
-        pass  # the loop was closed: nobody waits any more
+        pass  # the loop was closed: no call waits there any more

@@ -1,4 +1,4 @@
-"""Faults between a caller and the broker: a call that never arrives, and an answer that never comes back."""
+"""Faults between a caller and the broker: a call that never arrives, or a reply that is lost."""
 
 import re
 import threading
@@ -25,13 +25,13 @@ class Fault:
     error: StokerError
     number: int = 1
     happens: bool = False
-    """Whether the broker does what it was asked for, and only the answer is lost."""
+    """Whether the broker executes the call, and only the reply is lost."""
     has_fired: bool = False
 
 
 @dataclass(slots=True)
 class Faults:
-    """Those that are still to come. Calls may come from any thread."""
+    """The faults that are still to come. Calls may come from any thread."""
 
     coming: list[Fault] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -41,19 +41,19 @@ class Faults:
         return self._add(Fault(kind_of(command), error or Unreachable("injected: the call did not arrive"), number))
 
     def lose_reply(self, command: CommandName, number: int = 1, error: StokerError | None = None) -> Fault:
-        """Let the `number`-th such call from now on happen, and its answer get lost."""
-        lost = error or Unknown("injected: the answer got lost; it may have happened or not")
+        """Let the `number`-th such call from now on take effect, but lose its reply."""
+        lost = error or Unknown("injected: the reply was lost; the call may have taken effect or not")
         return self._add(Fault(kind_of(command), lost, number, happens=True))
 
     def _add(self, fault: Fault) -> Fault:
         if fault.number < 1:
-            raise InvalidRequest(f"number={fault.number}: the next call is number 1")
+            raise InvalidRequest(f"number={fault.number}: expected 1 (the next call) or more")
         with self._lock:
             self.coming.append(fault)
         return fault
 
     def strike(self, command: c.Command[object]) -> Fault | None:
-        """The fault that meets this call, if there is one."""
+        """The fault for this call, if there is one."""
         if not self.coming:
             return None
         with self._lock:
@@ -71,5 +71,5 @@ def kind_of(command: CommandName) -> type[c.Command[object]]:
     if isinstance(command, type):
         return command
     if command not in NAMES:
-        raise InvalidRequest(f"there is no command {command!r}: it is one of {', '.join(sorted(NAMES))}")
+        raise InvalidRequest(f"there is no command {command!r}; the commands are {', '.join(sorted(NAMES))}")
     return NAMES[command]

@@ -1,6 +1,6 @@
-"""Reading the journal of a broker in memory: what was pushed, and what became of it.
+"""Reads the journal of a broker in memory: what was pushed, and how it ended.
 
-The journal and not the calls that were made: jobs that a schedule or a handler pushes are in it like all others.
+It reads the journal instead of the calls, because that also has the jobs that schedules and handlers push.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def position(broker: LocalBroker) -> Position:
 
 
 def records_since(broker: LocalBroker, since: Position) -> Iterator[rec.Record]:
-    """Those of each shard in order."""
+    """The records of each shard, in order."""
     journal = broker.runtime.journal
     for shard, after in zip(broker.runtime.shards, since, strict=True):
         while page := journal.read(shard.number, after, PAGE):
@@ -40,12 +40,12 @@ COUNTED = {
     "cancelled": EventKind.CANCELLED,
     "snoozed": EventKind.SNOOZED,
 }
-"""The event that each field of `Drained` tells of."""
+"""The event that each field of `Drained` counts."""
 FIELD_OF = {kind: field for field, kind in COUNTED.items()}
 
 
 def outcome_since(broker: LocalBroker, tenant: str, since: Position) -> Drained:
-    """What has ended or gone back since then."""
+    """The jobs that have ended or gone back since then."""
     found: dict[str, tuple[int, ...]] = dict.fromkeys(COUNTED, ())
     errors: list[str] = []
     for record in records_since(broker, since):

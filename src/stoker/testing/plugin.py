@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def stoker_app(pytestconfig: pytest.Config) -> "App":
-    """The App under test: the one that `stoker_app` in pytest's configuration names, or an empty one.
+    """The App under test: the one named by `stoker_app` in pytest's configuration, or an empty one.
 
     Override it in conftest.py where one setting for all tests is not enough.
     """
@@ -44,7 +44,7 @@ def stoker_app(pytestconfig: pytest.Config) -> "App":
 
 @pytest.fixture
 def stoker_world(stoker_app: "App") -> "Iterator[Harness]":
-    """The App over an engine in memory and under a clock that only the test moves; afterwards it is as it was."""
+    """The App over an engine in memory, under a clock that only the test moves; restored afterwards."""
     from stoker.testing.app_harness import harness
 
     with harness(stoker_app) as world:

@@ -1,4 +1,4 @@
-"""The jobs that were pushed, as tests want to compare them."""
+"""Pushed jobs in a form that tests can compare."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from stoker.testing.history import Position, records_since
 
 @dataclass(frozen=True, slots=True)
 class PushedJob:
-    """A job as it was pushed, whatever has become of it."""
+    """A job as it was pushed, whatever happened to it later."""
 
     id: int
     queue: str
@@ -25,7 +25,7 @@ class PushedJob:
     at: datetime
     """When it was pushed, by the test's clock."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """By name, as the handler will get them; empty where no handler is known."""
+    """By name, as the handler will get them; empty if there is no handler."""
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
@@ -33,7 +33,7 @@ class PushedJob:
 
 
 def pushed_since(broker: LocalBroker, tenant: str, since: Position) -> Iterator[PushedJob]:
-    """Jobs that came in, in the order in which they did; their arguments are not looked at."""
+    """Jobs in the order of their pushes; their arguments are not decoded."""
     record: Any
     for record in records_since(broker, since):
         if type(record) in PUSHES and record.tenant == tenant:

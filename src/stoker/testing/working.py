@@ -1,4 +1,4 @@
-"""The worker of a harness: the real one, in a thread and an event loop of its own, so that tests may be of any kind."""
+"""The worker of a harness: the real one, in its own thread and event loop, so that it works in any kind of test."""
 
 import asyncio
 import threading
@@ -10,12 +10,12 @@ STOP_S = 10.0
 
 
 class Working:
-    """It is started when the first drain comes, and stands still between drains because its pulls are held."""
+    """Started by the first drain. Between drains it stands still, because its pulls are held."""
 
     def __init__(self, make: Callable[[], Worker], ended: Callable[[BaseException | None], object]) -> None:
         self._make = make
         self._ended = ended
-        """Told when the worker ends, for whatever reason."""
+        """Called when the worker ends, for any reason."""
         self._worker: Worker | None = None
         self._thread: threading.Thread | None = None
 
@@ -30,7 +30,9 @@ class Working:
         return self._worker is None or self._worker.is_idle
 
     def stop(self) -> None:
-        """Let it finish what it has begun. A handler that hangs is left behind: its thread ends with the process."""
+        """Let it finish the jobs that it has begun. A handler that hangs is abandoned: its thread ends with the
+        process.
+        """
         thread, self._thread = self._thread, None
         if thread is None:
             return

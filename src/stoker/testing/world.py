@@ -33,7 +33,7 @@ class World:
         return self.clock.now_ms()
 
     def advance(self, by: int | str | timedelta) -> None:
-        """Let time pass (`"5m"`, a timedelta or whole milliseconds) and whatever is due happen."""
+        """Let time pass (`"5m"`, a timedelta or whole milliseconds); everything that comes due happens."""
         self.clock.advance(by)
         self.broker.advance()
 

@@ -1,7 +1,7 @@
-"""The lane of a batch handler: collects its jobs, across pulls, until there are enough for a call or time is up.
+"""The lane of a batch handler: it collects jobs across pulls until there are enough for one call, or time is up.
 
-Collected jobs are leased like running ones, and their leases are renewed meanwhile. A call takes one slot, as a task,
-in a thread or in a child process. While all slots are taken the next call only grows.
+The worker renews the leases of collected jobs like those of running ones. A call takes one slot: a task, a thread or a
+child process. While all slots are taken, the next call keeps growing.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Call:
         self.tasks = tasks
         self.task: asyncio.Task[None] | None = None
         self.is_left = False
-        """What it comes to is of no more interest."""
+        """The lane has given the call up: its outcome is ignored."""
 
     @property
     def jobs(self) -> int:
@@ -62,9 +62,11 @@ class BatchLane:
         processes: ProcessLane | None = None,
     ) -> None:
         if handler.batch is None:
-            raise BadHandler(f"{handler.name} is not a batch handler: give it a Batch")
+            raise BadHandler(
+                f"{handler.name} is not a batch handler: expected a Batch, for example batch=Batch(size=100)"
+            )
         if handler.kind == "process" and processes is None:
-            raise BadHandler(f"{handler.name} runs in processes, and there is no lane of them")
+            raise BadHandler(f"{handler.name} runs in processes, but this worker has no process lane")
         self._handler, self._batch = handler, handler.batch
         self._scope = scope
         self._prefetch = prefetch
@@ -72,7 +74,7 @@ class BatchLane:
         self._calls_max = slots
         self._host: Host | None = None
         self._collected: deque[tuple[Task, float]] = deque()
-        """With the time until which it may wait."""
+        """Each job with the time until which it may wait."""
         self._collected_jobs = 0
         self._calls: set[Call] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -100,7 +102,9 @@ class BatchLane:
         self._pump()
 
     def interrupt(self, chunk: Chunk, job: int) -> None:
-        """A call is stopped when nobody wants any of its jobs; a job that is still being collected leaves at once."""
+        """A call is stopped when none of its jobs is wanted any more; a job that is still being collected leaves at
+        once.
+        """
         assert self._host is not None
         for task, _ in self._collected:
             if task.chunk is chunk and job in task.ids:
@@ -131,7 +135,7 @@ class BatchLane:
             call.is_left = True
             if call.task is not None:
                 call.task.cancel()
-            if self._handler.kind != "process":  # whose lane is told the same
+            if self._handler.kind != "process":  # the process lane is told the same and stops its own
                 for task in call.tasks:
                     self._host.settle(Released(task.chunk, task.ids))
 
@@ -148,7 +152,7 @@ class BatchLane:
     # --- collecting ------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Begin calls, as long as there is a slot and enough for one; else look again when time is up."""
+        """Begin calls while there is a free slot and enough jobs for one; else look again when the wait is over."""
         while self._collected and len(self._calls) < self._calls_max and not self._is_handing_back:
             wait_s = self._collected[0][1] - time.monotonic()
             if wait_s > 0 and not self._is_enough():
@@ -163,7 +167,7 @@ class BatchLane:
         return bool(most) and sum(len(payload) for task, _ in self._collected for payload in task.payloads) >= most
 
     def _cut(self) -> list[Task]:
-        """The next call: up to the size, and up to the bytes, but one job at least."""
+        """Cut off the next call: up to the batch's size and bytes, but at least one job."""
         tasks: list[Task] = []
         jobs, size = self._batch.size, 0
         while jobs and self._collected:
@@ -241,7 +245,7 @@ class BatchLane:
         return plain_call(handler, self._scope, lambda: host.loop)(here.get(), args, kwargs)
 
     def _run_plain(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread of the crew."""
+        """Runs in a thread of the crew."""
         began = time.monotonic()
         here = self._current(call, began)
         current.set(here)
@@ -253,10 +257,12 @@ class BatchLane:
         try:
             loop.call_soon_threadsafe(self._over, call)
         except RuntimeError:
-            pass  # the worker has ended without us
+            pass  # the worker has ended meanwhile
 
     def _current(self, call: Call, began: float) -> Current:
-        """Where the handler finds itself. A context for each job is only made where somebody may ask for it."""
+        """What `current_job()` finds during the call. Contexts of single jobs are made only for handlers that can ask
+        for them.
+        """
         assert self._host is not None
         host, first = self._host, call.tasks[0]
         here = Current(first.chunk, first.ids[0], host)
@@ -298,7 +304,7 @@ class BatchLane:
             self._host.settle(Done(task.chunk, done, results if has_results else None, [seconds] * len(done)))
 
     def _settle_cancelled(self, call: Call, error: asyncio.CancelledError) -> None:
-        """The call was stopped, because nobody wants its jobs, or because the worker stops."""
+        """The call was stopped because none of its jobs is wanted, or because the worker stops."""
         assert self._host is not None
         if call.is_left:
             return
@@ -315,7 +321,7 @@ def payloads_of(tasks: list[Task]) -> list[tuple[Sequence[bytes], Any]]:
 
 
 def fitting(payloads: Sequence[bytes], size: int, batch: Batch, *, is_first: bool) -> tuple[int, int]:
-    """How many more payloads fit into a call that has `size` bytes, and how many bytes it has with them."""
+    """How many more payloads fit into a call that has `size` bytes, and its bytes with them."""
     for count, payload in enumerate(payloads):
         if size + len(payload) > batch.bytes_max and not (is_first and count == 0):
             return count, size
@@ -324,7 +330,7 @@ def fitting(payloads: Sequence[bytes], size: int, batch: Batch, *, is_first: boo
 
 
 class Crew:
-    """Threads for calls. They are daemons: a handler that never returns must not keep the process."""
+    """Threads for calls. They are daemons, so that a handler that never returns cannot keep the process alive."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,8 +1,8 @@
 """Batch handlers: many jobs, one call.
 
-The function takes a list where a job has a value (`def embed(texts: list[str])`), several lists of the same length
-where a job has several, and returns a list with a result or an exception for each job, or nothing. What it raises is
-the end of all of them. How jobs are collected stands in `batch_lane.py`; this knows neither queues nor threads.
+The function takes a list where a job has one value (`def embed(texts: list[str])`), or several lists of the same length
+where a job has several. It returns a list with a result or an exception for each job, or None. An exception that it
+raises fails all jobs of the call. `batch_lane.py` collects the jobs; this module knows neither queues nor threads.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from stoker.worker.handler import Arguments, Handler
 from stoker.worker.lane import Host
 
 Ending: TypeAlias = bytes | Exception | None
-"""A result, nothing, or why there is none."""
+"""A result, None for no result, or the exception."""
 
 
 class BatchContext(Context):
-    """What the handler of a batch may know and say: about all of its jobs, or through `jobs` about each.
+    """The context of a batch call. It speaks for all jobs; `jobs` has a context for each.
 
-    The properties are those of the first job, but for those that say whether to go on: they speak for all.
+    Properties are those of the first job, except those that say whether to go on: they cover all jobs.
     """
 
     __slots__ = ("jobs",)
@@ -33,7 +33,7 @@ class BatchContext(Context):
 
     @property
     def cancelled(self) -> bool:
-        """All of them: as long as one is wanted the call is."""
+        """True only when all jobs are cancelled: while one is wanted, the call is."""
         return all(job.cancelled for job in self.jobs)
 
     @property
@@ -63,7 +63,10 @@ class BatchContext(Context):
 
 
 def errors_in(ctx: Context, result: Any) -> list[tuple[Context, Exception]]:
-    """The exceptions that a batch handler returned, each with its job; with the batch, where some were not called."""
+    """The exceptions that a batch handler returned, each with its job's context.
+
+    Where some jobs were left out of the call, positions do not match and the batch's own context stands for all.
+    """
     if not isinstance(ctx, BatchContext) or not isinstance(result, Sequence) or isinstance(result, (str, bytes)):
         return []
     jobs: Sequence[Context] = ctx.jobs if len(ctx.jobs) == len(result) else [ctx] * len(result)
@@ -71,14 +74,14 @@ def errors_in(ctx: Context, result: Any) -> list[tuple[Context, Exception]]:
 
 
 class Merged:
-    """The arguments of some jobs as one call, and what becomes of each of them."""
+    """The arguments of several jobs as one call, and the ending of each job."""
 
     def __init__(self, handler: Handler, payloads: Iterable[tuple[Sequence[bytes], Codec]]) -> None:
         self._handler = handler
         self.endings: list[Ending] = []
-        """One for each job, in order; of those that cannot be called the error already."""
+        """One for each job, in order. Jobs whose arguments are bad have their error here before the call."""
         self.good: list[int] = []
-        """The positions of those that are called."""
+        """The positions of the jobs that take part in the call."""
         decode = handler.decode
         found: list[Arguments] = []
         for some, codec in payloads:
@@ -97,7 +100,7 @@ class Merged:
         self.kwargs = {name: [named[name] for _, named in found] for name in kwargs}
 
     def _alike(self, found: list[Arguments]) -> list[Arguments]:
-        """Every job of a call brings the same parameters as the first: the lists stay side by side."""
+        """Keep the jobs that bring the same parameters as the first; the lists of a call must have the same length."""
         count, names = len(found[0][0]), found[0][1].keys()
         odd = [at for at, (args, kwargs) in enumerate(found) if len(args) != count or kwargs.keys() != names]
         for at in reversed(odd):
@@ -107,7 +110,7 @@ class Merged:
         return found
 
     def returned(self, value: Any) -> None:
-        """What the handler returned for those that were called."""
+        """Note what the handler returned for the jobs of the call."""
         if value is None:
             return
         if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
@@ -131,7 +134,7 @@ class Merged:
             return error
 
     def raised(self, error: Exception) -> None:
-        """None of them has a result."""
+        """The call raised: this is the ending of all its jobs."""
         for position in self.good:
             self.endings[position] = error
 
@@ -145,7 +148,7 @@ def call_together(
     payloads: Iterable[tuple[Sequence[bytes], Codec]],
     call: Callable[[list[list[Any]], dict[str, list[Any]]], Any],
 ) -> list[Ending]:
-    """One call for all, and the ending of each."""
+    """Call the handler once for all jobs; returns the ending of each."""
     merged = Merged(handler, payloads)
     if merged.good:
         try:

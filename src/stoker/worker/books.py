@@ -1,6 +1,6 @@
-"""What a worker has in hand: which jobs it holds leases of, and which of them its handlers are done with.
+"""The jobs that a worker has in hand: whose leases it holds, and which of them its handlers have finished.
 
-Only the worker's event loop writes here; the thread that renews leases reads.
+Only the worker's event loop writes here. The thread that renews leases reads.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from stoker.worker.lane import Chunk, Done, Dropped, Failed, Released, Settlemen
 
 
 class Books:
-    """All chunks that are not settled to the end."""
+    """All chunks that are not fully settled."""
 
     def __init__(self) -> None:
         self._chunks: dict[Chunk, None] = {}
         self.running: dict[str, int] = {}
-        """By queue: jobs that handlers are not done with, the waiting ones of a lane included."""
+        """Jobs per queue that handlers have not finished, including those that wait in a lane."""
         self.unsettled = 0
-        """Jobs that handlers are done with and the queue has not confirmed."""
+        """Jobs that handlers have finished and the queue has not confirmed."""
         self.done = 0
         self.failed = 0
         self.released = 0
@@ -31,7 +31,7 @@ class Books:
         return not self._chunks
 
     def chunks(self) -> list[Chunk]:
-        """From any thread."""
+        """A copy of the open chunks. May be called from any thread."""
         return list(self._chunks)
 
     def took(self, chunk: Chunk) -> None:
@@ -39,7 +39,7 @@ class Books:
         self.running[chunk.queue] = self.running.get(chunk.queue, 0) + len(chunk.ids)
 
     def ended(self, settlement: Settlement) -> Settlement | None:
-        """Note what a lane says, and give what of it is news: who was told about before is left out."""
+        """Note a lane's settlement. Returns the part that is new: jobs that already have a settlement are left out."""
         chunk = settlement.chunk
         ids: Sequence[int] = (settlement.id,) if type(settlement) is Failed else settlement.ids  # type: ignore[union-attr]
         news = settlement
@@ -56,7 +56,7 @@ class Books:
         return news
 
     def settled(self, chunk: Chunk, jobs: int) -> None:
-        """The queue has confirmed, or there is nothing left to say to it."""
+        """Count jobs as confirmed by the queue, or as given up."""
         self.unsettled -= jobs
         chunk.left -= jobs
         if chunk.left <= 0:
@@ -66,7 +66,7 @@ class Books:
 
 
 def part_of(settlement: Settlement, at: list[int]) -> Settlement:
-    """The same about some of its jobs."""
+    """The same settlement for some of its jobs."""
     if type(settlement) is Done:
         results = settlement.results
         picked = None if results is None else [results[place] for place in at]
@@ -74,5 +74,5 @@ def part_of(settlement: Settlement, at: list[int]) -> Settlement:
         return Done(settlement.chunk, [settlement.ids[place] for place in at], picked, seconds)
     if type(settlement) is Released:
         return Released(settlement.chunk, [settlement.ids[place] for place in at], settlement.delay_ms, settlement.note)
-    assert type(settlement) is Dropped  # a failure tells of one job
+    assert type(settlement) is Dropped  # `Failed` has one job, and is never cut
     return Dropped(settlement.chunk, [settlement.ids[place] for place in at])

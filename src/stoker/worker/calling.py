@@ -1,7 +1,7 @@
-"""From a handler to something that can be called: the function inside its dependencies, inside its middleware.
+"""Builds the callable of a handler: the function inside its dependencies, inside its middleware.
 
-For most handlers that is the function itself. Lanes decode the arguments before and encode the result after; this knows
-neither payloads nor queues.
+For most handlers that is the function itself. Lanes decode the arguments before the call and encode the result after
+it; this module knows neither payloads nor queues.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ AsyncCall = Callable[[Context, Sequence[Any], Mapping[str, Any]], Awaitable[Any]
 
 
 def async_call(handler: Handler, scope: WorkerScope) -> AsyncCall:
-    """How an `async` handler is called that is not bare."""
+    """The callable of an `async` handler that has dependencies or middleware."""
     function, parameter = handler.function, handler.context
     injector = Injector(handler.dependencies, scope) if handler.dependencies else None
 
@@ -40,7 +40,8 @@ def async_call(handler: Handler, scope: WorkerScope) -> AsyncCall:
             except BaseException as error:
                 raised = error
                 raise
-        raise raised or AssertionError("unreachable")  # a dependency swallowed it: the handler failed all the same
+        # a dependency swallowed the exception: the handler failed all the same
+        raise raised or AssertionError("unreachable")
 
     wrapped: AsyncCall = call
     for middleware in reversed(handler.middleware):
@@ -94,14 +95,14 @@ class AsyncAround:
                 self._around.throw(error)
         except (StopIteration, StopAsyncIteration):
             return not isinstance(error, asyncio.CancelledError)
-        raise RuntimeError("`around` of a middleware yields once")
+        raise RuntimeError("`around` of a middleware must yield exactly once")
 
 
 # --- in a thread, or in a process --------------------------------------------------------------------
 
 
 def plain_call(handler: Handler, scope: WorkerScope, loop: Callable[[], asyncio.AbstractEventLoop]) -> Call:
-    """How a plain handler is called that is not bare; `loop` is where asynchronous parts of it run."""
+    """The callable of a plain handler that has dependencies or middleware; asynchronous parts run on `loop`."""
     function, parameter = handler.function, handler.context
     injector = Injector(handler.dependencies, scope) if handler.dependencies else None
 
@@ -149,7 +150,7 @@ def plain_layer(middleware: Middleware, inner: Call, loop: Callable[[], asyncio.
 
 
 class PlainAround:
-    """The same for a thread: a plain generator runs in the thread, an asynchronous one on the loop."""
+    """The same in a thread: a plain generator runs in the thread, an asynchronous one on the loop."""
 
     def __init__(self, around: AsyncAround, done: Callable[[Any], Any]) -> None:
         self._around, self._done = around, done
@@ -164,11 +165,11 @@ class PlainAround:
         return bool(self._step(self._around.__aexit__(kind, error, trace)))
 
     def _step(self, coroutine: Any) -> Any:
-        """Around a plain generator nothing is ever waited for: one step does it, here."""
+        """Run a coroutine that never waits, here: a single step finishes it."""
         if inspect.isasyncgen(self._around._around):
             return self._done(coroutine)
         try:
             coroutine.send(None)
         except StopIteration as end:
             return end.value
-        raise AssertionError("a plain generator does not wait")
+        raise AssertionError("a plain generator never awaits")

@@ -1,8 +1,8 @@
-"""What a handler may know and say about the job that it works on.
+"""The context of a job: what its handler can read about it and report about it.
 
-A handler gets one by annotating a parameter with `Context`, or anywhere below it with `current_job()`. It is made when
-somebody asks for it. Progress, log lines and partial results are sent in the background, in order, and before the job
-is settled; in plain handlers checkpoints wait for their answer, in asynchronous ones they are awaited.
+A handler gets it through a parameter annotated with `Context`; code below it calls `current_job()`. It is made when
+first asked for. Progress, log lines and partial results are sent in the background, in order, before the job is
+settled. Checkpoints wait for the queue's answer in plain handlers and are awaited in `async` ones.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from stoker.worker.lane import Chunk, Host
 
 CHECKPOINT_KEY = "stoker:checkpoint:{}"
 CHECKPOINT_TTL_MS = 14 * DAY_MS
-"""Longer than a dead letter is kept by default, so that one that is sent back to work goes on where it was."""
+"""Longer than a dead letter is kept by default, so that a retried dead letter still finds its checkpoint."""
 
 
 class Context:
@@ -42,7 +42,7 @@ class Context:
     def __repr__(self) -> str:
         return f"Context(job {self.id}, {self.name} in {self.queue}, attempt {self.attempt})"
 
-    # --- what it is ------------------------------------------------------------------------------
+    # --- the job ---------------------------------------------------------------------------------
 
     @property
     def handler(self) -> Handler:
@@ -58,17 +58,17 @@ class Context:
 
     @property
     def worker(self) -> str:
-        """The id of the worker that runs it."""
+        """The id of the worker that runs the job."""
         return self._host.worker
 
     @property
     def attempt(self) -> int:
-        """From 1 on."""
+        """Counts from 1."""
         return self._chunk.attempt
 
     @property
     def max_attempts(self) -> int:
-        """0 = no limit."""
+        """0 means no limit."""
         return self._chunk.options.max_attempts
 
     @property
@@ -81,7 +81,7 @@ class Context:
 
     @property
     def payload(self) -> bytes:
-        """As it was pushed; `options.codec` says how it is written."""
+        """The bytes that were pushed; `options.codec` names their encoding."""
         chunk = self._chunk
         return chunk.payloads[chunk.ids.index(self.id)]
 
@@ -92,7 +92,7 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt: hand it to whoever must not do the same thing twice."""
+        """The same for every attempt. Pass it to services that must not do the same thing twice."""
         return f"stoker-{self.id}"
 
     @property
@@ -103,7 +103,7 @@ class Context:
 
     @property
     def remaining_s(self) -> float | None:
-        """How many seconds are left until then."""
+        """Seconds until `deadline`; None if there is none."""
         timeout_ms = self._chunk.options.timeout_ms
         if not timeout_ms:
             return None
@@ -113,17 +113,17 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Somebody cancelled the job: stop, and whatever you return but a result no longer matters."""
+        """The job was cancelled: stop. The queue ignores the outcome, unless the handler returns a result."""
         return self._chunk.flags.get(self.id) == "cancelled"
 
     @property
     def lost(self) -> bool:
-        """The lease is lost, or the queue has timed the delivery out: another worker may have the job."""
+        """The lease is lost, or the queue timed this delivery out: another worker may have the job."""
         return self._chunk.flags.get(self.id) in ("lost", "timeout")
 
     @property
     def stopping(self) -> bool:
-        """The worker drains: finish soon, or save a checkpoint and raise `Snooze(0)`."""
+        """The worker is draining: finish soon, or save a checkpoint and raise `Snooze(0)`."""
         return self._host.stopping
 
     @property
@@ -137,39 +137,39 @@ class Context:
             raise error
 
     def interruption(self) -> Interrupted | None:
-        """Why the handler should stop, if it should."""
+        """The reason why the handler should stop, or None."""
         if self._chunk.flags:
             flag = self._chunk.flags.get(self.id)
             if flag == "cancelled":
                 return JobCancelled(f"job {self.id} was cancelled")
             if flag is not None:
-                return LeaseLost(f"job {self.id} belongs to somebody else by now ({flag})")
+                return LeaseLost(f"job {self.id} no longer belongs to this worker ({flag})")
         if self.soft_timed_out:
-            return SoftTimeout(f"job {self.id} runs for more than {self._chunk.handler.soft_timeout_ms} ms")
+            return SoftTimeout(f"job {self.id} has run for more than {self._chunk.handler.soft_timeout_ms} ms")
         return None
 
     def heartbeat(self) -> None:
-        """Renew the lease soon, and learn of a cancellation early; leases are renewed without this, too."""
+        """Renew the lease soon and learn early of a cancellation. Leases are renewed without this call, too."""
         self.check()
         self._host.renew(self._chunk)
 
-    # --- what to tell ----------------------------------------------------------------------------
+    # --- reporting -------------------------------------------------------------------------------
 
     def progress(self, percent: float, message: str = "") -> None:
-        """How far the job is, from 0 to 100."""
+        """Report how far the job is, from 0 to 100."""
         shown, text = min(100, max(0, int(percent))), message[: DEFAULT_LIMITS.message_chars_max]
         self._host.report(self._chunk, self.id, c.SetProgress(self.id, shown, text, self._chunk.token))
 
     def log(self, message: str, *values: object, level: str = "info") -> None:
-        """A line in the log of the job; `values` go into the message as with `logging`."""
+        """Add a line to the job's log; `values` are formatted into the message as with `logging`."""
         try:
             text = message % values if values else message
-        except (TypeError, ValueError):  # a slip in a log line must not fail a job
+        except (TypeError, ValueError):  # a mistake in a log call must not fail the job
             text = f"{message} {values!r}"
         self._host.report(self._chunk, self.id, c.AppendLog(self.id, text, level, self._chunk.token))
 
     def emit(self, value: Any) -> None:
-        """Stream a piece of the result: bytes as they are, anything else as MessagePack."""
+        """Stream a partial result: bytes as they are, anything else as MessagePack."""
         codec: Codec = "bytes" if isinstance(value, bytes) else "msgpack"
         data = value if codec == "bytes" else msgspec.msgpack.encode(value)
         self._host.report(self._chunk, self.id, c.AppendPartial(self.id, data, None, self._chunk.token, codec))
@@ -179,7 +179,8 @@ class Context:
     def checkpoint(self, value: Any) -> Awaitable[None]:
         """Keep a value (anything that MessagePack can write) for the next attempt of this job.
 
-        It is deleted when the job completes. `await` it in an `async` handler; elsewhere it is kept on return.
+        It is deleted when the job completes. `await` the call in an `async` handler; in a plain one it is kept on
+        return.
         """
         self._has_checkpoint = True
         body = msgspec.msgpack.encode(value)
@@ -190,7 +191,7 @@ class Context:
         return KEPT
 
     def restore(self, default: Any = None) -> Any:
-        """What the last checkpoint of this job was. `await` it in an `async` handler."""
+        """The value of this job's last checkpoint, or `default`. `await` the call in an `async` handler."""
         self._has_checkpoint = True
 
         def read(reply: Any) -> Any:
@@ -202,7 +203,7 @@ class Context:
         return read(self._host.execute(command))
 
     def forget_checkpoint(self) -> None:
-        """Called by lanes when the job has completed."""
+        """Delete the checkpoint. Lanes call this when the job has completed."""
         if self._has_checkpoint:
             self._host.report(self._chunk, self.id, c.KvDelete((self._checkpoint_key,)))
 
@@ -215,7 +216,9 @@ class Context:
 
 
 class Kept:
-    """An awaitable for what is done already: plain handlers need not wait, and may be made asynchronous any day."""
+    """An awaitable that is done already: plain handlers can ignore it, and can become `async` later without other
+    changes.
+    """
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -225,11 +228,11 @@ class Kept:
 KEPT = Kept()
 
 
-# --- whatever runs below a handler -------------------------------------------------------------------
+# --- the current job ---------------------------------------------------------------------------------
 
 
 class Current:
-    """The job that a thread or a task works on. A thread that works off many has one of these, and moves it on."""
+    """The job that a thread or a task works on. A thread that works through many jobs moves one of these along."""
 
     __slots__ = ("chunk", "context", "host", "job", "started_at", "together")
 
@@ -238,7 +241,7 @@ class Current:
         self.started_at: float | None = None
         self.context: Context | None = None
         self.together: Sequence[int] | None = None
-        """All jobs of the call, where it is one for a batch."""
+        """All jobs of a batch call; None for a single job."""
 
     def get(self) -> Context:
         if self.context is None or self.context.id != self.job:
@@ -250,7 +253,7 @@ current: ContextVar[Current | None] = ContextVar("stoker_current_job", default=N
 
 
 def is_still(clean: contextvars.Context) -> bool:
-    """Whether the context variables here are what they were. Values whose own comparison fails count as changed."""
+    """Whether the context variables are unchanged. A value whose comparison raises counts as changed."""
     try:
         return contextvars.copy_context() == clean
     except Exception:
@@ -258,20 +261,20 @@ def is_still(clean: contextvars.Context) -> bool:
 
 
 def current_job() -> Context | None:
-    """The context of the job that is being worked on here, or None outside of any."""
+    """The context of the job that runs here, or None outside of a job."""
     found = current.get()
     return None if found is None else found.get()
 
 
 class JobLogHandler(logging.Handler):
-    """Attaches log records that are written while a job runs to the log of that job.
+    """Copies log records that are written while a job runs to that job's log.
 
     logging.getLogger("myapp").addHandler(JobLogHandler())
     """
 
     def emit(self, record: logging.LogRecord) -> None:
         context = current_job()
-        if context is None or record.name.startswith("stoker."):  # what we log about sending must not be sent
+        if context is None or record.name.startswith("stoker."):  # log lines about sending must not be sent themselves
             return
         try:
             context.log(self.format(record), level=record.levelname.lower())

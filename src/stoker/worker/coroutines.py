@@ -1,9 +1,9 @@
 """The lane of coroutines: `async` handlers on the worker's event loop.
 
-A slot is a task that works off one job after another: a task for each would cost more than most short jobs do. What
-makes that sound is that a slot ends as soon as it is no longer like new: when its task was cancelled, or when a handler
-has left something behind in its context variables. Further slots are opened only when those that there are wait for
-something, so that jobs which never wait cost one task for thousands.
+A slot is a task that runs one job after another, because a task for each job would cost more than most short jobs do.
+That is safe because a slot ends as soon as it is no longer clean: when its task was cancelled, or when a handler
+changed context variables. Further slots open only when all open ones are waiting, so thousands of jobs that never wait
+need one task.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Flow, Host, Re
 log = logging.getLogger("stoker.worker")
 
 TURN_S = 0.005
-"""After this much work the event loop gets its turn, however many jobs are waiting."""
+"""After this much work the event loop gets a turn, however many jobs are waiting."""
 OOPS_MS = 1_000
 CLOSE_S = 1.0
-"""For handlers that catch their cancellation: whoever is not done by then is left behind."""
+"""How long `close` waits for handlers that catch their cancellation; after that they are abandoned."""
 
 Key = tuple[int, int]
-"""Token and id: the same job may come again while a lost delivery of it is still running."""
+"""Token and job id: the same job may come again while a lost delivery of it still runs."""
 
 
 class Finished:
-    """What a turn of the loop did of one chunk."""
+    """The jobs of one chunk that completed in this turn of the loop."""
 
     __slots__ = ("ids", "jobs", "results", "seconds", "spent")
 
@@ -44,13 +44,13 @@ class Finished:
         self.ids: list[int] = []
         self.results: list[bytes | None] = []
         self.spent: list[float] = []
-        """Seconds, for each of the ids."""
+        """Seconds for each of the ids."""
         self.jobs = 0
         self.seconds = 0.0
 
 
 class Slot:
-    """A task, and the job that it is in."""
+    """A task and the job that it runs."""
 
     __slots__ = ("chunk", "is_broken_off", "is_struck", "job", "task")
 
@@ -59,12 +59,12 @@ class Slot:
         self.chunk: Chunk | None = None
         self.job = 0
         self.is_struck = False
-        """The soft timeout of its job has passed, and the handler is about to be told."""
+        """The soft timeout of its job has passed; the task is about to be cancelled for it."""
         self.is_broken_off = False
 
 
 class CoroutineLane:
-    """Some slots, and the jobs that wait for one."""
+    """A number of slots, and the jobs that wait for one."""
 
     def __init__(self, slots: int, scope: WorkerScope, *, prefetch: int | None = None) -> None:
         self.slots = slots
@@ -75,18 +75,18 @@ class CoroutineLane:
         self._line: deque[tuple[Chunk, int, bytes]] = deque()
         self._open: set[Slot] = set()
         self._jobs: dict[Key, Slot] = {}
-        """The jobs that run."""
+        """The running jobs."""
         self._calls: dict[str, AsyncCall] = {}
         self._finished: dict[Chunk, Finished] = {}
         self._is_noted = False
         self._is_looking = False
-        """Whether `_open_more` is about to be called."""
+        """Whether a call of `_open_more` is scheduled."""
         self._is_yielding = False
         """Whether a slot only waits for its next turn."""
         self._ramp = 1
         self._watch: asyncio.TimerHandle | None = None
         self._seen = self._still = 0
-        """How many jobs had begun at the last look, and for how many looks none has."""
+        """How many jobs had begun at the last look, and for how many looks in a row none has."""
         self._begun = 0
         self._flow = Flow()
 
@@ -114,7 +114,7 @@ class CoroutineLane:
     def interrupt(self, chunk: Chunk, job: int) -> None:
         slot = self._jobs.get((chunk.token, job))
         if slot is not None and slot.task is not None:
-            slot.task.cancel()  # one that waits in line is looked at when its turn comes
+            slot.task.cancel()  # a slot that waits its turn sees the flag by itself
 
     def hand_back(self) -> None:
         assert self._host is not None
@@ -156,7 +156,7 @@ class CoroutineLane:
             self._loop.call_soon(self._open_more)
 
     def _open_more(self) -> None:
-        """Jobs are waiting, and all slots for whatever their handlers wait for: open twice as many as the last time."""
+        """All slots wait and jobs are left: open twice as many slots as the last time."""
         self._is_looking = False
         if not self._line:
             self._ramp = 1
@@ -165,14 +165,14 @@ class CoroutineLane:
             self._ramp *= 2
             self._look_soon()
 
-    # --- jobs that stand still -------------------------------------------------------------------
+    # --- stuck jobs ------------------------------------------------------------------------------
 
     def _keep_watch(self) -> None:
         assert self._loop is not None
         self._watch = self._loop.call_later(STILL_S, self._look)
 
     def _look(self) -> None:
-        """Hand back what was fetched ahead and has not moved: the jobs before it turned out to be long."""
+        """Hand back jobs that were fetched ahead and have not begun: the jobs before them turned out to be long."""
         self._watch = None
         if not self._line:
             return
@@ -189,14 +189,14 @@ class CoroutineLane:
     # --- working ---------------------------------------------------------------------------------
 
     async def _work(self, slot: Slot) -> None:
-        """One job after another. This is the hot path: besides the handler, a job costs two microseconds."""
+        """Run one job after another. This is the hot path: a job costs two microseconds besides its handler."""
         try:
             turn_until = time.perf_counter() + TURN_S
             while self._line and await self._next(slot):
                 if time.perf_counter() < turn_until:
                     continue
                 if self._is_yielding:
-                    break  # another slot will go on
+                    break  # another slot goes on
                 self._is_yielding = True
                 await asyncio.sleep(0)
                 self._is_yielding = False
@@ -209,14 +209,14 @@ class CoroutineLane:
                 self._look_soon()
 
     def _went_wrong(self, slot: Slot) -> None:
-        """A mistake of ours, and not of the handler: its job goes back, and the lane lives on."""
-        log.exception("a slot of the worker failed while it worked on job %s", slot.job)
+        """An error of the lane, not of the handler: release the job and keep the lane alive."""
+        log.exception("a slot of the worker failed while it ran job %s", slot.job)
         if slot.chunk is not None and self._jobs.pop((slot.chunk.token, slot.job), None) is not None:
             assert self._host is not None
             self._host.settle(Released(slot.chunk, (slot.job,), OOPS_MS))
 
     async def _next(self, slot: Slot) -> bool:
-        """Work off the job that is first in line; whether the slot is as good as new. Nothing leaves but that."""
+        """Run the first job in line. Returns whether the slot is still clean. Never raises."""
         assert self._host is not None
         chunk, job, payload = self._line.popleft()
         self._begun += 1
@@ -256,7 +256,7 @@ class CoroutineLane:
         return not slot.task.cancelling() and is_still(clean)
 
     def _called(self, slot: Slot, ctx: Context, args: Any, kwargs: Any) -> Awaitable[Any]:
-        """The call of a handler that wants more than its arguments."""
+        """Call a handler that has a context, dependencies or middleware."""
         handler = ctx.handler
         call = self._calls.get(handler.name)
         if call is None:
@@ -284,7 +284,7 @@ class CoroutineLane:
         return noted
 
     def _tell(self) -> None:
-        """Everything that this turn has done."""
+        """Settle everything that this turn has completed."""
         assert self._host is not None
         self._is_noted = False
         finished, self._finished = self._finished, {}
@@ -313,7 +313,7 @@ class CoroutineLane:
             slot.task.cancel()
 
     def _is_struck(self, slot: Slot) -> bool:
-        """Whether it is the soft timeout that cancelled the task: then that is undone, and raised as what it is."""
+        """Whether the soft timeout cancelled the task. If so, undo it; it is raised as `SoftTimeout`."""
         is_struck, slot.is_struck = slot.is_struck, False
         if is_struck and slot.task is not None:
             slot.task.uncancel()
@@ -322,9 +322,9 @@ class CoroutineLane:
 
 @coroutine
 def interruptible(work: Coroutine[Any, Any, Any], is_struck: Callable[[], bool]) -> Generator[Any, Any, Any]:
-    """Run a coroutine inside this task, with `SoftTimeout` raised in it where the task was cancelled for that.
+    """Run a coroutine inside this task; where the soft timeout cancelled the task, raise `SoftTimeout` in it.
 
-    A handler can catch it, save what it has, and raise or return, as with any exception.
+    A handler can catch it, save its state, and raise or return as with any exception.
     """
     raised: BaseException | None = None
     while True:

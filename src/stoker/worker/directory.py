@@ -1,7 +1,7 @@
-"""Which handler a job is for, and what to do with a job that is for none.
+"""Finds the handler of a job, and decides what to do with a job that has none.
 
-A name that nobody here knows may belong to a release that is being deployed: such a job goes back to the queue, each
-time for a little longer, and is failed only when it has been coming for a long time.
+A name that this worker does not know may belong to a release that is just being deployed. Such a job goes back to the
+queue with a growing delay, and fails only after it has come back for a long time.
 """
 
 import time
@@ -14,19 +14,19 @@ from stoker.worker.errors import BadHandler, UnknownHandler
 from stoker.worker.handler import Handler
 
 STRANGERS_MAX = 10_000
-"""Jobs that are remembered; who is forgotten begins anew."""
+"""Unknown jobs that are remembered; a forgotten one starts over."""
 PAUSE_MS, PAUSE_MS_MAX = 1_000, 30_000
 NAMES_TOLD = 20
-"""Of the names that are known; more would hide the one that was meant."""
+"""Known names that an error lists; more would hide the one that was meant."""
 
 
 def is_own(handler: Handler) -> bool:
-    """Whether Stoker brings it along: it is found by its name, and never meant by a job without one."""
+    """Whether the handler belongs to Stoker: it is found only by name, never for a job without one."""
     return handler.name.startswith("stoker.")
 
 
 def listed(names: Collection[str]) -> str:
-    """Names for people, and not too many of them."""
+    """Names for an error text, shortened to `NAMES_TOLD`."""
     shown = sorted(names)
     more = f" and {len(shown) - NAMES_TOLD} more" if len(shown) > NAMES_TOLD else ""
     return (", ".join(shown[:NAMES_TOLD]) or "none") + more
@@ -34,11 +34,11 @@ def listed(names: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A job that no handler here is for, and why: back to the queue for so long, or to its end."""
+    """The decision about a job without a handler, and why: released with a delay, or failed."""
 
     error: UnknownHandler
     delay_ms: int | None = None
-    """None ends it."""
+    """None fails the job."""
 
 
 class Directory:
@@ -59,11 +59,11 @@ class Directory:
         self._unknown_for_s = unknown_for_s
         self._clock = clock
         self._strangers: dict[int, tuple[float, int]] = {}
-        """When a job first came, and how often since."""
+        """By job: when it first came, and how often since."""
         for handler in handlers:
             for name in (handler.name, *handler.aliases):
                 if name in self._by_name:
-                    raise BadHandler(f"two handlers have the name {name!r}: give one of them another name")
+                    raise BadHandler(f"two handlers have the name {name!r}: rename one of them")
                 self._by_name[name] = handler
             if is_own(handler):
                 self._own.append(handler)
@@ -76,7 +76,7 @@ class Directory:
 
     @property
     def names(self) -> list[str]:
-        """Under which jobs may come; without those that Stoker brings along."""
+        """Names that jobs may have here, without Stoker's own."""
         return sorted(name for name, handler in self._by_name.items() if not is_own(handler))
 
     def of_queue(self, queue: str) -> list[Handler]:
@@ -90,14 +90,14 @@ class Directory:
         return own[0] if len(own) == 1 else None
 
     def send_away(self, run: Run, job: int) -> Sent:
-        """What becomes of a job that nobody here can run."""
+        """Decide what becomes of a job that no handler here can run."""
         name = run.options.name
         if name is None:
             own = listed([handler.name for handler in self._by_queue.get(run.queue, ())])
             return Sent(
                 UnknownHandler(
-                    f"the job has no name, and worker {self._worker} has not exactly one handler for the queue"
-                    f" {run.queue!r} ({own}): push it with name=..."
+                    f"the job has no name, so worker {self._worker} needs exactly one handler for the queue"
+                    f" {run.queue!r} ({own}): push the job with name=..."
                 )
             )
         known = self.names

@@ -1,6 +1,6 @@
-"""A child process that ends with its parent, however that ends: the kernel's promise where there is one (Linux).
+"""Ends a child process when its parent ends, however the parent ends. Linux guarantees it.
 
-Elsewhere a child notices by the pipe that its parent closes. It knows nothing of workers.
+Elsewhere a child notices when the pipe to its parent closes. This module knows nothing of workers.
 """
 
 import os
@@ -17,9 +17,9 @@ if sys.platform == "linux":
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL, parent: int | None = None) -> None:
-    """In the child: be sent this signal when the parent ends. To be exact, when the thread ends that started it.
+    """Called in the child: ask the kernel for this signal when the parent ends (precisely: the thread that started it).
 
-    With the pid of the `parent` one that has died before this call counts, too.
+    With the parent's pid, a parent that died before this call is noticed, too.
     """
     if _prctl is not None:
         _prctl(PR_SET_PDEATHSIG, int(by))

@@ -1,4 +1,4 @@
-"""From an exception of a handler to the settlement of its job. The one place that knows who may be retried."""
+"""Turns an exception of a handler into the settlement of its job. Retry policies are applied only here."""
 
 import asyncio
 import logging
@@ -13,23 +13,23 @@ CANCELLED = Verdict("cancel", None, "cancelled")
 
 
 def ended_by(chunk: Chunk, job: int, error: BaseException, seconds: float | None = None) -> Settlement:
-    """What becomes of a job whose handler raised. A job that nobody may settle any more is dropped."""
+    """The settlement of a job whose handler raised. A job that this worker no longer owns is dropped."""
     flag = chunk.flags.get(job)
     if flag in ("lost", "timeout"):
         return Dropped(chunk, (job,))
     if flag == "cancelled" and isinstance(error, asyncio.CancelledError | JobCancelled):
         return cancelled(chunk, job)
-    is_told = isinstance(error, Outcome)  # where it was raised is no news
+    is_told = isinstance(error, Outcome)  # an outcome has no traceback worth keeping
     verdict = decided(chunk, error)
     return Failed(chunk, job, Failure.of(error, with_stack=not is_told), verdict, seconds)
 
 
 def decided(chunk: Chunk, error: BaseException) -> Verdict:
-    """What the policy of the handler says; one that is broken must not cost the job its end."""
+    """The verdict of the handler's policy. A policy that raises falls back to the job's backoff."""
     try:
         return chunk.handler.retry.decide(error, chunk.attempt)
     except Exception:
-        log.exception("the retry policy of %s failed: the job is left to its backoff", chunk.name)
+        log.exception("the retry policy of %s raised an exception: the job is retried by its backoff", chunk.name)
         return RETRY
 
 
@@ -38,5 +38,5 @@ def cancelled(chunk: Chunk, job: int) -> Settlement:
 
 
 def unwanted(chunk: Chunk, job: int) -> Settlement:
-    """Of a job that is flagged and has not begun, or did not end by itself."""
+    """The settlement of a flagged job that has not begun, or did not end by itself."""
     return cancelled(chunk, job) if chunk.flags.get(job) == "cancelled" else Dropped(chunk, (job,))

@@ -1,18 +1,18 @@
-"""What can go wrong between a job and its handler, as a branch of the tree in `model/errors.py`.
+"""Errors between a job and its handler: a branch of the tree in `model/errors.py`.
 
     StokerError
     `-- WorkerError
         |-- BadArguments        bad_arguments        the payload does not fit the handler's parameters
-        |-- BadResult           bad_result           what the handler returned cannot be written
+        |-- BadResult           bad_result           the handler's result cannot be encoded
         |-- BadHandler          bad_handler          a handler, a dependency or a middleware is declared wrongly
         |-- UnknownHandler      unknown_handler      no handler in this worker has the job's name
         `-- Interrupted         interrupted          the handler should stop
-            |-- JobCancelled      job_cancelled        somebody cancelled the job
-            |-- LeaseLost         lease_lost           the job belongs to somebody else by now
+            |-- JobCancelled      job_cancelled        the job was cancelled
+            |-- LeaseLost         lease_lost           the job no longer belongs to this worker
             `-- SoftTimeout       soft_timeout         its soft timeout has passed
 
-`Interrupted` is raised inside handlers, where `ctx.check()` is called or a soft timeout strikes. Nothing here is ever
-sent over the wire as an error of a command: a job's error is text.
+`Interrupted` is raised inside handlers: by `ctx.check()`, or when a soft timeout passes. None of these is sent over the
+wire as the error of a command: a job's error is text.
 """
 
 from stoker.model.errors import StokerError
@@ -23,7 +23,7 @@ class WorkerError(StokerError):
 
 
 class BadArguments(WorkerError):
-    """The payload does not fit. The message names the path of the value; trying again would fail again."""
+    """The payload does not fit. The message names the path of the bad value. A retry would fail the same way."""
 
     code = "bad_arguments"
 

@@ -1,9 +1,9 @@
-"""The fields of a job in log records: which job it was, of which queue, in which attempt, on which worker.
+"""Adds the fields of the running job to log records: job, queue, attempt and worker.
 
     handler.addFilter(stoker.JobFields())
 
-The job is found through a context variable: in coroutines, in threads, in child processes and in batches alike, and in
-whatever inherits their context (`asyncio.to_thread`, tasks). Nothing here knows how records are written.
+The job is found through a context variable, so it works in coroutines, threads, child processes and batches, and in
+code that inherits their context (`asyncio.to_thread`, tasks). How records are written is not decided here.
 """
 
 import logging
@@ -15,16 +15,16 @@ from stoker.worker.context import current
 from stoker.worker.lane import Chunk
 
 IDS_TOLD = 20
-"""Of the jobs of one batch."""
+"""Job ids that one record lists for a batch."""
 
 
 def fields_of(chunk: Chunk, job: int, worker: str) -> dict[str, Any]:
-    """What a record says about a job."""
+    """The fields of one job."""
     return dict(zip(JOB_FIELDS, (job, chunk.name, chunk.queue, chunk.attempt, worker), strict=True))
 
 
 def job_fields() -> dict[str, Any]:
-    """Those of the job that runs here; empty outside of any. A batch has its first job, and `job_ids` for all."""
+    """The fields of the running job; empty outside of a job. A batch has its first job, and `job_ids` for all."""
     here = current.get()
     if here is None:
         return {}
@@ -37,10 +37,10 @@ def together(ids: Sequence[int]) -> dict[str, Any]:
 
 
 class JobFields(logging.Filter):
-    """Gives every record that is written while a job runs the fields of that job. It lets every record through.
+    """Gives every log record that is written while a job runs the fields of that job. It lets every record through.
 
-    Put it on a handler: a filter of a logger does not see the records of its children. A field that a record has
-    already is left as it is.
+    Put it on a handler: a filter on a logger does not see the records of child loggers. Fields that a record already
+    has are left unchanged.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

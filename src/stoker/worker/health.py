@@ -1,7 +1,7 @@
-"""Says over HTTP whether a worker is in touch with its queue: `/health` and `/ready`, for probes.
+"""Serves `/health` and `/ready` over HTTP, for probes: is the worker in touch with its queue?
 
-A process that is up proves nothing: a worker is healthy while its polls are answered, or while all its slots are taken
-and it has no reason to poll. It knows no more of the worker than the report that it is given.
+A running process proves nothing. A worker is healthy while its pulls are answered, or while all its slots are taken and
+it has no reason to pull. This module knows only the report that it is given.
 """
 
 import asyncio
@@ -15,32 +15,32 @@ import msgspec
 log = logging.getLogger("stoker.worker")
 
 UNHEALTHY_AFTER_MS = 60_000
-"""Of polls without an answer. A poll that waits for a job is answered, empty, long before."""
+"""How long pulls may go unanswered. A pull that waits for a job is answered, empty, long before."""
 HEAD_BYTES_MAX = 8_192
 HEAD_S = 5.0
-"""How long a caller may take to say what it wants."""
+"""How long a caller may take to send its request."""
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
 class Pulse:
-    """When polls were begun and answered. One for each loop that polls; times are those of a monotonic clock."""
+    """When pulls were sent and answered; one for each loop that pulls. Times are monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._answered_at: float | None = None
         self._trying_since: float | None = None
         self.polled_at = 0
-        """Wall-clock milliseconds of the last answer, for people; 0 = none yet."""
+        """Wall-clock milliseconds of the last answer, for people; 0 means none yet."""
         self.error = ""
-        """Why the last poll failed, while none has succeeded since."""
+        """Why the last pull failed; empty after one has succeeded."""
 
     def began(self) -> None:
-        """A poll was sent. The first since the last answer starts the time."""
+        """A pull was sent. The first one since the last answer starts the clock."""
         if self._trying_since is None:
             self._trying_since = self._clock()
 
     def answered(self) -> None:
-        """With jobs or without."""
+        """A pull was answered, with or without jobs."""
         self._answered_at, self._trying_since, self.error = self._clock(), None, ""
         self.polled_at = time.time_ns() // 1_000_000
 
@@ -49,7 +49,7 @@ class Pulse:
 
     @property
     def trying_ms(self) -> int:
-        """For how long polls have been without an answer; 0 while nobody polls, because all slots are taken."""
+        """How long pulls have been unanswered; 0 while none is under way because all slots are taken."""
         return 0 if self._trying_since is None else round((self._clock() - self._trying_since) * 1000)
 
     @property
@@ -58,11 +58,11 @@ class Pulse:
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What the probes are told."""
+    """What the probes show."""
 
     status: Literal["ok", "starting", "stopping", "unhealthy"]
     last_poll_ms_ago: int | None
-    """None = not once."""
+    """None means never."""
     running: int
     slots: int
     done: int = 0
@@ -88,7 +88,7 @@ def report_of(
     stopping: bool = False,
     unhealthy_after_ms: int = UNHEALTHY_AFTER_MS,
 ) -> Report:
-    """The state of a worker by its pulses: the worst of them counts."""
+    """The state of a worker from its pulses; the worst one counts."""
     ages = [pulse.answered_ms_ago for pulse in pulses]
     known = [age for age in ages if age is not None]
     status: Literal["ok", "starting", "stopping", "unhealthy"] = "ok"
@@ -110,8 +110,9 @@ def report_of(
 
 
 class HealthServer:
-    """The two pages, on a port of their own. `/health` is 503 when the worker should be replaced, `/ready` also while
-    it starts or stops."""
+    """The two pages on their own port. `/health` is 503 when the worker should be replaced, `/ready` also while it
+    starts or stops.
+    """
 
     def __init__(self, report: Callable[[], Report], host: str = "127.0.0.1", port: int = 0) -> None:
         self._report = report
@@ -119,13 +120,13 @@ class HealthServer:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> int:
-        """Listen; the port, which is chosen by the system if 0 was asked for."""
+        """Listen. Returns the port; the system chooses it if 0 was asked for."""
         self._server = await asyncio.start_server(self._serve, *self._address, limit=HEAD_BYTES_MAX)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def stop(self) -> None:
-        """Listen no more. Whoever is being answered is answered."""
+        """Stop listening. Requests under way are still answered."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -137,12 +138,12 @@ class HealthServer:
                 writer.write(self.answer(head))
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError):
-            pass  # who does not ask properly is not answered
+            pass  # a malformed request gets no answer
         finally:
             writer.close()
 
     def answer(self, head: bytes) -> bytes:
-        """The whole answer to one request, whose connection is closed after it."""
+        """The whole response to one request; the connection is closed after it."""
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3:
             return page(400, b'{"error":"expected GET /health or GET /ready"}')

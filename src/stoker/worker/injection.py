@@ -1,7 +1,7 @@
-"""Values for the parameters that ask for them with `Depends`, and their cleaning up afterwards.
+"""Provides the values of parameters that use `Depends`, and cleans up after them.
 
-A provider is looked at once, when its handler is first called; then a call only walks a plan. A value with the scope
-`job` is made once for each job and cleaned up when its handler has ended; one with the scope `worker` is made once, on
+A provider is inspected once, when its handler is first called; after that a call only follows a plan. A value with the
+scope `job` is made for each job and cleaned up when the handler has ended. One with the scope `worker` is made once, on
 the worker's event loop or in a thread beside it, and cleaned up when the worker ends.
 """
 
@@ -19,7 +19,7 @@ from stoker.worker.handler import Depends, Scope
 
 Making = Literal["plain", "async", "generator", "async generator"]
 Values = dict[Callable[..., Any], Any]
-"""What has been made for one job, by provider: who is asked for twice is made once."""
+"""The values made for one job, by provider: each provider is called once a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +38,24 @@ class Plan:
 
 
 def plan_of(depends: Depends, above: tuple[Callable[..., Any], ...] = ()) -> Plan:
-    """Raises `BadHandler` if what is asked for can never be given."""
+    """Raises `BadHandler` for dependencies that can never be provided."""
     provider = depends.provider
     if not callable(provider):
-        raise BadHandler(f"Depends({provider!r}): expected something that can be called")
+        raise BadHandler(f"Depends({provider!r}): expected something callable")
     if provider in above:
         chain = " -> ".join(name_of(each) for each in (*above, provider))
-        raise BadHandler(f"dependencies that need each other can never be made: {chain}")
+        raise BadHandler(f"dependencies cannot depend on each other in a circle: {chain}")
     context, wanted = needs_of(provider)
     needs = {name: plan_of(need, (*above, provider)) for name, need in wanted.items()}
     if depends.scope == "worker" and (context or any(need.scope == "job" for need in needs.values())):
-        raise BadHandler(f"{name_of(provider)} lives as long as the worker: it cannot depend on anything of one job")
+        raise BadHandler(
+            f"{name_of(provider)} has the scope 'worker': it cannot depend on a value with the scope 'job'"
+        )
     return Plan(provider, depends.scope, making_of(provider), needs, context)
 
 
 def making_of(provider: Callable[..., Any]) -> Making:
-    """An object that can be called is what its `__call__` is."""
+    """How a provider makes its value. A callable object is judged by its `__call__`."""
     for seen in (provider, getattr(provider, "__call__", None)):  # noqa: B004  # we want the method, not to know of it
         if inspect.isasyncgenfunction(seen):
             return "async generator"
@@ -65,14 +67,14 @@ def making_of(provider: Callable[..., Any]) -> Making:
 
 
 def needs_of(provider: Callable[..., Any]) -> tuple[str | None, dict[str, Depends]]:
-    """The parameter for the context, and those with `Depends`, as default or in `Annotated`."""
+    """The parameter for the context, and those with `Depends`, given as default or in `Annotated`."""
     try:
         parameters = inspect.signature(provider).parameters
     except (TypeError, ValueError):
         return None, {}
     try:
         hints = typing.get_type_hints(signed(provider), include_extras=True)
-    except Exception:  # a hint that cannot be resolved is no hint for us
+    except Exception:  # an annotation that cannot be resolved is ignored
         hints = {}
     context: str | None = None
     found: dict[str, Depends] = {}
@@ -88,14 +90,14 @@ def needs_of(provider: Callable[..., Any]) -> tuple[str | None, dict[str, Depend
             inspect.Parameter.VAR_KEYWORD,
         ):
             raise BadHandler(
-                f"nobody can give {name_of(provider)} its parameter {name!r}: annotate it with Context,"
-                " or give it a default, which may be Depends(...)"
+                f"{name_of(provider)} has a parameter {name!r} that nothing provides: annotate it with Context,"
+                " or give it a default, for example Depends(...)"
             )
     return context, found
 
 
 def signed(provider: Callable[..., Any]) -> Any:
-    """Where its annotations are: a class is called by `__init__`, another object by `__call__`."""
+    """The function whose annotations count: `__init__` of a class, `__call__` of another object."""
     if inspect.isclass(provider):
         return provider.__init__
     return provider if inspect.isroutine(provider) else type(provider).__call__
@@ -114,7 +116,7 @@ def name_of(provider: Callable[..., Any]) -> str:
 
 
 class WorkerScope:
-    """The values that live as long as the worker does. It belongs to the worker's event loop."""
+    """Values that live as long as the worker. Belongs to the worker's event loop."""
 
     def __init__(self) -> None:
         self._values: Values = {}
@@ -122,7 +124,7 @@ class WorkerScope:
         self._stack = AsyncExitStack()
 
     def known(self, plan: Plan) -> tuple[bool, Any]:
-        """From any thread: whether it is made, and what it is."""
+        """Whether the value exists already, and the value. May be called from any thread."""
         try:
             return True, self._values[plan.provider]
         except KeyError:
@@ -141,14 +143,14 @@ class WorkerScope:
         if plan.making == "async generator":
             return await self._stack.enter_async_context(asynccontextmanager(plan.provider)(**needs))
         if plan.making == "plain":
-            return await asyncio.to_thread(plan.provider, **needs)  # a connection pool may take its time
+            return await asyncio.to_thread(plan.provider, **needs)  # opening a connection pool may take a while
         opened = contextmanager(plan.provider)(**needs)
         value = await asyncio.to_thread(opened.__enter__)
         self._stack.push_async_callback(asyncio.to_thread, opened.__exit__, None, None, None)
         return value
 
     async def close(self) -> None:
-        """Clean up in the reverse order."""
+        """Clean up in reverse order."""
         self._values.clear()
         await self._stack.aclose()
 
@@ -163,7 +165,7 @@ class Injector:
     # --- on the event loop -----------------------------------------------------------------------
 
     async def fill(self, ctx: Context, stack: AsyncExitStack) -> dict[str, Any]:
-        """The values by parameter; the stack cleans up."""
+        """The values by parameter; `stack` cleans them up."""
         made: Values = {}
         return {name: await self._value(plan, ctx, stack, made) for name, plan in self._plans.items()}
 
@@ -189,7 +191,7 @@ class Injector:
     # --- in a thread -----------------------------------------------------------------------------
 
     def fill_plain(self, ctx: Context, stack: ExitStack, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
-        """The same for a plain handler; what is asynchronous runs on the loop meanwhile."""
+        """The same for a plain handler; asynchronous providers run on the loop meanwhile."""
         made: Values = {}
         return {name: self._plain_value(plan, ctx, stack, made, loop) for name, plan in self._plans.items()}
 
@@ -215,7 +217,7 @@ class Injector:
 
 
 class OnLoop:
-    """An asynchronous context manager, for a thread: it is entered and left on the event loop."""
+    """An asynchronous context manager for use in a thread: entered and left on the event loop."""
 
     def __init__(self, opened: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._opened, self._loop = opened, loop

@@ -1,7 +1,7 @@
-"""What a worker logs about its jobs: always what went wrong, and with `every` a line for each job.
+"""The worker's log lines about jobs: always what went wrong; with `every`, one line for each job.
 
-Every line carries the fields of its job (`job_id`, `job_name`, `queue`, `attempt`, `worker`) and its times, so that
-JSON lines can be searched. Nothing here decides anything.
+Every line carries the job's fields (`job_id`, `job_name`, `queue`, `attempt`, `worker`) and times, so that JSON lines
+can be searched. Nothing is decided here.
 """
 
 import logging
@@ -17,7 +17,7 @@ from stoker.worker.outcomes import Failure, Verdict
 log = logging.getLogger("stoker.worker")
 
 LINES_MAX = 20
-"""Of one kind at the same moment, unless every job is logged: thousands may end alike."""
+"""Lines of one kind at the same moment, unless every job is logged: thousands of jobs may end alike."""
 
 WORDS = {"snooze": "snoozed", "cancel": "cancelled by its handler"}
 
@@ -32,7 +32,7 @@ class JobLog:
     # --- how jobs ended --------------------------------------------------------------------------
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
-        """What lanes said: failures always, in one line for all that failed alike."""
+        """Log a lane's settlements: failures always, with one line for all that failed alike."""
         failed: dict[tuple[Failure, Verdict], list[Failed]] = {}
         for one in settlements:
             if type(one) is Failed and one.verdict.kind in ("retry", "dead"):
@@ -57,10 +57,10 @@ class JobLog:
         else:
             assert type(one) is Dropped
             for job in one.ids:
-                self._say(logging.INFO, one.chunk, job, "was dropped: it is not this worker's any more")
+                self._say(logging.INFO, one.chunk, job, "was dropped: it no longer belongs to this worker")
 
     def _tell_failed(self, alike: list[Failed]) -> None:
-        """The traceback is kept with the job."""
+        """The line has no traceback; the job keeps it."""
         first = alike[0]
         others = "" if len(alike) == 1 else f" and {len(alike) - 1} other{'s' if len(alike) > 2 else ''}"
         cause = cause_of(first.failure.error_class, first.verdict.reason or first.failure.error)
@@ -72,25 +72,25 @@ class JobLog:
         text = "job %s (%s)%s failed in attempt %s: %s"
         log.warning(text, first.id, first.chunk.name, others, attempt, cause, extra=extra)
 
-    # --- what should not happen ------------------------------------------------------------------
+    # --- faults ----------------------------------------------------------------------------------
 
     def timed_out(self, chunk: Chunk, jobs: Sequence[int]) -> None:
         limit = chunk.options.timeout_ms / 1_000
         self._say_of_all(
-            chunk, jobs, f"ran into its timeout of {limit:g} s: the queue has counted the attempt as failed"
+            chunk, jobs, f"exceeded its timeout of {limit:g} s: the queue has counted the attempt as failed"
         )
 
     def refused_result(self, chunk: Chunk, job: int, why: str) -> None:
-        self._say(logging.WARNING, chunk, job, f"has a result that the queue refuses, and so has failed: {why}")
+        self._say(logging.WARNING, chunk, job, f"failed because the queue refuses its result: {why}")
 
     def lease_lost(self, chunk: Chunk, job: int) -> None:
-        self._say(logging.WARNING, chunk, job, "has lost its lease while it runs: its handler is told to stop")
+        self._say(logging.WARNING, chunk, job, "lost its lease while it was running: its handler is told to stop")
 
     def settled_too_late(self, chunk: Chunk, jobs: Sequence[int], code: str) -> None:
-        self._say_of_all(chunk, jobs, f"was lost before it was settled ({code}): what it did will be done again")
+        self._say_of_all(chunk, jobs, f"was lost before it was settled ({code}): it will run again")
 
     def broken_off(self, chunk: Chunk, jobs: Sequence[int]) -> None:
-        self._say_of_all(chunk, jobs, "is not done when the worker stops, and is handed back")
+        self._say_of_all(chunk, jobs, "is not finished when the worker stops, and is handed back")
 
     # --- lines -----------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class JobLog:
             log.log(level, "job %s (%s) %s", job, chunk.name, what, extra=self._fields(chunk, job, seconds))
 
     def _fields(self, chunk: Chunk, job: int, seconds: float | None) -> dict[str, Any]:
-        """With the times in milliseconds: in the handler, in this worker's hands, and since the push."""
+        """The fields, with times in milliseconds: in the handler, in this worker, and since the push."""
         times: dict[str, Any] = {} if seconds is None else {"duration_ms": round(seconds * 1_000, 3)}
         held_ms = (time.monotonic() - chunk.received_at) * 1_000
         times["held_ms"] = round(held_ms, 3)

@@ -1,7 +1,7 @@
-"""Where jobs run: the contract between a worker, which pulls and settles, and its lanes, which call handlers.
+"""The contract between a worker, which pulls and settles, and its lanes, which call handlers.
 
-A worker cuts what a pull brought into chunks, one handler each, and submits a chunk only where there is room. A lane
-answers with settlements, in any order and from any thread. Nothing here knows connections or signals.
+A worker cuts a delivery into chunks with one handler each, and submits a chunk only where there is room. A lane answers
+with settlements, in any order and from any thread. Nothing here knows connections or signals.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from stoker.worker.outcomes import Failure, Verdict
 R = TypeVar("R")
 
 Flag = Literal["cancelled", "lost", "timeout"]
-"""Why a running job should stop: somebody cancelled it, its lease is lost, or the engine has timed it out."""
+"""Why a running job should stop: it was cancelled, its lease is lost, or the queue has timed it out."""
 
 
 class Chunk:
-    """Jobs of one delivery with one handler. It is the unit of submitting, of leases and of settling.
+    """Jobs of one delivery with one handler: the unit of submitting, leases and settling.
 
-    `flags` has the jobs that should stop; lanes and contexts look into it, and only the worker's loop and its lease
-    keeper write. Everything else is fixed when it is made.
+    `flags` has the jobs that should stop. Lanes and contexts read it; only the worker's loop and its lease keeper
+    write. Everything else is fixed when the chunk is made.
     """
 
     __slots__ = (
@@ -63,16 +63,16 @@ class Chunk:
         self.ids, self.payloads = ids, payloads
         self.options, self.attempt, self.pushed_at = options, attempt, pushed_at
         self.received_at = received_at
-        """By `time.monotonic`."""
+        """Time of `time.monotonic`."""
         self.lane: Lane | None = None
         self.flags: dict[int, Flag] = {}
         self.timer: asyncio.TimerHandle | None = None
-        """When the queue will have timed it out."""
-        # For the worker's books:
+        """Fires when the queue will have timed the jobs out."""
+        # Used by the worker's books:
         self.left = len(ids)
-        """How many have not been settled."""
+        """Jobs that are not settled."""
         self.over: set[int] = set()
-        """Those whose handler is done with them, as long as others are not."""
+        """Jobs that their handler has finished, while others are not finished."""
         self.lease_ms = options.lease_ms
         self.renew_at = received_at + self.lease_ms / 3_000
 
@@ -81,7 +81,7 @@ class Chunk:
 
     @property
     def name(self) -> str:
-        """Of the handler; the job's own where no handler is for it."""
+        """The handler's name; the job's own where it has no handler."""
         return self.handler.name or self.options.name or ""
 
     def __repr__(self) -> str:
@@ -93,41 +93,41 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """They completed. `results` has one entry an id, or is None where no handler returned anything."""
+    """These jobs completed. `results` has one entry for each id, or is None where no handler returned anything."""
 
     chunk: Chunk
     ids: Sequence[int]
     results: Sequence[bytes | None] | None = None
     seconds: Sequence[float] = ()
-    """How long the handler took for each; empty where that is not known."""
+    """How long the handler took for each job; empty where unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It failed, or was snoozed or cancelled by its handler: as the verdict says."""
+    """The job failed, or its handler snoozed or cancelled it; the verdict says which."""
 
     chunk: Chunk
     id: int
     failure: Failure
     verdict: Verdict
     seconds: float | None = None
-    """How long the handler took, where that is known."""
+    """How long the handler took, where known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """They were not begun, or were broken off because the worker stops: handed back, and the attempt with them."""
+    """These jobs go back to the queue without a counted attempt: not begun, or interrupted because the worker stops."""
 
     chunk: Chunk
     ids: Sequence[int]
     delay_ms: int = 0
     note: str = ""
-    """Why, where there is more to say than that."""
+    """The reason, where there is more to say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Their lease is lost: there is nothing left to say to the queue."""
+    """The lease of these jobs is lost: nothing is sent to the queue."""
 
     chunk: Chunk
     ids: Sequence[int]
@@ -137,11 +137,11 @@ Settlement: TypeAlias = Done | Failed | Released | Dropped
 
 
 class Host(Protocol):
-    """What a lane and a context may ask of the worker. Everything may be called from any thread."""
+    """What a lane and a context can ask of the worker. Every method may be called from any thread."""
 
     @property
     def stopping(self) -> bool:
-        """Whether the worker drains: no new jobs will come."""
+        """Whether the worker is draining: no new jobs will come."""
         ...
 
     @property
@@ -153,30 +153,30 @@ class Host(Protocol):
         ...
 
     def settle(self, settlement: Settlement) -> None:
-        """Say how jobs ended. Each job of a submitted chunk has to be told about, whatever happened to it.
+        """Say how jobs ended. Every job of a submitted chunk needs a settlement, whatever happened to it.
 
-        What is said first counts: a thread that comes back after its job was given up may say so without harm.
+        The first one counts: a thread that comes back after its job was given up may still settle it without harm.
         """
         ...
 
     def measured(self, queue: str, jobs: int, seconds: float) -> None:
-        """So many jobs of a queue kept a slot for so long, together: short ones are fetched ahead."""
+        """Note that `jobs` jobs of a queue kept a slot for `seconds` in total: short jobs are fetched ahead."""
         ...
 
     def roomier(self) -> None:
-        """A lane has room again without having settled anything: on the event loop, look again."""
+        """A lane has room again without having settled anything. Called on the event loop."""
         ...
 
     def report(self, chunk: Chunk, job: int, command: Command[object]) -> None:
-        """Send something about a running job in the background, before it is settled (progress, log lines)."""
+        """Send something about a running job (progress, log lines) in the background, before the job is settled."""
         ...
 
     def renew(self, chunk: Chunk) -> None:
-        """Renew the lease soon, and learn about cancellations."""
+        """Renew the lease soon, and look for cancellations."""
         ...
 
     def execute(self, command: Command[R]) -> R:
-        """Carry out a command and wait for it; not on the event loop."""
+        """Execute a command and wait for the reply. Not for the event loop."""
         ...
 
     async def execute_async(self, command: Command[R]) -> R: ...
@@ -192,62 +192,62 @@ class Lane(Protocol):
 
     @property
     def running(self) -> int:
-        """How many jobs are being worked on."""
+        """How many jobs are running."""
         ...
 
     def room(self, pace_s: float | None) -> int:
         """How many more jobs it takes now: free slots, and a small backlog where jobs are short.
 
-        `pace_s` is how long a job of the queue in question has been taking; None where nobody knows yet.
+        `pace_s` is how long a job of this queue has been taking; None if unknown.
         """
         ...
 
     async def start(self, host: Host) -> None: ...
 
     def submit(self, chunk: Chunk) -> None:
-        """Work on it; each of its jobs comes back in a settlement."""
+        """Run these jobs; each comes back in a settlement."""
         ...
 
     def interrupt(self, chunk: Chunk, job: int) -> None:
-        """`chunk.flags` says why: stop the job if it can be stopped from outside. It still has to be settled.
+        """Stop the job if it can be stopped from outside; `chunk.flags` says why. It still has to be settled.
 
-        A job flagged `cancelled` is settled as failed (the queue makes it cancelled), one that is `lost` or timed out
+        A job flagged `cancelled` is settled as failed (the queue makes it cancelled); one flagged `lost` or `timeout`
         is dropped.
         """
         ...
 
     def hand_back(self) -> None:
-        """Release everything that has not begun."""
+        """Release all jobs that have not begun."""
         ...
 
     def break_off(self) -> None:
-        """Release what is running, too, as far as it can be stopped; what cannot is released all the same."""
+        """Release running jobs, too. Those that cannot be stopped are released all the same."""
         ...
 
     async def close(self) -> None:
-        """Let go of threads and processes. Called once, after everything has been settled or given up."""
+        """Let go of threads and processes. Called once, after every job was settled or given up."""
         ...
 
 
-# --- how much to fetch ahead ------------------------------------------------------------------------
+# --- fetching ahead ---------------------------------------------------------------------------------
 
 AHEAD_S = 0.05
-"""What a lane may have waiting is what it will do in this time: long enough for any round trip, short for a person."""
+"""A lane's backlog is the work of this time: long enough for any round trip, short for a person."""
 AHEAD_JOBS_MIN = 64
-"""Where to begin, for jobs that are short: it doubles with every look."""
+"""The first backlog for short jobs; it doubles with every look."""
 AHEAD_JOBS_MAX = 5_000
-"""Payloads that wait are memory, and are handed back one by one if something goes wrong."""
+"""Waiting payloads take memory, and are handed back one by one if something goes wrong."""
 
 STILL_S = 0.025
 STUCK_LOOKS = 10
-"""Jobs that were fetched ahead and stand still for so many looks, one every `STILL_S`, go back to the queue.
+"""Jobs that were fetched ahead and have not moved for this many looks, one every `STILL_S`, go back to the queue.
 
-Looks and not time: when the machine stops this process for a while, its jobs are not to blame.
+It counts looks instead of time: if the machine suspends this process for a while, its jobs are not to blame.
 """
 
 
 def ahead(slots: int, pace_s: float | None, prefetch: int | None) -> int:
-    """How many jobs may wait in a lane besides those that run. An explicit `prefetch` is taken as it is."""
+    """How many jobs may wait in a lane besides those that run. An explicit `prefetch` is used as given."""
     if prefetch is not None:
         return prefetch
     if pace_s is None:
@@ -256,8 +256,9 @@ def ahead(slots: int, pace_s: float | None, prefetch: int | None) -> int:
 
 
 class Flow:
-    """How many jobs a lane really begins. What it may have waiting is twice what it did last: jobs that are short by
-    themselves wait all the same where long ones of another handler have the slots."""
+    """Measures how many jobs a lane really begins. Its backlog may be twice that: even short jobs wait a long time
+    where long jobs of another handler hold the slots.
+    """
 
     __slots__ = ("_at", "_begun", "_clock", "_per_s")
 
@@ -268,7 +269,7 @@ class Flow:
         self._per_s = 0.0
 
     def ahead(self, begun: int) -> int:
-        """`begun` counts from the beginning."""
+        """`begun` is the total since the start."""
         now = self._clock()
         if now - self._at >= AHEAD_S:
             self._per_s = (begun - self._begun) / (now - self._at)
@@ -277,9 +278,9 @@ class Flow:
 
 
 def room_for(slots: int, in_hand: int, extra: int) -> int:
-    """How many more jobs fit, where so many are in hand and `extra` may wait.
+    """How many more jobs fit when `in_hand` are there and `extra` may wait.
 
-    While all slots have work it pays to fetch a good part of what may wait at once, and not each one by itself.
+    While all slots have work, a good part of the backlog is fetched at once instead of job by job.
     """
     room = slots + extra - in_hand
     return 0 if in_hand >= slots and room * 4 < extra else max(0, room)

@@ -1,11 +1,11 @@
-"""Renews the leases of everything in hand, in one call, from a thread of its own with a connection of its own.
+"""Renews the leases of all jobs in hand with one call, from its own thread over its own connection.
 
-A handler that keeps the interpreter or the event loop busy must not cost its own lease, nor another's: so this starts
-at a third of the lease, needs nothing of the loop, and has two more tries. The answer says which jobs were cancelled
-and which are lost; those are flagged here and interrupted by their lanes.
+A handler that keeps the interpreter or the event loop busy must not lose its lease, nor cost another job its lease. So
+renewal starts at a third of the lease, needs nothing from the loop, and leaves time for two more tries. The answer
+names jobs that were cancelled or lost; they are flagged here and interrupted by their lanes.
 
-A third of a lease is too long to wait for a cancel. So jobs in hand are also looked at every `LOOK_S`: a look gets the
-same answer, renews nothing and costs the queue no write. Jobs that are shorter than that are never looked at.
+A third of a lease is too long to wait for a cancel. So jobs in hand are also looked at every `LOOK_S`. A look gets the
+same answer, renews nothing and costs the queue no write. Jobs shorter than that are never looked at.
 """
 
 import logging
@@ -23,17 +23,18 @@ log = logging.getLogger("stoker.worker")
 
 IDS_MAX = 5_000
 AGAIN_S = 0.5
-"""After a renewal that failed."""
+"""Pause after a renewal that failed."""
 LOOK_S = 1.0
-"""Between two looks for cancelled and lost jobs; nothing that is younger is looked at."""
+"""Between two looks for cancelled and lost jobs. Younger jobs are not looked at."""
 LOOKS_MAX = 500
-"""Jobs that are looked at in a second: a worker with more of them in hand looks less often. Each costs the queue some
-microseconds, and there may be a thousand workers."""
+"""Jobs looked at in a second; a worker with more of them looks less often. Each costs the queue some microseconds, and
+there may be a thousand workers.
+"""
 IDLE_S = 3_600.0
 
 
 Running: TypeAlias = dict[tuple[int, int], Chunk]
-"""Job and token of what handlers are not done with, and the chunk that it is in."""
+"""Unfinished jobs by job and token, with their chunk."""
 
 
 def running(chunks: Iterable[Chunk]) -> Running:
@@ -45,7 +46,7 @@ def running(chunks: Iterable[Chunk]) -> Running:
 
 
 class LeaseKeeper:
-    """A thread that wakes when the first lease is a third over."""
+    """A thread that wakes when a third of the first lease is over."""
 
     def __init__(
         self,
@@ -68,17 +69,17 @@ class LeaseKeeper:
         self._thread.start()
 
     def took(self, chunk: Chunk) -> None:
-        """There is a new one, which may have to be renewed before the others."""
+        """Note a new chunk, which may need renewal before the others."""
         if self._due_at(chunk) < self._next_at:
             self._wake.set()
 
     def renew(self, chunk: Chunk) -> None:
-        """Soon, whatever its time is."""
+        """Renew this chunk soon, whatever its time is."""
         chunk.renew_at = self._clock()
         self._wake.set()
 
     def stop(self) -> None:
-        """It may be in the middle of a call: nobody waits for that."""
+        """Stop, without waiting for a call that is under way."""
         self._is_over = True
         self._wake.set()
 
@@ -89,7 +90,7 @@ class LeaseKeeper:
         be_patient()
         while not self._is_over:
             self._wake.clear()
-            self._next_at = IDLE_S + self._clock()  # whoever comes while we look around wakes us
+            self._next_at = IDLE_S + self._clock()  # a chunk that comes during the look wakes the thread again
             try:
                 self.renew_due()
             except Exception:
@@ -98,14 +99,14 @@ class LeaseKeeper:
             self._wake.wait(max(0.0, self._next_at - self._clock()))
 
     def renew_due(self) -> None:
-        """Renew what is due, and with it what will be soon: one call does it for all."""
+        """Renew the leases that are due, and those that will be soon, with one call."""
         now = self._clock()
         held = dict.fromkeys(chunk for chunk in self._chunks() if chunk.left)
         if any(chunk.renew_at <= now for chunk in held):
             due = [chunk for chunk in held if chunk.renew_at <= now + chunk.lease_ms / 6_000]
             self._renew(due)
             for chunk in due:
-                del held[chunk]  # a renewal is a look
+                del held[chunk]  # a renewal also looks for cancellations
         if now >= self._look_at:
             jobs = running(chunk for chunk in held if now >= chunk.received_at + LOOK_S)
             self._look_at = now + max(LOOK_S, len(jobs) / LOOKS_MAX)
@@ -113,11 +114,11 @@ class LeaseKeeper:
         self._next_at = min([self._next_at, *(self._due_at(chunk) for chunk in self._chunks() if chunk.left)])
 
     def _due_at(self, chunk: Chunk) -> float:
-        """When it is to be renewed, or looked at."""
+        """When the chunk needs its next renewal or look."""
         return min(chunk.renew_at, max(self._look_at, chunk.received_at + LOOK_S))
 
     def _look(self, jobs: Running) -> None:
-        """Ask which of them were cancelled. The next look is soon, so a failed one is only logged."""
+        """Ask which jobs were cancelled. A failed look is only logged: the next one comes soon."""
         if not jobs:
             return
         try:
@@ -125,7 +126,7 @@ class LeaseKeeper:
         except Closed:
             self._is_over = True
         except StokerError as error:
-            log.debug("the queue did not say whether running jobs were cancelled: %s", error)
+            log.debug("could not ask the queue which running jobs were cancelled: %s", error)
 
     def _renew(self, due: list[Chunk]) -> None:
         began = self._clock()
@@ -135,7 +136,7 @@ class LeaseKeeper:
             self._is_over = True
             return
         except StokerError as error:
-            log.warning("leases could not be renewed, which is tried again: %s", error)
+            log.warning("leases could not be renewed, trying again: %s", error)
             for chunk in due:
                 chunk.renew_at = self._clock() + min(AGAIN_S, chunk.lease_ms / 6_000)
             return
@@ -151,7 +152,7 @@ class LeaseKeeper:
             except LimitExceeded:
                 if self._ids_max == 1:
                     raise
-                self._ids_max //= 2  # the server has limits of its own
+                self._ids_max //= 2  # the server's own limit is lower
             else:
                 at += self._ids_max
 
@@ -163,7 +164,7 @@ class LeaseKeeper:
         for job, token in pairs:
             chunk = where[job, token]
             if job in chunk.over:
-                continue  # it was settled meanwhile: that is why it was refused
+                continue  # it was settled meanwhile, which is why it was refused
             if job in reply.refused:
                 self._flag(chunk, job, "lost")
             elif job in cancelled:

@@ -1,4 +1,4 @@
-"""How a delivery can end: what handlers raise to say so, and what a policy decides about any other exception.
+"""How a delivery can end: what handlers raise to decide it, and what a policy decides about other exceptions.
 
     raise Snooze("30s")          later again; this attempt does not count
     raise Retry("5m")            this attempt failed; the next one in five minutes
@@ -21,12 +21,12 @@ from stoker.worker.errors import BadArguments, BadHandler, BadResult, UnknownHan
 VerdictKind = Literal["retry", "dead", "cancel", "snooze"]
 
 HOPELESS = (BadArguments, BadResult, UnknownHandler)
-"""Errors that a second try would only repeat."""
+"""Errors that a retry would only repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a job whose handler raised. `after_ms` None leaves the delay to the job's backoff."""
+    """The decision about a job whose handler raised. `after_ms=None` leaves the delay to the job's backoff."""
 
     kind: VerdictKind
     after_ms: int | None = None
@@ -52,44 +52,44 @@ class Snooze(Outcome):
 
 
 class Retry(Outcome):
-    """The attempt failed; try again `after` that long, or by the job's backoff where nothing is said."""
+    """The attempt failed; try again `after` this time, by default after the job's backoff."""
 
     def __init__(self, after: Duration | None = None, reason: str = "") -> None:
         super().__init__(Verdict("retry", None if after is None else duration_ms(after), reason))
 
 
 class Cancel(Outcome):
-    """The job need not be done any more: it ends as cancelled."""
+    """The job is no longer needed: it ends as cancelled."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(Verdict("cancel", None, reason))
 
 
 class Dead(Outcome):
-    """Trying again will not help: the job becomes a dead letter at once."""
+    """A retry will not help: the job becomes a dead letter at once."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(Verdict("dead", None, reason))
 
 
 def _outcome(kind: type[Outcome], verdict: Verdict) -> Outcome:
-    """The same again, in another process."""
+    """Rebuilds an outcome when it is unpickled."""
     made = kind.__new__(kind)
     Outcome.__init__(made, verdict)
     return made
 
 
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
-"""Classes of exceptions: one, or several."""
+"""One exception class, or several."""
 
 
 def kinds_of(given: Any, name: str) -> tuple[type[BaseException], ...]:
-    """Raises `BadHandler` when a policy is made, and not when a job has failed."""
+    """Raises `BadHandler` when the policy is made, not later when a job fails."""
     several = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
     for one in several:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
             raise BadHandler(
-                f"RetryPolicy({name}=...): {one!r} is no exception class: expected one, or a tuple of them"
+                f"RetryPolicy({name}=...): {one!r} is not an exception class: expected one, or a tuple of them"
             )
     return several
 
@@ -100,11 +100,11 @@ DEAD = Verdict("dead")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """What becomes of a job by the class of its exception. How often it is tried at most is the job's own option.
+    """Decides about a job by the class of its exception. How many attempts it has is the job's own option.
 
-    The first that fits decides: an `Outcome` itself, `dead_on`, `cancel_on`, `retry_on` (empty: every exception), and
-    whatever is left is dead. Each is a class, or several. `delay` is a duration, or a function of exception and attempt
-    that gives one, None for the job's backoff, or a `Verdict`.
+    The first match decides: an `Outcome`, then `dead_on`, `cancel_on`, `retry_on` (empty means every exception);
+    anything else is dead. Each is one class or several. `delay` is a duration, or a function of exception and attempt
+    that returns one, None for the job's backoff, or a `Verdict`.
     """
 
     retry_on: Kinds = ()
@@ -125,7 +125,7 @@ class RetryPolicy:
             ) from None
 
     def decide(self, error: BaseException, attempt: int) -> Verdict:
-        """`attempt` counts from 1. A policy whose own function fails lets the job be tried by its backoff."""
+        """`attempt` counts from 1. If the policy's own function fails, the job is retried by its backoff."""
         if isinstance(error, Outcome):
             return error.verdict
         if isinstance(error, (self.dead_on, HOPELESS)):
@@ -147,7 +147,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception as data: what is kept of it is text, bounded, and can be shown in any language."""
+    """An exception as data: bounded text that can be shown in any language."""
 
     error: str
     error_class: str
@@ -155,7 +155,7 @@ class Failure:
 
     @property
     def final_reason(self) -> Reason:
-        """Why such a failure is the last one, where no retry can help."""
+        """The dead-letter reason of a failure that no retry can help."""
         return FINAL_REASONS.get(self.error_class, Reason.EXPLICIT_FAIL)
 
     @classmethod
@@ -172,11 +172,11 @@ FINAL_REASONS = {
     f"{BadArguments.__module__}.{BadArguments.__qualname__}": Reason.INVALID_ARGUMENTS,
     f"{BadResult.__module__}.{BadResult.__qualname__}": Reason.INVALID_RESULT,
 }
-"""By class, as `class_of` names it: that name is what comes from child processes and Spark's executors."""
+"""By class name as `class_of` writes it, which is all that comes from child processes and Spark's executors."""
 
 
 def text_of(error: BaseException) -> str:
-    """Its message; an exception whose own `str` fails must not cost the job its ending."""
+    """The message. An exception whose own `str` raises must not keep the job from ending."""
     try:
         text = str(error)
     except Exception:
@@ -185,12 +185,12 @@ def text_of(error: BaseException) -> str:
 
 
 def written(text: str) -> str:
-    """As it can be sent: names of files may hold what is no character, and errors repeat them."""
+    """The text as valid UTF-8: file names may contain invalid bytes, and errors quote them."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def stack_of(error: BaseException) -> str:
-    """From the handler on; the end of it, where it is too long: the place of the error stands there."""
+    """The traceback from the handler on. If it is too long, its end is kept, where the error is."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("stoker.worker."):
         trace = trace.tb_next

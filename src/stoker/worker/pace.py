@@ -1,4 +1,4 @@
-"""How long jobs take, and how often they may start: what a worker knows about a queue before it pulls."""
+"""How long the jobs of a queue take, and how often they may start: what a worker knows before it pulls."""
 
 import time
 from collections.abc import Callable
@@ -6,20 +6,20 @@ from collections.abc import Callable
 from stoker.model.options import RateLimit
 
 SLOW_S = 0.1
-"""Jobs that take longer are not fetched ahead at all."""
+"""Longer jobs are not fetched ahead at all."""
 
 
 class Pace:
-    """Seconds a job keeps its slot, as a moving mean. Slower jobs are believed at once, faster ones with time."""
+    """Seconds that a job keeps its slot, as a moving mean. Slower jobs count at once, faster ones gradually."""
 
     __slots__ = ("seconds",)
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        """None = nobody knows."""
+        """None means unknown."""
 
     def measured(self, jobs: int, seconds: float) -> bool:
-        """Whether jobs turn out to be much slower than was thought."""
+        """Returns whether jobs turn out to be much slower than expected."""
         mean, known = seconds / jobs, self.seconds
         if known is None or self.seconds is None:
             self.seconds = mean
@@ -30,7 +30,7 @@ class Pace:
 
 
 class Bucket:
-    """The worker's own rate limit of a handler: a bucket of tokens that refills by itself, full at the start."""
+    """A handler's rate limit in this worker: a token bucket, full at the start."""
 
     def __init__(self, limit: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Bucket:
         self._at = clock()
 
     def _refilled(self) -> float:
-        """Add what has come since the last look: whatever is taken is taken from that."""
+        """Add the tokens since the last call. Everything is taken from the result."""
         now = self._clock()
         self._tokens = min(float(self._size), self._tokens + (now - self._at) * self._per_s)
         self._at = now
@@ -55,5 +55,5 @@ class Bucket:
 
     @property
     def next_s(self) -> float:
-        """How long until there is one."""
+        """Seconds until a token is available."""
         return 0.0 if self.tokens >= 1 else (1 - self._tokens) / self._per_s

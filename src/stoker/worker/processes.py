@@ -1,8 +1,8 @@
-"""The lane of process workers: handlers in child processes, for work that keeps a core busy.
+"""The lane of processes: handlers in child processes, for work that keeps a core busy.
 
-A child gets its jobs in pieces, short ones together, and always has the next piece before it has done the last. What a
-handler does to its process costs that job an attempt and nobody else anything: the child is replaced, the other jobs
-that it had are handed back, and the worker goes on. A job that must stop is stopped by ending its process.
+A child gets its jobs in pieces, short jobs together, and always has the next piece before it finishes the last. A
+handler that breaks its process costs that job an attempt and nothing else: the child is replaced, its other jobs are
+handed back, and the worker goes on. A job that must stop is stopped by ending its process.
 """
 
 import asyncio
@@ -39,22 +39,23 @@ from stoker.worker.recycling import Recycling
 log = logging.getLogger("stoker.worker")
 
 PIECE_S = 0.05
-"""What a child gets at a time is what it will do in this time, and the next piece beside it."""
+"""A piece is what a child does in this time; the next piece waits beside it."""
 PIECE_JOBS_MAX = 500
 SHORT_S = 0.05
-"""Jobs that take longer wait in the worker until a child is free; shorter ones may wait in a child."""
+"""Longer jobs wait in the worker until a child is free; shorter ones may wait in a child."""
 NUDGE_LOOKS = 2
-"""After so many a child that does not move is asked how far it is, and for what another one could do."""
+"""After this many looks without movement a child is asked for its results, and for jobs that another child could run.
+"""
 START_S = 60.0
 """How long a child may take for its imports."""
 KILL_GRACE_S = 2.0
-"""Between the exception in a handler that should stop, and the end of its process."""
+"""Between the exception in a handler that should stop and killing its process."""
 RESTART_S = (0.1, 10.0)
 """The first pause after a child that could not start, and the longest."""
 
 
 class ProcessLane:
-    """Some child processes, and the jobs that wait for one of them."""
+    """A number of child processes, and the jobs that wait for one."""
 
     def __init__(
         self,
@@ -94,11 +95,11 @@ class ProcessLane:
     def room(self, pace_s: float | None) -> int:
         able = sum(child.is_able for child in self._children)
         in_hand = self._backlog.jobs + sum(len(child.in_hand) for child in self._children)
-        # What a child has, what waits for it there, and as much again on the way: short jobs come many at a time.
+        # Running in a child, waiting in a child, and the same again on the way: short jobs come many at a time.
         return room_for(able, in_hand, ahead(4 * able, pace_s, self._prefetch)) if able else 0
 
     async def start(self, host: Host) -> None:
-        """Start all children, and wait until they have imported the handlers. Raises `BadHandler` if they cannot."""
+        """Start all children and wait until they have imported the handlers. Raises `BadHandler` if they cannot."""
         self._host = host
         self._setup = msgspec.structs.replace(self._setup, worker=host.worker)
         self._children = [Child(self, self._setup) for _ in range(self._processes)]
@@ -121,7 +122,7 @@ class ProcessLane:
         self._wait_in_line(Piece([Task(chunk, chunk.ids, chunk.payloads)]))
 
     def submit_together(self, tasks: list[Task], done: Callable[[], None]) -> None:
-        """One call for all of these jobs, which have the same handler; `done` is called after it."""
+        """Run these jobs of one handler in one call; `done` is called after it."""
         self._wait_in_line(Piece(tasks, together=True, done=done))
 
     def interrupt(self, chunk: Chunk, job: int) -> None:
@@ -182,7 +183,7 @@ class ProcessLane:
         self._feed()
 
     def _feed(self) -> None:
-        """Give work to whoever has least, as long as somebody may have more."""
+        """Give work to the child that has least, while any child may have more."""
         able = [child for child in self._children if child.is_able]
         while self._backlog and able:
             child = min(able, key=lambda one: len(one.in_hand))
@@ -195,7 +196,7 @@ class ProcessLane:
             self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
 
     def _piece_jobs(self, handler: str, children: int) -> int:
-        """A fair share at most, so that none waits while another has too much."""
+        """Jobs for one piece: a fair share at most, so that no child idles while another has too much."""
         pace_s = self._pace_of(handler)
         if pace_s is None:
             return 1
@@ -205,13 +206,13 @@ class ProcessLane:
         pace = self._pace.get(handler)
         return None if pace is None else pace.seconds
 
-    # --- jobs that stand still -------------------------------------------------------------------
+    # --- stuck jobs ------------------------------------------------------------------------------
 
     def _has_waiting(self) -> bool:
         return bool(self._backlog) or any(len(child.in_hand) > 1 for child in self._children)
 
     def _look(self) -> None:
-        """Jobs that wait in a child behind a long one go to another child, or, if all are like that, to the queue."""
+        """Move jobs that wait in a child behind a long one to another child; if all are stuck, to the queue."""
         self._watch = None
         able = [child for child in self._children if child.is_able]
         idle = [child for child in able if not child.in_hand]
@@ -226,7 +227,7 @@ class ProcessLane:
             self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
 
     def _give_back(self, stuck: list[Child]) -> None:
-        """What was fetched ahead because jobs were short, which they no longer are."""
+        """Release jobs that were fetched ahead because jobs were short, which is no longer true."""
         for child in stuck:
             first = next(iter(child.in_hand.values()))
             self._measured(first.chunk, 1, STILL_S * STUCK_LOOKS)  # so that they are not fetched again
@@ -236,7 +237,7 @@ class ProcessLane:
         for task in self._backlog.empty():
             self._settle(unfinished(task.chunk, task.ids))
 
-    # --- what children say -----------------------------------------------------------------------
+    # --- messages from children ------------------------------------------------------------------
 
     def heard(self, child: Child, message: FromChild) -> None:
         if isinstance(message, Ended):
@@ -269,7 +270,7 @@ class ProcessLane:
         for number, (outcome, seconds) in enumerate(zip(outcomes, ended.spent, strict=True), ended.first):
             held = child.take_out(number)
             if held is None:
-                continue  # settled before: the worker had broken off
+                continue  # settled before, when the worker broke off
             counted = held
             if run and (isinstance(outcome, Ending) or held.chunk is not run[0][0].chunk):
                 self._settle([completed(run)])
@@ -332,7 +333,9 @@ class ProcessLane:
     # --- children that end -----------------------------------------------------------------------
 
     def _look_at(self, child: Child) -> None:
-        """Replace a child that has done enough: it ends when it has nothing left, and another starts meanwhile."""
+        """Replace a child that reached a recycling limit: it ends when it has nothing left, and another starts
+        meanwhile.
+        """
         if not child.is_retiring and (reason := self._recycling.reason(child.jobs, child.pid)):
             log.info("process worker %s is replaced after %s", child.pid, reason)
             child.is_retiring = True
@@ -345,7 +348,7 @@ class ProcessLane:
             self._background(self._bury(child))
 
     async def _bury(self, child: Child) -> None:
-        """Settle what a child that is gone had in hand, and start another one."""
+        """Settle the jobs of a child that is gone, and start another one."""
         child.make_sure()
         code = await child.reap()
         if child not in self._children:
@@ -359,7 +362,7 @@ class ProcessLane:
             self._cannot_start(child.problem or f"a process worker ended before it was ready: {how_it_died(code)}")
         elif not child.is_retiring:
             if not is_expected:
-                log.error("a process worker died: %s; it is replaced", how_it_died(code))
+                log.error("a process worker died: %s; it is being replaced", how_it_died(code))
             self._replace()
         for one in unsaid:
             self._settle([Done(one.chunk, [one.job])])
@@ -369,14 +372,14 @@ class ProcessLane:
         self._feed()
 
     def _cannot_start(self, why: str) -> None:
-        """At the worker's start that is its end; later it may be a deploy that is under way."""
+        """A child cannot start: fatal when the worker starts, tried again later, because a deploy may be under way."""
         if not self._started.done():
             self._started.set_exception(BadHandler(why))
         if self._is_closing or self._started.exception() is not None:
             return
         pause = min(RESTART_S[0] * 2**self._failed_starts, RESTART_S[1])
         self._failed_starts += 1
-        log.error("%s; the next try is in %g s", why, pause)
+        log.error("%s; trying again in %g s", why, pause)
         if not any(one.is_ready for one in self._children):
             for task in self._backlog.empty():
                 self._settle([Released(task.chunk, task.ids, 1_000)])
@@ -402,7 +405,7 @@ class ProcessLane:
     # --- jobs that must stop ---------------------------------------------------------------------
 
     def _stop_running(self, child: Child, number: int) -> None:
-        """Its handler gets an exception, and some time to clean up; then its process is killed."""
+        """Raise an exception in its handler and leave time to clean up; then kill the process."""
         if number == child.running:
             child.interrupt(number)
         asyncio.get_running_loop().call_later(self._kill_grace_s, self._kill_if_still, child, number)
@@ -423,5 +426,5 @@ class ProcessLane:
 
 
 def spent_in(held: InHand, ended: Ended) -> float:
-    """The seconds that a child was busy: jobs of one call share them."""
+    """The seconds that a child was busy with a job; jobs of one call share them."""
     return max(ended.spent) if held.piece.together else sum(ended.spent)

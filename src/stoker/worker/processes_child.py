@@ -1,8 +1,8 @@
-"""What a child process of a worker does: import the handlers, run what it is given, say what came of it.
+"""The child process of a worker: imports the handlers, runs the jobs that it is given, and reports their outcomes.
 
-The main thread runs handlers, one job at a time; a second thread listens to the worker, so that a job can be taken back
-before it has begun, and so that the process ends when the worker does. It has no connection to the queue: whatever a
-handler says about its job goes through the worker. `processes_children.py` is the other end.
+The main thread runs handlers, one job at a time. A second thread listens to the worker, so that a job can be taken back
+before it has begun, and so that the process ends when the worker does. The child has no connection to the queue:
+everything that a handler says about its job goes through the worker. `processes_children.py` is the other end.
 """
 
 import asyncio
@@ -47,12 +47,13 @@ from stoker.worker.processes_frames import (
 from stoker.worker.processes_host import ChildHost, Line
 
 FLUSH_S = 0.05
-"""Results are sent together if they come faster than this. Those that a crash keeps from being sent are lost, and their
-jobs run again; but jobs without a result are noted where the worker can see it."""
+"""Results that come faster than this are sent together. A crash loses unsent results, and their jobs run again; jobs
+without a result are noted in shared memory, where the worker sees them.
+"""
 
 
 class Terminated(BaseException):
-    """Raised in a handler whose job must stop. Not an `Exception`: nobody should catch it but to clean up."""
+    """Raised in a handler whose job must stop. Not an `Exception`: handlers should catch it only to clean up."""
 
 
 class Runner:
@@ -67,12 +68,12 @@ class Runner:
         self._begun = 0
         self._taken: set[int] = set()
         self._lock = threading.Lock()
-        """Between taking a job back and beginning it."""
+        """Held while a job is taken back or begun."""
         self._telling = threading.RLock()
         self._outcomes: list[bytes | Ending | None] = []
         self._outcomes_first = 0
         self._has_only_nothing = True
-        """Of what was not sent."""
+        """Whether all unsent outcomes have no result."""
         self._spent: list[float] = []
         self._flushed_at = 0.0
 
@@ -91,15 +92,15 @@ class Runner:
         self._line.send(Ready(broken))
 
     def take_back(self, numbers: list[int]) -> None:
-        """On the listening thread: keep those from beginning that have not begun."""
+        """On the listening thread: keep these jobs from beginning, if they have not."""
         with self._lock:
             free = [number for number in numbers if number > self._begun]
             self._taken.update(free)
-        self.flush()  # whoever asks wants to know how far we are
+        self.flush()  # the worker also wants to know how far the child is
         self._line.send(Taken(free))
 
     def begin(self, number: int, last: int | None = None) -> bool:
-        """Whether it is still ours."""
+        """Begin a job, unless it was taken back. Returns whether it still belongs to this child."""
         with self._lock:
             if number in self._taken:
                 self._taken.discard(number)
@@ -109,7 +110,7 @@ class Runner:
             return True
 
     def interrupt(self) -> None:
-        """In the main thread, for SIGTERM: only the job that it was meant for must stop."""
+        """SIGTERM in the main thread: stops only the job that it was meant for."""
         if self._board.running and self._board.unwanted == self._board.running:
             self._board.unwanted = 0
             raise Terminated
@@ -206,7 +207,7 @@ class Runner:
                 self._tell(number, ending, spent)
 
     def _finished(self, result: Any) -> Any:
-        """What an asynchronous function returned has to be awaited, on the loop of this process."""
+        """Await the result of an asynchronous function on this process's loop."""
         if inspect.iscoroutine(result):
             return asyncio.run_coroutine_threadsafe(result, self.host.loop).result()
         return result
@@ -227,7 +228,7 @@ class Runner:
                 self._has_only_nothing = False
 
     def flush(self) -> None:
-        """From any thread: the worker should not wait for results until a long job behind them has ended."""
+        """Send the results so far, without waiting for a long job behind them. From any thread."""
         with self._telling:
             self._flushed_at = time.monotonic()
             if self._outcomes:
@@ -237,7 +238,7 @@ class Runner:
                 self._has_only_nothing = True
 
     def close(self) -> None:
-        """Clean up what lived as long as this process."""
+        """Clean up the values with the scope `worker`."""
         asyncio.run_coroutine_threadsafe(self._scope.close(), self.host.loop).result(5)
 
 
@@ -257,7 +258,7 @@ class SoftLimit:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _strike(self, number: int, frame: FrameType | None) -> None:
-        raise SoftTimeout(f"the handler runs for more than {self._after_ms} ms")
+        raise SoftTimeout(f"the handler has run for more than {self._after_ms} ms")
 
 
 def ending_of(handler: Handler, error: BaseException, attempt: int) -> Ending:
@@ -283,7 +284,7 @@ def chunk_of(handler: Handler, part: Part) -> Chunk:
 
 
 def listen(line: Line, runner: Runner, inbox: "queue.SimpleQueue[Any]") -> None:
-    """Until the worker is gone: then so is this process, whatever its handler is doing."""
+    """Listen until the worker is gone; then end this process, whatever its handler is doing."""
     buffer = Buffer()
     try:
         while data := line.receive():
@@ -305,8 +306,8 @@ def main(descriptor: int, page: int, parent: int) -> None:
     for inherited in (descriptor, page):
         os.set_inheritable(inherited, False)
     del sys.argv[1:]
-    # Ctrl-C reaches all processes of a terminal, and the worker decides. What handlers start should hear it: so it is
-    # not ignored, which they would inherit.
+    # Ctrl-C reaches all processes of a terminal, but the worker decides. The signal is caught, not ignored, because
+    # programs that handlers start would inherit an ignored one.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     line, board = Line(descriptor), Board(page)
     runner = Runner(line, board)
@@ -325,7 +326,7 @@ def main(descriptor: int, page: int, parent: int) -> None:
         sys.stderr.flush()
         if code:
             sys.excepthook(*sys.exc_info())
-        os._exit(code)  # threads that a handler has left behind must not keep this process
+        os._exit(code)  # threads that a handler left behind must not keep this process alive
 
 
 def work(runner: Runner, next_message: Callable[[], Any]) -> None:

@@ -1,7 +1,7 @@
-"""A child process of a worker, seen from the worker: started, spoken to, and ended.
+"""A child process as the worker sees it: starting it, talking to it, ending it.
 
-It is a fresh interpreter and never a fork: a fork copies the locks of threads that it does not have. Which jobs it gets
-is the lane's business (`processes.py`); what it does with them stands in `processes_child.py`.
+It is a fresh interpreter, never a fork, because a fork copies the locks of threads that it does not have. The lane
+(`processes.py`) decides which jobs it gets; `processes_child.py` is the code inside the child.
 """
 
 import asyncio
@@ -35,23 +35,23 @@ PROGRAM = (
     "from stoker.worker.processes_child import main; main(*map(int, sys.argv[1:4]))"
 )
 LAST_WORDS_S = 0.05
-"""What a process had said before it died is read before its death is believed."""
+"""Time to read what a process said before it died."""
 REAP_S = 0.005
-"""Between two looks at whether a process that is ending has ended."""
+"""Between two checks whether an ending process has ended."""
 
 
 class Owner(Protocol):
-    """Who hears what happens to a child. Called on the event loop."""
+    """Receives the events of a child, on the event loop."""
 
     def heard(self, child: "Child", message: FromChild) -> None: ...
 
     def died(self, child: "Child") -> None:
-        """It will say nothing more; its process may still be about to end."""
+        """The child will say nothing more; its process may still be ending."""
         ...
 
 
 class Child(asyncio.Protocol):
-    """One process, and the jobs that it has."""
+    """One process and the jobs that it has."""
 
     def __init__(self, owner: Owner, setup: Setup) -> None:
         self._owner = owner
@@ -63,34 +63,34 @@ class Child(asyncio.Protocol):
         self.process: subprocess.Popen[bytes] | None = None
         self.board: Board | None = None
         self.in_hand: dict[int, InHand] = {}
-        """By number, in the order in which they are run."""
+        """By number, in the order in which they run."""
         self.jobs = 0
-        """How many it has done."""
+        """Jobs done so far."""
         self.still = 0
-        """For how many looks it has done nothing."""
+        """Looks in a row without progress."""
         self._seen = 0
         self.giving_back: set[int] = set()
-        """Jobs that go back to the queue, if it has not begun them."""
+        """Jobs that go back to the queue, unless the child has begun them."""
         self.is_ready = False
         self.is_retiring = False
         self.is_gone = False
         self.problem = ""
-        """Why it cannot work, as it says itself."""
+        """Why it cannot work, in its own words."""
         self.interrupted = 0
         """The number of the job that was asked to stop."""
         self.killed_for: int | None = None
-        """The number of the job that it was killed for, 0 if for none; None while nobody has killed it."""
+        """The number of the job that it was killed for, 0 if for none; None if it was not killed."""
 
     # --- its life --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the interpreter. It says `Ready` when it has imported everything."""
+        """Start the interpreter. It sends `Ready` when it has imported everything."""
         here, there = socket.socketpair()
         page = new_page()
         try:
             self.board = Board(page)
             arguments = [str(there.fileno()), str(page), str(os.getpid()), json.dumps(sys.path)]
-            # On the thread of the event loop, and nowhere else: a child ends with the thread that started it.
+            # Only on the event loop's thread: a child ends with the thread that started it.
             self.process = subprocess.Popen(  # noqa: ASYNC220
                 [sys.executable, "-c", PROGRAM, *arguments],
                 pass_fds=(there.fileno(), page),
@@ -108,7 +108,7 @@ class Child(asyncio.Protocol):
         self.send(self._setup)
 
     def _watch_process(self) -> None:
-        """Its socket stays open after its death where a process that it started has inherited it."""
+        """Watch the process itself: if a process that it started inherited its socket, the socket outlives it."""
         if self.process is not None and hasattr(os, "pidfd_open"):
             self._pidfd = os.pidfd_open(self.process.pid)
             asyncio.get_running_loop().add_reader(self._pidfd, self._process_ended)
@@ -124,23 +124,23 @@ class Child(asyncio.Protocol):
             self._pidfd = None
 
     def retire(self) -> None:
-        """Let it end when it has done what it has."""
+        """Let the child end when its jobs are done."""
         self.is_retiring = True
         if not self.in_hand and not self.is_gone:
             self.send(Leave())
 
     def kill(self, number: int = 0) -> None:
-        """At once; for the sake of one of its jobs, or of none."""
+        """Kill the child at once, for the sake of the job `number`, or of none."""
         if self.killed_for is None:
             self.killed_for = number
         self._signal(signal.SIGKILL)
 
     def make_sure(self) -> None:
-        """It has closed its socket: whatever it is, it is no worker any more."""
+        """Kill a child that has closed its socket: it can do no more work."""
         self._signal(signal.SIGKILL)
 
     def interrupt(self, number: int) -> None:
-        """Raise an exception in the handler that runs, if it is still this job's."""
+        """Raise an exception in the running handler, if it still runs this job."""
         if self.board is not None:
             self.board.unwanted = self.interrupted = number
             self._signal(signal.SIGTERM)
@@ -150,14 +150,14 @@ class Child(asyncio.Protocol):
             self.process.send_signal(number)
 
     async def reap(self) -> int:
-        """Wait for its end: the exit code, or the number of the signal below zero."""
+        """Wait for the end. Returns the exit code, or the negative number of the signal."""
         assert self.process is not None
         while (code := self.process.poll()) is None:  # noqa: ASYNC110 - a process has no event to wait for
             await asyncio.sleep(REAP_S)
         return code
 
     def culprit(self) -> InHand | None:
-        """After its end: the job that it died of. If somebody killed it for the sake of another one: none."""
+        """After its end: the job that killed it; None if it was killed because of another job."""
         running = self.running
         return self.in_hand.get(running) if self.killed_for in (None, running) else None
 
@@ -172,18 +172,18 @@ class Child(asyncio.Protocol):
 
     @property
     def running(self) -> int:
-        """The number of the job that it is in, or died in; 0 = none."""
+        """The number of the job that it runs, or died in; 0 means none."""
         return 0 if self.board is None else self.board.running
 
     @property
     def ended(self) -> int:
-        """The number up to which its jobs have completed without a result, whether it has said so or not."""
+        """All jobs up to this number have completed without a result, reported or not."""
         return 0 if self.board is None else self.board.ended
 
     # --- speaking --------------------------------------------------------------------------------
 
     def give(self, piece: Piece) -> None:
-        """More work, which it does after what it has."""
+        """Give it more work, to be done after what it has."""
         first = 0
         for task in piece.tasks:
             for job, payload in zip(task.ids, task.payloads, strict=True):
@@ -193,31 +193,31 @@ class Child(asyncio.Protocol):
         self.send(Work(first, piece.handler.name, [task.part() for task in piece.tasks], piece.together))
 
     def take_out(self, number: int) -> InHand | None:
-        """It does not have that job any more."""
+        """Remove a job that the child no longer has."""
         held = self.in_hand.pop(number, None)
         if held is not None:
             held.piece.lost()
         return held
 
     def empty(self) -> dict[int, InHand]:
-        """It has nothing any more; what it had."""
+        """Remove and return all its jobs."""
         held, self.in_hand = self.in_hand, {}
         for one in held.values():
             one.piece.lost()
         return held
 
     def take(self, numbers: list[int]) -> None:
-        """Ask for jobs back; it answers which of them it had not begun, and before that what it has done."""
+        """Ask for jobs back. It first sends the results so far, then the jobs that it had not begun."""
         self.send(Take(numbers))
 
     def look(self) -> int:
-        """For how many looks it has not moved."""
+        """Looks in a row without progress, counting this one."""
         self.still = self.still + 1 if self.jobs == self._seen else 0
         self._seen = self.jobs
         return self.still
 
     def waiting_numbers(self) -> list[int]:
-        """Those that it has not begun, as far as can be seen from here."""
+        """Jobs that it has not begun, as far as the worker can see."""
         running = self.running
         now = self.in_hand.get(running)
         return [
@@ -232,14 +232,14 @@ class Child(asyncio.Protocol):
         return next(other for other, one in self.in_hand.items() if one is held or one.is_called_with(held))
 
     def is_unwanted(self, number: int) -> bool:
-        """Whether nobody wants this job any more, nor any that is called with it."""
+        """Whether this job and all that are called with it are no longer wanted."""
         held = self.in_hand[number]
         return all(
             one.job in one.chunk.flags for one in self.in_hand.values() if one is held or one.is_called_with(held)
         )
 
     def number_of(self, chunk: Chunk, job: int) -> int:
-        """Under which it has a job; 0 if it has not."""
+        """The number of a job in this child; 0 if it does not have it."""
         for number, held in self.in_hand.items():
             if held.job == job and held.chunk is chunk:
                 return number
@@ -264,7 +264,7 @@ class Child(asyncio.Protocol):
             self._owner.died(self)
 
     def close(self) -> None:
-        """After its end: let go of what it held in this process."""
+        """After its end: free its resources in this process."""
         self.is_gone = True
         self._forget_pidfd()
         if self._transport is not None:

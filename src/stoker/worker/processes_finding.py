@@ -1,6 +1,6 @@
-"""How a handler is found in another process: by the module and the name of its function, never by what a job says.
+"""Finds a handler in a child process: by the module and name of its function, never by what a job says.
 
-The worker says where its handlers stand, a child imports them from there.
+The worker says where its handlers are defined, and the child imports them from there.
 """
 
 import importlib
@@ -23,7 +23,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
 
 
 def setup_of(handlers: Iterable[Handler]) -> Setup:
-    """What children have to know. Raises `BadHandler` for one that no other process could find."""
+    """What children need to know. Raises `BadHandler` for a handler that a child could not find."""
     origins: dict[str, str] = {}
     for handler in handlers:
         module, _, name = handler.origin.partition(":")
@@ -41,7 +41,7 @@ def setup_of(handlers: Iterable[Handler]) -> Setup:
 
 
 def logging_here() -> tuple[int, str, str]:
-    """Level, format and style of this process's log, so that its children write theirs alike."""
+    """Level, format and style of this process's log, so that its children write the same way."""
     root = logging.getLogger()
     if not root.handlers:
         return 0, "", ""
@@ -55,7 +55,7 @@ def logging_here() -> tuple[int, str, str]:
 
 
 def import_main(setup: Setup) -> None:
-    """What the worker calls `__main__` is run here under another name, so that it does not start a worker again."""
+    """Run the worker's `__main__` under another name, so that it does not start a worker again."""
     if not any(origin.startswith(f"{MAIN}:") for origin in setup.handlers.values()) or not setup.main:
         return
     if setup.main_is_module:
@@ -67,7 +67,7 @@ def import_main(setup: Setup) -> None:
 
 
 def log_like_parent(setup: Setup) -> None:
-    """After the imports: an app that sets its log up by itself has done so."""
+    """Set up logging like the parent. Called after the imports, so that an app's own setup has priority."""
     if not setup.log_level:
         return
     if setup.log_style:
@@ -80,9 +80,9 @@ def log_like_parent(setup: Setup) -> None:
 
 
 def handler_at(origin: str, name: str) -> Handler:
-    """The handler that stands at `module:qualname`: itself, or inside what a decorator has made of its function.
+    """The handler at `module:qualname`: the object itself, or the handler that a decorator made of it.
 
-    Where the function stands there undecorated, its job is looked for in the same module, and in the apps of it.
+    If the function stands there undecorated, its job is searched in the same module and in the module's apps.
     """
     module_name, _, qualname = origin.partition(":")
     module = importlib.import_module(module_name)

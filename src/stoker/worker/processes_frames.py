@@ -1,7 +1,7 @@
-"""What a worker and its child processes say to each other: MessagePack values behind a length, over a socket.
+"""The messages between a worker and its child processes: MessagePack values with a length in front, over a socket.
 
-Nothing is pickled: a payload stays the bytes that came from the queue, an exception is text by the time it is sent. A
-page of memory that both see holds the few words that must be read when the other side cannot speak any more.
+Nothing is pickled: a payload stays the bytes that came from the queue, and an exception is sent as text. A page of
+shared memory holds the few words that must be readable when the other side can no longer speak.
 """
 
 import mmap
@@ -23,31 +23,31 @@ WORD = struct.Struct("=Q")
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Base of all messages; a number says which."""
+    """Base of all messages; a number tells them apart."""
 
 
 # --- to a child --------------------------------------------------------------------------------------------------
 
 
 class Setup(Frame, frozen=True, tag=0):
-    """The first message: which handlers there are, and where to import them from."""
+    """The first message: the handlers, and where to import them from."""
 
     handlers: dict[str, str]
     """Name -> `module:qualname`."""
     main: str = ""
-    """What the parent's `__main__` was: the path of a script, or the name of a module."""
+    """The parent's `__main__`: the path of a script or the name of a module."""
     main_is_module: bool = False
     log_level: int = 0
-    """Of the parent's root logger, if somebody has set it up there; 0 = nobody has."""
+    """Level of the parent's root logger if logging is set up there, else 0."""
     log_format: str = ""
     log_style: str = ""
-    """`plain` or `json` where the parent writes its lines as `stoker worker` does; empty where it has a format."""
+    """`plain` or `json` where the parent logs like `stoker worker`; empty where it has its own format."""
     worker: str = ""
     """The id of the worker."""
 
 
 class Part(Frame, frozen=True):
-    """Jobs of one delivery, with what is the same for all of them."""
+    """Jobs of one delivery, with what they have in common."""
 
     token: int
     queue: str
@@ -57,11 +57,11 @@ class Part(Frame, frozen=True):
     attempt: int
     pushed_at: int
     received_at: float
-    """By the monotonic clock, which all processes of a machine share."""
+    """Time of the monotonic clock, which all processes of a machine share."""
 
 
 class Work(Frame, frozen=True, tag=1):
-    """Jobs of one handler, to be run one after another, or `together` in one call.
+    """Jobs of one handler, to run one after another, or `together` in one call.
 
     They are numbered from `first` on, in the order in which this child gets them.
     """
@@ -73,21 +73,21 @@ class Work(Frame, frozen=True, tag=1):
 
 
 class Take(Frame, frozen=True, tag=2):
-    """Give back the jobs of these numbers, if they have not begun."""
+    """Give back these jobs, if they have not begun."""
 
     numbers: list[int]
 
 
 class Answer(Frame, frozen=True, tag=3):
-    """To a question of the handler that runs."""
+    """The reply to a question of the running handler."""
 
     question: int
     reply: bytes
-    """As a server would send it."""
+    """Encoded as a server would send it."""
 
 
 class Leave(Frame, frozen=True, tag=4):
-    """No more will come: end when all is done."""
+    """No more work will come: end when all is done."""
 
 
 ToChild = Setup | Work | Take | Answer | Leave
@@ -97,7 +97,7 @@ ToChild = Setup | Work | Take | Answer | Leave
 
 
 class Ready(Frame, frozen=True, tag=0):
-    """Everything was imported, but for the `broken` handlers: name -> why."""
+    """Everything was imported, except the `broken` handlers: name -> reason."""
 
     broken: dict[str, str] = {}
 
@@ -114,29 +114,29 @@ class Ending(Frame, frozen=True):
 
 
 class Ended(Frame, frozen=True, tag=1):
-    """Neighbouring jobs from `first` on have ended: with nothing, with a result, or with an error."""
+    """Adjacent jobs from `first` on have ended: without a result, with one, or with an error."""
 
     first: int
     outcomes: list[bytes | Ending | None]
     spent: list[float]
-    """The seconds that passed in each of them."""
+    """Seconds for each of them."""
 
 
 class Taken(Frame, frozen=True, tag=2):
-    """These had not begun, and will not."""
+    """These jobs had not begun and will not."""
 
     numbers: list[int]
 
 
 class Said(Frame, frozen=True, tag=3):
-    """A command about a job that runs, to be sent in the background; or a question, if it has a number.
+    """A command about a running job, to be sent in the background; with a number, a question that expects an answer.
 
     Without a command it asks for the lease to be renewed.
     """
 
     job: int
     request: bytes = b""
-    """As a client would send it."""
+    """Encoded as a client would send it."""
     question: int = 0
 
 
@@ -157,7 +157,7 @@ def command_in(said: Said) -> Command[Any]:
 
 
 class Buffer:
-    """Bytes as they come, and the frames in them."""
+    """Collects received bytes and cuts frames out of them."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -177,11 +177,11 @@ class Buffer:
             del self._bytes[:position]
 
 
-# --- seen by both ------------------------------------------------------------------------------------------------
+# --- shared ------------------------------------------------------------------------------------------------------
 
 
 class Board:
-    """A page of shared memory. Each word has one writer, and is read whole."""
+    """A page of shared memory. Each word has one writer and is read whole."""
 
     RUNNING, STOPPING, UNWANTED, ENDED = range(4)
 
@@ -197,7 +197,7 @@ class Board:
 
     @property
     def running(self) -> int:
-        """The number of the job that the child is in; 0 = none. Written by the child."""
+        """The number of the job that the child runs; 0 means none. Written by the child."""
         return self._read(self.RUNNING)
 
     @running.setter
@@ -206,7 +206,7 @@ class Board:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the worker drains. Written by the parent."""
+        """Whether the worker is draining. Written by the parent."""
         return bool(self._read(self.STOPPING))
 
     @is_stopping.setter
@@ -224,7 +224,7 @@ class Board:
 
     @property
     def ended(self) -> int:
-        """All jobs up to this number that nobody was told about have completed, without a result. By the child."""
+        """All unreported jobs up to this number have completed without a result. Written by the child."""
         return self._read(self.ENDED)
 
     @ended.setter
@@ -236,7 +236,7 @@ class Board:
 
 
 def new_page() -> int:
-    """A descriptor of memory that can be handed to a child."""
+    """A descriptor of memory that can be passed to a child."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("stoker")
     else:

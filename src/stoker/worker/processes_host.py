@@ -1,4 +1,4 @@
-"""What a handler in a child process sees of the worker: the same as in the worker itself, asked over the socket."""
+"""The worker as a handler in a child process sees it: the same interface as in the worker, over the socket."""
 
 import asyncio
 import itertools
@@ -36,12 +36,12 @@ class Line:
 
 
 class ChildHost:
-    """What contexts ask of a worker, asked through the line."""
+    """Passes what contexts ask of a worker through the line."""
 
     def __init__(self, line: Line, board: Board) -> None:
         self._line, self._board = line, board
         self.worker = ""
-        """Told with the first message."""
+        """Set by the first message."""
         self._questions = itertools.count(1)
         self._answers: dict[int, queue.SimpleQueue[bytes]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -53,7 +53,7 @@ class ChildHost:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Where asynchronous parts run; it is started when the first one is needed."""
+        """The loop for asynchronous parts, started when first needed."""
         with self._loop_lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -61,20 +61,20 @@ class ChildHost:
             return self._loop
 
     def settle(self, settlement: Settlement) -> None:
-        raise NotImplementedError("a child process tells its outcomes itself")
+        raise NotImplementedError("a child process reports its outcomes itself")
 
     def measured(self, queue: str, jobs: int, seconds: float) -> None:
         raise NotImplementedError("the worker measures its child processes")
 
     def roomier(self) -> None:
-        raise NotImplementedError("a child process takes what it is given")
+        raise NotImplementedError("a child process has no room of its own")
 
     def report(self, chunk: Chunk, job: int, command: Command[object]) -> None:
-        """What is said about a job is worth a try, and no more: what no wire can carry must not cost the job."""
+        """Best effort: a report that cannot be encoded must not fail the job."""
         try:
             request = native.request(command, None, None, "msgpack")
         except StokerError as error:
-            log.info("%s of job %s was not kept: %s", type(command).__name__, job, error)
+            log.info("%s of job %s was not saved: %s", type(command).__name__, job, error)
             return
         self._line.send(Said(job, request))
 

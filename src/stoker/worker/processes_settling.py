@@ -1,6 +1,6 @@
-"""What becomes of jobs that a child process had: from what it said, or from its end, to their settlements.
+"""Makes settlements for the jobs of a child process, from what the child said or from how it died.
 
-Only values: who tells them to the queue is the lane's business.
+Pure values; the lane passes them on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ CRASHED = "WorkerCrashed"
 
 
 def completed(run: list[tuple[InHand, bytes | None, float]]) -> Settlement:
-    """Jobs of one chunk with their results, and the seconds that they took."""
+    """Completed jobs of one chunk, with their results and seconds."""
     results = [result for _, result, _ in run]
     has_results = any(result is not None for result in results)
     seconds = [spent for _, _, spent in run]
@@ -32,7 +32,7 @@ def raised(held: InHand, ending: Ending, seconds: float) -> Settlement:
 
 
 def orphaned(held: InHand, was_running: bool, code: int) -> Iterator[Settlement]:
-    """A job whose process has died: an attempt, if it was the one that ran."""
+    """The settlement of a job whose process died. It costs an attempt only if this job was running."""
     if not was_running or held.job in held.chunk.flags:
         yield from unfinished(held.chunk, (held.job,))
         return
@@ -41,7 +41,7 @@ def orphaned(held: InHand, was_running: bool, code: int) -> Iterator[Settlement]
 
 
 def unfinished(chunk: Chunk, ids: Sequence[int]) -> Iterator[Settlement]:
-    """Jobs that did not end by themselves: by their flag, or handed back."""
+    """Settlements of jobs that did not end by themselves: by their flag, else handed back."""
     flagged = [job for job in ids if job in chunk.flags] if chunk.flags else []
     for job in flagged:
         yield unwanted(chunk, job)

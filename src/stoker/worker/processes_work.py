@@ -1,4 +1,4 @@
-"""Work for child processes: jobs of chunks, cut into pieces, waiting in line or in a child's hands.
+"""Work for child processes: jobs of chunks, cut into pieces that wait in line or are held by a child.
 
 Values and arithmetic; nothing here knows processes.
 """
@@ -21,7 +21,7 @@ class Task:
     payloads: Sequence[bytes]
 
     def split(self, count: int) -> tuple["Task", "Task | None"]:
-        """The first so many, and the rest."""
+        """The first `count` jobs, and the rest."""
         if count >= len(self.ids):
             return self, None
         return (
@@ -70,7 +70,7 @@ class Piece:
         return self.tasks[0].chunk.handler
 
     def lost(self, jobs: int = 1) -> None:
-        """So many of its jobs are not its business any more."""
+        """Remove this many of its jobs."""
         self.left -= jobs
         if self.left == 0 and self.done is not None:
             self.done()
@@ -90,7 +90,7 @@ class InHand:
 
 
 def tasks_of(some: list[InHand]) -> list[Task]:
-    """The same jobs by chunk."""
+    """The same jobs grouped by chunk."""
     by_chunk: dict[Chunk, list[InHand]] = {}
     for held in some:
         by_chunk.setdefault(held.chunk, []).append(held)
@@ -111,7 +111,7 @@ class Backlog:
 
     @property
     def handler(self) -> str:
-        """The name of the handler that is next."""
+        """The name of the next handler."""
         return self._pieces[0].handler.name
 
     def add(self, piece: Piece, *, first: bool = False) -> None:
@@ -122,7 +122,7 @@ class Backlog:
             self._pieces.append(piece)
 
     def next(self, jobs: int) -> Piece:
-        """Up to so many jobs; those that are called together stay so."""
+        """Up to `jobs` jobs; jobs that are called together stay together."""
         piece = self._pieces.popleft()
         if not piece.together:
             head, rest = piece.tasks[0].split(jobs)
@@ -133,7 +133,7 @@ class Backlog:
         return piece
 
     def empty(self) -> list[Task]:
-        """Nothing waits any more; what did."""
+        """Remove and return everything that waits."""
         pieces, self._pieces, self.jobs = self._pieces, deque(), 0
         tasks = [task for piece in pieces for task in piece.tasks]
         for piece in pieces:
@@ -141,7 +141,7 @@ class Backlog:
         return tasks
 
     def remove(self, chunk: Chunk, job: int) -> bool:
-        """Take a job out, if it is there."""
+        """Remove a job. Returns whether it was there."""
         for piece in self._pieces:
             for task in piece.tasks:
                 if task.chunk is chunk and job in task.ids:

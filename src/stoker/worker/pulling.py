@@ -1,9 +1,9 @@
-"""Takes jobs from the queues: only as many as there is room for, and with a pull that waits, so that a job which comes
-while the worker is idle starts one round trip later.
+"""Pulls jobs, only as many as there is room for. Pulls wait at the queue, so a job that comes to an idle worker starts
+one round trip later.
 
 One pull is under way at a time, over all queues with room. It is broken off when a queue that it does not name gets
-room, by a job that has ended or by a token of its rate limit; what it would have brought goes back. A queue that
-cannot be reached is tried again with growing pauses.
+room, through a finished job or a token of its rate limit; jobs that it would have brought go back. A queue that cannot
+be reached is tried again with growing pauses.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from stoker.worker.queues import PULL_JOBS_MAX, Plan, Roster
 log = logging.getLogger("stoker.worker")
 
 UNSETTLED_MAX = 50_000
-"""Jobs whose end is not confirmed: beyond it nothing new is taken."""
+"""Jobs whose end is not confirmed; beyond this many no new jobs are pulled."""
 IMPATIENT_S = 0.25
-"""How long a pull that should not wait may take after all."""
+"""How long to wait for the answer of a pull that should not wait."""
 WAITS_S = 0.05
-"""A pull that has no answer for so long waits for jobs, and is not just on its way."""
+"""A pull without an answer for this long is waiting for jobs, not just on its way."""
 AGAIN_S = 0.005
-"""Between two looks for what a handler that runs has pushed, where no pull may wait."""
+"""Between two looks for jobs that a running handler has pushed, where no pull may wait."""
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 
 
 class Task(NamedTuple):
-    """What a worker does before its first pull. A queue that cannot be reached is waited for, as with pulls."""
+    """Work that a worker does before its first pull. Tried again, like a pull, if the queue cannot be reached."""
 
     doing: str
-    """For the log, as in `pulling`."""
+    """A verb for the log, like `pulling`."""
     run: Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -66,10 +66,10 @@ class Puller:
         self._jobs_max = PULL_JOBS_MAX
         self._is_over = False
         self.answered = asyncio.Event()
-        """Whether a pull was ever answered."""
+        """Set when the first pull was answered."""
         self.first: Task | None = None
         self._gave_up = False
-        """Whether the last pull was not answered in the short time that it had."""
+        """Whether the last pull was not answered in its short time."""
         self.pulse = Pulse()
 
     def freed(self) -> None:
@@ -79,9 +79,10 @@ class Puller:
             self.reconsider()
 
     def reconsider(self) -> None:
-        """Break off a pull that waits without a queue that has got room, or for many jobs that turn out to be slow.
+        """Break off a pull that waits without a queue that got room, or that asks for many jobs which turn out to be
+        slow.
 
-        Not one that was just sent: its answer is on the way, more likely than not, and would have to go back.
+        A pull that was just sent stays: its answer is probably on the way, and its jobs would have to go back.
         """
         if self._poll is None or self._plan is None or not self._is_outdated(self._plan):
             return
@@ -96,14 +97,14 @@ class Puller:
         self.reconsider()
 
     def _watch_tokens(self, plan: Plan) -> None:
-        """While a pull waits without a queue that has used up its rate: look again when the next token is there."""
+        """While a pull waits without a queue that has used up its rate, look again when the next token is there."""
         wait_s = self._roster.next_token_s() if len(plan.queues) < len(self._roster.lines) else None
         if wait_s is not None:
             self._token_timer = asyncio.get_running_loop().call_later(wait_s, self._token_came, plan)
 
     def _token_came(self, plan: Plan) -> None:
         self.reconsider()
-        self._watch_tokens(plan)  # timers may come a moment early, and other queues wait for tokens, too
+        self._watch_tokens(plan)  # timers may fire a moment early, and other queues wait for tokens, too
 
     def _is_outdated(self, plan: Plan) -> bool:
         wanted = self._next(patient=True)
@@ -112,7 +113,7 @@ class Puller:
         return 2 * wanted.count < plan.count or (plan.waits and not set(wanted.queues) <= set(plan.queues))
 
     def stop(self) -> None:
-        """Take nothing more."""
+        """Pull no more."""
         self._is_over = True
         self._room.set()
         if self._timer is not None:
@@ -125,7 +126,7 @@ class Puller:
         return None if room <= 0 else self._roster.plan(self._books.running, room, patient=patient)
 
     async def run(self) -> None:
-        """Until stopped. Raises what no trying again will cure."""
+        """Pull until stopped. Raises errors that another try will not cure."""
         patient, pause = False, PAUSE_S
         while not self._is_over:
             self._room.clear()
@@ -152,13 +153,14 @@ class Puller:
             self._took(plan, delivery)
 
     def _is_hasty(self, plan: Plan) -> bool:
-        """Whether the pull should not wait: the first one, because until it is answered nobody knows whether the queue
-        can be reached, and those that do not name all queues with room. Never after one that was given up: the answers
-        of a slow server may take longer."""
+        """Whether the pull should not wait. True for the first pull, which shows whether the queue can be reached, and
+        for pulls that do not name all queues with room. False after a pull that was given up: a slow server may take
+        longer to answer.
+        """
         return not self._gave_up and not (plan.waits and self.answered.is_set())
 
     async def _do_first(self, task: Task) -> None:
-        """Once; unless it fails, or is broken off because the worker stops."""
+        """Do the task once, and again only if it fails; stops when the worker stops."""
         doing = self._poll = asyncio.ensure_future(task.run())
         try:
             await doing
@@ -170,7 +172,7 @@ class Puller:
             self._poll = None
 
     async def run_until_empty(self) -> None:
-        """Without waiting for jobs that are not there: until nothing is in hand and no queue has anything."""
+        """Pull without waiting until nothing is in hand and no queue has anything."""
         if self.first is not None:
             await self._do_first(self.first)
         while not self._is_over:
@@ -206,10 +208,10 @@ class Puller:
             self._gave_up = True
             if poll.cancelled():
                 return Delivery()
-            delivery = poll.result()  # it came at the last moment: those jobs are ours
+            delivery = poll.result()  # the answer came at the last moment: these jobs are ours
         except asyncio.CancelledError:
             if poll.cancelled() and not self._is_cancelled():
-                return Delivery()  # it was broken off by us
+                return Delivery()  # the worker broke it off
             if poll.done() and not poll.cancelled() and poll.exception() is None:
                 self._took(plan, poll.result())  # to be handed back
             raise
@@ -237,7 +239,7 @@ class Puller:
         self._dispatch(delivery)
 
     async def _wait_for_room(self, wait_s: float | None = None) -> None:
-        """Until handlers are done with something, or a rate limit lets more through."""
+        """Wait until handlers have finished something, or a rate limit lets more through."""
         try:
             async with asyncio.timeout(wait_s or self._roster.next_token_s()):
                 await self._room.wait()
@@ -254,16 +256,18 @@ class Puller:
             pass
 
     def _ask_for_less(self, plan: Plan, error: LimitExceeded) -> None:
-        """The server has limits of its own."""
+        """Ask for fewer jobs: the server's own limit is lower."""
         asked = min(plan.count, self._jobs_max)
         if asked == 1:
             raise error
         self._jobs_max = asked // 2
 
     def _failed(self, error: StokerError, pause_s: float) -> None:
-        """What the very first pull is refused for is a mistake of ours; later it may be a token that was changed."""
+        """A refusal of the very first pull is a mistake in the setup and is raised. Later it may be a token that
+        changed, and is tried again.
+        """
         self.pulse.failed(error)
         if isinstance(error, Closed) or (isinstance(error, Refused) and not self.answered.is_set()):
             raise error
         doing = "pulling" if self.first is None else self.first.doing
-        log.warning("%s failed and is tried again in %.1f s: %s (%s)", doing, pause_s, error, error.code)
+        log.warning("%s failed, trying again in %.1f s: %s (%s)", doing, pause_s, error, error.code)

@@ -1,7 +1,7 @@
-"""Which queues to pull from next, and how many jobs: weights, limits, room in the lanes.
+"""Decides which queues to pull from next, and how many jobs: by weight, limits and room in the lanes.
 
-Queues take turns by what they have got so far for their weight, so that none starves: one that is named first in a pull
-and has nothing loses its claim to the past. All of it is arithmetic; nothing here talks to a queue.
+Queues take turns by jobs received per weight, so none starves. A queue that was named first and had nothing does not
+save up its claim. Pure arithmetic; nothing here talks to a queue.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,9 @@ class QueueSettings:
     """How a worker treats one of its queues."""
 
     weight: float = 1.0
-    """Of two queues with jobs waiting, one with twice the weight gets twice the jobs."""
+    """A queue with twice the weight gets twice the jobs, while both have jobs waiting."""
     concurrency: int | None = None
-    """At most so many of its jobs at the same time in this worker; None = as many as fit."""
+    """At most this many of its jobs run at the same time in this worker; None means as many as fit."""
 
     def __post_init__(self) -> None:
         if self.weight <= 0 or (self.concurrency is not None and self.concurrency < 1):
@@ -30,19 +30,19 @@ class QueueSettings:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """A queue, from the worker's side."""
+    """A queue as the worker sees it."""
 
     name: str
     settings: QueueSettings
     lanes: tuple[Lane, ...]
-    """Those that its handlers run in."""
+    """The lanes of its handlers."""
     buckets: tuple[Bucket, ...] = ()
     pace: Pace = field(default_factory=Pace)
     served: float = 0.0
-    """Jobs so far, by weight."""
+    """Jobs received so far, divided by weight."""
 
     def room(self, in_hand: int) -> int:
-        """How many jobs of it may be taken now, whichever of its handlers they are for."""
+        """How many of its jobs may be taken now, whichever of its handlers they are for."""
         room = min(lane.room(self.pace.seconds) for lane in self.lanes)
         if self.settings.concurrency is not None:
             room = min(room, self.settings.concurrency - in_hand)
@@ -58,7 +58,7 @@ class Plan:
     queues: tuple[str, ...]
     count: int
     waits: bool
-    """Whether it may wait for jobs: not while others that are not named here have room, too."""
+    """Whether it may wait for jobs: not while other queues that it does not name have room, too."""
 
 
 class Roster:
@@ -70,8 +70,8 @@ class Roster:
     def plan(self, in_hand: dict[str, int], room: int, *, patient: bool) -> Plan | None:
         """The queues with room, the one that is owed most first; None if there is none.
 
-        A pull has one number for all its queues. So those with far less room than the first are left out, unless it is
-        to be `patient`: then it names all that have any, and asks for what each of them could take.
+        A pull has one number for all its queues. So queues with far less room than the first are left out. With
+        `patient`, it names all queues that have room, and asks for what each of them could take.
         """
         rooms = {line.name: min(room, line.room(in_hand.get(line.name, 0))) for line in self.lines.values()}
         able = sorted((line for line in self.lines.values() if rooms[line.name]), key=lambda line: line.served)
@@ -83,7 +83,9 @@ class Roster:
         return Plan(named, min(count, PULL_JOBS_MAX), len(named) == len(able))
 
     def delivered(self, named: Sequence[str], jobs: dict[str, int]) -> None:
-        """What a pull over these queues brought: who had nothing does not save up for later, and comes behind."""
+        """Note what a pull over these queues brought. A queue that had nothing loses its saved-up claim and goes
+        behind.
+        """
         for name, count in jobs.items():
             line = self.lines[name]
             line.served += count / line.settings.weight
@@ -95,10 +97,10 @@ class Roster:
                 line = self.lines[name]
                 line.served = max(line.served, floor + 1 / line.settings.weight)
             else:
-                break  # those behind were not asked, perhaps
+                break  # the queues behind this one may not have been asked
 
     def next_token_s(self) -> float | None:
-        """How long until a rate limit lets something through that nothing else holds back."""
+        """How long until a rate limit releases a queue that nothing else holds back."""
         waits = [max(bucket.next_s for bucket in line.buckets) for line in self.lines.values() if line.buckets]
         later = [wait for wait in waits if wait > 0]
         return min(later) if later else None

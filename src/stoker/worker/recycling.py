@@ -1,7 +1,7 @@
-"""When a process has done enough: so many jobs, or so much memory.
+"""Decides when a process is replaced: after a number of jobs, or above an amount of memory.
 
-Handlers leak, or call libraries that do; a fresh process now and then is the cure that always works. This says when;
-who owns the process replaces it between two jobs.
+Handlers leak, or call libraries that do, and a fresh process is the cure that always works. The owner of the process
+replaces it between two jobs.
 """
 
 import os
@@ -12,13 +12,13 @@ import msgspec
 
 
 class Recycling(msgspec.Struct, frozen=True):
-    """Limits for one process; 0 = none."""
+    """Limits for one process; 0 means none."""
 
     jobs: int = 0
     memory_bytes: int = 0
 
     def reason(self, jobs: int, pid: int | None = None) -> str:
-        """Why the process should be replaced after so many jobs; empty while it need not be."""
+        """Why the process should be replaced after `jobs` jobs; empty while it need not be."""
         if self.jobs and jobs >= self.jobs:
             return f"{jobs} jobs"
         if self.memory_bytes:
@@ -29,7 +29,7 @@ class Recycling(msgspec.Struct, frozen=True):
 
 
 def resident_bytes(pid: int | None = None) -> int:
-    """Memory that a process holds in RAM. Where the system does not tell: the most that this one ever held, or 0."""
+    """Memory that a process holds in RAM. Where the system does not tell: the peak of this process, or 0."""
     try:
         with open(f"/proc/{pid or 'self'}/statm", encoding="ascii") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,7 +1,7 @@
-"""Tells the queue who works here: an entry in the key-value store, refreshed while the worker lives.
+"""Keeps the worker in the list of workers: an entry in the key-value store, refreshed while the worker lives.
 
-A worker that dies without a word is gone from the list when its entry leaves by itself. Nothing depends on the list:
-a worker that may not write there, or cannot reach the queue, works on without it.
+The entry of a worker that dies expires by itself. Nothing depends on the list: a worker that may not write there, or
+cannot reach the queue, works on without it.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ log = logging.getLogger("stoker.worker")
 
 TTL_MS = 60_000
 FIRST_S = 1.0
-"""Who has just started a worker looks whether it is there, and whether it does something."""
+"""The first refresh comes early: a user who just started a worker looks whether it is there and does something."""
 REFRESH_S = 15.0
-"""Three may be lost before the entry leaves."""
+"""Three refreshes may be lost before the entry expires."""
 LEAVE_S = 2.0
-"""How long a worker that ends waits for its farewell to be heard."""
+"""How long an ending worker waits for its entry to be deleted."""
 
 
 def new_worker_id() -> str:
-    """Of one start of one process: host names and process ids come again, in containers at every start."""
+    """An id for one start of one process. Host names and process ids repeat, in containers at every start."""
     return f"{host_name()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def host_name() -> str:
-    """As it may stand in a key: what does not fit into a name is a dash."""
+    """The host name as part of a key: characters that a name may not have become dashes."""
     plain = "".join(char if char.isascii() and (char.isalnum() or char in "_.-") else "-" for char in _host())
     return plain[:128] or "unknown"
 
@@ -48,7 +48,7 @@ def _host() -> str:
 
 
 class Registration:
-    """One worker's entry. `view` says what it holds at the moment."""
+    """One worker's entry. `view` returns its current content."""
 
     def __init__(self, client: AsyncClient, view: Callable[[], WorkerView], *, refresh_s: float = REFRESH_S) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class Registration:
         self._has_complained = False
 
     async def keep(self) -> None:
-        """Write the entry again and again, until cancelled: often at first, when there is something new to tell."""
+        """Write the entry until cancelled: often at first, when there is news."""
         pause_s = min(FIRST_S, self._refresh_s)
         while True:
             await self.write()
@@ -74,7 +74,7 @@ class Registration:
             self._complain(error)
 
     async def leave(self) -> None:
-        """Take the entry away: this worker has ended in good order."""
+        """Delete the entry: the worker has ended in good order."""
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self._client.kv_delete(WORKER_KEYS + self._view().id)
@@ -82,7 +82,7 @@ class Registration:
             self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        """Once for each time that it begins to go wrong."""
+        """Log once each time that it begins to fail."""
         if not self._has_complained:
             self._has_complained = True
-            log.info("this worker is not in the list of workers: %s", error)
+            log.info("this worker is missing from the list of workers: %s", error)

@@ -1,7 +1,7 @@
-"""Runs a command again whenever the code that it runs has changed: `stoker dev`.
+"""Restarts a command when its code changes: `stoker dev`.
 
-The worker is a child process, so that a restart forgets everything, and gets the time to drain. A file that was only
-touched restarts nothing; one with a syntax error is shown, and the code from before it goes on running.
+The worker is a child process, so a restart forgets everything; the old worker gets time to drain. A file that was only
+touched restarts nothing. A file with a syntax error is shown, and the old code keeps running.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import Any
 from stoker.worker.dying import die_with_parent
 
 TICK_S = 0.3
-"""How often files are looked at where nobody tells of changes, and how soon a child that ended is noticed."""
+"""How often files are checked where the system does not report changes, and how soon the end of a child is noticed."""
 GRACE_S = 10.0
 """How long the old worker may drain before it is killed."""
 SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages"))
@@ -27,7 +27,7 @@ Say = Callable[[str], Any]
 
 
 class Reloader:
-    """One command, restarted when a Python file under one of the roots has changed."""
+    """One command, restarted when a Python file under one of the roots changes."""
 
     def __init__(
         self, command: Sequence[str], roots: Sequence[str | Path], say: Say, *, grace_s: float = GRACE_S
@@ -40,7 +40,7 @@ class Reloader:
         self._stopping = threading.Event()
 
     def run(self) -> int:
-        """Until a signal comes: the exit code of the command."""
+        """Run until a signal comes. Returns the exit code of the command."""
         previous = {number: signal.signal(number, self._pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self._start()
@@ -55,7 +55,7 @@ class Reloader:
                 signal.signal(number, handler)
 
     def stop(self) -> None:
-        """As if SIGTERM had come; from any thread."""
+        """The same as SIGTERM. May be called from any thread."""
         self._stopping.set()
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
@@ -64,26 +64,26 @@ class Reloader:
         self.stop()
 
     def _start(self) -> None:
-        # A group of its own: Ctrl-C in a terminal reaches this process, which says it to the worker exactly once.
+        # Its own process group: Ctrl-C in a terminal reaches only this process, which passes it on exactly once.
         self._child = subprocess.Popen(self._command, process_group=0, preexec_fn=_die_with_reloader)
         if self._stopping.is_set():
-            self._child.terminate()  # the signal came while there was nobody to tell
+            self._child.terminate()  # the signal came before there was a child
 
     def _changed(self, files: list[Path]) -> None:
         broken = [text for text in map(syntax_error, files) if text]
         if broken:
-            self._say("\n".join(broken) + "\nnot reloaded: the code from before goes on running until this is mended")
+            self._say("\n".join(broken) + "\nnot reloaded: the old code keeps running until this is fixed")
             return
         self._say(f"reloading: {', '.join(sorted(map(_shown, files)))} changed")
         self._end()
         self._start()
 
     def _look_after_child(self) -> None:
-        """A worker that ended by itself, mostly over an import, is started again with the next change."""
+        """Notice a worker that ended by itself, mostly because of an import; the next change starts it again."""
         if self._child is not None and (code := self._child.poll()) is not None:
             self._child = None
             if not self._stopping.is_set():
-                self._say(f"the worker ended with exit code {code}: it is started again when the code changes")
+                self._say(f"the worker ended with exit code {code}: it starts again when the code changes")
 
     def _end(self) -> None:
         child = self._child
@@ -113,7 +113,7 @@ class Reloader:
 
 
 class Code:
-    """The Python files under some directories, and what was in them when last seen."""
+    """The Python files under some directories, and their content when last seen."""
 
     def __init__(self, roots: Sequence[str | Path]) -> None:
         self._roots = [Path(root).resolve() for root in roots]
@@ -121,13 +121,13 @@ class Code:
         self._stamps: dict[Path, tuple[int, int]] = {}
 
     def changes(self, stop: threading.Event) -> Iterator[list[Path]]:
-        """Which files have changed, whenever some have; empty every now and then. Ends when told to stop."""
+        """Yields the files that changed, and an empty list every now and then. Ends when told to stop."""
         candidates = self._told(stop) if importlib.util.find_spec("watchfiles") else self._looked(stop)
         for files in candidates:
             yield self.changed(files)
 
     def changed(self, files: set[Path]) -> list[Path]:
-        """Those whose content differs from what was seen, which it is from now on."""
+        """The files whose content differs from what was last seen. Remembers the new content."""
         found = []
         for file in sorted(files):
             if file.suffix != ".py":
@@ -152,13 +152,13 @@ class Code:
             yield_on_timeout=True,
             raise_interrupt=False,
         )
-        missed = set(self._files())  # what changed before somebody watched is seen with the first look
+        missed = set(self._files())  # the first look finds what changed before watching began
         for changes in watch:
             yield {Path(path) for _, path in changes} | missed
             missed = set()
 
     def _looked(self, stop: threading.Event) -> Iterator[set[Path]]:
-        while not stop.wait(TICK_S):  # the first look finds all of them, and what changed before it
+        while not stop.wait(TICK_S):  # the first look finds all files, and what changed before it
             now = {file: stamp(file) for file in self._files()}
             files = {file for file in now.keys() | self._stamps.keys() if now.get(file) != self._stamps.get(file)}
             self._stamps = now
@@ -176,7 +176,7 @@ class Code:
 
 
 def digest(file: Path) -> bytes:
-    """Of its content; empty if it is gone."""
+    """Hash of the content; empty if the file is gone."""
     try:
         return hashlib.blake2b(file.read_bytes(), digest_size=16).digest()
     except OSError:
@@ -192,11 +192,11 @@ def stamp(file: Path) -> tuple[int, int]:
 
 
 def syntax_error(file: Path) -> str:
-    """What is wrong with a file, as Python would say it; empty if nothing is."""
+    """What is wrong with a file, in Python's words; empty if nothing is."""
     try:
         compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
     except FileNotFoundError:
-        return ""  # a module that is gone: whoever imports it will say so
+        return ""  # a module that is gone: the module that imports it will say so
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         return f"{_shown(file)}{line}: {type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"

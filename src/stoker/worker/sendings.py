@@ -1,7 +1,7 @@
-"""From settlements to commands: as few as possible, none larger than a server takes.
+"""Turns settlements into commands: as few as possible, none larger than a server takes.
 
-Acks are put together by codec, failures and releases by what they say; a whole run of jobs is one range. Nothing here
-sends anything.
+Acks are grouped by codec, failures and releases by their content; adjacent jobs become one range. Nothing here sends
+anything.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from stoker.worker.lane import Chunk, Done, Failed, Released, Settlement
 from stoker.worker.outcomes import Failure, Verdict
 
 IDS_MAX = 5_000
-"""Of one command; half of what a server takes by default."""
+"""Ids in one command: half of a server's default limit."""
 RESULTS_BYTES_MAX = 4 * 1024 * 1024
 ALONE = 128
-"""So many jobs of one chunk are worth a command of their own, whose ids can be a range."""
+"""From this many jobs on, a chunk gets its own command, whose ids can be a range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Something about a job that runs: sent before the job is settled."""
+    """A command about a running job, sent before the job is settled."""
 
     chunk: Chunk
     job: int
@@ -33,18 +33,18 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A command, and the jobs that it settles: ids side by side with their chunks."""
+    """A command and the jobs that it settles."""
 
     command: c.Command[Any]
     chunks: Sequence[tuple[Chunk, int]]
-    """And how many jobs of each, in the order of the ids."""
+    """Each chunk with the number of its jobs, in the order of the ids."""
 
     def chunk_of(self, job: int) -> Chunk:
         return next(chunk for chunk, _ in self.chunks if job in chunk.ids)
 
 
 def halves(command: Any) -> tuple[Any, Any]:
-    """The same command about one half of its jobs, and about the other."""
+    """The command split into two, each for half of its jobs."""
     middle = len(command.ids) // 2
     parts = []
     for part in (slice(None, middle), slice(middle, None)):
@@ -58,7 +58,7 @@ def halves(command: Any) -> tuple[Any, Any]:
 
 
 def coalesced(reports: list[Report]) -> list[Report]:
-    """Of the progress of a job only the latest is of interest."""
+    """Only the latest progress of each job is kept."""
     last = {(report.chunk.token, report.job): report for report in reports if type(report.command) is c.SetProgress}
     return [
         report
@@ -69,7 +69,7 @@ def coalesced(reports: list[Report]) -> list[Report]:
 
 
 def sendings_of(ready: Sequence[Settlement]) -> list[Sending]:
-    """As few commands as possible: acks by codec, failures and releases by what they say."""
+    """The commands for these settlements: acks by codec, failures and releases by their content."""
     sendings: list[Sending] = []
     small: dict[Codec, list[Done]] = {}
     failures: dict[tuple[Failure, Verdict], list[Failed]] = {}
@@ -99,7 +99,7 @@ def sendings_of(ready: Sequence[Settlement]) -> list[Sending]:
 
 
 def acks_of_one(done: Done) -> list[Sending]:
-    """Of one chunk: one token, and often a range of ids."""
+    """Acks of one chunk: one token, and often a range of ids."""
     chunk, codec = done.chunk, done.chunk.handler.result_codec
     together = in_a_row(done)
     pieces: list[Sending] = []
@@ -115,7 +115,7 @@ def acks_of_one(done: Done) -> list[Sending]:
 
 
 def in_a_row(done: Done) -> Sequence[int]:
-    """The ids as a range, where they are one: a few bytes on the wire, and one step for the queue."""
+    """The ids as a range where they are adjacent: a few bytes on the wire, and one step for the queue."""
     known, ids = done.chunk.ids, done.ids
     if type(known) is not range or type(ids) is range or ids[0] not in known:
         return ids
@@ -125,7 +125,7 @@ def in_a_row(done: Done) -> Sequence[int]:
 
 
 def fitting(results: Sequence[bytes | None]) -> int:
-    """How many of the results go into one command; one at least."""
+    """How many of the results fit into one command; at least one."""
     size = 0
     for count, result in enumerate(results):
         size += len(result) if result is not None else 1
@@ -135,7 +135,7 @@ def fitting(results: Sequence[bytes | None]) -> int:
 
 
 def acks_of_many(items: Sequence[Done], codec: Codec) -> list[Sending]:
-    """Of several chunks: a token for each id. Those that bring no results go by themselves."""
+    """Acks of several chunks: a token for each id. Acks without results go into their own command."""
     sendings: list[Sending] = []
     bare = [item for item in items if item.results is None]
     for group in (bare, [item for item in items if item.results is not None]):

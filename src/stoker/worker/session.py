@@ -1,6 +1,6 @@
-"""One run of a worker on one event loop: it pulls, lets lanes work, settles, renews, and ends in good order.
+"""One run of a worker on one event loop: it pulls, lets lanes work, settles, renews leases, and ends in good order.
 
-This is what lanes and contexts see of the worker (`Host`). How it is configured and told to stop stands in `worker.py`.
+Lanes and contexts see it as their `Host`. `worker.py` has its configuration and its stopping.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ log = logging.getLogger("stoker.worker")
 R = TypeVar("R")
 
 TIMEOUT_GRACE_S = 0.1
-"""How much later than the queue the worker counts a job as timed out: the queue's clock decides."""
+"""The worker counts a job as timed out this much later than the queue, whose clock decides."""
 SETTLE_S = 5.0
-"""How long the end of a worker waits for its last settlements to be confirmed."""
+"""How long an ending worker waits for its last settlements to be confirmed."""
 OOPS_MS = 1_000
 
 
@@ -73,7 +73,7 @@ class Session:
         self._puller = Puller(self.execute_async, self._dispatch, self._roster, self.books, worker, poll_ms)
         self._puller.first = first
         self._moved = asyncio.Event()
-        """Something was settled or confirmed."""
+        """Set when something was settled or confirmed."""
         self._is_hurrying = False
         self._started: list[Lane] = []
 
@@ -136,12 +136,12 @@ class Session:
         self._keeper.start()
 
     async def run(self, drain_s: float) -> bool:
-        """Until told to stop; whether everything that was begun was finished."""
+        """Run until told to stop. Returns whether all begun jobs were finished."""
         await self._puller.run()
         return await self._drain(drain_s)
 
     async def run_until_idle(self) -> None:
-        """Until nothing is ready and everything is settled; what a settling makes ready is worked off, too."""
+        """Run until nothing is ready and everything is settled, including jobs that became ready meanwhile."""
         while not self._is_hurrying:
             settled = self.books.done + self.books.released
             await self._puller.run_until_empty()
@@ -150,20 +150,20 @@ class Session:
                 return
 
     def stop(self) -> None:
-        """Take nothing more, hand back what has not begun, and let the rest finish."""
+        """Pull no more, hand back jobs that have not begun, and let the rest finish."""
         self.stopping = True
         self._puller.stop()
         for lane in self._started:
             lane.hand_back()
 
     def stop_now(self) -> None:
-        """Hand back what runs, too."""
+        """Hand back running jobs, too."""
         self._is_hurrying = True
         self.stop()
         self._moved.set()
 
     async def _drain(self, drain_s: float) -> bool:
-        """Wait for what runs. Cancellations and renewals go on as always."""
+        """Wait for running jobs. Cancellations and renewals go on as usual."""
         for lane in self._started:
             lane.hand_back()
         try:
@@ -178,7 +178,7 @@ class Session:
         return not left
 
     def _tell_broken_off(self, left: int) -> None:
-        log.warning("%d jobs are not done and are handed back", left, extra={"worker": self.worker})
+        log.warning("%d jobs are not finished and are handed back", left, extra={"worker": self.worker})
         for chunk in self.books.chunks():
             running = [job for job in chunk.ids if job not in chunk.over]
             if running:
@@ -192,10 +192,10 @@ class Session:
             async with asyncio.timeout(SETTLE_S):
                 await self._until_quiet()
         except TimeoutError:
-            log.warning("%d deliveries could not be settled and are left to their leases", len(self.books.chunks()))
+            log.warning("%d deliveries could not be settled: their leases will expire", len(self.books.chunks()))
 
     async def _until_quiet(self, *, or_hurried: bool = False) -> None:
-        """Until everything is settled and confirmed; or until somebody is in a hurry."""
+        """Wait until everything is settled and confirmed, or with `or_hurried`, until `stop_now`."""
         while not (self.books.is_empty and self._settler.is_idle):
             if or_hurried and self._is_hurrying:
                 return
@@ -203,7 +203,7 @@ class Session:
             await self._moved.wait()
 
     async def close(self) -> None:
-        """Let go of everything. What is still in hand, because somebody broke in, is handed back first."""
+        """Let go of everything. Jobs that are still in hand after an interruption are handed back first."""
         self.stopping = True
         self._puller.stop()
         if self._started and not self.books.is_empty:
@@ -213,14 +213,14 @@ class Session:
             try:
                 await lane.close()
             except Exception:
-                log.exception("a lane could not be closed in good order")
+                log.exception("a lane did not close cleanly")
         await self._settler.close()
         try:
             await self._scope.close()
         except Exception:
-            log.exception("cleaning up after a dependency of the worker failed")
+            log.exception("the cleanup of a worker dependency failed")
 
-    # --- what a pull brought ---------------------------------------------------------------------
+    # --- deliveries ------------------------------------------------------------------------------
 
     def _dispatch(self, delivery: Delivery) -> None:
         now = time.monotonic()
@@ -228,7 +228,7 @@ class Session:
             handler = self._directory.find(run)
             chunk = self._chunk(handler or NOBODY, run, delivery.token, now)
             try:
-                if self.stopping:  # the answer was on its way when we were told
+                if self.stopping:  # the answer was on its way when the worker was stopped
                     self.settle(Released(chunk, chunk.ids))
                 elif handler is None:
                     self._send_away(chunk, run)
@@ -255,7 +255,7 @@ class Session:
         return chunk
 
     def _send_away(self, chunk: Chunk, run: Run) -> None:
-        """Jobs that no handler is for."""
+        """Settle jobs that have no handler here."""
         sent = [self._directory.send_away(run, job) for job in run.ids]
         jobs = f"job {run.ids[0]}" if len(run.ids) == 1 else f"{len(run.ids)} jobs, {run.ids[0]} first,"
         extra = fields_of(chunk, run.ids[0], self.worker)
@@ -266,14 +266,14 @@ class Session:
             else:
                 self.settle(Failed(chunk, job, Failure.of(one.error, with_stack=False), DEAD))
 
-    # --- what happens to jobs in hand ------------------------------------------------------------
+    # --- jobs in hand ----------------------------------------------------------------------------
 
     def _freed(self) -> None:
         self._puller.freed()
         self._moved.set()
 
     def _flagged(self, chunk: Chunk, job: int) -> None:
-        """From the thread that renews leases."""
+        """Called by the thread that renews leases."""
         try:
             self.loop.call_soon_threadsafe(self._interrupt, chunk, (job,))
         except RuntimeError:
@@ -287,7 +287,7 @@ class Session:
     def _timed_out(self, chunk: Chunk) -> None:
         """The queue has given these deliveries up; another worker may have the jobs.
 
-        That is the strongest word: a thread that did not stop when its job was cancelled or lost is replaced now.
+        This is final: a thread that did not stop when its job was cancelled or lost is replaced now.
         """
         late = [job for job in chunk.ids if job not in chunk.over]
         chunk.flags.update(dict.fromkeys(late, "timeout"))
@@ -296,8 +296,8 @@ class Session:
 
 
 def _nobody() -> None:
-    raise AssertionError("nobody calls this")
+    raise AssertionError("this handler is never called")
 
 
 NOBODY = Handler(name="", function=_nobody)
-"""Stands for the handler of jobs that none is for."""
+"""Stands in for the missing handler of unknown jobs."""

@@ -1,8 +1,8 @@
 """Tells the queue how jobs ended: many in one command, in the background, until it is confirmed.
 
-Lanes leave their settlements here from any thread. One task of the event loop turns all that has come into as few
-commands as possible and sends them side by side. A command that nobody answers is sent again: the token of the
-delivery sees to it that nothing happens twice. What the queue refuses because the lease is lost is counted and told.
+Lanes put their settlements here from any thread. One task of the event loop turns them into as few commands as possible
+and sends them side by side. A command without an answer is sent again; the token of the delivery keeps it from taking
+effect twice. Settlements that the queue refuses because the lease is lost are counted and logged.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ Execute = Callable[[c.Command[Any]], Awaitable[Any]]
 
 
 class Settler:
-    """The way of settlements from the lanes to the queue."""
+    """Carries settlements from the lanes to the queue."""
 
     def __init__(self, execute: Execute, books: Books, freed: Callable[[], None], said: JobLog) -> None:
         self._execute = execute
         self._books = books
         self._said = said
         self._freed = freed
-        """Called when handlers are done with jobs."""
+        """Called when handlers have finished jobs."""
         self._loop = asyncio.get_running_loop()
         self._come: deque[Settlement | Report] = deque()
         self._is_woken = False
@@ -56,7 +56,7 @@ class Settler:
             try:
                 self._loop.call_soon_threadsafe(self._take)
             except RuntimeError:
-                pass  # the loop is closed: the job's lease will run out
+                pass  # the loop is closed: the lease will expire
 
     # --- on the loop -----------------------------------------------------------------------------
 
@@ -64,8 +64,8 @@ class Settler:
         self._pump = self._loop.create_task(self._run())
 
     def _take(self) -> None:
-        """Enter in the books what has come; who said something first is believed."""
-        self._is_woken = False  # before looking: what comes later wakes us again
+        """Enter new settlements in the books; the first one for a job counts."""
+        self._is_woken = False  # before looking: anything that comes later wakes the task again
         come = self._come
         while come:
             item = come.popleft()
@@ -84,7 +84,7 @@ class Settler:
         return not (self._come or self._ready or self._reports or self._tasks)
 
     async def close(self) -> None:
-        """Stop sending; whatever is not confirmed is left to its lease."""
+        """Stop sending; unconfirmed jobs are left to their leases."""
         for task in [*self._tasks, *([self._pump] if self._pump else ())]:
             task.cancel()
         await asyncio.gather(*self._tasks, *([self._pump] if self._pump else ()), return_exceptions=True)
@@ -114,14 +114,14 @@ class Settler:
                 self._spawn(self._forget(later, settling))
 
     def _sendings(self, ready: list[Settlement]) -> list[Sending]:
-        """A lane that says something that makes no sense must not cost the others their settlements."""
+        """The commands for these settlements. One invalid settlement must not cost the others theirs."""
         try:
             return sendings_of(ready)
         except Exception:
-            log.exception("a lane settled jobs in a way that cannot be told")
+            log.exception("a lane produced a settlement that cannot be sent")
         if len(ready) > 1:
             return [sending for item in ready for sending in self._sendings([item])]
-        self._books.settled(ready[0].chunk, 1)  # left to its lease
+        self._books.settled(ready[0].chunk, 1)  # its lease will expire
         return []
 
     def _spawn(self, work: Any) -> "asyncio.Task[None]":
@@ -131,7 +131,9 @@ class Settler:
         return task
 
     async def _forget(self, reports: list[Report], settling: list["asyncio.Task[None]"]) -> None:
-        """Checkpoints of jobs that are completed, once that is certain: another worker may need those of a lost one."""
+        """Delete the checkpoints of completed jobs, once that is confirmed: the next worker may need those of a lost
+        job.
+        """
         await asyncio.gather(*settling, return_exceptions=True)
         for report in reports:
             if report.job not in report.chunk.flags:
@@ -144,7 +146,7 @@ class Settler:
         self._freed()
 
     async def _send_reports(self, reports: list[Report]) -> None:
-        """All at once, in order; the settlements that came with them wait."""
+        """Send all reports in order; the settlements that came with them wait."""
         sent = [self._loop.create_task(self._report(report)) for report in reports]
         self._tasks.update(sent)
         try:
@@ -153,15 +155,15 @@ class Settler:
             self._tasks.difference_update(sent)
 
     async def _report(self, report: Report) -> None:
-        """What is said about a job is worth a try, and no more."""
+        """Send one report. Best effort: it is tried once."""
         try:
             await self._execute(report.command)
         except LostLease:
             report.chunk.flags.setdefault(report.job, "lost")
         except StokerError as error:
-            log.info("%s of job %s was not kept: %s", type(report.command).__name__, report.job, error)
+            log.info("%s of job %s was not saved: %s", type(report.command).__name__, report.job, error)
         except Exception:
-            log.exception("%s of job %s was not kept", type(report.command).__name__, report.job)
+            log.exception("%s of job %s was not saved", type(report.command).__name__, report.job)
 
     # --- settling --------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class Settler:
             self._books.settled(chunk, jobs)
 
     async def _insist(self, command: c.Command[Any]) -> Any:
-        """Until somebody answers. Only the end of the worker ends this."""
+        """Send a command until it is answered. Only the end of the worker stops this."""
         pause = PAUSE_S
         while True:
             try:
@@ -194,15 +196,16 @@ class Settler:
                 raise
             except StokerError as error:
                 if isinstance(error, DiskFull) and type(command) is c.Ack and len(command.ids) > 1:
-                    raise  # a server whose disk is full takes small results, one by one
+                    raise  # a server with a full disk accepts small results, one by one
                 log.warning("%s is tried again: %s", type(command).__name__, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_S_MAX)
 
     async def _apart(self, sending: Sending, command: Any, error: StokerError) -> dict[int, str]:
-        """One of the jobs spoils it for all, perhaps by a result that is too large, or they are too many: by halves.
+        """Split a refused command into halves: one job spoils it for all, perhaps with a result that is too large, or
+        there are too many.
 
-        Gives what was refused for single jobs; what cannot be settled at all is left to its lease.
+        Returns the refusals of single jobs. A job that cannot be settled at all is left to its lease.
         """
         if len(command.ids) > 1:
             refused: dict[int, str] = {}
@@ -219,11 +222,11 @@ class Settler:
             failed = c.Fail(command.ids, command.tokens, error.message, kind, retry=False, reason=reason)
             reply = await self._insist(failed)
             return dict(reply.refused)
-        log.error("job %s cannot be settled and is left to its lease: %s", job, error)
+        log.error("job %s cannot be settled, its lease will expire: %s", job, error)
         return {}
 
     async def _cancel(self, failed: Failed) -> None:
-        """The handler says that the job need not be done. First make sure that it is ours to say so."""
+        """Cancel a job for its handler, after making sure that this worker still owns it."""
         chunk, job = failed.chunk, failed.id
         reason = failed.verdict.reason or failed.failure.error
         try:
@@ -235,14 +238,14 @@ class Settler:
             if reply.refused:
                 self._lost(Sending(c.Fail((job,)), ((chunk, 1),)), reply.refused)
         except Exception as error:
-            log.error("job %s cannot be cancelled and is left to its lease: %s", job, error)
+            log.error("job %s cannot be cancelled, its lease will expire: %s", job, error)
         finally:
             self._flight.release()
         self._books.settled(chunk, 1)
         self._books.done += 1
 
     def _lost(self, sending: Sending, refused: Mapping[int, str]) -> None:
-        """The leases ran out before: whatever these jobs did, somebody else will do it again."""
+        """The leases had expired: these jobs will run again, whatever they did."""
         self._books.lost += len(refused)
         code = next(iter(refused.values()))
         for chunk in dict.fromkeys(chunk for chunk, _ in sending.chunks):

@@ -1,9 +1,9 @@
-"""Traces of OpenTelemetry: a middleware that lets each job run inside a span of its own.
+"""OpenTelemetry traces: a middleware that runs each job inside its own span.
 
     app = stoker.App(middleware=[Spans()])
 
-The span is linked to the one that pushed the job. Where OpenTelemetry is not installed nothing happens; nothing of it
-is loaded before the first job runs.
+The span is linked to the one that pushed the job. Without OpenTelemetry installed it does nothing; nothing of it is
+loaded before the first job runs.
 """
 
 from collections.abc import Generator
@@ -17,7 +17,7 @@ from stoker.worker.handler import Middleware
 
 
 class Spans(Middleware):
-    """`as_child` makes the span part of the trace that pushed the job: good for jobs that start at once."""
+    """`as_child` makes the span part of the trace that pushed the job, which suits jobs that start at once."""
 
     def __init__(self, *, as_child: bool = False) -> None:
         self._as_child = as_child
@@ -32,5 +32,5 @@ class Spans(Middleware):
 
 
 def delivered(ctx: Context) -> DeliveredJob:
-    """The job as a client would have got it."""
+    """The job as a client would have received it."""
     return DeliveredJob(ctx.id, 0, ctx.queue, ctx.payload, ctx.options, ctx.attempt, ctx.pushed_at, 0)

@@ -1,8 +1,8 @@
 """The lane of threads: plain handlers, each call in a thread of a pool.
 
-Short jobs are handed over many at a time: a thread draws from a portion until it is empty, and settles what it did at
-once. Nobody owns a portion: while a thread is stuck in one job, others draw on from the same one, and when all are
-stuck what has not begun is handed back. The event loop keeps a watch on this; threads only draw, call and note.
+Short jobs are handed over many at a time: a thread draws from a portion until it is empty, and settles its jobs
+together. Threads share portions: while one is stuck in a job, others draw from the same portion, and when all are
+stuck, jobs that have not begun are handed back. The event loop watches this; threads only draw, call and note.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from stoker.worker.lane import STILL_S, STUCK_LOOKS, Chunk, Done, Flow, Host, Re
 log = logging.getLogger("stoker.worker")
 
 TINY_S = 0.000_2
-"""Jobs that are shorter than this wait for nothing: a second thread would only be in the way of the first."""
+"""Shorter jobs wait for nothing: a second thread would only get in the way of the first."""
 SHARE_S = 0.02
-"""How much of such work a thread should have; for more, another one is woken."""
+"""How much work of such jobs one thread should have; for more, another one is woken."""
 TELL_S = 0.005
-"""How long a thread keeps to itself what it has done."""
+"""How long a thread may delay reporting what it has done."""
 
 
 class Portion:
-    """Jobs of a chunk for whichever thread comes."""
+    """Jobs of a chunk that any thread may draw from."""
 
     __slots__ = ("chunk", "items", "seen", "still")
 
@@ -42,9 +42,9 @@ class Portion:
         self.chunk = chunk
         self.items: deque[tuple[int, bytes]] = deque(zip(chunk.ids, chunk.payloads, strict=True))
         self.seen = len(self.items)
-        """How many were left at the last look."""
+        """Jobs left at the last look."""
         self.still = 0
-        """For how many looks nobody has drawn from it."""
+        """Looks in a row in which no thread drew from it."""
 
 
 class Drawing:
@@ -59,12 +59,12 @@ class Drawing:
         self.results: list[bytes | None] = []
         """At least as long as `done`, like `spent`."""
         self.spent: list[float] = []
-        """Seconds, for each that is done."""
+        """Seconds for each finished job."""
         self.told = 0
-        """How many of `done` have been settled. To settle one twice does no harm."""
+        """How many of `done` have been settled. Settling one twice does no harm."""
 
     def tell(self, host: Host) -> None:
-        """Settle what is done and not told yet."""
+        """Settle what is done and not yet reported."""
         told, total = self.told, len(self.done)
         if told == total:
             return
@@ -75,7 +75,7 @@ class Drawing:
 
 
 class Seat:
-    """A thread, and what it is doing. The thread writes `drawing`, the event loop `is_left`."""
+    """A thread and its current work. The thread writes `drawing`, the event loop `is_left`."""
 
     __slots__ = ("drawing", "is_left", "thread")
 
@@ -84,7 +84,7 @@ class Seat:
         self.drawing: Drawing | None = None
         """None while it has nothing to do."""
         self.is_left = False
-        """Its job will not be waited for; the thread ends when it comes back."""
+        """The lane no longer waits for its job; the thread ends when it comes back."""
 
     @property
     def is_busy(self) -> bool:
@@ -92,7 +92,7 @@ class Seat:
 
 
 class ThreadLane:
-    """Some threads, the portions that they draw from, and a watch."""
+    """A number of threads, the portions that they draw from, and a watch."""
 
     def __init__(self, slots: int, scope: WorkerScope, *, prefetch: int | None = None) -> None:
         self.slots = slots
@@ -100,13 +100,13 @@ class ThreadLane:
         self._prefetch = prefetch
         self._host: Host | None = None
         self._tickets: SimpleQueue[Portion | None] = SimpleQueue()
-        """A thread that gets one draws from the portion; None ends a thread."""
+        """Wakes a thread to draw from the portion; None ends a thread."""
         self._seats: list[Seat] = []
         self._portions: list[Portion] = []
         self._calls: dict[str, Call] = {}
         self._watch: asyncio.TimerHandle | None = None
         self._taken = 0
-        """How many jobs were submitted and not handed back."""
+        """Jobs that were submitted and not handed back."""
         self._flow = Flow()
         self._pace: dict[str, float] = {}
         """Seconds a job, by handler."""
@@ -138,7 +138,9 @@ class ThreadLane:
             self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
 
     def interrupt(self, chunk: Chunk, job: int) -> None:
-        """A thread cannot be stopped. The handler sees it in its context; a slot that is gone for long is replaced."""
+        """A thread cannot be stopped. The handler sees the flag in its context; a thread that stays away for long is
+        replaced.
+        """
         assert self._host is not None
         if chunk.flags.get(job) != "timeout":
             return
@@ -153,7 +155,7 @@ class ThreadLane:
             self._hand_back(portion)
 
     def break_off(self) -> None:
-        """What runs is released too; what its thread says about it later is of no more interest."""
+        """Running jobs are released, too; what their threads report later is ignored."""
         assert self._host is not None
         self.hand_back()
         self._tell_done()
@@ -176,7 +178,7 @@ class ThreadLane:
     def _threads_for(self, chunk: Chunk) -> int:
         """How many threads to wake for a new portion: one for each job, or fewer where jobs are short.
 
-        Those that are busy come by themselves when they are done; `_look` sees to it if they are not for long.
+        Busy threads come by themselves when they are done; if they take long, `_look` wakes others.
         """
         pace = self._pace.get(chunk.name)
         if pace is None or pace > TINY_S:
@@ -199,11 +201,11 @@ class ThreadLane:
         seat.thread.start()
 
     def _has_spare(self) -> bool:
-        """Threads that nobody waits for are memory: there are never more of them than slots."""
+        """Idle threads cost memory: there are never more of them than slots."""
         return sum(seat.is_left for seat in self._seats) < self.slots
 
     def _look(self) -> None:
-        """Wake more threads for a portion that stands still, and hand back what has stood still for long."""
+        """Wake more threads for a portion that does not move, and hand back one that has not moved for long."""
         self._watch = None
         self._portions = [portion for portion in self._portions if portion.items]
         for portion in self._portions:
@@ -220,7 +222,7 @@ class ThreadLane:
             self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
 
     def _tell_done(self) -> None:
-        """Settle what threads did before the job that they are in."""
+        """Settle the jobs that threads finished before the one that they are in."""
         assert self._host is not None
         for seat in self._seats:
             now = seat.drawing
@@ -253,7 +255,7 @@ class ThreadLane:
                 return
 
     def _draw_in_context(self, seat: Seat, portion: Portion) -> None:
-        """In context variables that are as good as new. Whatever goes wrong, the thread lives on."""
+        """Draw in clean context variables. The thread survives any error."""
         try:
             copy_context().run(self._draw, seat, portion)
         except BaseException:
@@ -264,7 +266,7 @@ class ThreadLane:
                 self._host.settle(Released(portion.chunk, (drawing.current.job,), OOPS_MS))
 
     def _draw(self, seat: Seat, portion: Portion) -> None:
-        """Work off a portion, together with whoever else does; or until a handler leaves context variables behind.
+        """Work through a portion, together with other threads, or until a handler changes context variables.
 
         This is the hot path: besides decoding and calling, a job costs less than a microsecond here.
         """
@@ -284,7 +286,7 @@ class ThreadLane:
             try:
                 here.job, payload = draw()
             except IndexError:
-                break  # somebody drew the last one
+                break  # another thread drew the last one
             drawn += 1
             if flags and here.job in flags:
                 host.settle(unwanted(chunk, here.job))

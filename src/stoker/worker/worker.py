@@ -1,10 +1,10 @@
-"""A worker: handlers, how much of them at the same time, and when to stop.
+"""A worker: its handlers, how many run at the same time, and when it stops.
 
     Worker("tcp://localhost:6789", handlers, concurrency=50).run()
 
-`run` has a process to itself and listens to signals: the first SIGTERM or SIGINT lets what runs finish, the second
-hands it back at once; neither costs a job an attempt. `serve` does the same on an event loop of the caller,
-`run_until_idle` works off what is there.
+`run` needs a process to itself and handles signals: the first SIGTERM or SIGINT lets running jobs finish, the second
+hands them back at once; neither costs a job an attempt. `serve` does the same on the caller's event loop.
+`run_until_idle` works until nothing is left.
 """
 
 import asyncio
@@ -47,31 +47,30 @@ COROUTINES = 100
 THREADS = min(32, 4 * (os.cpu_count() or 1))
 DRAIN = "25s"
 NAMES_MAX = 500
-"""A worker with more kinds of jobs does not list them: its entry in the list of workers stays small."""
+"""A worker with more kinds of jobs does not list them, so that its entry in the list of workers stays small."""
 BATCH_CALLS = 2
-"""Of one batch handler at the same time: while one runs, the next is collected and begun."""
+"""Calls of one batch handler at the same time: while one runs, the next is collected and begun."""
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_RELEASED = 7
-"""It ended, and not everything that it had begun was finished: the rest was handed back."""
+"""Exit code: the worker ended before all begun jobs were finished, and handed the rest back."""
 
 Queues = Mapping[str, "float | QueueSettings"] | Iterable[str]
 
 
 class Worker:
-    """Runs handlers. The same worker may be run again after it has ended.
+    """Runs handlers. The same worker may run again after it has ended.
 
-    `client` is a client, a broker or a URL; one that is opened here is closed here. `concurrency` is how many `async`
-    handlers run at the same time, and how many `threads` and `processes` there are where these do not say. `queues`
-    names those to work on, each with a weight or `QueueSettings`; without it they are those of the handlers. `prefetch`
-    is how many jobs each lane may fetch ahead: by itself it does so for short ones. `drain` is how long what runs may
-    take to finish after `stop`: less than the 30 seconds after which orchestrators kill. `unknown_for` is how long jobs
-    that no handler is for are sent back before they are failed: longer than a deploy.
-    `recycling` replaces child processes, `health` is a port, or host and port, for `/health` and `/ready`, and
-    `registered=False` keeps the worker out of the list of workers, and from looking whether its queues exist.
-    `log_jobs` logs a line for each job that ends, at level info; failures, timeouts, refused results, lost leases and
-    stops are always logged.
+    `client` is a client, a broker or a URL; a client that the worker opens it also closes. `concurrency` is how many
+    `async` handlers run at the same time, and the default for `threads` and `processes`. `queues` names the queues to
+    work on, each with a weight or `QueueSettings`; the default is the queues of the handlers. `prefetch` is how many
+    jobs each lane may fetch ahead; by default short jobs are fetched ahead. `drain` is how long running jobs may take
+    to finish after `stop`; keep it below the 30 seconds after which orchestrators kill. `unknown_for` is how long jobs
+    without a handler are sent back before they fail; make it longer than a deploy. `recycling` replaces child
+    processes. `health` is a port, or host and port, for `/health` and `/ready`. `registered=False` keeps the worker out
+    of the list of workers and skips the check whether its queues exist. `log_jobs` logs a line at level info for each
+    job that ends; failures, timeouts, refused results, lost leases and stops are always logged.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Worker:
         self.id = id or new_worker_id()
         self._directory = Directory(handlers, duration_ms(unknown_for) / 1_000, worker=self.id)
         if not self._directory.handlers:
-            raise BadHandler("a worker without handlers has nothing to do: give it some")
+            raise BadHandler("this worker has no handlers: pass at least one")
         self._queues = queues_of(queues, self._directory.handlers)
         for number, what in ((concurrency, "concurrency"), (threads, "threads"), (processes, "processes")):
             if number is not None and number < 1:
@@ -115,9 +114,9 @@ class Worker:
         self._is_registered = registered
         self._log_jobs = log_jobs
         self.health_port = 0
-        """Where `/health` is served, once it is."""
+        """The port of `/health`, once it is served."""
         self.first: Task | None = None
-        """To be done before the first pull."""
+        """Done before the first pull."""
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._stops = 0
@@ -129,18 +128,20 @@ class Worker:
 
     @property
     def handlers(self) -> list[Handler]:
-        """Without those that Stoker brings along."""
+        """Without Stoker's own."""
         return [handler for handler in self._directory.handlers if not is_own(handler)]
 
     @property
     def stopping(self) -> bool:
-        """Whether it takes nothing more."""
+        """Whether it takes no more jobs."""
         return self._session is not None and self._session.stopping
 
     # --- running ---------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Work until a signal says to stop; the exit code for the process. Nothing else may run an event loop here."""
+        """Work until a signal says to stop. Returns the exit code for the process. Needs a thread without a running
+        event loop.
+        """
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(self._run_with_signals())
 
@@ -158,14 +159,14 @@ class Worker:
 
     def _signalled(self, number: int) -> None:
         if self._stops:
-            log.warning("%s again: what runs is handed back", signal.Signals(number).name)
+            log.warning("%s again: running jobs are handed back", signal.Signals(number).name)
             self.stop_now()
         else:
-            log.info("%s: no new jobs; what runs has %g s to finish", signal.Signals(number).name, self._drain_s)
+            log.info("%s: no new jobs; running jobs have %g s to finish", signal.Signals(number).name, self._drain_s)
             self.stop()
 
     async def serve(self) -> bool:
-        """Work on this event loop until `stop`. Whether everything that was begun was finished."""
+        """Work on this event loop until `stop`. Returns whether all begun jobs were finished."""
         with patient():
             return await self._serve()
 
@@ -186,7 +187,7 @@ class Worker:
                 beside.append(asyncio.create_task(registration.keep()))
             with self._lock:
                 stops = self._stops
-            if stops:  # told so before there was anything to stop
+            if stops:  # `stop` was called before there was anything to stop
                 session.stop()
             is_finished = await session.run(self._drain_s)
             self._tell_end(session)
@@ -216,10 +217,14 @@ class Worker:
         try:
             return await health.start()
         except OSError as error:
-            raise BadHandler(f"the health endpoint cannot listen on {self._health}: {error}; choose another") from error
+            raise BadHandler(
+                f"the health endpoint cannot listen on {self._health}: {error}; choose another address"
+            ) from error
 
     async def drain(self) -> int:
-        """Work off what is ready now, and whatever becomes ready while it does; how many deliveries were settled."""
+        """Work through all jobs that are ready, including those that become ready meanwhile. Returns the number of
+        settled deliveries.
+        """
         with patient():
             return await self._work_off()
 
@@ -233,12 +238,12 @@ class Worker:
             await self._close(session, broker)
 
     def run_until_idle(self) -> int:
-        """The same, for callers without an event loop."""
+        """The same as `drain`, for callers without an event loop."""
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(self.drain())
 
     def stop(self) -> None:
-        """From any thread: take nothing more, and let what runs finish. `drain` says how long it may take."""
+        """Take no more jobs and let running ones finish, within `drain`. May be called from any thread."""
         with self._lock:
             self._stops += 1
             session = self._session
@@ -246,7 +251,7 @@ class Worker:
             _on(session, session.stop)
 
     def stop_now(self) -> None:
-        """From any thread: hand back what runs, and end. No attempt is counted."""
+        """Hand back running jobs and end. No attempt is counted. May be called from any thread."""
         with self._lock:
             self._stops += 1
             session = self._session
@@ -255,14 +260,14 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in hand: all that was taken is settled, or was given up."""
+        """Whether nothing is in hand: all jobs were settled or given up."""
         session = self._session
         return session is None or session.books.is_empty
 
-    # --- what it says of itself ------------------------------------------------------------------
+    # --- reporting -------------------------------------------------------------------------------
 
     def report(self) -> HealthReport:
-        """What the health endpoint tells."""
+        """What the health endpoint shows."""
         session = self._session
         pulses: list[Pulse] = [] if session is None else [session.pulse]
         return report_of(
@@ -371,12 +376,12 @@ class Worker:
 
 
 async def tell_new_queues(client: AsyncClient, queues: Sequence[str], answered: asyncio.Event) -> None:
-    """Log once which queues are not there yet, when the first pull was answered: perhaps a name is mistyped."""
+    """After the first answered pull, log which queues do not exist yet: a name may be mistyped."""
     await answered.wait()
     try:
         known = set(await client.list_queues())
     except StokerError:
-        return  # it may work there and not look around
+        return  # this client may work on the queue but not list queues
     for name in queues:
         if name not in known:
             close = did_you_mean(name, known)
@@ -392,7 +397,7 @@ def _on(session: Session, what: Any) -> None:
     try:
         session.loop.call_soon_threadsafe(what)
     except RuntimeError:
-        pass  # its loop is closed: it has ended
+        pass  # its loop is closed: the worker has ended
 
 
 def queues_of(queues: Queues | None, handlers: Sequence[Handler]) -> dict[str, QueueSettings]:
@@ -410,7 +415,7 @@ def queues_of(queues: Queues | None, handlers: Sequence[Handler]) -> dict[str, Q
 
 
 def loop_factory() -> Any:
-    """uvloop where there is one."""
+    """uvloop where it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""Options, payloads and jobs in flashQ's words, and back. Nothing here talks to anybody."""
+"""Options, payloads and jobs in flashQ's words, and back. Nothing here does I/O."""
 
 import json
 from base64 import b64decode, b64encode

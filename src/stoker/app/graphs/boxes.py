@@ -1,4 +1,4 @@
-"""The steps of a drawing: what is written on each, how each state looks, and steps that are shown as one."""
+"""The steps of a drawing: their text, the look of each state, and merging of similar steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ class Box:
     state: str = "blocked"
     after: tuple[int, ...] = ()
     dashed: tuple[int, ...] = ()
-    """Those of `after` whose failure is tolerated."""
+    """The numbers in `after` whose failure is tolerated."""
 
 
 class Look(NamedTuple):
@@ -33,10 +33,10 @@ LOOKS = {
     "blocked": Look("○", "90", ("#f4f4f2", "#8a8a84"), ("#22262c", "#9aa4b0")),
 }
 UNKNOWN = LOOKS["blocked"]._replace(sign="?")
-"""For a state that a newer server may have."""
+"""For states that a newer server may add."""
 
 MEMBERS_MAX = 3
-"""How many of the steps that are shown as one are named."""
+"""How many members of a merged box are named."""
 
 
 def look_of(box: Box) -> Look:
@@ -48,7 +48,7 @@ def shorten(text: str, chars_max: int) -> str:
 
 
 def merge_alike(boxes: Sequence[Box]) -> list[Box]:
-    """Show steps as one box if they come after the same steps and before the same steps."""
+    """Merge steps into one box if they come after the same steps and before the same steps."""
     behind: dict[int, list[tuple[int, bool]]] = {}
     for number, box in enumerate(boxes):
         for other in box.after:

@@ -1,9 +1,9 @@
-"""Where each step stands, and where lines pass.
+"""Places the steps of a workflow, and the lines between them.
 
-Steps stand in layers, each in the first layer behind all that it comes after. A line that crosses a layer has a spot of
-its own there, so that no box hides it. Inside a layer, spots are ordered so that few lines cross, and each is moved
-towards the middle of those that it is joined to. Positions are across the flow, in the renderer's unit: letters from
-left to right in a terminal, pixels from top to bottom in a picture.
+Each step stands in the first layer behind all steps that it comes after. A line that crosses a layer has its own spot
+there, so that no box hides it. Inside a layer, spots are ordered so that few lines cross, and each is moved towards the
+middle of its neighbours. Positions run across the flow, in the renderer's unit: characters from left to right in a
+terminal, pixels from top to bottom in a picture.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ class Layout:
         return all(self._dashed[pair] for pair in pairs)
 
     def _join_all(self, boxes: Sequence[Box]) -> None:
-        """Lines to the same box cross a layer together."""
+        """Add the lines. Lines to the same box cross a layer together."""
         depth = {number: at for at, layer in enumerate(self.layers) for number in layer}
         crossing: dict[tuple[int, int], int] = {}
         for number, box in enumerate(boxes):
@@ -99,7 +99,7 @@ class Layout:
             spot.start -= least
 
     def _align(self, layer: Sequence[int], *, downwards: bool) -> None:
-        """Put each at the middle of its neighbours as far as the others leave room, then center all of them."""
+        """Put each spot at the middle of its neighbours, as far as there is room, then center the whole layer."""
         wanted = []
         for number in layer:
             middles = [self.spots[other].middle for other in self._near(number, downwards=downwards)]
@@ -140,7 +140,7 @@ def layers_of(boxes: Sequence[Box]) -> list[list[int]]:
 
 
 def _places(layer: Sequence[int]) -> list[tuple[int, float]]:
-    """Where each stands in the order of its layer, from 0 to 1."""
+    """The position of each spot in its layer, from 0 to 1."""
     return [(number, at / max(1, len(layer) - 1)) for at, number in enumerate(layer)]
 
 

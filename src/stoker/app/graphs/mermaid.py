@@ -1,4 +1,4 @@
-"""Workflows as Mermaid: text that Markdown pages show as a graph. Mermaid itself decides where the steps stand."""
+"""Workflows as Mermaid: text that Markdown pages show as a graph. Mermaid itself places the steps."""
 
 import re
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from stoker.app.graphs.boxes import LOOKS, Box, merge_alike
 
 LINES_MAX = 500
-"""Mermaid refuses graphs with more lines; if there are more, steps that are alike are shown as one."""
+"""Mermaid refuses graphs with more lines; above it, similar steps are merged."""
 SPECIAL = re.compile(r"[^\w .,:()/…-]|^\W|\b_|_\b|(?<=\d)[.)](?= )")
-"""Letters that end a label or are markup in it: quotes, tags, and what Markdown takes for a list or for emphasis."""
+"""Characters that end a label or are markup in it: quotes, tags, and what Markdown reads as a list or as emphasis."""
 
 
 def as_mermaid(boxes: Sequence[Box]) -> str:

@@ -1,7 +1,7 @@
-"""Where lines run between two layers, if they may only run straight: along rows, with bends.
+"""Routes lines between two layers along rows, with right-angled bends.
 
-Lines that share all their beginnings, or all their ends, are one bundle and share a row. The row of a bundle lies above
-the row of another one where the second would be taken for its continuation.
+Lines that share all their starts, or all their ends, form a bundle and share a row. A bundle's row lies above another's
+where the other could be mistaken for its continuation.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ STRAIGHT = -1
 
 
 class Bundle:
-    """Lines that share a row: from all of these spots to all of those, as far as they are joined."""
+    """Lines that share a row: from all of `starts` to all of `ends`."""
 
     def __init__(self, layout: Layout, is_dashed: bool, starts: Sequence[int] = (), ends: Sequence[int] = ()) -> None:
         self._layout = layout
@@ -35,7 +35,7 @@ class Bundle:
         return min(positions), max(positions)
 
     def is_above(self, other: "Bundle") -> bool:
-        """Whether one of its lines comes down where a line of the other goes on down to its end."""
+        """Whether one of its lines comes down where a line of the other continues to its end."""
         return self is not other and bool(self.begins_at & other.ends_at)
 
 
@@ -61,7 +61,7 @@ def bundles_below(layout: Layout, layer: Sequence[int]) -> list[Bundle]:
 
 
 def _are_joined_alike(layout: Layout, starts: Sequence[int], ends: Sequence[int], is_dashed: bool) -> bool:
-    """Whether lines of the same kind lead from all of these to all of those, and nowhere else."""
+    """Whether lines of the same kind lead from all of `starts` to all of `ends`, and nowhere else."""
     same_starts = all(sorted(layout.spots[one].above) == sorted(starts) for one in ends)
     same_ends = all(sorted(layout.spots[one].below) == sorted(ends) for one in starts)
     return same_starts and same_ends and all(layout.is_dashed([(a, b)]) == is_dashed for a in starts for b in ends)

@@ -12,7 +12,7 @@ from stoker.app.graphs.layout import Layout, Spot, layers_of
 BOX_HEIGHT, LINE_HEIGHT, GAP_X, GAP_Y, MARGIN = 46, 10, 56, 18, 16
 TEXT_CHARS = 60
 LAYER_BOXES_MAX = 40
-"""Boxes above each other; if there are more, those that are alike are shown as one."""
+"""Boxes above each other; above it, similar boxes are merged."""
 NARROW, WIDE = frozenset("iljtfrI.,:;'|! "), frozenset("mwMW@%")
 LINE = LOOKS["blocked"].light[1]
 DARK = ".page{fill:#161b22}.name{fill:#e6edf3}.more{fill:#aab4c0}.line{stroke:#8b949e}.tip{fill:#8b949e}" + "".join(
@@ -89,7 +89,7 @@ def _width_of(box: Box | None) -> float:
 
 
 def _text_width(text: str, font_size: int) -> float:
-    """About as wide as in common fonts: rather too much than too little."""
+    """The approximate width in common fonts, rather too wide than too narrow."""
     return sum(_letter_width(letter) for letter in text) * font_size
 
 

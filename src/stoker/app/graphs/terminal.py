@@ -1,6 +1,6 @@
-"""Workflows in a terminal: a graph of letters from top to bottom, or a list with one line for each step.
+"""Workflows in a terminal: a graph of characters from top to bottom, or a list with one line for each step.
 
-Where two lines only cross, the upright one is drawn and the other one is interrupted.
+Where two lines cross, the vertical one is drawn and the horizontal one is interrupted.
 """
 
 import textwrap
@@ -12,17 +12,17 @@ from stoker.app.graphs.routes import STRAIGHT, Bundle, bundles_below
 
 UP, DOWN, LEFT, RIGHT = 1, 2, 4, 8
 LINES = " ╵╷│╴╯╮┤╶╰╭├─┴┬┼"
-"""By the directions that a line goes in."""
+"""Indexed by the directions that a line goes in."""
 DASHED = {"│": "┆", "─": "┄"}
 LINE_ANSI = LOOKS["blocked"].ansi
 GAP = 3
 TEXT_CHARS = (44, 26)
-"""How wide the text in a box may be: the first that fits is taken."""
+"""Widths for the text in a box; the first that fits is used."""
 DETAIL_LINES_MAX = 2
 
 
 def as_graph(boxes: Sequence[Box], width: int, colour: bool = False) -> str | None:
-    """The graph, at most this wide; None if it does not fit even with steps that are alike as one."""
+    """The graph, at most this wide; None if it does not fit even with similar steps merged."""
     for some in (boxes, merge_alike(boxes)) if boxes else ():
         for chars_max in TEXT_CHARS:
             sheet = Sheet(some, chars_max)
@@ -116,7 +116,7 @@ def _lines_of(box: Box, chars_max: int) -> list[str]:
 
 
 class Canvas:
-    """Letters in rows and columns, each with its colour."""
+    """Characters in rows and columns, each with its colour."""
 
     def __init__(self) -> None:
         self._letters: dict[int, dict[int, tuple[str, str]]] = {}
@@ -132,7 +132,7 @@ class Canvas:
             self.line(row, column, UP | DOWN, names, is_dashed)
 
     def line(self, row: int, column: int, way: int, names: tuple[int, ...], is_dashed: bool) -> None:
-        """Draw a piece of a line. It joins a line with a common beginning or end, and passes behind an upright one."""
+        """Draw a piece of a line. It joins lines with a common start or end, and passes behind vertical ones."""
         before, others = self._ways.get((row, column), (0, ()))
         if before and not set(others) & set(names):
             if before & (UP | DOWN):

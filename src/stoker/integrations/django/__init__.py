@@ -1,4 +1,4 @@
-"""Stoker behind Django's tasks: `@task` functions are pushed to a queue and run by `manage.py stoker_worker`.
+"""Stoker as a backend of Django's tasks: `@task` functions are pushed to a queue and run by `manage.py stoker_worker`.
 
     INSTALLED_APPS = [..., "stoker.integrations.django"]
     TASKS = {"default": {"BACKEND": "stoker.integrations.django.StokerBackend"}}

@@ -1,4 +1,4 @@
-"""Stoker as a Django application: what brings the command `stoker_worker`."""
+"""Stoker as a Django application, which adds the command `stoker_worker`."""
 
 from django.apps import AppConfig
 

@@ -1,7 +1,7 @@
-"""A backend of Django's tasks whose store is a Stoker queue.
+"""A backend of Django's tasks that stores them in a Stoker queue.
 
-A task is a job: its function's path is the job's name, its queue the job's queue, and the id of its result the job's
-id. What Django does not speak of (attempts, timeouts, leases) comes from the backend's OPTIONS.
+A task is a job: the path of its function is the job's name, its queue the job's queue, and the id of its result the
+job's id. Attempts, timeouts and leases, which Django does not have, come from the backend's OPTIONS.
 """
 
 import os
@@ -38,14 +38,14 @@ from stoker.model.units import duration_ms
 DURATIONS = {"timeout": "timeout_ms", "lease": "lease_ms", "ttl": "ttl_ms"}
 PLACES = ("url", "tenant")
 OWN = ("delay_ms", "run_at", "priority", "name", "codec", "unique_key", "custom_id", "depends_on", "trace")
-"""Options of a job that the task, the push or this backend decides."""
+"""Job options that the task, the push or this backend sets."""
 
 _clients: dict[tuple[str | None, str], Client] = {}
 _clients_lock = threading.Lock()
 
 
 def _forget_clients() -> None:
-    """In a process that was forked off: what was opened before is the parent's, and so was the lock."""
+    """After a fork: open clients and the lock belong to the parent."""
     global _clients_lock
     _clients_lock = threading.Lock()
     _clients.clear()
@@ -55,7 +55,7 @@ os.register_at_fork(after_in_child=_forget_clients)
 
 
 def client_for(url: str | None, tenant: str) -> Client:
-    """One for all threads of this process: Django makes a backend for each of them."""
+    """One client for all threads of this process: Django makes a backend for each thread."""
     place = (url, tenant)
     with _clients_lock:
         if place not in _clients:
@@ -64,7 +64,7 @@ def client_for(url: str | None, tenant: str) -> Client:
 
 
 def close_clients() -> None:
-    """Let go of all connections; the next call opens new ones."""
+    """Close all connections; the next call opens new ones."""
     with _clients_lock:
         for client in _clients.values():
             client.close()
@@ -72,7 +72,7 @@ def close_clients() -> None:
 
 
 class StokerBackend(BaseTaskBackend):
-    """Settings in OPTIONS: `url`, `tenant`, and options of jobs (`max_attempts`, `timeout="2m"`, ...)."""
+    """Settings in OPTIONS: `url`, `tenant`, and job options (`max_attempts`, `timeout="2m"`, ...)."""
 
     supports_defer = True
     supports_async_task = True
@@ -80,7 +80,7 @@ class StokerBackend(BaseTaskBackend):
     supports_priority = True
 
     tasks: ClassVar[dict[str, dict[str, Task]]] = {}
-    """By alias and path: every task that was declared for a backend of this class."""
+    """By alias and path: every task declared for a backend of this class."""
 
     def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
         super().__init__(alias, params)
@@ -101,7 +101,7 @@ class StokerBackend(BaseTaskBackend):
         self.tasks.setdefault(self.alias, {}).setdefault(task.module_path, task)
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
-        """Push a job. It can run at once: inside a transaction, let `transaction.on_commit` call this."""
+        """Push a job. It may run at once: inside a transaction, call this from `transaction.on_commit`."""
         result, payload = self._new(task, args, kwargs)
         self._pushed(result, self.client.push(task.queue_name, payload, self.options_for(task)))
         task_enqueued.send(type(self), task_result=result)
@@ -114,7 +114,7 @@ class StokerBackend(BaseTaskBackend):
         return result
 
     def _new(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[TaskResult, bytes]:
-        """The result as it will be once the job is pushed, and the payload. Nothing has happened yet."""
+        """The result as it will be after the push, and the payload. Nothing is pushed yet."""
         self.validate_task(task)
         result = TaskResult(
             task=task,
@@ -165,7 +165,7 @@ class StokerBackend(BaseTaskBackend):
         return result_of(task.using(queue_name=job.queue, priority=job.options.priority), job, self.alias, events)
 
     def task_named(self, path: str) -> Task | None:
-        """By its function's path, imported if need be."""
+        """The task with this function path, imported if needed."""
         known = self.tasks.get(self.alias, {})
         if path not in known:
             try:
@@ -178,20 +178,20 @@ class StokerBackend(BaseTaskBackend):
         for queue in sorted(self.queues):
             if not NAME_PATTERN.fullmatch(queue):
                 yield checks.Error(
-                    f"TASKS[{self.alias!r}]: {queue!r} cannot be the name of a queue",
-                    hint="Letters, digits and _ . : - are fine, up to 256 of them.",
+                    f"TASKS[{self.alias!r}]: {queue!r} is not a valid queue name",
+                    hint="Use letters, digits and _ . : - , at most 256 of them.",
                     id="stoker.E001",
                 )
         if not self.queues:
             yield checks.Warning(
-                f"TASKS[{self.alias!r}]: QUEUES is empty, so a worker has to be told which ones to run",
+                f"TASKS[{self.alias!r}]: QUEUES is empty, so a worker does not know which queues to run",
                 hint="Name the queues in QUEUES, or start it with --queue.",
                 id="stoker.W001",
             )
 
 
 def options_of(given: Mapping[str, Any]) -> Options:
-    """Options of jobs by their names, or by short names with a duration: `timeout="2m"`."""
+    """Job options by their names, or by short names with a duration: `timeout="2m"`."""
     changes = {DURATIONS.get(name, name): value for name, value in given.items()}
     for short, name in DURATIONS.items():
         if short in given:
@@ -199,25 +199,25 @@ def options_of(given: Mapping[str, Any]) -> Options:
     known = set(Options.__struct_fields__).difference(OWN)
     if unknown := sorted(changes.keys() - known):
         raise InvalidRequest(
-            f"unknown OPTIONS {', '.join(unknown)} of a Stoker backend; there are"
+            f"unknown OPTIONS {', '.join(unknown)} of a Stoker backend; the options are"
             f" {', '.join(sorted((*PLACES, *DURATIONS, *known)))}"
         )
     return msgspec.convert(changes, Options)
 
 
 def job_number(result_id: str) -> int:
-    """Results have the ids of their jobs."""
+    """The job id of a result: they are the same."""
     if not result_id.isdecimal() or int(result_id) > INT_MAX:
         raise TaskResultDoesNotExist(result_id)
     return int(result_id)
 
 
 def has_failed(job: JobView) -> bool:
-    """Whether there are errors to tell of, now or before."""
+    """Whether the job has errors, now or before."""
     return bool(job.history or job.error)
 
 
 def wall_ms(time: datetime) -> int:
-    """A time without a zone is in Django's own."""
+    """A time without a zone is in Django's time zone."""
     aware = time if timezone.is_aware(time) else timezone.make_aware(time)
     return round(aware.timestamp() * 1000)

@@ -1,6 +1,6 @@
-"""From tasks to handlers: what a worker calls for a job that Django pushed.
+"""Makes handlers of tasks: what a worker calls for a job that Django pushed.
 
-Around the task's own function stand Django's signals and the care for its database connections, as around a request.
+The task's function is wrapped in Django's signals and its handling of database connections, as for a request.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ from stoker.worker.outcomes import Outcome, class_of, stack_of
 
 
 def handlers_of(backend: StokerBackend) -> list[Handler]:
-    """One for each task that was declared so far."""
+    """One handler for each declared task."""
     return [handler_of(backend, task) for task in backend.tasks.get(backend.alias, {}).values()]
 
 
@@ -66,7 +66,7 @@ def plain(backend: StokerBackend, task: Task) -> Callable[..., Any]:
 
 
 def asynchronous(backend: StokerBackend, task: Task) -> Callable[..., Awaitable[Any]]:
-    """Its signals go out where Django's synchronous code may run: in a thread."""
+    """Signals are sent from a thread, where Django's synchronous code may run."""
     start, finish, close = map(sync_to_async, (started, finished, close_old_connections))
 
     async def run(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +87,7 @@ def asynchronous(backend: StokerBackend, task: Task) -> Callable[..., Awaitable[
 
 
 def started(backend: StokerBackend, task: Task, args: Any, kwargs: Any) -> TaskResult:
-    """The result of a task that begins to run, as its context and its signals show it."""
+    """The result of a task that begins to run, for its context and signals."""
     job = current_job()
     now = datetime.now(UTC)
     result = TaskResult(
@@ -109,12 +109,12 @@ def started(backend: StokerBackend, task: Task, args: Any, kwargs: Any) -> TaskR
 
 
 def attempt_of(job: Context | None) -> int:
-    """Django counts attempts by the workers that made one."""
+    """Django counts attempts by the workers that made them."""
     return job.attempt if job else 1
 
 
 def finished(backend: StokerBackend, result: TaskResult, value: Any, error: Exception | None) -> None:
-    """Tell that the task has ended. One that will be tried again has not, and one that asks for later neither."""
+    """Send the signal that the task has ended. A task that will be retried or was snoozed has not."""
     job = current_job()
     if isinstance(error, Outcome) or (error is not None and job is not None and not job.is_last_attempt):
         return

@@ -1,7 +1,7 @@
-"""The arguments of a task as a payload, by the rule of all handlers: an array is positional, a map is by name.
+"""Encodes the arguments of a task as for all handlers: an array is positional, a map is by name.
 
-Django's tasks may be called with both at once. Then the positional ones get their names, and where they have none the
-call is refused: a payload must be readable to whoever has the function's signature.
+Django's tasks may be called with both at once. Then positional arguments get their names. A call is refused if they
+have none, because a payload must be readable with nothing but the function's signature.
 """
 
 import inspect
@@ -18,7 +18,7 @@ Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def encode_arguments(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """Both are plain values already: Django lets nothing else in."""
+    """The values are plain already: Django refuses others."""
     if not args:
         return msgspec.msgpack.encode(dict(kwargs))
     return msgspec.msgpack.encode(list(args) if not kwargs else by_name(task, args, kwargs))
@@ -33,7 +33,7 @@ def by_name(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
     if len(args) > len(named):
         raise InvalidTask(
             f"{task.module_path} was called with {len(args)} positional arguments and with some by name, but only"
-            f" {len(named)} of its parameters have a name to go by: use one kind of arguments"
+            f" {len(named)} of its parameters have a name: use one kind of arguments"
         )
     found = dict(zip(named, args, strict=False))
     if twice := sorted(found.keys() & kwargs.keys()):
@@ -42,12 +42,12 @@ def by_name(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
 
 
 def decode_arguments(payload: bytes, codec: Codec) -> Arguments:
-    """What a handler is called with."""
+    """The arguments of a handler call."""
     decode: Callable[[bytes], Any] = msgspec.json.decode if codec == "json" else msgspec.msgpack.decode
     try:
         found = decode(payload)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise BadArguments(f"the payload is no {codec}: {error}") from None
+        raise BadArguments(f"the payload is not {codec}: {error}") from None
     if isinstance(found, list):
         return found, {}
     if isinstance(found, dict) and all(isinstance(name, str) for name in found):
@@ -56,8 +56,8 @@ def decode_arguments(payload: bytes, codec: Codec) -> Arguments:
 
 
 def encode_result(value: Any) -> bytes | None:
-    """Whatever JSON could write, as Django asks of results."""
+    """Anything that JSON can write, as Django demands of results."""
     try:
         return None if value is None else msgspec.msgpack.encode(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise BadResult(f"the task returned something that cannot be kept: {error}") from None
+        raise BadResult(f"the task returned a value that cannot be stored: {error}") from None

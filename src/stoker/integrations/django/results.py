@@ -1,4 +1,4 @@
-"""From what a queue knows about a job to what Django calls a task's result."""
+"""Converts a job into Django's task result."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -30,11 +30,11 @@ def time_of(ms: int) -> datetime | None:
 
 
 def result_of(task: Task, job: JobView, alias: str, events: Iterable[Event] = ()) -> TaskResult:
-    """`events` are those of the job, for the classes of its errors."""
+    """`events` are the job's, for the classes of its errors."""
     args, kwargs = decode_arguments(job.payload, job.options.codec)
     starts = [attempt.started_at for attempt in job.history if attempt.started_at]
     workers = [attempt.worker for attempt in job.history]
-    if job.attempts > len(workers):  # the one that runs, or that ended well
+    if job.attempts > len(workers):  # the attempt that runs, or that succeeded
         starts.append(job.started_at)
         workers.append(job.worker)
     result = TaskResult(
@@ -62,7 +62,7 @@ def value_of(job: JobView) -> Any:
 
 
 def errors_of(job: JobView, events: Iterable[Event]) -> list[TaskError]:
-    """One for each delivery that failed; the last one with its traceback."""
+    """One for each failed delivery; the last one has its traceback."""
     told = [event for event in events if event.kind in FAILS_DELIVERY]
     found = [
         TaskError(exception_class_path=path_of(one.error_class), traceback=one.error or one.reason) for one in told
@@ -73,7 +73,9 @@ def errors_of(job: JobView, events: Iterable[Event]) -> list[TaskError]:
 
 
 def path_of(error_class: str) -> str:
-    """As Django imports it; what failed without an exception (a lost worker, a timeout) is told as a RuntimeError."""
+    """The import path of the class. A failure without an exception (a lost worker, a timeout) becomes a
+    RuntimeError.
+    """
     if not error_class:
         return "builtins.RuntimeError"
     return error_class if "." in error_class else f"builtins.{error_class}"

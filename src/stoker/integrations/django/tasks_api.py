@@ -1,4 +1,4 @@
-"""Django's tasks, wherever they live: `django.tasks` since Django 6, the package `django_tasks` before."""
+"""Imports Django's tasks: `django.tasks` since Django 6, the package `django_tasks` before."""
 
 try:
     from django.tasks import DEFAULT_TASK_BACKEND_ALIAS, TaskContext, TaskResult, TaskResultStatus, task_backends

@@ -1,7 +1,7 @@
-"""Entitlements: what a tenant may use, signed by the operator, verified by the server and by nobody else.
+"""Entitlements: quotas of a tenant that the operator signed and only this server verifies.
 
-`base64url(json).base64url(HMAC-SHA256)`, the HMAC over the first part as it is written. That part holds no dot, while
-what a JWT or a webhook signs does: a secret used for both can still not turn one into the other.
+The form is `base64url(json).base64url(HMAC-SHA256)`, with the HMAC over the first part as written. That part has no
+dot, while what a JWT or a webhook signs does: even if a secret is used for both, one cannot be turned into the other.
 """
 
 import hmac
@@ -17,7 +17,7 @@ from stoker.server.auth.quotas import Quotas
 from stoker.server.auth.strict import decode_base64url, decode_object, encode_base64url
 
 SECRET_BYTES_MIN: Final = 32
-"""As long as the hash: a shorter one is the easier thing to guess."""
+"""As long as the hash: a shorter secret is easier to guess."""
 
 ENTITLEMENT_CHARS_MAX: Final = 4_096
 
@@ -26,7 +26,7 @@ class Entitlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tenant: str
     quotas: Quotas
     expires_at: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
-    """Unix seconds. There is none that lasts for ever."""
+    """Unix seconds. Every entitlement expires."""
 
 
 def sign(entitlement: Entitlement, secret: str) -> str:
@@ -37,7 +37,7 @@ def sign(entitlement: Entitlement, secret: str) -> str:
 
 
 def verify(text: str, secrets: Sequence[str], tenant: str, now: float) -> tuple[Entitlement, int]:
-    """The entitlement, and which of the secrets signed it. Nothing is read before the signature fits."""
+    """The entitlement, and the index of the secret that signed it. Nothing is read before the signature is verified."""
     if len(text) > ENTITLEMENT_CHARS_MAX:
         raise Forbidden(f"the entitlement is longer than {ENTITLEMENT_CHARS_MAX} characters")
     body, _, signature = text.partition(".")
@@ -58,7 +58,7 @@ def verify(text: str, secrets: Sequence[str], tenant: str, now: float) -> tuple[
 def _judge(body: str, tenant: str, now: float) -> Entitlement:
     try:
         entitlement = msgspec.convert(decode_object(decode_base64url(body)), Entitlement)
-    except ValueError as error:  # msgspec's is one
+    except ValueError as error:  # includes msgspec's errors
         raise Forbidden(f"the entitlement is signed but malformed: {error}") from None
     if now >= entitlement.expires_at:
         raise Forbidden("the entitlement has expired: ask for a new one")
@@ -73,5 +73,5 @@ def _seal(body: str, secret: str) -> bytes:
 
 def check_secret(secret: str) -> str:
     if len(secret.encode()) < SECRET_BYTES_MIN:
-        raise InvalidRequest(f"a secret for entitlements has {SECRET_BYTES_MIN} bytes or more: take random ones")
+        raise InvalidRequest(f"a secret for entitlements needs {SECRET_BYTES_MIN} bytes or more: use random ones")
     return secret

@@ -1,4 +1,4 @@
-"""The few small files that decide who may come in: read with care, written privately and as a whole."""
+"""Reads and writes the small files that decide who may connect: checked when read, private and atomic when written."""
 
 import fcntl
 import os
@@ -33,16 +33,16 @@ def _stamp(found: os.stat_result) -> Stamp:
 
 
 def read_guarded(path: Path, what: str, bytes_max: int) -> tuple[bytes, Stamp]:
-    """A regular file of a sane size that not just anybody can write."""
+    """Read a regular file of limited size that not every user can write."""
     try:
-        # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise InvalidRequest(f"{what} {path} is not a regular file")
             if found.st_mode & stat.S_IWOTH:
-                raise InvalidRequest(f"{what} {path} can be written by anybody on this machine: chmod o-w")
+                raise InvalidRequest(f"{what} {path} can be written by every user of this machine: chmod o-w")
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 data = file.read(bytes_max + 1)
         finally:
@@ -50,14 +50,14 @@ def read_guarded(path: Path, what: str, bytes_max: int) -> tuple[bytes, Stamp]:
     except OSError as error:
         raise InvalidRequest(f"{what} {path} cannot be read: {error.strerror}") from None
     except ValueError:
-        raise InvalidRequest(f"{what} {str(path)!r:.80} is not the name of a file") from None
+        raise InvalidRequest(f"{what} {str(path)!r:.80} is not a file name") from None
     if len(data) > bytes_max:
         raise InvalidRequest(f"{what} {path} is larger than {bytes_max} bytes")
     return data, _stamp(found)
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Old or new, whatever happens, and readable by the owner alone from its first moment on."""
+    """Write atomically; the file is readable only by its owner from the start."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -75,7 +75,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 @contextmanager
 def alone_in(path: Path) -> Iterator[None]:
-    """Nobody else who asks for it works in this directory meanwhile: two writers would undo each other."""
+    """Lock this directory: two writers at once would undo each other."""
     with _directory(path) as directory:
         fcntl.flock(directory, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,7 @@
-"""The one door of every transport: who is this, and may it do that?
+"""Decides for every transport who a client is, and what it may do.
 
-A gate is made from settings and holds what they and their files said. A reload builds all of it anew beside the old
-and then changes over in one step, or says what is bad and changes nothing. It knows no transport and no command.
+A gate is built from settings and the files that they name. A reload builds everything anew beside the old and then
+switches in one step, or reports what is bad and changes nothing. It knows no transport and no command.
 """
 
 import time
@@ -21,13 +21,13 @@ from stoker.server.auth.settings import AuthSettings, JwtSettings
 from stoker.server.auth.tokens import TokenBook, read_tokens
 
 CREDENTIAL_CHARS_MAX: Final = 8_192
-"""Longer than any token; what is beyond is not even hashed."""
+"""Longer than any token; longer credentials are not even hashed."""
 
 EVERYBODY_ELSE: Final = "*"
 
 
 class _State(msgspec.Struct, frozen=True):
-    """All that was configured, at one moment."""
+    """Everything that was configured, at one moment."""
 
     settings: AuthSettings
     book: TokenBook
@@ -37,7 +37,7 @@ class _State(msgspec.Struct, frozen=True):
     stamps: dict[Path, Stamp]
 
     def __repr__(self) -> str:
-        return "_State()"  # the keys of `secrets` are what nobody may see
+        return "_State()"  # the keys of `secrets` must not be shown
 
     def grants(self) -> set[Grant]:
         found = self.book.grants() | set(self.secrets.values())
@@ -50,33 +50,33 @@ class Gate:
         self._state = _load(settings or AuthSettings(), None)
         self._tried: dict[Path, Stamp] = self._state.stamps
         self.revision = 0
-        """How often it was loaded anew."""
+        """How often it was reloaded."""
 
     @property
     def configured(self) -> bool:
-        """Whether there is any way to authenticate. If not, only loopback is served, and everybody there."""
+        """Whether there is any way to authenticate. If not, only loopback is served, and every client there."""
         settings = self._state.settings
         return bool(settings.tokens) or settings.tokens_file is not None or settings.jwt is not None
 
     @property
     def problem(self) -> str | None:
-        """What went wrong since the last load without stopping anything, for a log or a health page."""
+        """A problem since the last load that stopped nothing, for a log or a health page."""
         verifier = self._state.verifier
         return None if verifier is None else verifier.problem
 
     def identify(self, credential: str | None, *, loopback: bool) -> Identity:
-        """Once a connection, or once a request where a transport has no connections."""
+        """Called once per connection, or once per request where a transport has no connections."""
         if not self.configured:
             if loopback:
                 return OPEN
             raise Unauthenticated(
                 "authentication required: this server has no tokens and so serves only its own machine; configure"
-                " some to serve others"
+                " tokens to serve others"
             )
         if not credential:
             raise Unauthenticated("authentication required: send a token")
         if len(credential) > CREDENTIAL_CHARS_MAX or not credential.isascii():
-            raise refused(f"a token has up to {CREDENTIAL_CHARS_MAX} ASCII characters")
+            raise refused(f"a token has at most {CREDENTIAL_CHARS_MAX} ASCII characters")
         now = self._clock()
         identity = self._state.book.find(credential)
         if identity is None:
@@ -86,29 +86,29 @@ class Gate:
 
     def _verified(self, credential: str, now: float) -> Identity:
         if self._state.verifier is None or credential.count(".") != 2:
-            raise refused("the token is not known here")
+            raise refused("this server does not know the token")
         identity: Identity = self._state.verifier.verify(credential, now)
         return identity
 
     def allow(self, identity: Identity, permission: Permission, tenant_asked: str | None, now: float) -> str:
-        """The tenant to act for. On every request, so all that is usual is decided by a few comparisons."""
+        """The tenant to act for. Called on every request, so the usual cases need only a few comparisons."""
         if identity.grant.ended or (identity.expires_at is not None and now >= identity.expires_at):
             _check_standing(identity, now)
         if permission not in identity.permissions:
             raise Forbidden(f"this token may not {permission}: it may {', '.join(sorted(identity.permissions))}")
         if tenant_asked is None or tenant_asked == identity.tenant:
             return identity.tenant
-        if not identity.any_tenant:  # whether that tenant exists is not told
+        if not identity.any_tenant:  # without saying whether that tenant exists
             raise Forbidden("this token is for another tenant: leave the tenant out, or use a token of that tenant")
         if not NAME_PATTERN.fullmatch(tenant_asked):
             raise InvalidRequest(f"tenant {tenant_asked!r:.80}: expected {NAME_PATTERN.pattern}")
         return tenant_asked
 
     def entitle(self, identity: Identity, entitlement: str) -> Identity:
-        """The same identity with the quotas of an entitlement that was presented."""
+        """The same identity with the quotas of an entitlement."""
         secrets = self._state.secrets
         if not secrets:
-            raise Forbidden("this server takes no entitlements: it has no secret to verify them with")
+            raise Forbidden("this server takes no entitlements: auth.entitlement_secrets is not configured")
         found, signed_by = entitlements.verify(entitlement, tuple(secrets), identity.tenant, self._clock())
         return msgspec.structs.replace(
             identity,
@@ -118,7 +118,7 @@ class Gate:
         )
 
     def quotas(self, identity: Identity, tenant: str, now: float) -> Quotas | None:
-        """Of an entitlement while it lasts and for its own tenant, else what the configuration says now."""
+        """The quotas of the entitlement while it is valid and for its own tenant, else those of the configuration."""
         if (
             identity.quotas is not None
             and now < identity.quotas_until
@@ -130,8 +130,10 @@ class Gate:
         return tenants.get(tenant) or tenants.get(EVERYBODY_ELSE)
 
     def reload(self, settings: AuthSettings | None = None) -> None:
-        """Read everything again, with new settings if given. Raises InvalidRequest with all that is bad, and
-        then nothing has changed. Else what was withdrawn or changed loses its rights at once, on live connections too.
+        """Read everything again, with new settings if given.
+
+        Raises InvalidRequest with everything that is bad, and then nothing has changed. Otherwise withdrawn or changed
+        credentials lose their rights at once, on open connections, too.
         """
         old = self._state
         self._tried = {path: stamp(path) for path in old.stamps}
@@ -142,7 +144,7 @@ class Gate:
             withdrawn.ended = True
 
     def reload_if_changed(self) -> bool:
-        """For a timer: reload when a file is another one than at the last try. A few calls of stat."""
+        """Reload if a file has changed since the last try. For a timer: it costs a few calls of stat."""
         if all(stamp(path) == known for path, known in self._tried.items()):
             return False
         self.reload()
@@ -157,7 +159,7 @@ def _check_standing(identity: Identity, now: float) -> None:
 
 
 def _load(settings: AuthSettings, before: _State | None) -> _State:
-    """All parts are tried, so that one message tells of all that is bad."""
+    """Try all parts, so that one message lists everything that is bad."""
     problems: list[str] = []
 
     def attempt(part: Callable[[], Any]) -> Any:
@@ -188,7 +190,7 @@ def _load_book(settings: AuthSettings, before: _State | None, stamps: dict[Path,
 def _load_verifier(settings: JwtSettings | None, before: _State | None, stamps: dict[Path, Stamp]) -> Any:
     if settings is None:
         return None
-    from stoker.server.auth.jwt import JwtVerifier  # PyJWT and what it needs take longer to load than all of us
+    from stoker.server.auth.jwt import JwtVerifier  # PyJWT and its dependencies take longer to load than all of Stoker
 
     verifier = JwtVerifier(settings, before.verifier if before else None)
     stamps.update(verifier.stamps)
@@ -207,5 +209,5 @@ def _check_tenants(settings: AuthSettings) -> None:
     for tenant in settings.tenants:
         if tenant != EVERYBODY_ELSE and not NAME_PATTERN.fullmatch(tenant):
             raise InvalidRequest(
-                f"tenant {tenant!r:.80}: expected {NAME_PATTERN.pattern}, or {EVERYBODY_ELSE} for everybody else"
+                f"tenant {tenant!r:.80}: expected {NAME_PATTERN.pattern}, or {EVERYBODY_ELSE} for all other tenants"
             )

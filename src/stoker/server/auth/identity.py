@@ -1,7 +1,7 @@
-"""Who a peer is, what it may do, and for how long: what every transport hands on with a request.
+"""Who a client is, what it may do, and for how long: transports pass it on with each request.
 
-An identity is made once, when a peer shows a credential, and asked on every request of a connection that may
-live for days. So it must know cheaply whether it still stands: `Grant` is what it stands on.
+An identity is made once, when a client presents a credential, and checked on every request of a connection that may
+live for days. So checking must be cheap: its `Grant` says whether it is still valid.
 """
 
 from typing import Final, Literal, get_args
@@ -12,7 +12,7 @@ from stoker.model.errors import Unauthenticated
 from stoker.server.auth.quotas import Quotas
 
 Permission = Literal["produce", "consume", "read", "admin"]
-"""Each stands for itself: admin does not include the others."""
+"""Each stands alone: admin does not include the others."""
 
 PERMISSIONS: Final[tuple[Permission, ...]] = get_args(Permission)
 
@@ -20,46 +20,46 @@ DEFAULT_TENANT: Final = "default"
 
 
 class Grant:
-    """What identities stand on: one token, one key, one secret. Ended, it takes all of them along at once."""
+    """What identities depend on: one token, key or secret. Ending it ends all of them at once."""
 
     __slots__ = ("ended", "source")
 
     def __init__(self, source: str, ended: bool = False) -> None:
         self.source = source
-        """As an error names it: "the token", "the key of the token"."""
+        """The name in errors: "the token", "the key of the token"."""
         self.ended = ended
 
 
 STANDING: Final = Grant("this server")
-"""For identities that nothing can take back."""
+"""For identities that nothing can withdraw."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """For logs and for people; nothing is decided by it."""
+    """For logs and people; nothing is decided by it."""
     tenant: str
     permissions: frozenset[Permission]
     expires_at: float | None = None
-    """Unix seconds. From this moment on it may do nothing, on whichever connection."""
+    """Unix seconds. From then on it may do nothing, on any connection."""
     any_tenant: bool = False
-    """May act for tenants other than its own by naming them."""
+    """May act for other tenants by naming them."""
     quotas: Quotas | None = None
-    """From an entitlement. What the configuration says of a tenant is not here: it may change meanwhile."""
+    """From an entitlement. Quotas of the configuration are not here, because they may change meanwhile."""
     quotas_until: float = 0.0
-    """Unix seconds; an entitlement ends on its own, and the identity lives on without it."""
+    """Unix seconds. When the entitlement ends, the identity stays valid without it."""
     grant: Grant = STANDING
     quotas_grant: Grant = STANDING
-    """What the entitlement stands on."""
+    """The grant of the entitlement."""
 
     def is_valid(self, now: float) -> bool:
-        """Ask before anything that is sent unasked, too: events of a subscription, jobs of a stream."""
+        """Also asked before sending without a request: events of a subscription, jobs of a stream."""
         return not self.grant.ended and (self.expires_at is None or now < self.expires_at)
 
 
 OPEN: Final = Identity(name="open", tenant=DEFAULT_TENANT, permissions=frozenset(PERMISSIONS), any_tenant=True)
-"""Everybody on a loopback listener of a server for which nothing was configured."""
+"""Every client on a loopback listener of a server without authentication."""
 
 
 def refused(reason: str) -> Unauthenticated:
-    """The word in front is what clients of flashQ tell this error by."""
+    """flashQ's clients recognise this error by its first word."""
     return Unauthenticated(f"authentication failed: {reason}")

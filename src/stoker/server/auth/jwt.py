@@ -1,8 +1,8 @@
-"""Tokens that somebody else signed: verified against our keys, judged by our clock, turned into identities.
+"""Verifies JWTs of other issuers with our keys and our clock, and turns them into identities.
 
-PyJWT checks the signature; the key was chosen and its algorithm fixed before it looks. Claims are read here, because
-the clock is a parameter and a claim that is there twice must not be read either way. What a token says about where
-to find its key is never followed.
+PyJWT checks the signature, after the key was chosen and its algorithm fixed. Claims are read here, because the clock is
+a parameter and a claim that appears twice must be refused. A token's hints about where to find its key are never
+followed.
 """
 
 from hashlib import sha256
@@ -24,15 +24,15 @@ TOKEN_CHARS_MAX: Final = 8_192
 """As much as a server takes in one header."""
 
 RELOAD_SECONDS: Final = 5.0
-"""Anybody can name an unknown key, so the JWKS file is not read again for each who does."""
+"""Any client can name an unknown key, so the JWKS file is not read again for each of them."""
 
 CACHE_MAX: Final = 4_096
-"""Tokens that were verified; a kilobyte each."""
+"""Verified tokens; a kilobyte each."""
 
 NAME_CHARS_MAX: Final = 256
 
 UNWANTED_HEADERS: Final = ("jku", "jwk", "x5u", "x5c", "crit", "b64", "zip")
-"""Keys from elsewhere, and extensions which must be understood or refused: none is understood."""
+"""Keys from elsewhere, and extensions that must be understood or refused: none is understood."""
 
 _TIME_MAX: Final = 2**53 - 1
 
@@ -40,7 +40,7 @@ _TIME_MAX: Final = 2**53 - 1
 class JwtVerifier:
     def __init__(self, settings: JwtSettings, before: "JwtVerifier | None" = None) -> None:
         self._settings = settings
-        # Under other rules the same key would not have let the same tokens in: no grant is taken over.
+        # If the rules changed, the same key might not have accepted the same tokens: no grant is kept.
         same_rules = before is not None and _rules(settings) == _rules(before._settings)
         self._keys: KeySet = KeySet(settings, before._keys if before is not None and same_rules else None)
         self._audience = (settings.audience,) if isinstance(settings.audience, str) else settings.audience or ()
@@ -48,7 +48,7 @@ class JwtVerifier:
         self._cache: dict[bytes, Identity] = {}
         self._read_at: float | None = None
         self.problem: str | None = None
-        """Why the JWKS file could not be read again, for whoever looks after the server."""
+        """Why the JWKS file could not be read again, for the operator."""
 
     @property
     def stamps(self) -> dict[Path, Stamp]:
@@ -76,7 +76,7 @@ class JwtVerifier:
         try:
             payload = self._jws.decode_complete(token, key.material, algorithms=[key.algorithm])["payload"]
         except jwt.PyJWTError:
-            raise refused("the token's signature does not fit") from None
+            raise refused("the token's signature is not valid") from None
         try:
             claims = decode_object(payload)
         except ValueError as error:
@@ -88,17 +88,17 @@ class JwtVerifier:
     def _key_for(self, header: dict[str, Any], now: float) -> Key:
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in ALGORITHMS:
-            raise refused(f"the token's algorithm is none of {', '.join(ALGORITHMS)}")
+            raise refused(f"the token's algorithm is not one of {', '.join(ALGORITHMS)}")
         if kid is None:
             keys = self._keys.by_algorithm(algorithm)
             if len(keys) != 1:
-                raise refused(f"the token names no key (kid), and {len(keys)} keys are for {algorithm}")
+                raise refused(f"the token names no key (kid), and there are {len(keys)} keys for {algorithm}")
             return keys[0]
         if not isinstance(kid, str) or len(kid) > KID_CHARS_MAX:
             raise refused("the token's kid is not the name of a key")
         key = self._keys.by_kid(kid) or self._key_after_rotation(kid, now)
         if key is None:
-            raise refused("the token's kid names no key that is known here")
+            raise refused("the token's kid names a key that this server does not know")
         if key.algorithm != algorithm:
             raise refused("the token's algorithm is not that of its key")
         return key
@@ -138,14 +138,16 @@ class JwtVerifier:
         )
 
     def _check_times(self, claims: dict[str, Any], now: float) -> float:
-        """When the rights end. The leeway counts here as well, or a late token would be let in and thrown out."""
+        """When the rights end. The leeway counts here as well, or a late token would be accepted and dropped at
+        once.
+        """
         leeway = self._settings.leeway
         until = _time(claims, "exp") + leeway
         if now >= until:
             raise refused("token expired")
         for claim in ("nbf", "iat"):
             if claim in claims and _time(claims, claim) > now + leeway:
-                raise refused(f"the token is not in force yet ({claim}): compare the clocks")
+                raise refused(f"the token is not valid yet ({claim}): compare the clocks")
         return until
 
     def _check_meant_for_us(self, claims: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
-"""The keys that signed tokens are verified with: from the configuration and from a JWKS file.
+"""The keys that verify signed tokens: from the configuration and from a JWKS file.
 
-Each is bound to one algorithm when it is loaded, and to the type and size that this algorithm wants. Only public keys
-are taken, besides shared secrets: who verifies needs no more. An error names the key, never what is in it.
+When loaded, each key is bound to one algorithm, and checked for the type and size that the algorithm needs. Besides
+shared secrets only public keys are accepted, because verifying needs no more. An error names the key, never its
+content.
 """
 
 from hashlib import sha256
@@ -25,7 +26,7 @@ from stoker.server.auth.strict import decode_object
 ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
 
 SECRET_BYTES_MIN: Final = 32
-"""RFC 7518: a key for HS256 is as long as its hash, or longer."""
+"""RFC 7518: a key for HS256 is at least as long as its hash."""
 
 RSA_BITS_MIN: Final = 2048
 
@@ -41,9 +42,9 @@ class Key(msgspec.Struct, frozen=True):
     kid: str | None
     algorithm: Algorithm
     material: Any
-    """As PyJWT wants it."""
+    """In PyJWT's form."""
     print: bytes
-    """Tells whether a key is the same as before."""
+    """A fingerprint that tells whether a key has changed."""
     grant: Grant
 
     def __repr__(self) -> str:
@@ -51,7 +52,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class KeySet:
-    """All keys of a configuration. Those that did not change since the set before keep their grants."""
+    """All keys of a configuration. Unchanged keys keep their grants from the set before."""
 
     def __init__(self, settings: JwtSettings, before: "KeySet | None" = None) -> None:
         files = [Path(key.key_file) for key in settings.keys if key.key_file is not None]
@@ -95,7 +96,7 @@ def _configured(setting: JwtKey, number: int) -> Key:
     else:
         material = read_guarded(Path(str(setting.key_file)), f"{where}:", FILE_BYTES_MAX)[0]
         if setting.algorithm == "HS256":
-            material = material.rstrip(b"\r\n")  # which editors and `echo` leave there
+            material = material.rstrip(b"\r\n")  # editors and `echo` leave a line end
     try:
         prepared = jwt.get_algorithm_by_name(setting.algorithm).prepare_key(material)
     except (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError):
@@ -119,7 +120,7 @@ def _from_jwks(path: Path) -> tuple[list[Key], Stamp]:
 
 
 def _from_jwk(entry: Any, where: str) -> Key | None:
-    """None for what is meant for something else: issuers publish all their keys in one file."""
+    """None for keys with another purpose: issuers publish all their keys in one file."""
     if not isinstance(entry, dict):
         raise InvalidRequest(f"{where}: expected an object")
     algorithm = entry.get("alg") or _usual_algorithm(entry)
@@ -169,7 +170,7 @@ def _fits(algorithm: Algorithm, material: Any) -> bool:
 
 def _expected(algorithm: Algorithm) -> str:
     return {
-        "HS256": f"expected a secret of {SECRET_BYTES_MIN} bytes or more, which is no PEM or SSH key",
+        "HS256": f"expected a secret of {SECRET_BYTES_MIN} bytes or more, not a PEM or SSH key",
         "RS256": f"expected a public RSA key of {RSA_BITS_MIN} bits or more",
         "ES256": "expected a public key on the curve P-256",
         "EdDSA": "expected a public Ed25519 key",

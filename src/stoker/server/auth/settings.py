@@ -1,7 +1,7 @@
-"""What a configuration says about tokens, keys and tenants, as plain values.
+"""The settings for tokens, keys and tenants, as plain values.
 
-Only shapes are checked here; what is in the files is read by the gate. A field marked as a secret is in no repr,
-and whoever shows a configuration finds the mark in the field's type (`msgspec.inspect`), or uses `shown`.
+Only their form is checked here; the gate reads the files. A field marked as a secret is in no repr. Code that shows a
+configuration finds the mark in the field's type (`msgspec.inspect`), or uses `shown`.
 """
 
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ from stoker.server.auth.quotas import Quotas
 Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
 
 Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
-"""All there are. A token chooses among the keys, and a key has one algorithm: no token ever chooses one."""
+"""All supported algorithms. A token chooses a key, and a key has one algorithm: a token never chooses the algorithm."""
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,11 +60,11 @@ class AuthSettings(_Section, frozen=True):
     entitlement_secrets: tuple[Secret, ...] = ()
     """An entitlement may be signed with any of them: put the new one beside the old one, then drop the old one."""
     tenants: dict[str, Quotas] = {}
-    """Quotas by tenant; "*" is everybody who is not named."""
+    """Quotas by tenant; "*" is for all tenants that are not named."""
 
 
 def shown(section: msgspec.Struct) -> dict[str, Any]:
-    """For people: every secret replaced by stars, all else as it is."""
+    """For people: secrets are replaced by stars, everything else is unchanged."""
     fields = msgspec.inspect.type_info(type(section)).fields  # type: ignore[attr-defined]
     return {field.name: _shown(getattr(section, field.name), _is_secret(field.type)) for field in fields}
 

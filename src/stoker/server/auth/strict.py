@@ -1,7 +1,7 @@
-"""Base64url and JSON for what somebody signed: one text has one meaning, and one meaning has one text.
+"""Strict base64url and JSON for signed data: each text has one meaning, and each meaning one text.
 
-Two readers that disagree about a doubled key, a padded or a sloppy encoding can be played against each other.
-Both functions raise ValueError without the text in it.
+Two readers that disagree about a duplicate key or a sloppy encoding can be played off against each other. Both
+functions raise ValueError without the text in it.
 """
 
 import base64
@@ -17,17 +17,17 @@ def encode_base64url(data: bytes) -> str:
 
 
 def decode_base64url(text: str) -> bytes:
-    """No padding, no other characters, and no bits that the decoding would drop."""
+    """Refuses padding, other characters, and bits that decoding would drop."""
     if not _ALPHABET.fullmatch(text) or len(text) % 4 == 1:
         raise ValueError("not base64url without padding")
     data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if encode_base64url(data) != text:
-        raise ValueError("not base64url in its one form")
+        raise ValueError("not canonical base64url")
     return data
 
 
 def decode_object(data: bytes) -> dict[str, Any]:
-    """A JSON object without doubled keys at any depth, NaN or infinities."""
+    """A JSON object without duplicate keys at any depth, NaN or infinities."""
     try:
         found = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
     except RecursionError:

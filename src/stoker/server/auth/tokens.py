@@ -1,6 +1,6 @@
-"""API tokens: made once and shown once, kept as hashes, recognised in constant time.
+"""API tokens: made and shown once, stored as hashes, recognised in constant time.
 
-A token is `stk_<id>_<secret>`. The id finds the record, the secret proves it; the file holds SHA-256 of the secret,
+A token is `stk_<id>_<secret>`. The id finds the record, the secret proves it. The file has the SHA-256 of the secret,
 which is enough for 256 random bits. Plain tokens of a configuration are hashed as soon as they arrive here.
 """
 
@@ -21,13 +21,13 @@ from stoker.server.auth.identity import DEFAULT_TENANT, PERMISSIONS, Grant, Iden
 PREFIX: Final = "stk_"
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Some two hundred thousand tokens."""
+"""About two hundred thousand tokens."""
 
 ANY_TENANT: Final = "*"
-"""As the tenant of a token: it acts for `default`, and for any other that a request names."""
+"""The tenant of a token that acts for `default`, and for any other tenant that a request names."""
 
 STATIC_CHARS_MAX: Final = 4_096
-"""They travel in headers."""
+"""Tokens travel in headers."""
 
 
 class TokenRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +49,7 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class NewToken(msgspec.Struct, frozen=True):
     text: str
-    """The only time that anybody sees it."""
+    """The token itself, which is shown only this once."""
     record: TokenRecord
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ def create_token(
     expires_at: float | None = None,
     now: float,
 ) -> NewToken:
-    """Add a token to the file, which is made if it is not there. When this returns, it is on disk."""
+    """Add a token to the file, which is created if it is missing. On return the token is on disk."""
     granted = tuple(sorted(set(permissions), key=str))
     _check_new(name, tenant, granted, expires_at, now)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,21 +96,21 @@ def _check_new(
     if unknown or not permissions:
         raise InvalidRequest(f"permissions {unknown!r:.80}: expected one or more of {', '.join(PERMISSIONS)}")
     if expires_at is not None and not now < expires_at < float("inf"):
-        raise InvalidRequest("a token that has expired already is of no use: give a time in the future")
+        raise InvalidRequest("the token would be expired already: give a time in the future")
 
 
 def list_tokens(path: Path) -> Sequence[TokenRecord]:
-    """All of them in the order of their making, revoked and expired ones included."""
+    """All tokens in the order of their creation, including revoked and expired ones."""
     return read_tokens(path)[0]
 
 
 def revoke_token(path: Path, token_id: str) -> TokenRecord:
-    """For ever; twice is the same as once. A whole token is understood as well."""
+    """Revoke forever; a second time changes nothing. A whole token is accepted instead of its id."""
     token_id = (_split(token_id) or (token_id,))[0]
     with alone_in(path.parent):
         records = {record.id: record for record in read_tokens(path)[0]}
         if token_id not in records:
-            raise NotFound(f"{path} holds no token with this id: see `stoker token list`")
+            raise NotFound(f"{path} has no token with this id: see `stoker token list`")
         if not records[token_id].revoked:
             records[token_id] = msgspec.structs.replace(records[token_id], revoked=True)
             write_private(path, _lines(records.values()))
@@ -118,7 +118,7 @@ def revoke_token(path: Path, token_id: str) -> TokenRecord:
 
 
 def read_tokens(path: Path) -> tuple[Sequence[TokenRecord], Stamp]:
-    """The records of a file, all or none: a file that is bad anywhere is not half believed."""
+    """All records of a file: a file with one bad line is refused."""
     data, stamp = read_guarded(path, "the tokens file", FILE_BYTES_MAX)
     decoder = msgspec.json.Decoder(TokenRecord)
     records: dict[str, TokenRecord] = {}
@@ -162,11 +162,11 @@ _NOBODY: Final = _Entry(
     TokenRecord(id="0" * 16, hash="0" * 64, name="nobody", tenant=DEFAULT_TENANT, permissions=(), created_at=0.0),
     Identity(name="nobody", tenant=DEFAULT_TENANT, permissions=frozenset(), grant=Grant("nobody", ended=True)),
 )
-"""Who an unknown id is compared with, so that it takes as long as a known one."""
+"""An unknown id is compared with this record, so that it takes as long as a known one."""
 
 
 class TokenBook:
-    """All tokens that are recognised, with one identity each. What did not change since the book before stays."""
+    """All recognised tokens, with one identity each. Unchanged tokens keep their identity from the book before."""
 
     def __init__(
         self, static: Sequence[str] = (), records: Sequence[TokenRecord] = (), before: "TokenBook | None" = None
@@ -187,10 +187,10 @@ class TokenBook:
         return {identity.grant for identity in (*identities, *(entry.identity for entry in self._entries.values()))}
 
     def find(self, credential: str) -> Identity | None:
-        """Whose token this is, if it is one. Takes the same time for a wrong secret and for an unknown id."""
+        """The identity of a token, if it is known. A wrong secret and an unknown id take the same time."""
         digest = sha256(credential.encode()).digest()
         found: Identity | None = None
-        for known, identity in self._static:  # all of them: an early end would tell how far one came
+        for known, identity in self._static:  # compare all of them: stopping early would show how far one came
             if hmac.compare_digest(known, digest):
                 found = identity
         token_id, secret = _split(credential) or ("", credential)

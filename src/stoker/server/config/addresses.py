@@ -1,4 +1,4 @@
-"""`HOST:PORT`, taken apart and put together again, and whether a host is this machine alone."""
+"""Parses and formats `HOST:PORT`, and tells whether a host is only this machine."""
 
 import ipaddress
 import re
@@ -27,7 +27,7 @@ class Address(NamedTuple):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is an address of this machine alone. A name is never one, also if it begins like `127.`"""
+    """Whether this is an address of only this machine. A name never is, even if it begins like `127.`"""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

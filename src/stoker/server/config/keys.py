@@ -1,6 +1,6 @@
-"""Which settings there are, by key: `tcp.tls.cert` is `STOKER_TCP__TLS__CERT` in the environment.
+"""All settings by key: `tcp.tls.cert` is `STOKER_TCP__TLS__CERT` in the environment.
 
-A key is the way from `ServerConfig` down to a value. This module only looks at types; it reads no value.
+A key is the path from `ServerConfig` to a value. This module only looks at types; it reads no values.
 """
 
 import re
@@ -20,7 +20,7 @@ MASK = "********"
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 Place = tuple[str, ...]
-"""A key, taken apart."""
+"""A key, split at its dots."""
 
 
 class BadConfig(StokerError):
@@ -30,7 +30,7 @@ class BadConfig(StokerError):
 
 
 class Given(NamedTuple):
-    """A value as somebody wrote it, and where."""
+    """A value as written by the user, and where."""
 
     value: Any
     source: str
@@ -38,13 +38,13 @@ class Given(NamedTuple):
 
 
 def settings_in(kind: type[msgspec.Struct], path: Place) -> dict[str, Any]:
-    """The names that may stand in a section, with their types."""
+    """The names that a section may have, with their types."""
     found = {field.name: field.type for field in msgspec.structs.fields(kind)}
     return {name: kind for name, kind in found.items() if ".".join((*path, name)) not in NOT_SETTINGS}
 
 
 def keys_of(kind: type[msgspec.Struct] = ServerConfig, path: Place = ()) -> Iterator[Place]:
-    """Every setting there is; a table of named sections with `NAME` in it."""
+    """All settings; a table of named sections has `NAME` in its key."""
     for name, inner in settings_in(kind, path).items():
         here, section, table = (*path, name), struct_of(inner), named_structs_of(inner)
         if section is not None:
@@ -59,7 +59,7 @@ KEYS = frozenset(keys_of())
 
 
 def key_of(place: Place) -> str:
-    """As TOML writes it."""
+    """The key in TOML's notation."""
     return ".".join(name if BARE.fullmatch(name) else shown(name) for name in place)
 
 
@@ -68,12 +68,12 @@ def environment_name(key: str) -> str:
 
 
 def place_of(name: str) -> Place:
-    """What a variable of the environment is about."""
+    """The key of an environment variable."""
     return tuple(name.removeprefix(PREFIX).lower().split(BETWEEN))
 
 
 def type_at(place: Place) -> Any:
-    """The type of a setting that exists."""
+    """The type of an existing setting."""
     kind: Any = ServerConfig
     for name in place:
         section, table = struct_of(kind), named_structs_of(kind)
@@ -82,7 +82,7 @@ def type_at(place: Place) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as TOML has it."""
+    """A value in TOML's notation."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -93,7 +93,7 @@ def shown(value: Any) -> str:
 
 
 def masked(value: Any, kind: Any) -> Any:
-    """A value without its secrets, structs as what they hold."""
+    """A value with its secrets masked; structs become their fields."""
     if isinstance(value, msgspec.Struct):
         fields = [(field.name, field.type, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
         return {name: masked(item, inner) for name, inner, item in fields if item is not None}
@@ -103,5 +103,5 @@ def masked(value: Any, kind: Any) -> Any:
 
 
 def said(place: Place, value: Any, one: Given) -> str:
-    """What somebody wrote, for an error: without its value, if there may be a secret in it."""
+    """The setting as the user wrote it, for an error; without its value if it may contain a secret."""
     return f"{key_of(place)} = {MASK if has_secret(type_at(place)) else shown(value)} ({one.source})"

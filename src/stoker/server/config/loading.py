@@ -1,8 +1,8 @@
-"""From flags, environment and files to one checked `ServerConfig`, with the source of every value.
+"""Reads flags, environment and files into one checked `ServerConfig`, with the source of every value.
 
 Flags win over `STOKER_*`, those over the configuration file, that over `[tool.stoker]` in pyproject.toml, that over
-variables of flashQ, and those over the defaults. Nothing is guessed: a key that is not known and a value that does not
-fit are refused, all at once, each with its place. Which settings exist stands in `tree.py` alone.
+variables of flashQ, and those over the defaults. Nothing is guessed: unknown keys and bad values are refused, all at
+once, each with its source. `tree.py` alone defines the settings.
 """
 
 import os
@@ -40,12 +40,12 @@ from stoker.server.config.values import named_structs_of, read_value, struct_of
 
 
 class Loaded(NamedTuple):
-    """A configuration, and where each value that is not a default came from, by key."""
+    """A configuration, and the source of each value that is not a default, by key."""
 
     config: ServerConfig
     sources: Mapping[str, str]
     again: Callable[[], "Loaded"]
-    """The same once more, from what the files say by then. Raises `BadConfig` like `load`."""
+    """Load again from the current files. Raises `BadConfig` like `load`."""
 
 
 def load(
@@ -55,9 +55,9 @@ def load(
     environ: Mapping[str, str] | None = None,
     directory: str | Path = ".",
 ) -> Loaded:
-    """Read everything there is. `flags` are by key (`tcp.listen` or `tcp`); a flag that is None was not given.
+    """Read all sources. `flags` are by key (`tcp.listen` or `tcp`); a flag that is None was not given.
 
-    `file` (or STOKER_CONFIG) is read in place of `stoker.toml` in `directory`, and must exist.
+    `file` (or STOKER_CONFIG) is read instead of `stoker.toml` in `directory`, and must exist.
     """
     environ = os.environ if environ is None else environ
     given: dict[Place, Given] = {}
@@ -77,12 +77,12 @@ def load(
         problems += check(config, sources)
     if problems:
         raise BadConfig("\n".join(problems))
-    # Not a partial: that would show the environment, with the secrets in it, to whoever prints this.
+    # Not a partial: printing that would show the environment with its secrets.
     return Loaded(config, sources, lambda: load(flags, file=file, environ=environ, directory=directory))
 
 
 def check(config: ServerConfig, sources: Mapping[str, str] | None = None) -> list[str]:
-    """What is wrong with settings that are each fine by themselves."""
+    """Problems between settings that are each fine by themselves."""
     problems = []
     if config.shards is not None and config.shards & (config.shards - 1):
         problems.append(f"shards = {config.shards}: expected a power of two from 1 to 64")
@@ -92,26 +92,24 @@ def check(config: ServerConfig, sources: Mapping[str, str] | None = None) -> lis
             " set shards to at least as many"
         )
     if config.data is None and config.processes > 1:
-        problems.append(
-            f"processes = {config.processes}: they share a data directory, and there is none; set data (--data DIR)"
-        )
+        problems.append(f"processes = {config.processes}: they need a data directory to share; set data (--data DIR)")
     if config.data is None and config.durability != "memory" and sources is not None and "durability" in sources:
         problems.append(
-            f'durability = "{config.durability}" ({sources["durability"]}): without a data directory nothing is kept;'
+            f'durability = "{config.durability}" ({sources["durability"]}): without a data directory nothing is stored;'
             " set data (--data DIR)"
         )
     return problems + refuse_open_door(config)
 
 
 def refuse_open_door(config: ServerConfig) -> list[str]:
-    """A server that asks nobody who they are is for this machine alone."""
+    """Without authentication the server may listen only on loopback."""
     auth = config.auth
     if config.insecure or auth.tokens or auth.tokens_file or auth.jwt:
         return []
     return [
         f'{name}.listen = "{address}": other machines could reach this address, and no authentication is configured;'
         " make a token (stoker token create) and set auth.tokens_file, or configure auth.jwt; or listen on"
-        f" 127.0.0.1:{address.port}; or say insecure = true (--insecure) if you trust everybody who can connect"
+        f" 127.0.0.1:{address.port}; or set insecure = true (--insecure) if you trust every machine that can connect"
         for name, address in config.listeners.items()
         if not address.is_loopback
     ]
@@ -166,7 +164,7 @@ def _unknown(path: Place, known: Iterable[str], one: Given) -> str:
 
 
 def _nearest(path: Place, known: Iterable[str]) -> str:
-    """A misspelt name of this section, or else the right name from another one."""
+    """The nearest name of this section, or of another one."""
     near = nearest(path[-1], known)
     if near:
         return ".".join((*path[:-1], near))
@@ -179,7 +177,7 @@ def _nearest(path: Place, known: Iterable[str]) -> str:
 
 
 def _build(kind: type[Any], start: Any, path: Place, given: Mapping[Place, Given], bad: list[str]) -> Any:
-    """`start` with what was given below `path` put in; None = nothing was there, and `kind` is made anew."""
+    """`start` with the values given below `path`; None means that there was nothing, and `kind` is made anew."""
     changes: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         here = (*path, field.name)

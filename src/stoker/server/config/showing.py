@@ -1,4 +1,4 @@
-"""A configuration as a table: every setting, its value and its source. Secrets never leave it."""
+"""A configuration as a table: every setting with its value and its source. Secrets are masked."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ def settings_of(loaded: Loaded) -> Iterator[Setting]:
 
 
 def show(loaded: Loaded) -> str:
-    """Every setting as a line of TOML, with its source behind it; secrets are masked."""
+    """Every setting as a line of TOML, followed by its source; secrets are masked."""
     lines = []
     for one in settings_of(loaded):
         if one.value is None:

@@ -1,7 +1,7 @@
-"""Where settings are written: pyproject.toml, a configuration file, the environment, flags.
+"""The sources of settings: pyproject.toml, a configuration file, the environment, flags.
 
-Each source gives trees of values as they were written, with the name of the place. What a value means, and whether
-there is such a setting, is judged in `loading.py`.
+Each source gives trees of values as written, with the name of the source. `loading.py` checks whether a setting exists,
+and what a value means.
 """
 
 import re
@@ -17,13 +17,13 @@ FILE = "stoker.toml"
 PROJECT = "pyproject.toml"
 
 FLAGS = {"auth.tokens_file": "--tokens-file"}
-"""Options of `stoker serve` that are not simply called like their setting."""
+"""Flags of `stoker serve` that are not named like their setting."""
 
 OTHERS = frozenset({"STOKER_URL", "STOKER_TOKEN", "STOKER_TENANT", "STOKER_CONFIG"})
-"""What clients and the command line read."""
+"""Variables of clients and the command line."""
 ELSEWHERE = re.compile(
     "STOKER_(SERVICE_(HOST|PORT).*|PORT|PORT_[0-9]+_.*"  # Kubernetes sets these beside a service called `stoker`
-    "|BROKERS|SOAK|SEED|BENCH_.*|FAULTS_.*)"  # tests and benchmarks set these, and start servers
+    "|BROKERS|SOAK|SEED|BENCH_.*|FAULTS_.*)"  # set by tests and benchmarks, which start servers
 )
 
 FLASHQ = {
@@ -34,12 +34,12 @@ FLASHQ = {
     "UNIX_SOCKET": "unix.listen",
     "SYNC_PERSISTENCE": "durability",
 }
-"""Variables of flashQ's environment, and the settings that they mean here. Later ones win."""
+"""Variables of flashQ, and the settings that they mean here. Later ones win."""
 FLASHQ_SOCKET = "/tmp/flashq.sock"
-"""Where flashQ listens if it is only told to."""
+"""The default path of flashQ's socket."""
 
 Raw = tuple[dict[str, Any], Given]
-"""A tree of values, and how each of them was given."""
+"""A tree of values, and how each was given."""
 
 
 def from_project(path: Path) -> Iterable[Raw]:
@@ -77,7 +77,7 @@ def from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterabl
 
 
 def from_flashq(environ: Mapping[str, str], problems: list[str]) -> Iterable[Raw]:
-    """What flashQ's own variables mean here."""
+    """The settings of flashQ's own variables."""
     for name, key in FLASHQ.items():
         value = environ.get(name, "")
         if not value or value.lower() in FALSE:
@@ -95,7 +95,7 @@ def from_flashq(environ: Mapping[str, str], problems: list[str]) -> Iterable[Raw
 
 
 def _read_secret(name: str, path: str, problems: list[str]) -> str:
-    """`STOKER_..._FILE` names a file that holds a secret, as containers get them."""
+    """`STOKER_..._FILE` names a file with a secret, as containers provide them."""
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

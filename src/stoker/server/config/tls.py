@@ -1,4 +1,4 @@
-"""From the files of a `Tls` section to what a listener needs of them."""
+"""Makes the TLS context of a listener from the files of its `Tls` section."""
 
 import ssl
 
@@ -7,7 +7,7 @@ from stoker.server.config.tree import Tls
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext | None:
-    """None = the listener speaks plainly. Files that cannot be used are refused with their name."""
+    """None means no TLS. Unusable files are refused by name."""
     if not tls.is_on:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -25,5 +25,5 @@ def tls_context(tls: Tls) -> ssl.SSLContext | None:
 
 
 def _no_password() -> str:
-    """Otherwise OpenSSL would ask the terminal, and a server would wait for ever."""
-    raise ValueError("the key has a password: write it to a file without one")
+    """Otherwise OpenSSL would ask on the terminal, and a server would wait forever."""
+    raise ValueError("the key has a password: save it without one")

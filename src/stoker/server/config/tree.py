@@ -1,7 +1,7 @@
-"""Every setting of a server, as one tree of structs: names, types, defaults and reasons stand here and nowhere else.
+"""Every setting of a server as one tree of structs: the only place for names, types, defaults and reasons.
 
 Settings of the queue itself (limits, engine, journal) are the queue's own structs. This module holds values; it reads
-no file and no environment. What a server waits for is in seconds and ends in `_s`; the queue counts in `_ms`.
+no file and no environment. Waiting times of the server are in seconds and end in `_s`; the queue counts in `_ms`.
 """
 
 import ipaddress
@@ -21,7 +21,7 @@ from stoker.server.config.addresses import Address, parse_address
 
 MIB = 1024 * 1024
 QUEUE = LocalSettings()
-"""The defaults of whatever a server hands on to its queue."""
+"""The queue's own defaults."""
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -52,7 +52,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class TcpListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """JSON lines and MessagePack frames, as flashQ's SDKs and our own clients speak them."""
+    """JSON lines and MessagePack frames, for flashQ's SDKs and Stoker's own clients."""
 
     shorthand: ClassVar[str] = "listen"
 
@@ -65,12 +65,12 @@ class TcpListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def address(self) -> Address | None:
-        """Where to listen; None = nowhere."""
+        """Where to listen; None means nowhere."""
         return parse_address(self.listen)
 
 
 class HttpListener(TcpListener, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """REST, bulk NDJSON, events, metrics, health and the description of all that."""
+    """REST, bulk NDJSON, events, metrics, health and the API's description."""
 
     listen: str = "127.0.0.1:6790"
     """`HOST:PORT`, or `off`."""
@@ -99,7 +99,7 @@ class UnixListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def path(self) -> str | None:
-        """Where to listen; None = nowhere."""
+        """Where to listen; None means nowhere."""
         return None if self.listen == "off" else self.listen
 
     @property
@@ -111,31 +111,35 @@ class UnixListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one client may take of a server, so that all others still get theirs."""
+    """What one client may use of a server, so that enough is left for all others."""
 
     frame_bytes_max: Positive = 64 * MIB
-    """Of one request or reply. A length is checked before anything of the frame is kept; six full payloads fit."""
+    """Size of one request or reply. A length is checked before anything of the frame is kept; six full payloads fit."""
     connections_max: Positive = 10_000
     """Over all listeners of a process; each costs up to 30 KB and a file descriptor even when it is idle. Fewer where
     the limit of open files (`ulimit -n`) is lower: the journal keeps its share. When there is no room, the oldest
-    connection whose client is not known is closed, silent ones first."""
+    connection whose client has not authenticated is closed, silent ones first.
+    """
     connections_per_address_max: Positive = 5_000
     """One host cannot take all connections. High, because proxies and containers share addresses. At most three
-    quarters of what the limit of open files leaves."""
+    quarters of what the limit of open files leaves.
+    """
     connections_unauthenticated_max: Positive = 2_500
-    """Where tokens are configured: connections whose client has not shown one yet. At most a quarter of all."""
+    """Where tokens are configured: connections whose client has not sent one yet. At most a quarter of all."""
     connections_per_second_max: Positive = 2_000
     """From one address: a storm of connections is turned away before it costs a handshake."""
     requests_in_flight_max: Positive = 1_000
-    """Of one connection, those that wait in a pull included. Beyond the bound requests are refused with `busy`."""
+    """Per connection, including waiting pulls. Further requests are refused with `busy`."""
     output_buffer_bytes_max: Positive = 64 * MIB
-    """Replies that a client has not read yet; a whole frame fits. At the bound the connection is read no further."""
+    """Replies that a client has not read yet; a whole frame fits. When it is full, the connection is not read any
+    further.
+    """
     output_stalled_s: Seconds = 30.0
     """A client with a full output buffer that reads nothing for this long is cut off."""
     handshake_s: Seconds = 10.0
-    """For the handshake of TLS and that of gRPC. Silent connections that have done theirs stay while there is room."""
+    """For the handshakes of TLS and gRPC. Silent connections that have finished theirs stay while there is room."""
     frame_s: Seconds = 30.0
-    """From the first byte of a request to its last one: a request that trickles in is a slow-loris."""
+    """From the first byte of a request to its last: this stops slow-loris clients."""
     idle_s: Seconds = 0.0
     """Close a connection that has sent no request for this long; 0 = never. `keepalive_s` finds dead peers."""
     keepalive_s: Seconds = 60.0
@@ -143,24 +147,24 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     subscriptions_max: Positive = 100
     """Per connection; each is a separate reader of events."""
     streams_max: Positive = 1_000
-    """Event streams and streams of work over HTTP, WebSocket and gRPC at once; each has a buffer of its own."""
+    """Event streams and work streams over HTTP, WebSocket and gRPC at once; each has its own buffer."""
     http_body_bytes_max: Positive = 64 * MIB
-    """Of one HTTP request; as large as a frame. Bulk NDJSON is read in pieces and not bounded by it."""
+    """Size of one HTTP request; as large as a frame. Bulk NDJSON is read in pieces and not bounded by it."""
     http_line_bytes_max: Positive = 16 * MIB
-    """Of one line of NDJSON: a full payload as base64 fits."""
+    """Size of one line of NDJSON: a full payload as base64 fits."""
     http_header_bytes_max: Positive = 64 * 1024
-    """Of the head of one HTTP request: a token and a trace context fit many times."""
+    """Size of the head of one HTTP request: a token and a trace context fit many times."""
     http_keep_alive_s: Seconds = 75.0
     """How long an HTTP connection may wait for its first or next request: longer than the 60 s of common proxies."""
     unknown_fields: Literal["warn", "refuse"] = "warn"
-    """What flashQ's dialect does with fields that a command does not have; REST and our own dialect refuse them."""
+    """What flashQ's dialect does with unknown fields of a command; REST and Stoker's own dialect refuse them."""
 
 
 # --- the rest ----------------------------------------------------------------------------------------
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How events are posted to URLs that tenants have registered."""
+    """Posting events to URLs that tenants have registered."""
 
     enabled: bool = True
     """False refuses registrations and posts nothing."""
@@ -177,13 +181,13 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     circuit_failures: Positive = 5
     """After this many failures in a row, a hook is not called for `circuit_open_s`."""
     circuit_open_s: Seconds = 60.0
-    """After it one attempt decides whether the hook is called again."""
+    """After this time one attempt decides whether the hook is called again."""
     concurrency: Positive = 16
     """Attempts at once, over all hooks: a slow receiver must not use up the sockets."""
     body_bytes_max: Positive = MIB
     """A larger event is posted without its data, and says so."""
     response_bytes_max: Positive = 64 * 1024
-    """How much of an answer is read: only its status matters."""
+    """How much of a response is read: only its status matters."""
     hooks_per_tenant_max: Positive = 100
     """Each event is matched against all of them."""
 
@@ -196,12 +200,12 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the server says on its standard error."""
+    """The server's log on standard error."""
 
     format: Literal["plain", "json"] = "plain"
-    """Lines for people, or one JSON object a line."""
+    """Plain lines, or one JSON object a line."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """And everything more important."""
+    """The lowest level that is logged."""
 
 
 class StopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,14 +216,16 @@ class StopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `/metrics` tells."""
+    """What `/metrics` shows."""
 
     tenant_labels: bool = False
-    """A label for each tenant: as many more time series as there are tenants, so only if you ask."""
+    """A label for each tenant. This multiplies the time series by the number of tenants."""
 
 
 class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the server tells OpenTelemetry. Where it goes is its own: `opentelemetry-instrument stoker serve`."""
+    """The server's OpenTelemetry spans. OpenTelemetry's own settings say where they go: `opentelemetry-instrument
+    stoker serve`.
+    """
 
     shorthand: ClassVar[str] = "enabled"
 
@@ -228,7 +234,7 @@ class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of it."""
+    """The whole configuration."""
 
     data: str | None = None
     """The data directory, created if it does not exist. None = in memory: nothing survives the process."""
@@ -239,8 +245,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     processes: Annotated[int, Meta(ge=1, le=64)] = 1
     """How many processes share the shards and the ports. At most one for each core."""
     memory_bytes_max: int = QUEUE.memory_bytes_max
-    """With a data directory: beyond it no new jobs, entries and log lines are taken; long before, payloads and results
-    are left in the journal. 0 = no limit."""
+    """With a data directory: above this, no new jobs, entries and log lines are taken; long before, payloads and
+    results are left in the journal. 0 = no limit.
+    """
     events_bytes_max: int = QUEUE.events_bytes_max
     """How much of the latest history is kept in memory without a data directory."""
     insecure: bool = False
@@ -268,7 +275,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def local(self) -> LocalSettings:
-        """How the queue behind the server is opened."""
+        """The settings of the queue behind the server."""
         return LocalSettings(
             engine=self.engine,
             limits=self.limits,
@@ -281,4 +288,4 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 NOT_SETTINGS = frozenset({"engine.seed", "engine.batching", "journal.checkpoint_process", "journal.vfs"})
-"""Fields of the queue's structs that only tests turn."""
+"""Fields of the queue's structs that only tests change."""

@@ -1,7 +1,7 @@
-"""What people write, as what a setting holds: numbers with units, words of environment variables, lists.
+"""Parses values of settings: numbers with units, environment variables, lists.
 
-A value from TOML has a type already and is only read when it is text for a number ("30s"). A value from the
-environment or from a flag is text, and what it means depends on the setting. Nothing here knows which settings exist.
+A value from TOML already has a type and is parsed only where text stands for a number ("30s"). A value from the
+environment or a flag is text, and its meaning depends on the setting. Nothing here knows which settings exist.
 """
 
 import types
@@ -29,7 +29,7 @@ def unit_of(name: str) -> Unit:
 
 
 def parse_number(text: str, unit: Unit, kind: type[int] | type[float]) -> int | float:
-    """`30`, `10_000`, `"1h30m"` where a time is meant, `"64MiB"` where bytes are."""
+    """`30`, `10_000`, `"1h30m"` for a time, `"64MiB"` for bytes."""
     number = parse_plain(text)
     if number is None:
         if unit == "":
@@ -47,7 +47,7 @@ def parse_number(text: str, unit: Unit, kind: type[int] | type[float]) -> int | 
 
 
 def bare(kind: Any) -> Any:
-    """A type without what is only noted on it."""
+    """A type without its annotations."""
     return bare(get_args(kind)[0]) if get_origin(kind) is Annotated else kind
 
 
@@ -60,7 +60,7 @@ def members(kind: Any) -> tuple[Any, ...]:
 
 
 def struct_of(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct that a section's type means, `Struct | None` included."""
+    """The struct of a section's type, also for `Struct | None`."""
     found = [member for member in members(kind) if isinstance(member, type) and issubclass(member, msgspec.Struct)]
     return found[0] if len(found) == 1 else None
 
@@ -74,7 +74,7 @@ def named_structs_of(kind: Any) -> type[msgspec.Struct] | None:
 
 
 def has_secret(kind: Any) -> bool:
-    """Whether a type is marked as a secret, or has one in it."""
+    """Whether a type is marked as a secret, or contains one."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return any(has_secret(field.type) for field in msgspec.structs.fields(kind))
     marked = any(isinstance(note, msgspec.Meta) and (note.extra or {}).get("secret") for note in get_args(kind)[1:])
@@ -93,7 +93,7 @@ def read_value(value: Any, kind: Any, name: str, *, is_text: bool) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        is_bound = type(value) in members(kind)  # the right type, and outside of what it may be
+        is_bound = type(value) in members(kind)  # the right type, but out of range
         raise ValueError((not is_bound and expected_by(kind)) or lowered(str(error))) from None
 
 

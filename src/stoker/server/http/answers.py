@@ -1,4 +1,4 @@
-"""From replies and errors to answers of HTTP, whose status means what it says."""
+"""Turns replies and errors into HTTP responses with the right status."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,7 +19,7 @@ STATUS: dict[str, int] = {
     "error": 500,
     "refused": 422,
     "invalid": 400,
-    "limit_exceeded": 422,  # a body that is too large as such is a 413, said where it is read
+    "limit_exceeded": 422,  # a body that is too large is a 413, sent where it is read
     "not_found": 404,
     "wrong_state": 409,
     "lost_lease": 409,
@@ -48,7 +48,7 @@ STATUS: dict[str, int] = {
     "damaged": 503,
     "newer_format": 503,
 }
-"""By the code of an error."""
+"""The status for each error code."""
 
 RETRY_AFTER_S = {429: b"1", 503: b"5"}
 CHALLENGE = b'Bearer realm="stoker"'
@@ -57,13 +57,13 @@ GUARDS: Headers = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
 ]
-"""On every answer: nothing is guessed to be a page or a script, and nothing is kept on the way."""
+"""Headers of every response: browsers must not guess a page or a script, and nothing may be cached."""
 
 encode_json = native.FORMATS["json"].encode
 
 
 class TooLarge(StokerError):
-    """A body that is not even read to its end."""
+    """A body that is too large to read to its end."""
 
     code = "limit_exceeded"
 
@@ -75,7 +75,7 @@ class NotHere(StokerError):
 
 
 class WrongMethod(StokerError):
-    """The path is there, but not for this."""
+    """The path exists, but not with this method."""
 
     code = "invalid"
 
@@ -111,9 +111,9 @@ def extra_headers(error: StokerError, status: int) -> Headers:
 
 
 async def send(to: Send, status: int, body: bytes, kind: bytes = JSON, headers: Headers | None = None) -> None:
-    """A whole answer."""
+    """Send a whole response."""
     fields = [(b"content-type", kind), *GUARDS, *(headers or ())]
-    at_once = getattr(getattr(to, "__self__", None), "answer_whole", None)  # the way back of a visit
+    at_once = getattr(getattr(to, "__self__", None), "answer_whole", None)  # the sender of a visit can write it at once
     if at_once is not None and at_once(status, body, fields):
         return
     fields.append((b"content-length", b"%d" % len(body)))
@@ -131,7 +131,7 @@ async def refuse(to: Send, error: StokerError) -> None:
 
 
 class Ok(msgspec.Struct):
-    """An answer of ours in the envelope that flashQ's clients read."""
+    """A response in the envelope that flashQ's clients read."""
 
     ok: bool
     data: Any

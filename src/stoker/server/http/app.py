@@ -1,4 +1,4 @@
-"""The parts of the HTTP application, put together."""
+"""Puts the parts of the HTTP application together."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ from stoker.server.service import Service
 
 
 async def refuse(request: Any, error: Any) -> Response:
-    """What Starlette refuses by itself, in our words."""
-    problem: StokerError = NotHere("there is nothing at this path: /docs tells what there is")
+    """Starlette's own refusals, as Stoker's errors."""
+    problem: StokerError = NotHere("there is nothing at this path: /docs lists all paths")
     if error.status_code == 405:
         problem = WrongMethod(error.headers.get("Allow", "GET"))
     status = status_of(problem)

@@ -1,12 +1,12 @@
-"""Many jobs in one request, one a line: `POST /queues/{queue}/jobs/bulk` with newline-delimited JSON.
+"""Many jobs in one request, one per line: `POST /queues/{queue}/jobs/bulk` with newline-delimited JSON.
 
-    ?lines=data   each line is a job's payload (the default); options for all of them stand in the query
-    ?lines=jobs   each line is {"data": ..., and options of its own}
+    ?lines=data   each line is a job's payload (the default); options for all of them are in the query
+    ?lines=jobs   each line is {"data": ..., and its own options}
 
-Lines are pushed in batches while the rest is still on its way, and nothing is held beyond a batch. The answer is a
-summary, or with `Accept: application/x-ndjson` a line for each batch as it is done and then the summary. A line that is
-refused is named with its number; all others are pushed. With `request_key` sending the same lines again makes no second
-job: batches then end after a fixed number of lines, however they arrive.
+Lines are pushed in batches while the rest is still arriving, and only one batch is held at a time. The response is a
+summary; with `Accept: application/x-ndjson` it is a line for each finished batch and then the summary. A refused line
+is named with its number; all others are pushed. With `request_key`, sending the same lines again makes no second job:
+batches then end after a fixed number of lines, however they arrive.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ from stoker.wire.native import told
 
 PATH = "/queues/{queue}/jobs/bulk"
 PIECE_BYTES = 1024 * 1024
-"""Lines are cut and pushed when so much has come, or as much as there is when nothing more comes for a moment."""
+"""Lines are cut and pushed when this much has come, or earlier if nothing more comes for a moment."""
 MOMENT_S = 0.05
 REFUSALS_TOLD = 1_000
-"""Of more refused lines only the number is told."""
+"""Refused lines that are listed; of more, only the number is given."""
 
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _value = msgspec.json.Decoder(msgspec.Raw).decode
@@ -46,11 +46,11 @@ _item = msgspec.json.Decoder(JobItem).decode
 _KINDS = {field.name: field.type for field in msgspec.structs.fields(JobOptions)}
 
 Refusals = dict[int, r.Refusal]
-"""By line number, from 0 on."""
+"""By line number, counted from 0."""
 
 
 class Wishes(msgspec.Struct):
-    """What the query asks for, for all lines."""
+    """The options in the query, for all lines."""
 
     lines: str
     options: JobOptions
@@ -59,7 +59,7 @@ class Wishes(msgspec.Struct):
 
 
 class Tally(msgspec.Struct):
-    """How far it has come."""
+    """The progress so far."""
 
     lines: int = 0
     created: int = 0
@@ -76,7 +76,7 @@ class Tally(msgspec.Struct):
 
 
 async def push_lines(visit: Visit) -> None:
-    """The handler."""
+    """The request handler."""
     visit.check_origin()
     identity = visit.identify()
     wishes = wishes_of(visit)
@@ -95,7 +95,7 @@ async def push_lines(visit: Visit) -> None:
 
 
 class Work:
-    """One bulk push on its way."""
+    """One bulk push under way."""
 
     def __init__(self, visit: Visit, identity: Identity, wishes: Wishes) -> None:
         self._visit, self._identity, self._wishes = visit, identity, wishes
@@ -105,7 +105,7 @@ class Work:
         self.tally = Tally()
 
     async def push(self, lines: list[bytes]) -> dict[str, Any]:
-        """Push a batch: what is told about it."""
+        """Push a batch. Returns its line of the response."""
         tally, first = self.tally, self.tally.lines
         refused: Refusals = {}
         places: list[int] | None
@@ -157,7 +157,7 @@ class Work:
     # --- the answer ----------------------------------------------------------------------------------
 
     async def tell(self, line: dict[str, Any]) -> None:
-        """A line of a streamed answer."""
+        """Send a line of a streamed response."""
         if not self._begun:
             self._begun = True
             headers = [(b"content-type", answers.NDJSON), *answers.GUARDS]
@@ -176,7 +176,7 @@ class Work:
             await answers.send(self._visit.send, 200, answers.encode_json(summary))
 
     async def fail(self, error: StokerError) -> None:
-        """Say what was wrong, and what had been pushed before."""
+        """Report the error, and what was pushed before it."""
         pushed = msgspec.to_builtins(self.tally)
         status = answers.status_of(error)
         problem = {"ok": False, "error": error.message, "code": error.code, "data": pushed}
@@ -212,7 +212,7 @@ async def batches(visit: Visit, wishes: Wishes) -> AsyncIterator[list[bytes]]:
 
 
 def lines_of(block: bytes) -> list[bytes]:
-    """The lines that are not empty."""
+    """The non-empty lines."""
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
     lines = block.split(b"\n")
@@ -223,7 +223,7 @@ async def blocks(visit: Visit) -> AsyncIterator[bytes]:
     """The body in pieces that end with a line: as much as has come, up to a megabyte."""
     limits = visit.service.config.server
     left: list[bytes] = []
-    """What has come since the last line's end was cut off."""
+    """What has come since the last complete line."""
     size = 0
     more = True
     while more:
@@ -239,7 +239,7 @@ async def blocks(visit: Visit) -> AsyncIterator[bytes]:
             yield got[:cut]
         rest = got[cut + 1 :]
         if len(rest) > limits.http_line_bytes_max:
-            raise TooLarge(f"a line of more than {limits.http_line_bytes_max} bytes: that is the most that is taken")
+            raise TooLarge(f"a line has more than {limits.http_line_bytes_max} bytes, which is the limit")
         left, size = ([rest], len(rest)) if rest else ([], 0)
         if more and piece is None and rest:
             piece, more = await next_piece(visit, limits.frame_s, False)
@@ -249,24 +249,24 @@ async def blocks(visit: Visit) -> AsyncIterator[bytes]:
 
 
 async def next_piece(visit: Visit, wait_s: float, may_pass: bool) -> tuple[bytes | None, bool]:
-    """What comes next, and whether there is more; None if nothing comes in time and that is fine."""
+    """The next piece, and whether there is more; None if nothing comes in time and `may_pass` allows that."""
     try:
         async with asyncio.timeout(wait_s):
             message = await visit.receive()
     except TimeoutError:
         if may_pass:
             return None, True
-        raise TooSlow("timeout: nothing more came of this request, and it has not ended") from None
+        raise TooSlow("timeout: the request was not complete, and nothing more came") from None
     if message["type"] != "http.request":
         raise Gone
     return message["body"], bool(message.get("more_body"))
 
 
 def valid_lines(lines: list[bytes], first: int, refused: Refusals) -> tuple[list[bytes], list[int] | None]:
-    """The lines that are JSON, and their places where some are not.
+    """The lines that are JSON, and their positions if some are not.
 
-    All at once: put between brackets they are one array, which a decoder checks and cuts in one go (0.1 us a line).
-    Its items are the lines if they are as many and as long.
+    All are checked at once: put between brackets they are one array, which a decoder checks and cuts in one go (0.1 us
+    a line). Its items are the lines if they agree in number and length.
     """
     joined = b",".join(lines)
     try:
@@ -320,12 +320,12 @@ def wishes_of(visit: Visit) -> Wishes:
     for name, text in query.items():
         meaning = meant(name, JobOptions)
         if meaning is None:
-            raise InvalidRequest(f"invalid parameter {name[:40]!r}: no option of a job is called so")
+            raise InvalidRequest(f"invalid parameter {name[:40]!r}: it is not an option of a job")
         kind = _KINDS[meaning[0]]
         many = "tuple[" in str(kind)
         fields[meaning[0]] = convert(text.split(","), kind, name) if many else convert(text, kind, name)
     if lines == "data" and visit.trace is not None:
         fields.setdefault("trace", visit.trace)
     if fields and lines == "jobs":
-        raise InvalidRequest("invalid parameters: with lines=jobs options stand in the lines")
+        raise InvalidRequest("invalid parameters: with lines=jobs, put the options into the lines")
     return Wishes(lines, convert(fields, JobOptions, "options"), durability, key)

@@ -1,6 +1,7 @@
-"""Pages of other sites that may use the API from a browser: none, unless the configuration names their origins.
+"""Lets pages of other sites use the API from a browser: none, unless the configuration names their origins.
 
-A browser asks first (a preflight, `OPTIONS`), and shows an answer to a page only if the answer names the page's origin.
+A browser asks first (a preflight, `OPTIONS`), and shows a response to a page only if the response names the page's
+origin.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ HEADERS = b"authorization, content-type, accept, last-event-id, idempotency-key,
 
 
 def origin_of(scope: Any, allowed: tuple[str, ...]) -> bytes | None:
-    """The origin that a request comes from, if it is one of those."""
+    """The origin of a request, if it is allowed."""
     if not allowed:
         return None
     for name, value in scope["headers"]:
@@ -23,7 +24,7 @@ def origin_of(scope: Any, allowed: tuple[str, ...]) -> bytes | None:
 
 
 def named(send: Send, origin: bytes) -> Send:
-    """The same way back, on which every answer names the origin."""
+    """The same sender, with the origin named in every response."""
 
     async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,6 @@
-"""One page about the API, made from its description: no script, nothing from elsewhere, readable in any browser."""
+"""The documentation page, made from the API's description: no scripts, nothing from other sites, readable in any
+browser.
+"""
 
 from html import escape
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the description of the API shows for each operation. A test sends the bodies and compares the answers' shape."""
+"""Examples for each operation in the API's description. A test sends them and compares the responses' shape."""
 
 from typing import Any
 

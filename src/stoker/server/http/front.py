@@ -1,6 +1,6 @@
-"""The application: every request of HTTP comes in here and is led to whoever answers it.
+"""The ASGI application: receives every HTTP request and passes it to its handler.
 
-Calls and REST go straight to their handlers; pages, event streams and WebSockets are a Starlette application behind
+Calls and REST go straight to their handlers. Pages, event streams and WebSockets are a Starlette application behind
 them, because its router costs a third of the throughput.
 """
 
@@ -77,7 +77,7 @@ class Front:
         except StokerError as error:
             await answers.refuse(visit.send, error)
         except Exception as error:
-            log.exception("%s %s failed in a way that nobody expected", visit.method, visit.path[:200])
+            log.exception("%s %s failed with an unexpected error", visit.method, visit.path[:200])
             unknown = Unknown(f"it is not known whether this happened: an unexpected {type(error).__name__}")
             await answers.refuse(visit.send, unknown)
         finally:

@@ -1,4 +1,4 @@
-"""The HTTP port: uvicorn's protocol on the server's own event loop, and our application behind it."""
+"""The HTTP port: uvicorn's protocol on the server's own event loop, with our application behind it."""
 
 import asyncio
 
@@ -16,11 +16,11 @@ from stoker.server.report import all_reports
 from stoker.server.service import Service
 
 WS_MESSAGE_BYTES_MAX = 64 * 1024
-"""Of what a reader of events may say: it has little to say."""
+"""The largest message from a reader of events, which has little to say."""
 
 
 class HttpListener:
-    """REST and everything else that HTTP carries."""
+    """REST and everything else over HTTP."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -60,14 +60,14 @@ class HttpListener:
             self._acceptor.stop_accepting()
 
     async def _note(self) -> None:
-        """Keep the history of the numbers."""
+        """Record the history of the numbers."""
         while True:
             try:
                 reports = await all_reports(self._service)
                 shards = [stats for report in reports for stats in report.shards or ()]
                 self._service.meter.note(shards, sum(sum(report.connections.values()) for report in reports))
             except StokerError:
-                pass  # a process is not there: no point is better than a wrong one
+                pass  # a process is missing: no point is better than a wrong one
             await asyncio.sleep(HISTORY_S)
 
     async def stop(self) -> None:

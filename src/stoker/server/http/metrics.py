@@ -1,8 +1,8 @@
-"""Numbers for Prometheus, gathered when they are asked for.
+"""Numbers for Prometheus, gathered on request.
 
-`METRICS` names them all; the reference page is made from it, and a test compares it with what is served. Series are
-bounded: queues only of the asking tenant, or of the tenants that are named if the configuration wants that, and of all
-these only so many. A server in several processes tells of all of them, whichever is asked.
+`METRICS` names all of them; the reference page is made from it, and a test compares it with what is served. The number
+of series is bounded: only queues of the asking tenant, or of all tenants if the configuration says so, and at most
+`QUEUES_MAX` of them. A server in several processes reports all of them, whichever is asked.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from stoker.server.report import Counted, Report, all_reports
 from stoker.server.service import Service
 
 QUEUES_MAX = 200
-"""Queues with series of their own; of more, those that come first by name."""
+"""Queues with their own series; of more, the first by name."""
 TENANTS_MAX = 100
 
 
@@ -70,7 +70,7 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 class QueueCounts(msgspec.Struct, frozen=True):
-    """How a queue of a tenant stands."""
+    """The counts of a tenant's queue."""
 
     tenant: str
     queue: str
@@ -78,10 +78,10 @@ class QueueCounts(msgspec.Struct, frozen=True):
 
 
 class Numbers(Collector):
-    """What one request for metrics is answered with.
+    """The response to one request for metrics.
 
-    Where there are several processes, what each counts for itself has a label for it: a sum would fall whenever one
-    of them starts anew.
+    With several processes, numbers that each process counts for itself have a label for the process: a sum would fall
+    whenever one of them restarts.
     """
 
     def __init__(self, reports: list[Report], queues: list[QueueCounts], tenant_labels: bool) -> None:
@@ -220,7 +220,7 @@ async def queue_counts(service: Service, tenants: list[str]) -> list[QueueCounts
 
 
 async def exposition(service: Service, tenant: str, accept: str) -> tuple[bytes, str]:
-    """The text, and what it is called."""
+    """The text and its content type."""
     reports, named = await all_reports(service), service.config.metrics.tenant_labels
     known = sorted({name for report in reports for name in report.tenants})[:TENANTS_MAX]
     queues = await queue_counts(service, known if named else [tenant])

@@ -1,6 +1,6 @@
-"""The description of the API, OpenAPI 3.1, made from the tables of commands and routes and from the types themselves.
+"""The OpenAPI 3.1 description, made from the tables of commands and routes and from the types themselves.
 
-A route that is added to a table is described by that alone. Examples are true: a test sends them.
+A route in a table is described automatically. Examples are real: a test sends them.
 """
 
 from collections.abc import Container
@@ -22,13 +22,13 @@ from stoker.wire.table import ROWS, Row
 Schema = dict[str, Any]
 
 DESCRIPTION = (
-    "A durable job queue. Say who you are with `Authorization: Bearer TOKEN`; on the server's own machine nothing is"
+    "A durable job queue. Authenticate with `Authorization: Bearer TOKEN`; on the server's own machine nothing is"
     " needed while no tokens are configured. Errors are {ok: false, error, code}, with a status for each code."
 )
 PLAIN = str.maketrans({"/": "_", ".": "_", "{": None, "}": None})
 PATH_KINDS = {("/events/job/{id}", "id"): "integer"}
 REQUESTS = "Request."
-"""Before the names of types that only REST uses: some are called like commands."""
+"""Prefix for types that only REST uses: some are named like commands."""
 
 
 @cache
@@ -58,7 +58,7 @@ def describe() -> dict[str, Any]:
 
 
 def _simplify(node: Any) -> None:
-    """A tuple of the same types is told as a list of so many: more readers of such descriptions understand that."""
+    """Describe a tuple of equal types as a list with a fixed length, which more readers understand."""
     if isinstance(node, dict):
         places = node.get("prefixItems")
         if places and all(place == places[0] for place in places):
@@ -81,7 +81,7 @@ def _add(paths: dict[str, Any], path: str, method: str, operation: dict[str, Any
 def _struct(kind: Any, schemas: Schema, prefix: str = "", names: Container[str] | None = None) -> Schema:
     """The schema of a struct, field by field; the types inside its fields are added to `schemas`.
 
-    msgspec describes types, but not defaults that are no JSON, such as an immutable map.
+    msgspec describes types, but not defaults that are not JSON, such as an immutable map.
     """
     properties: dict[str, Schema] = {}
     required: list[str] = []
@@ -112,7 +112,7 @@ def _schema(kind: Any, schemas: Schema, prefix: str) -> Schema:
 
 
 MAY_FIND_NOTHING = ("GETJOB", "GETSTATE", "GETJOBBYCUSTOMID")
-"""Commands that answer when there is no such job, as flashQ's clients expect: with a 404, but no error."""
+"""Commands that reply when there is no such job, as flashQ's clients expect: with a 404, but without an error."""
 
 
 def _rest(route: Route, schemas: Schema) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _rest(route: Route, schemas: Schema) -> dict[str, Any]:
 
 
 def _in_query(schema: Schema) -> Schema:
-    """Lists are written with commas, and what may be absent is absent."""
+    """Lists are written with commas, and optional parameters are left out."""
     kinds = schema.get("anyOf")
     if kinds is not None:
         some = [kind for kind in kinds if kind != {"type": "null"}]
@@ -197,7 +197,7 @@ def _problem() -> dict[str, Any]:
     properties = {"ok": {"const": False}, "error": {"type": "string"}, "code": {"enum": sorted(STATUS)}}
     schema = {"type": "object", "properties": properties, "required": ["ok", "error", "code"]}
     example = {"ok": False, "error": "Job not found: 7 never was, or is forgotten", "code": "not_found"}
-    return {"description": "It was refused, and changed nothing.", "content": {
+    return {"description": "It was refused, and nothing has changed.", "content": {
         "application/json": {"schema": schema, "example": example}
     }}  # fmt: skip
 
@@ -206,7 +206,7 @@ def _envelope() -> Schema:
     return {"type": "object", "properties": {"ok": {"const": True}, "data": {}}, "required": ["ok", "data"]}
 
 
-# --- what no command stands behind -------------------------------------------------------------------
+# --- paths without a command -------------------------------------------------------------------------
 
 
 def _other(one: Other) -> dict[str, Any]:

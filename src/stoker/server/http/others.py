@@ -1,4 +1,4 @@
-"""The paths that stand for no command of flashQ's dialect, as the description tells of them. Only a table."""
+"""The paths without a command of flashQ's dialect, for the description. Only a table."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ CALLS = "Calls"
 SERVER = "Server"
 TAGS = (
     (REST, "REST: fields come from the path, the query and a JSON body. Answers are {ok, data, ...}."),
-    (BULK, "Many jobs in one request, one a line, and what happens to jobs as it happens."),
+    (BULK, "Many jobs in one request, one per line, and events as they happen."),
     (CALLS, "Every command of the contract, field for field. Bytes are base64 in JSON, `bin` in MessagePack."),
     (SERVER, "Health, numbers, workers, webhooks."),
 )
@@ -47,8 +47,8 @@ WORKER: Schema = {
 }
 READING: dict[str, tuple[Schema, str]] = {
     "events": (TEXT, "Only these kinds: `completed,failed`."),
-    "after": (TEXT, "The id of the last event that was read; `Last-Event-ID` says it, too."),
-    "from": ({"enum": ["beginning", "now"]}, "Whether to begin with all that is kept."),
+    "after": (TEXT, "The id of the last event that was read; the header `Last-Event-ID` works, too."),
+    "from": ({"enum": ["beginning", "now"]}, "Whether to begin with all events that are kept."),
 }
 LINES: dict[str, tuple[Schema, str]] = {
     "lines": ({"enum": ["data", "jobs"], "default": "data"}, "Whether a line is a payload, or {data, and options}."),
@@ -57,7 +57,7 @@ LINES: dict[str, tuple[Schema, str]] = {
 
 
 class Other(msgspec.Struct, frozen=True, kw_only=True):
-    """A path, what it takes and what it answers with."""
+    """A path, its parameters and its response."""
 
     method: str
     path: str
@@ -96,7 +96,7 @@ OTHERS: tuple[Other, ...] = (
         method="POST",
         path="/queues/{queue}/jobs/bulk",
         tag=BULK,
-        summary="Push many jobs, one a line.",
+        summary="Push many jobs, one per line.",
         query=LINES,
         takes="application/x-ndjson",
         example='{"to": "ada"}\n{"to": "grace"}\n',
@@ -108,7 +108,7 @@ OTHERS: tuple[Other, ...] = (
         method="POST",
         path="/webhooks/incoming/{queue}",
         tag=BULK,
-        summary="Make a job of whatever another service posts.",
+        summary="Make a job of the body that another service posts.",
         takes=JSON,
         example={"event": "paid"},
     ),
@@ -132,22 +132,22 @@ OTHERS: tuple[Other, ...] = (
         example={"cmd": "STATS"},
         answer=OBJECT,
     ),
-    _page("/health", "Whether the process lives. Open to everybody.", answer=OBJECT),
-    _page("/ready", "Whether it is worth sending work here. Open to everybody.", answer=OBJECT),
+    _page("/health", "Whether the process lives. No token needed.", answer=OBJECT),
+    _page("/ready", "Whether the server is ready for work. No token needed.", answer=OBJECT),
     _page("/metrics", "Numbers for Prometheus.", answers="text/plain", answer=TEXT),
-    _page("/metrics/prometheus", "The same, whatever is asked for.", answers="text/plain", answer=TEXT),
+    _page("/metrics/prometheus", "The same, always as text for Prometheus.", answers="text/plain", answer=TEXT),
     _page("/metrics/history", "A point every five seconds, for the last hour and twenty minutes."),
-    _page("/workers", "Workers that were heard of, and when."),
+    _page("/workers", "Workers that reported, and when."),
     Other(
         method="POST",
         path="/workers/{id}/heartbeat",
         tag=SERVER,
-        summary="A worker says that it is there.",
+        summary="Report that a worker is there.",
         takes=JSON,
         body=WORKER,
         example={"queues": ["mail"], "concurrency": 4},
     ),
-    _page("/webhooks", "The webhooks of the tenant, with how they fare."),
+    _page("/webhooks", "The tenant's webhooks, with their status."),
     Other(
         method="POST",
         path="/webhooks",
@@ -158,5 +158,10 @@ OTHERS: tuple[Other, ...] = (
         status=201,
     ),
     Other(method="DELETE", path="/webhooks/{id}", tag=SERVER, summary="Delete a webhook."),
-    Other(method="POST", path="/webhooks/{id}/test", tag=SERVER, summary="Post a trial at once, and say how it went."),
+    Other(
+        method="POST",
+        path="/webhooks/{id}/test",
+        tag=SERVER,
+        summary="Post a test event at once, and report the outcome.",
+    ),
 )

@@ -1,4 +1,6 @@
-"""What operators and curious people ask for: health, metrics, workers, documentation; and a hook for other services."""
+"""Pages for operators: health, metrics, workers, documentation; and a route that turns other services' posts
+into jobs.
+"""
 
 import time
 from functools import cache
@@ -31,7 +33,7 @@ _json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class Heartbeat(msgspec.Struct):
-    """What a worker says about itself; whatever else it says is not kept."""
+    """A worker's report; unknown fields are dropped."""
 
     queues: list[str] = []
     concurrency: int = 0
@@ -61,7 +63,7 @@ class Pages:
     # --- health --------------------------------------------------------------------------------------
 
     async def health(self, visit: Visit) -> None:
-        """Whether the process lives: open to everybody, and so it tells nothing else."""
+        """Whether the process lives: needs no token, and so shows nothing else."""
         found = {
             "ok": True,
             "status": "healthy",
@@ -71,7 +73,7 @@ class Pages:
         await answers.send(visit.send, 200, answers.encode_json(found))
 
     async def ready(self, visit: Visit) -> None:
-        """Whether it is worth sending work here."""
+        """Whether the server is ready for work."""
         desk = self._service.desk
         broker = desk.broker
         is_ready = not desk.is_stopping and broker.is_ready
@@ -84,15 +86,15 @@ class Pages:
     # --- numbers -------------------------------------------------------------------------------------
 
     def _operator(self, visit: Visit) -> tuple[Identity, str]:
-        """Numbers over all tenants are for whoever runs the server."""
+        """Numbers over all tenants are only for the operator."""
         identity = visit.identify()
         tenant = visit.admit(identity, "read")
         if not identity.any_tenant and identity.tenant != DEFAULT_TENANT:
-            raise Forbidden("these numbers are about all tenants: use a token of the operator's")
+            raise Forbidden("these numbers are about all tenants: use an operator's token")
         return identity, tenant
 
     async def metrics(self, visit: Visit) -> None:
-        """Prometheus' text, or JSON for whoever asks for it as flashQ's TypeScript client does."""
+        """Prometheus' text, or JSON for clients that ask for it, like flashQ's TypeScript client."""
         accept = visit.headers.get(b"accept", b"*/*")
         sends_json = visit.headers.get(b"content-type", b"").startswith(answers.JSON)
         if answers.JSON in accept or (sends_json and b"text/plain" not in accept):
@@ -128,7 +130,7 @@ class Pages:
         tenant = visit.admit(visit.identify(), "consume")
         name = visit.parameters["id"]
         if len(name) > WORKER_CHARS_MAX:
-            raise InvalidRequest(f"invalid worker: a name has up to {WORKER_CHARS_MAX} characters")
+            raise InvalidRequest(f"invalid worker: a name has at most {WORKER_CHARS_MAX} characters")
         body = await visit.body()
         try:
             said = msgspec.json.decode(body, type=Heartbeat) if body.strip() else Heartbeat()
@@ -141,7 +143,7 @@ class Pages:
     # --- other services ------------------------------------------------------------------------------
 
     async def incoming(self, visit: Visit) -> None:
-        """The body becomes a job. `Idempotency-Key` lets a sender that is not sure send it again."""
+        """Push the body as a job. A sender can repeat the request with the same `Idempotency-Key`."""
         visit.check_origin()
         identity = visit.identify()
         body = await visit.body()
@@ -171,7 +173,7 @@ class Pages:
 
 @cache
 def description() -> bytes:
-    """Made when somebody asks for the first time."""
+    """Made on the first request."""
     return bytes(answers.encode_json(openapi.describe()))
 
 
@@ -181,7 +183,7 @@ def documentation() -> bytes:
 
 
 def is_json(body: bytes) -> bool:
-    """Whether it can be shown as it is."""
+    """Whether it can be shown as JSON."""
     try:
         _json(body)
         str(body, "utf-8")

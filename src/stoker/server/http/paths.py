@@ -1,4 +1,4 @@
-"""Which path leads to whom: a tree of path segments, walked in a microsecond. It knows no handlers' insides."""
+"""Finds the handler of a path: a tree of path segments, searched in a microsecond."""
 
 from collections.abc import Awaitable, Callable
 
@@ -17,7 +17,7 @@ class Node:
         self.literals: dict[str, Node] = {}
         self.variable: Node | None = None
         self.name = ""
-        """Of the parameter that the variable's segment is."""
+        """The name of the parameter, if the segment is one."""
         self.handlers: dict[str, Handler] = {}
 
 
@@ -41,11 +41,11 @@ class Paths:
         node.handlers[method] = handler
 
     def find(self, visit: Visit) -> Handler:
-        """Who answers; the parameters of the path go to the visit. Raises `NotHere` or `WrongMethod`."""
+        """The handler; the parameters of the path go to the visit. Raises `NotHere` or `WrongMethod`."""
         found: dict[str, str] = {}
         node = _walk(self._root, visit.path.split("/"), 1, found)
         if node is None:
-            raise NotHere("there is nothing at this path: /docs tells what there is")
+            raise NotHere("there is nothing at this path: /docs lists all paths")
         handler = node.handlers.get(visit.method)
         if handler is None and visit.method == "HEAD":
             handler = node.handlers.get("GET")  # the protocol leaves the body out
@@ -56,7 +56,7 @@ class Paths:
 
 
 def _walk(node: Node, segments: list[str], at: int, found: dict[str, str]) -> Node | None:
-    """Literals first; a parameter is never empty."""
+    """Literal segments first; a parameter is never empty."""
     if at == len(segments):
         return node if node.handlers else None
     segment = segments[at]

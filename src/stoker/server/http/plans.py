@@ -1,4 +1,4 @@
-"""flashQ's dialect over HTTP: one request a call, with a status that means what it says.
+"""flashQ's dialect over HTTP: one request per call, with the right status.
 
 POST /api/command   any command of either dialect, as flashQ's Python SDK posts them
 """
@@ -25,7 +25,7 @@ def context_for(visit: Visit, codec: Codec = "json") -> Context:
 async def carry_out(
     visit: Visit, identity: Identity, row: Row, request: Any, context: Context, named: str | None
 ) -> Answer:
-    """The answer to a request. Raises `StokerError`."""
+    """Execute a request. Raises `StokerError`."""
     service = visit.service
     if row.kind == "server":
         return _by_the_server(visit, identity, request)
@@ -53,7 +53,7 @@ async def carry_out(
 
 
 def _by_the_server(visit: Visit, identity: Identity, request: Any) -> Answer:
-    """What has no command of the contract behind it. Nothing of it lasts: each request is a peer of its own."""
+    """Requests that have no command of the contract. Nothing of them lasts: each HTTP request is a new client."""
     session = Session(visit.service, loopback=visit.is_loopback, identity=identity)
     if isinstance(request, q.Auth):
         session.authenticate(request.token)
@@ -64,7 +64,7 @@ def _by_the_server(visit: Visit, identity: Identity, request: Any) -> Answer:
 
 
 def status_for(answer: Answer) -> int:
-    """Of an answer without an error."""
+    """The status of an answer without an error."""
     if answer.get("code") == "not_found":
         return 404
     return 200
@@ -98,7 +98,7 @@ async def command(visit: Visit) -> None:
 
 
 def warned(answer: Answer, warnings: list[str]) -> answers.Headers:
-    """Put the warnings into an answer: the header that tells of them, too."""
+    """Add warnings to an answer. Returns the header with them."""
     if not warnings:
         return []
     answer["warnings"] = warnings
@@ -106,7 +106,7 @@ def warned(answer: Answer, warnings: list[str]) -> answers.Headers:
 
 
 class Head(msgspec.Struct):
-    """What tells the two dialects apart, and comes back."""
+    """The fields that tell the two dialects apart and are sent back."""
 
     cmd: str
     reqId: str | int | float | None = None

@@ -1,6 +1,6 @@
-"""What one HTTP connection may take of the server: room for a head, time for a request, patience for its answers.
+"""The limits of one HTTP connection: size of a head, time for a request, patience with unread responses.
 
-uvicorn's parser and flow control do the work; here stands only what they leave open. Nothing here knows a path.
+uvicorn's parser and flow control do the work; this adds only what they lack. Nothing here knows a path.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from stoker.server.http.sockets import Socket
 
 log = logging.getLogger("stoker.server.http")
-log.setLevel(logging.ERROR)  # whoever sends nonsense must not fill a log with it
+log.setLevel(logging.ERROR)  # nonsense from clients must not fill the log
 
 SWEEP_S = 1.0
 LAST_WORDS_S = 0.2
-"""For answers that are almost done when the server closes."""
+"""Time for responses that are almost done when the server closes."""
 BODY_AHEAD_BYTES = 1024 * 1024
-"""So much of a body is read before somebody asks for it: the next batch arrives while one is pushed."""
+"""This much of a body is read ahead: the next batch arrives while one is pushed."""
 
 
 class Door:
-    """All connections of the listener: looked after, and closed together."""
+    """All connections of the listener: watched, and closed together."""
 
     def __init__(self, config: Config, limits: ServerLimits, crowd: Crowd) -> None:
         self.config = config
@@ -57,18 +57,19 @@ class Door:
                 connection.check_pace(now)
 
     async def close(self) -> None:
-        """End what runs, and close every connection."""
+        """End running requests, and close every connection."""
         self._sweeper.cancel()
         self.is_closing = True
         tasks = [task for task in self.state.tasks if not task.done()]
         for connection in list(self.state.connections):
             connection.shutdown()  # WebSockets included
         if tasks:
-            # Whoever waited at the desk has been told by now that the server stops; a turn of the loop is enough.
+            # Requests that waited at the desk have been told by now that the server stops; one turn of the loop is
+            # enough.
             _, late = await asyncio.wait(tasks, timeout=LAST_WORDS_S)
             for connection in self.open:
                 if connection.cycle is not None:
-                    connection.cycle.disconnected = True  # so that nobody wonders about an answer without an end
+                    connection.cycle.disconnected = True  # suppresses the error about an incomplete response
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -78,7 +79,7 @@ class Door:
 
 
 class Connection(HttpToolsProtocol):
-    """One peer."""
+    """One client."""
 
     def __init__(self, door: Door, place: Place) -> None:
         super().__init__(config=door.config, server_state=door.state, app_state={})
@@ -90,11 +91,11 @@ class Connection(HttpToolsProtocol):
         self._limits = door.limits
         self.loopback = is_loopback(place.address)
         self._head_since: float | None = None
-        """Since when the head of a request is owed; None between requests and inside of one."""
+        """Since when the head of a request is incomplete; None between requests and inside of one."""
         self._head_open = True
         self._head_bytes = 0
         self._heads = 0
-        """How many have come whole."""
+        """Heads that have arrived complete."""
         self._paused_since: float | None = None
         self._idle_since: float | None = time.monotonic()
         """Since when no request is under way: none has come yet, or the last one is answered."""
@@ -111,7 +112,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def know(self) -> None:
-        """The client has said who it is."""
+        """The client has authenticated."""
         self._door.crowd.know(self.place)
 
     # --- the head of a request -----------------------------------------------------------------------
@@ -141,7 +142,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _refusal(self) -> Any:
-        """What answers in place of the application, if the head of the request is not acceptable."""
+        """The application that answers if the head of the request is not acceptable."""
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self._limits.http_header_bytes_max:
             return too_many_headers
@@ -173,7 +174,7 @@ class Connection(HttpToolsProtocol):
         cast("Socket", self.transport.get_protocol()).take_over(self)
 
     def on_response_complete(self) -> None:
-        """As uvicorn does it, but for its timer: a sweep looks after idle connections, and costs a request nothing."""
+        """Like uvicorn, but without its timer: a sweep closes idle connections, and costs a request nothing."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -198,7 +199,7 @@ class Connection(HttpToolsProtocol):
         return self.transport.is_closing()
 
     def check_pace(self, now: float) -> None:
-        """Cut off who holds a connection without using it as agreed."""
+        """Close a connection that is too slow or idle for too long."""
         limits = self._limits
         cycle: Any = self.cycle  # None before the first request
         if cycle and cycle.response_complete and self._idle_since is None and self._head_since is None:
@@ -212,10 +213,10 @@ class Connection(HttpToolsProtocol):
 
 
 def answer_whole(send: Any, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Write an answer at once, head and body, if `send` is the way back of a request that waits for one.
+    """Write head and body of a response at once, if `send` belongs to a request that waits for one.
 
-    Sent as two messages each answer would be two system calls, and every header would be checked anew: a third of the
-    throughput of small requests. False means that it has to be sent as messages.
+    Sent as two messages, each response would be two system calls, and every header would be checked again: a third of
+    the throughput of small requests. False means that it has to be sent as messages.
     """
     cycle = getattr(send, "__self__", None)
     if type(cycle) is not RequestResponseCycle or cycle.response_started or cycle.flow.write_paused:

@@ -1,4 +1,4 @@
-"""One WebSocket: uvicorn's protocol, quiet about nonsense that a peer sends, and with its place in the crowd."""
+"""One WebSocket: uvicorn's protocol, quiet about invalid data from clients, and counted as a connection."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from stoker.server.http.protocol import Connection
 
 INVALID_TEXT = 1007
-"""The status that WebSocket has for text that is no UTF-8."""
+"""The WebSocket status for text that is not UTF-8."""
 
 
 class Socket(WebSocketsSansIOProtocol):
-    """One peer, from the moment that its connection has become a WebSocket."""
+    """One client, from the moment that its connection became a WebSocket."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -22,9 +22,9 @@ class Socket(WebSocketsSansIOProtocol):
         self._before: Connection | None = None
 
     def take_over(self, connection: "Connection") -> None:
-        """Go on with a connection of HTTP, whose place is now this one's."""
+        """Continue an HTTP connection, and take over its place."""
         self._before = connection
-        if not self.handshake_initiated:  # the head is more than a WebSocket may begin with, and nothing answers it
+        if not self.handshake_initiated:  # the head is larger than a WebSocket's may be, and nothing answers it
             self.transport.write(HEAD_TOO_LARGE)
             self.transport.close()
 
@@ -42,12 +42,12 @@ class Socket(WebSocketsSansIOProtocol):
         return self.transport.is_closing()
 
     def know(self) -> None:
-        """The client has said who it is."""
+        """The client has authenticated."""
         if self._before is not None:
             self._before.know()
 
     def send_receive_event_to_app(self) -> None:
-        """As uvicorn does it, but for text that is no UTF-8: that is the peer's fault, and no error of ours."""
+        """Like uvicorn, except for text that is not UTF-8: that is the client's error, not ours."""
         if self.curr_msg_data_type == "text" and not self.close_sent and not is_utf8(b"".join(self.frames)):
             self.frames = []
             self.conn.fail(INVALID_TEXT, "text must be UTF-8")

@@ -1,6 +1,6 @@
-"""One request of HTTP: who asks, whether a browser was tricked into asking, and what the request holds.
+"""One HTTP request: who asks, whether a browser was tricked into asking, and the request's content.
 
-An identity belongs to one request: HTTP has no connections that would remember one. Nothing here knows what is asked.
+An identity belongs to one request, because HTTP connections have no identity. Nothing here knows what is asked.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ FORWARDED_HEADERS = tuple(name.encode() for name in FORWARDED)
 SAME_SITE = (b"same-origin", b"none")
 TENANT = b"stoker-tenant"
 ENTITLEMENT = b"stoker-entitlement"
-"""Quotas that the operator has signed, for this request."""
+"""The header with an entitlement for this request."""
 
 
 class Visit:
-    """One request and its way back."""
+    """One request and its response."""
 
     __slots__ = (
         "_identity",
@@ -60,7 +60,7 @@ class Visit:
         self._send = send
         self._identity: Identity | None = None
         self.status = 0
-        """Of the answer, once it has begun."""
+        """The response's status, once it has begun."""
         self.parameters: dict[str, str] = {}
         """From the path."""
 
@@ -70,15 +70,15 @@ class Visit:
         await self._send(message)
 
     def answer_whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Whether a whole answer could be written at once."""
+        """Write a whole response at once, if possible. Returns whether it was."""
         self.status = status
         return answer_whole(self._send, status, body, headers)
 
-    # --- who asks ------------------------------------------------------------------------------------
+    # --- the client ----------------------------------------------------------------------------------
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the peer is on this machine, as far as anybody can tell."""
+        """Whether the client is on this machine, as far as can be known."""
         headers = self.headers
         connection = self.scope.get("connection")
         near = connection.loopback if connection is not None else is_near(self.scope)
@@ -116,7 +116,7 @@ class Visit:
         return named.decode("latin-1") if named is not None else None
 
     def _check_host(self) -> None:
-        """Where nobody has to say who he is, a page of somebody else must not reach us by a name of its own."""
+        """Without authentication, a page of another site must not reach this server through a host name of its own."""
         host = self.headers.get(b"host")
         if host is None:  # HTTP/1.0, which no browser speaks
             return
@@ -127,10 +127,10 @@ class Visit:
                 "this server has no tokens and so answers only to localhost: configure tokens to use other names"
             )
 
-    # --- whether a browser was tricked ---------------------------------------------------------------
+    # --- browser checks ------------------------------------------------------------------------------
 
     def check_origin(self) -> None:
-        """Refuse what another site made a browser send: it would be sent with this machine's rights."""
+        """Refuse a request that another site made a browser send: it would have this machine's rights."""
         headers = self.headers
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1") in self.service.config.http.origins:
@@ -142,7 +142,7 @@ class Visit:
             raise Forbidden("cross-origin request: another site's page may not change anything here")
 
     def check_deliberate(self) -> None:
-        """The one GET with an effect: only for programs, which neither navigate nor load pictures."""
+        """The one GET with an effect: only for programs, not for navigation or images in a page."""
         self.check_origin()
         headers = self.headers
         accept = headers.get(b"accept", b"*/*")
@@ -150,10 +150,10 @@ class Visit:
         if navigates or b"sec-purpose" in headers or b"text/html" in accept or accept.startswith(b"image/"):
             raise Forbidden("a page cannot pull jobs: send POST /queues/{queue}/pull, from a program")
 
-    # --- what it holds -------------------------------------------------------------------------------
+    # --- content -------------------------------------------------------------------------------------
 
     def query(self) -> dict[str, str]:
-        """The parameters after `?`. One that is there twice means two things, and so nothing."""
+        """The parameters after `?`. A duplicate is ambiguous, and refused."""
         text = self.scope["query_string"]
         if not text:
             return {}
@@ -168,23 +168,23 @@ class Visit:
 
     @property
     def trace(self) -> str | None:
-        """The trace that the request is part of (W3C's `traceparent`), for the jobs that it pushes."""
+        """The trace of the request (W3C's `traceparent`), for the jobs that it pushes."""
         given = self.headers.get(b"traceparent")
         if given is None:
             return None
         return from_headers(given.decode("latin-1"), self.headers.get(b"tracestate", b"").decode("latin-1"))
 
     async def body(self) -> bytes:
-        """All of it, within the limit for size and time."""
+        """The whole body, within the limits for size and time."""
         limit = self.service.config.server.http_body_bytes_max
         told = self.headers.get(b"content-length")
         if told is not None and told.isdigit() and int(told) > limit:
-            raise TooLarge(f"the body has {int(told)} bytes: at most {limit} are taken")
+            raise TooLarge(f"the body has {int(told)} bytes: the limit is {limit}")
         message = await self.receive()
         if message["type"] == "http.request" and not message.get("more_body"):
             piece: bytes = message["body"]
             if len(piece) > limit:
-                raise TooLarge(f"the body has {len(piece)} bytes: at most {limit} are taken")
+                raise TooLarge(f"the body has {len(piece)} bytes: the limit is {limit}")
             return piece
         return await self._rest(message, limit)
 
@@ -199,7 +199,7 @@ class Visit:
                     pieces.append(message["body"])
                     size += len(pieces[-1])
                     if size > limit:
-                        raise TooLarge(f"the body has more than {limit} bytes: that is the most that is taken")
+                        raise TooLarge(f"the body has more than {limit} bytes, which is the limit")
                     if not message.get("more_body"):
                         return b"".join(pieces)
                     message = await self.receive()
@@ -209,7 +209,7 @@ class Visit:
     # --- waiting for a reply -------------------------------------------------------------------------
 
     async def carry_out(self, tenant: str, command: c.Command[Any]) -> Any:
-        """The reply of a command. Raises `StokerError`, or `Gone` when the client has left meanwhile."""
+        """Execute a command. Raises `StokerError`, or `Gone` when the client has left meanwhile."""
         desk = self.service.desk
         if type(command) in WITH_OPTIONS and (trace := self.trace) is not None:
             command = carried(command, trace)
@@ -242,7 +242,7 @@ class Visit:
         return reply
 
     async def _reply_or_leave(self, future: "asyncio.Future[Any]") -> Any:
-        """A reply that lets itself be waited for, unless the client leaves first."""
+        """Wait for a reply, unless the client leaves first."""
         leaving = asyncio.ensure_future(self.until_left())
         try:
             await asyncio.wait((future, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -253,7 +253,7 @@ class Visit:
             leaving.cancel()
 
     async def until_left(self) -> None:
-        """Until the client has closed its connection."""
+        """Wait until the client has closed its connection."""
         while (await self.receive())["type"] == "http.request":
             pass
 
@@ -264,7 +264,7 @@ class Visit:
 
 
 class Gone(Exception):
-    """The client has left: nobody is there to answer."""
+    """The client has left: there is no connection to answer on."""
 
 
 def credential_of(header: bytes) -> str:
@@ -293,7 +293,7 @@ def is_near(scope: Any) -> bool:
 
 
 def convert(text: Any, kind: Any, name: str) -> Any:
-    """A parameter of a URL as what it means."""
+    """Convert a URL parameter to its type."""
     try:
         return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError as error:

@@ -1,9 +1,9 @@
-"""The routes of outgoing webhooks: registering, listing, trying and deleting them. All of them need `admin`.
+"""The routes of outgoing webhooks: register, list, test and delete them. All of them need `admin`.
 
-GET    /webhooks             those of the tenant, with how they fare
+GET    /webhooks             those of the tenant, with their status
 POST   /webhooks             {url, events, queue?, secret?, enabled?, id?}
 DELETE /webhooks/{id}
-POST   /webhooks/{id}/test   posts a trial at once, and says how it went
+POST   /webhooks/{id}/test   posts a test event at once, and reports the outcome
 """
 
 from typing import Any

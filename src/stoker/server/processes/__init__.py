@@ -1,1 +1,1 @@
-"""One server in several processes: their supervisor, their connections, and what they ask each other."""
+"""One server in several processes: the supervisor, the connections between processes, and their questions."""

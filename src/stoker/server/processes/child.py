@@ -1,6 +1,6 @@
-"""One process of a server: `python -m stoker.server.processes.child DESCRIPTOR`, started by the supervisor alone.
+"""One process of a server: `python -m stoker.server.processes.child DESCRIPTOR`, started only by the supervisor.
 
-It reads over the descriptor what it has to do, serves, and ends when it is told to, or when the supervisor ends.
+It reads its orders from the descriptor, serves, and ends when it is told to, or when the supervisor ends.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def work(descriptor: int) -> int:
 
 
 class Work:
-    """From the beginning to the end of serving."""
+    """Serving, from beginning to end."""
 
     def __init__(self, orders: Orders, channel: Channel, broker: LocalBroker) -> None:
         descriptor = orders.unix_descriptor
@@ -67,7 +67,7 @@ class Work:
         stopped = asyncio.ensure_future(self._stopped.wait())
         starting = asyncio.ensure_future(self._server.start())
         await asyncio.wait({stopped, starting}, return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():  # told to stop before all others were there
+        if not starting.done():  # told to stop before all others were ready
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             return
@@ -83,7 +83,7 @@ class Work:
         self._stopped.set()
 
     async def _listen(self) -> None:
-        """Until the supervisor ends: then nobody looks after this process, and the directory must become free."""
+        """Listen until the supervisor ends. Then this process ends, too, so that the directory becomes free."""
         while (word := await self._channel.hear()) is not None:
             if isinstance(word, Reload):
                 self._reload(word)
@@ -91,7 +91,7 @@ class Work:
                 if word.at_once:
                     self._server.hurry()
                 self._stopped.set()
-        log.error("whoever looked after this process is gone: it ends")
+        log.error("the supervisor is gone: this process ends")
         self._server.hurry()
         self._stopped.set()
 

@@ -1,8 +1,8 @@
-"""The way between the processes of one server: a Unix socket for each pair, in the data directory.
+"""Connects the processes of one server: a Unix socket for each pair, in the data directory.
 
-The one with the higher number connects, and again whenever the connection is lost. Only whoever may write to the
-directory reaches the sockets; beyond that both sides prove that they know the secret which was made when the server
-started, so that a process of an earlier start is nobody. What is said here means nothing to this module.
+The process with the higher number connects, and reconnects whenever the connection is lost. Only processes that may
+write to the directory reach the sockets. Both sides also prove that they know a secret of this start, so that a process
+of an earlier start is refused. This module does not interpret the messages.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from stoker.brokers.hosting import BACKLOG, Place
 LENGTH = struct.Struct(">I")
 AGAIN_S = 0.02
 AGAIN_S_MAX = 0.5
-"""Between two attempts to reach a process: it doubles up to this."""
+"""The longest pause between two attempts to reach a process; it starts short and doubles."""
 GREETING_BYTES_MAX = 256
 OUT_BYTES_MAX = 512 * 1024 * 1024
-"""A process that has left so much unread does not live any more, whatever it looks like."""
+"""A process that has left this much unread is no longer alive, whatever it looks like."""
 
 log = logging.getLogger("stoker.processes")
 
 
 class Seat(msgspec.Struct, frozen=True, kw_only=True):
-    """Which process of a server this is."""
+    """The number of this process in its server."""
 
     number: int
     processes: int
@@ -48,7 +48,7 @@ class Greeting(msgspec.Struct, frozen=True):
 
 
 class Receiver(Protocol):
-    """Who is told what happens on the links: a `Spread`."""
+    """Receives the events of the links: a `Spread`."""
 
     def receive(self, process: int, data: bytes) -> None: ...
     def peer_up(self, process: int) -> None: ...
@@ -61,7 +61,7 @@ class Link(asyncio.Protocol):
     def __init__(self, links: "Links", process: int | None) -> None:
         self._links = links
         self.process = process
-        """Who is at the other end; None until it has said so."""
+        """The process at the other end; None until it has said so."""
         self._is_greeted = False
         self._transport: Any = None
         self._got = bytearray()
@@ -93,7 +93,9 @@ class Link(asyncio.Protocol):
             if self._is_greeted:
                 self._links.arrived(self, frame)
             elif not self._is_friend(frame):
-                log.warning("somebody who is not of this server spoke to it over the socket in its data directory")
+                log.warning(
+                    "refused a connection to the socket in the data directory: it does not come from this server"
+                )
                 self.cut()
                 return
         del got[:at]
@@ -115,7 +117,7 @@ class Link(asyncio.Protocol):
         return True
 
     def send(self, data: bytes) -> None:
-        """Everything of one turn of the loop goes at once."""
+        """Everything of one turn of the loop is sent at once."""
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
         self._out.append(LENGTH.pack(len(data)))
@@ -126,7 +128,7 @@ class Link(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() > OUT_BYTES_MAX:
-            log.error("process %s does not read what it is told: the connection is given up", self.process)
+            log.error("process %s does not read its messages: the connection is closed", self.process)
             self.cut()
         else:
             self._transport.write(b"".join(out))
@@ -135,7 +137,7 @@ class Link(asyncio.Protocol):
         self._transport.abort()
 
     def close(self) -> None:
-        """Send what is ready, and close."""
+        """Send what is buffered, and close."""
         if self._out:
             self._flush()
         self._transport.close()

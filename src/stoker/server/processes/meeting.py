@@ -1,15 +1,16 @@
-"""One moment for all processes of a server: the one that a snapshot shows.
+"""Stops all processes of a server at the same moment, for a snapshot.
 
-A process may not have heard of a message that another one has not sent yet, so all of them stop their turns before the
-first one goes on. One process, the host, leads; each other one connects to a socket in the snapshot's folder:
+A snapshot must not show a message as received in one process and not yet sent in another, so all processes stop their
+turns before the first one goes on. One process, the host, leads; the others connect to a socket in the snapshot's
+folder:
 
-    guest: ready     every process can stop at once: its next log file is there, and its upkeep rests
+    guest: ready     it can stop at once: its next log file is there, and its upkeep rests
     host:  stop
     guest: stopped   it holds its lock: no turns from now on
-    host:  go        after stopping itself. Everybody begins the next log file, and goes on
+    host:  go        after stopping itself. All begin the next log file, and go on
 
-Event loops may wait for the locks meanwhile, so all of this happens on threads, with blocking sockets of their own.
-A process that does not answer in time ends the meeting: all go on, and there is no snapshot.
+Event loops may wait for the locks meanwhile, so all of this runs on threads, with their own blocking sockets. A process
+that does not answer in time ends the meeting: all go on, and there is no snapshot.
 """
 
 import socket
@@ -24,14 +25,14 @@ from stoker.model.errors import Unavailable
 NAME: Final = "meeting"
 READY, STOP, STOPPED, GO = b"r", b"s", b"p", b"g"
 READY_S: Final = 60.0
-"""For a process to come: its upkeep may be finishing a log file."""
+"""How long a process may take to come: its upkeep may be finishing a log file."""
 LOOK_S: Final = 0.02
 STOP_S: Final = 5.0
-"""For all processes to stop. Processes that have stopped wait, and serve no requests."""
+"""How long all processes may take to stop. Those that have stopped wait, and serve no requests."""
 
 
 class Host:
-    """The process that leads a meeting with so many others."""
+    """The process that leads the meeting."""
 
     def __init__(self, folder: Path, others: int, ready_s: float = READY_S, stop_s: float = STOP_S) -> None:
         self._others = others
@@ -57,9 +58,9 @@ class Host:
             raise missed(error) from None
 
     def _let_in(self, until: float) -> None:
-        """The next one who comes. Nothing wakes a thread that waits for one, so it looks now and then."""
+        """Accept the next guest. Nothing wakes a thread that waits in accept, so it looks now and then."""
         if self._is_over or time.monotonic() > until:
-            raise TimeoutError("not all of them came")
+            raise TimeoutError("not all processes came")
         with suppress(TimeoutError):
             self._guests.append(self._bound.accept()[0])
 
@@ -75,7 +76,7 @@ class Host:
             guest.sendall(word)
 
     def end(self) -> None:
-        """From any thread: who still waits, this process included, goes on without a snapshot."""
+        """From any thread: all that still wait, including this process, go on without a snapshot."""
         self._is_over = True
         for guest in list(self._guests):
             with suppress(OSError):
@@ -90,7 +91,7 @@ class Host:
 
 
 class Guest:
-    """Each of the others."""
+    """Each of the other processes."""
 
     def __init__(self, folder: Path, ready_s: float = READY_S, stop_s: float = STOP_S) -> None:
         self._ready_s, self._stop_s = ready_s, stop_s

@@ -1,4 +1,4 @@
-"""A server as one of several processes: what it answers when others ask, and where it asks for what it has not got."""
+"""A server as one of several processes: what it answers to the others, and what it asks them."""
 
 import asyncio
 import shutil
@@ -25,7 +25,9 @@ from stoker.server.snapshots import Make
 from stoker.server.webhooks import commands as hooks
 
 REFRESH_S: Final = 0.25
-"""What a tenant uses in other processes is known this exactly: quotas may be overshot by what others take meanwhile."""
+"""How old the known usage of a tenant in other processes may be: quotas may be exceeded by what others admit
+meanwhile.
+"""
 TENANTS_MAX: Final = 10_000
 ASK_S: Final = 1.0
 
@@ -85,19 +87,19 @@ def snapshots_of(team: Team, broker: LocalBroker) -> Make:
 
 
 async def meet(host: Host, own: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, bytes]) -> None:
-    """Wait for all. The first failure ends the meeting, so that no process waits for those that do not come."""
+    """Wait for all. The first failure ends the meeting, so that no process waits for one that does not come."""
     here, elsewhere = asyncio.ensure_future(own), [asyncio.ensure_future(other) for other in others]
     await asyncio.wait([here, *elsewhere], return_when=asyncio.FIRST_EXCEPTION)
     host.end()
     await asyncio.wait([here])
     host.close()
-    for outcome in await asyncio.gather(*elsewhere, here, return_exceptions=True):  # they know more of what happened
+    for outcome in await asyncio.gather(*elsewhere, here, return_exceptions=True):  # their errors say more than our own
         if isinstance(outcome, BaseException):
             raise outcome
 
 
 def cut(broker: LocalBroker, folder: Path, host: Host | None = None) -> None:
-    """Fill in one process's part of a snapshot."""
+    """Fill in this process's part of a snapshot."""
     assert broker.store is not None
     path = broker.store.directory.path
     part = folder / path.parent.name / path.name
@@ -113,16 +115,16 @@ def cut(broker: LocalBroker, folder: Path, host: Host | None = None) -> None:
 
 
 async def active_everywhere(team: Team) -> int:
-    """How many jobs run in the processes that are there."""
+    """How many jobs run in the processes that can be reached."""
     try:
         async with asyncio.timeout(ASK_S):
             return sum(map(_decode, (await team.ask_all("active")).values()))
     except TimeoutError:
-        return 1  # somebody is there, and busy
+        return 1  # a process is there, and busy
 
 
 class Elsewhere(msgspec.Struct):
-    """What a tenant uses in other processes: as they said lately, and what went there since."""
+    """A tenant's usage in other processes: as they last reported, and what was sent there since."""
 
     at: float = 0.0
     names: frozenset[str] = frozenset()
@@ -130,11 +132,11 @@ class Elsewhere(msgspec.Struct):
     bytes: int = 0
     asked: asyncio.Task[None] | None = None
     sent: list[tuple[str, int, int]] = []
-    """Admitted here since they were asked."""
+    """Admitted here since the last report."""
 
 
 class SharedUsage:
-    """What a tenant uses in all processes: exactly in this one, and as of a moment ago in the others."""
+    """A tenant's usage in all processes: exact in this one, slightly old in the others."""
 
     def __init__(self, own: Usage, team: Team) -> None:
         self._own = own
@@ -154,7 +156,7 @@ class SharedUsage:
         return self._own.payload_bytes(tenant) + others.bytes + sum(size for _, _, size in others.sent)
 
     def admitted(self, tenant: str, queue: str | None, jobs: int, bytes: int) -> None:
-        """What names no queue changes jobs or entries that are counted where they live."""
+        """Commands without a queue change jobs or entries that are counted where they live."""
         if queue is not None and self._team.spread.home(tenant, queue) != self._team.spread.me:
             self._known(tenant).sent.append((queue, jobs, bytes))
 

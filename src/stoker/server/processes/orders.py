@@ -1,7 +1,7 @@
-"""What the supervisor and a process of the server say to each other, over a socket that only the two of them have.
+"""The messages between the supervisor and a process of the server, over a private socket.
 
-The configuration goes this way because it holds secrets: arguments and the environment of a process can be read by
-others. When one side ends, the other one notices by the end of this connection.
+The configuration goes this way because it has secrets: other users can read the arguments and the environment of a
+process. When one side ends, the other one notices by the end of this connection.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ LENGTH = struct.Struct(">I")
 
 
 class Orders(msgspec.Struct, frozen=True, tag="orders"):
-    """To a process that begins: who it is, and what it works with."""
+    """To a process that starts: its number, and its configuration."""
 
     seat: Seat
     config: ServerConfig
@@ -34,7 +34,9 @@ class Reload(msgspec.Struct, frozen=True, tag="reload"):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """End in good order; `at_once` without waiting for running jobs. Not a signal: two signals may become one."""
+    """End in good order; with `at_once`, without waiting for running jobs. Not a signal, because two signals may become
+    one.
+    """
 
     at_once: bool = False
 
@@ -77,7 +79,7 @@ class Channel:
             self._writer.write(framed(word))
 
     async def hear(self) -> Any:
-        """The next word; None when the other side has ended."""
+        """The next message; None when the other side has ended."""
         try:
             (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
             return _word.decode(await self._reader.readexactly(length))
@@ -85,7 +87,7 @@ class Channel:
             return None
 
     async def close(self) -> None:
-        """Send what was said, and close."""
+        """Send what is buffered, and close."""
         try:
             self._writer.close()
             await self._writer.wait_closed()

@@ -1,7 +1,7 @@
-"""The addresses that all processes of a server share: found and kept once, so that nobody else gets in between.
+"""The addresses that all processes of a server share: bound once and kept, so that no other program can take them.
 
-Every process listens for itself (SO_REUSEPORT), and the kernel deals out the connections. The supervisor holds each
-port without listening on it: it stays ours while a process is started again, and port 0 is the same for all.
+Every process listens for itself (SO_REUSEPORT), and the kernel distributes the connections. The supervisor holds each
+port without listening on it: it stays reserved while a process restarts, and port 0 is the same for all.
 """
 
 import socket
@@ -16,7 +16,7 @@ from stoker.server.config import Address, ServerConfig
 
 
 class Ports:
-    """What is held for a configuration, whose ports are known now."""
+    """The ports held for a configuration, now with their numbers."""
 
     def __init__(self, config: ServerConfig) -> None:
         self._held: list[socket.socket] = []
@@ -45,7 +45,7 @@ class Ports:
         try:
             found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, where = found[0][0], found[0][4]
-            bound_socket(family, where, is_shared=False).close()  # a stranger could share the port with us
+            bound_socket(family, where, is_shared=False).close()  # another program could share the port with us
             held = bound_socket(family, where, is_shared=True)
             self._held.append(held)
         except OSError as error:
@@ -53,7 +53,7 @@ class Ports:
         return address._replace(port=held.getsockname()[1])
 
     def stop_accepting(self) -> None:
-        """Nobody finds the Unix socket any more."""
+        """Remove the Unix socket, so that no new client finds it."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 

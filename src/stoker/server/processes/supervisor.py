@@ -1,8 +1,8 @@
-"""Looking after the processes of one server: `stoker serve --processes N`.
+"""Supervises the processes of one server: `stoker serve --processes N`.
 
-The supervisor holds the data directory and the ports, starts the processes, starts those again that die, and passes
-signals on. It serves nobody itself: when it dies, the processes notice and end, and whoever starts it anew finds
-everything as if all of them had died.
+The supervisor holds the data directory and the ports, starts the processes, restarts those that die, and passes signals
+on. It serves no requests itself. When it dies, the processes notice and end; the next start then finds everything as if
+all of them had died.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ from stoker.server.processes.ports import Ports
 from stoker.server.run import check_files
 
 PATIENCE_S: Final = 15.0
-"""For processes of a supervisor that was killed: they notice at once, and close what they have open."""
+"""How long to wait for the processes of a killed supervisor: they notice at once, and close what they have open."""
 LOOK_S: Final = 0.05
 AGAIN_S: Final = 0.1
 AGAIN_S_MAX: Final = 5.0
-"""Before a process is started again: it doubles while it does not live long."""
+"""The longest pause before a process is restarted; it doubles while the process does not live long."""
 LONG_S: Final = 30.0
 TRIES: Final = 10
-"""So often in a row a process may end before it is ready."""
+"""How often in a row a process may end before it is ready."""
 HOPELESS: Final = frozenset(("damaged", "newer_format", "bad_config", "invalid"))
-"""Codes of errors that another attempt does not mend."""
+"""Codes of errors that another attempt does not cure."""
 SECRET_BYTES: Final = 32
 RESERVE_BYTES_MIN: Final = 4096
 
@@ -56,9 +56,9 @@ log = logging.getLogger("stoker.processes")
 async def supervise(
     config: ServerConfig, again: Callable[[], ServerConfig] | None = None, notes: Sequence[str] = ()
 ) -> int:
-    """Serve until told to stop: the exit code."""
+    """Serve until told to stop. Returns the exit code."""
     check_files(config)
-    ports = Ports(config)  # before the directory is opened: a server that cannot listen leaves none behind
+    ports = Ports(config)  # before the directory is opened: a server that cannot listen creates none
     try:
         root = opened_root(config)
         try:
@@ -70,10 +70,11 @@ async def supervise(
 
 
 def opened_root(config: ServerConfig) -> Root:
-    """Take the directory, dealt to so many processes, once those of an earlier supervisor have let go of it."""
+    """Take the directory, divided among the processes, once those of an earlier supervisor have released it."""
     assert config.data is not None
     path = Path(config.data)
-    os.close(take_lock(path))  # refused at once if somebody has it: what follows waits for processes that are ending
+    # fails at once if another program has it: what follows waits for processes that are ending
+    os.close(take_lock(path))
     until = time.monotonic() + PATIENCE_S
     take = partial(open_root, path, config.processes, config.shards, vfs=config.journal.vfs)
     root = when_free(partial(take, notice=notice(SERVER, config.local)), until)
@@ -97,7 +98,7 @@ def when_free(take: Callable[[], T], until: float) -> T:
 
 
 def share_of(config: ServerConfig) -> ServerConfig:
-    """What one of the processes may take of what all of them have."""
+    """One process's share of the limits."""
     assert config.data is not None
     reserve = max(RESERVE_BYTES_MIN, reserve_of(config.journal, Path(config.data), Disk()) // config.processes)
     return msgspec.structs.replace(
@@ -125,7 +126,7 @@ class Life:
 
     @property
     def has_lost_its_log(self) -> bool:
-        """Whether its broker stopped by itself: the server then exits with a code of its own."""
+        """Whether its broker stopped by itself: the server then exits with a special code."""
         return self.failure is not None and self.failure.code == LogFailed.code
 
     def error(self, number: int) -> errors.StokerError:
@@ -133,7 +134,7 @@ class Life:
             if self.has_lost_its_log:
                 return LogFailed(f"process {number}: {self.failure.message}")
             return errors.BY_CODE.get(self.failure.code, errors.StokerError)(self.failure.message)
-        return errors.CannotOpen(f"process {number} {self.how_it_ended} before it was ready: see what it said above")
+        return errors.CannotOpen(f"process {number} {self.how_it_ended} before it was ready: see its output above")
 
 
 class Supervisor:
@@ -148,7 +149,7 @@ class Supervisor:
         self._secret = secrets.token_bytes(SECRET_BYTES)
         self._lives: dict[int, Life] = {}
         self._lines: dict[int, list[str]] = {}
-        """What the processes said when they were ready for the first time."""
+        """What the processes printed when they were first ready."""
         self._codes: list[int] = []
         self._stopping = asyncio.Event()
         self._error: errors.StokerError | None = None
@@ -183,7 +184,7 @@ class Supervisor:
             if never or life.has_lost_its_log:
                 self._give_up(life.error(number))
                 return
-            log.warning("process %d %s: it is started again", number, life.how_it_ended)
+            log.warning("process %d %s: it is being restarted", number, life.how_it_ended)
             await self._pause(0.0 if failures < 2 else min(AGAIN_S_MAX, AGAIN_S * 2 ** (failures - 2)))
 
     async def _live(self, number: int) -> Life:
@@ -199,7 +200,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=passed,
-                start_new_session=True,  # a terminal's signals come here first, and go on from here
+                start_new_session=True,  # a terminal's signals come to the supervisor, which passes them on
             )
         life = self._lives[number] = Life(process, await Channel.over(ours))
         seat = Seat(
@@ -266,7 +267,7 @@ class Supervisor:
 
     def _tell_to_stop(self, life: Life, at_once: bool) -> None:
         life.channel.say(Stop(at_once))
-        if not life.was_ready:  # it may be busy with its files for a while before it listens
+        if not life.was_ready:  # it may work on its files for a while before it listens
             life.process.terminate()
 
     def _reload(self) -> None:

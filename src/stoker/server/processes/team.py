@@ -1,8 +1,7 @@
-"""The processes of one server, as one of them sees them: whose a command is, and what they ask each other.
+"""The processes of one server, as one of them sees them: which one has a command's shard, and what they ask each other.
 
-Commands, and parts of them, go through each process's own desk, so that whatever comes from another process shares the
-turn with all the rest. Beyond those there are questions about the servers themselves, by topic; whoever knows about a
-topic answers it (`answers`).
+Commands, and parts of them, go through each process's own desk, so that requests from other processes share the turn
+with all others. Questions about the servers themselves are sorted by topic; each topic has its own handler (`answers`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,10 +23,10 @@ from stoker.server.processes.links import Links, Seat
 
 R = TypeVar("R")
 Answer = Callable[[str, bytes], Awaitable[Any]]
-"""From a tenant and what is asked to something that can be encoded."""
+"""Takes a tenant and the question; returns something that can be encoded."""
 
 BEFORE_ALL = frozenset((parts.Letters, parts.TakeLetters, parts.Arrived))
-"""What a process that comes back does first: it hears what was decided while it was away."""
+"""What a returning process does first: it receives what was decided while it was away."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -54,7 +53,7 @@ class Team:
         desk.team = self
 
     async def start(self) -> None:
-        """Find the others, and hear what they have to say from before; only then may time pass here."""
+        """Find the others and receive their earlier messages; only then may time pass here."""
         await self.links.start()
         await self.spread.is_ready.wait()
 
@@ -62,7 +61,7 @@ class Team:
         await self.spread.close()
         await self.links.close()
 
-    # --- whose what is -------------------------------------------------------------------------------
+    # --- shards --------------------------------------------------------------------------------------
 
     def has(self, shard: int) -> bool:
         return self.spread.at(shard) == self.spread.me
@@ -70,7 +69,7 @@ class Team:
     # --- questions -----------------------------------------------------------------------------------
 
     async def ask(self, process: int, topic: str, body: Any = None, tenant: str = NOBODY, *, changes: bool) -> bytes:
-        """What one process says. Raises `Unavailable` if it is not there, `Unknown` if it may have done something."""
+        """Ask one process. Raises `Unavailable` if it is not there, `Unknown` if it may have done something."""
         try:
             reply = await self.spread.ask(process, tenant, parts.Inquire(topic, _encode(body)))
         except Gone as gone:
@@ -78,7 +77,7 @@ class Team:
         return bytes(reply)
 
     async def ask_all(self, topic: str, body: Any = None, tenant: str = NOBODY) -> dict[int, bytes]:
-        """What those say who are there."""
+        """Ask all processes that are there."""
         questions = dict.fromkeys(range(self.seat.processes), parts.Inquire(topic, _encode(body)))
         replies = await self.spread.ask_all(tenant, questions)
         return {process: reply for process, reply in zip(questions, replies, strict=True) if isinstance(reply, bytes)}
@@ -86,7 +85,7 @@ class Team:
     async def answer(self, tenant: str, question: parts.Inquire) -> bytes:
         found = self.answers.get(question.topic)
         if found is None:
-            raise InvalidRequest(f"nobody here knows anything about {question.topic!r}")
+            raise InvalidRequest(f"this process cannot answer questions about {question.topic!r}")
         return _encode(await found(tenant, question.body))
 
     # --- logs ----------------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ _ends = msgspec.msgpack.Decoder(dict[int, End]).decode
 
 
 class _AtDesk:
-    """This process's own shards, as its `Spread` asks them."""
+    """This process's own shards, for its `Spread`."""
 
     def __init__(self, team: Team, desk: Desk, broker: LocalBroker) -> None:
         self._team = team

@@ -1,7 +1,7 @@
-"""Which addresses a webhook may reach. Only what the whole internet can reach, unless the operator allows a network.
+"""Checks which addresses a webhook may reach: only public ones, unless the operator allows a network.
 
-A name is resolved once, every address that it has is checked, and the connection goes to one of exactly these: what the
-name means a moment later does not matter.
+A name is resolved once, all its addresses are checked, and the connection goes to one of exactly these. If the name
+resolves differently a moment later, that does not matter.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from stoker.server.webhooks.urls import Target
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""From a name and a port to the addresses that it has."""
+"""From a name and a port to its addresses."""
 
 ADDRESSES_MAX: Final = 16
-"""Of one name; an attempt has no time for more."""
+"""Addresses of one name; an attempt has no time for more."""
 
 DENIED: Final[tuple[Network, ...]] = tuple(
     map(
@@ -32,11 +32,12 @@ DENIED: Final[tuple[Network, ...]] = tuple(
     )
 )
 """This machine, private and shared networks, links, tests, documentation, multicast, reserved. Written out, because
-Python's own idea of what is global changes with its release; both must agree that an address is."""
+Python's own definition of global addresses changes with its release; both must agree that an address is public.
+"""
 
 LOOPBACK: Final[tuple[Address, ...]] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 LOOPBACK_NAMES: Final = frozenset(("ip6-localhost", "ip6-loopback", "localhost.localdomain"))
-"""Names of this machine in the `/etc/hosts` of common systems, besides `localhost` and all below it."""
+"""Names of this machine in the `/etc/hosts` of common systems, besides `localhost` and names below it."""
 LOCAL_SUFFIXES: Final = (".local", ".localdomain", ".internal", ".lan", ".home.arpa")
 """Names below these are never public: they are reserved for local networks."""
 
@@ -44,7 +45,9 @@ NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 class NotAllowed(Forbidden):
-    """An address that may not be called. The message does not name it: the tenant who registered the URL reads it."""
+    """An address that may not be called. The message does not name it, because the tenant who registered the URL reads
+    it.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -58,7 +61,7 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def within(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one only wraps: it is where packets go in the end."""
+    """The IPv4 address inside an IPv6 one, which is where packets finally go."""
     if isinstance(address, IPv6Address):
         if address in NAT64:
             return IPv4Address(int(address) & 0xFFFF_FFFF)
@@ -74,7 +77,7 @@ def is_allowed(address: Address, allow: Sequence[Network]) -> bool:
 
 
 def may_get_an_address(host: str, allow: Sequence[Network]) -> bool:
-    """Whether a name that has no address now may have an allowed one later. What it has is checked then, too."""
+    """Whether a name without an address now may get an allowed one later. It is checked again then."""
     if host == "localhost" or host.endswith(".localhost") or host in LOOPBACK_NAMES:
         return any(address in network for address in LOOPBACK for network in allow)
     is_local = "." not in host or host.endswith(LOCAL_SUFFIXES)

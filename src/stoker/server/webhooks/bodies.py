@@ -1,8 +1,9 @@
-"""From an event to what is posted. The same event always has the same id, so that receivers can tell repetitions.
+"""Builds the body of a post from an event. The same event always has the same id, so that receivers recognise
+repetitions.
 
     {"id": "wh_..-0-2a-0-..", "event": "completed", "queue": "mail", "job_id": 7, "timestamp": 1700000000000, ...}
 
-`data` is the payload of a pushed job, the result of a completed one, the chunk of a partial one.
+`data` is the payload of a pushed job, the result of a completed one, or the chunk of a partial result.
 """
 
 from typing import Any
@@ -21,16 +22,16 @@ Fields = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 ALWAYS = ("id", "event", "queue", "job_id", "timestamp", "attempt")
-"""What is left of an event that is too large even without its data."""
+"""The fields that remain if an event is too large even without its data."""
 
 
 def delivery_id(hook: Hook, event: Event) -> str:
-    """With the time: should a log lose its unflushed end, its positions are given to other events."""
+    """Includes the time: if a log loses its unflushed end, its positions are reused for other events."""
     return f"{hook.id}-{event.shard:x}-{event.sequence:x}-{event.index:x}-{event.at:x}"
 
 
 def fields_of(hook: Hook, event: Event) -> Fields:
-    """Everything but the data."""
+    """Everything except the data."""
     fields: Fields = {
         "id": delivery_id(hook, event),
         "event": str(event.kind),
@@ -68,7 +69,7 @@ def fields_of(hook: Hook, event: Event) -> Fields:
 
 
 async def data_of(desk: Desk, event: Event, bytes_max: int) -> tuple[bytes, Codec] | str | None:
-    """What the event is about, or why it is left out, or None if there is nothing."""
+    """The event's data, or why it is left out, or None if there is none."""
     if event.kind == EventKind.PARTIAL:
         return (event.data, event.codec) if len(event.data) <= bytes_max else "too_large"
     size = {EventKind.COMPLETED: event.result_bytes, EventKind.PUSHED: event.payload_bytes}.get(event.kind, 0)
@@ -100,7 +101,7 @@ async def body_of(desk: Desk, hook: Hook, event: Event, bytes_max: int) -> bytes
 
 
 def trial_body(hook: Hook, identity: str, now_ms: int) -> bytes:
-    """What `test` posts: no event of any job."""
+    """The body that `test` posts: it belongs to no job."""
     return _encode(
         {"id": identity, "event": "test", "queue": hook.queue, "job_id": 0, "timestamp": now_ms, "attempt": 0}
     )

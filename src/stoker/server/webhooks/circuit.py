@@ -1,4 +1,4 @@
-"""When to try again: the backoff of one event, and the circuit breaker of one hook. Pure: the time is a parameter."""
+"""Decides when to try again: the backoff of one event, and the circuit breaker of one hook. Time is a parameter."""
 
 from collections.abc import Callable
 from typing import Final, Literal
@@ -6,19 +6,19 @@ from typing import Final, Literal
 from stoker.server.config.tree import WebhookSettings
 
 JITTER: Final = 0.25
-"""By so much of itself a delay may be shorter: events that failed together do not come back together."""
+"""A delay may be shorter by up to this share, so that events that failed together do not come back together."""
 
 CircuitState = Literal["closed", "open", "half_open"]
 
 
 def delay_s(attempts: int, settings: WebhookSettings, chance: Callable[[], float]) -> float:
-    """How long to wait after so many attempts; `chance` gives numbers from 0 to 1."""
+    """How long to wait after this many attempts; `chance` returns numbers from 0 to 1."""
     doubled = settings.backoff_s * 2.0 ** min(attempts - 1, 64)
     return min(doubled, settings.backoff_s_max) * (1 - JITTER * chance())
 
 
 class Circuit:
-    """Closed: attempts go through. After failures in a row it opens, and after a while lets one attempt decide."""
+    """Closed: attempts go through. After several failures in a row it opens; later one attempt decides."""
 
     def __init__(self, settings: WebhookSettings) -> None:
         self._settings = settings
@@ -31,17 +31,17 @@ class Circuit:
         return "open" if now < self._open_until else "half_open"
 
     def wait_s(self, now: float) -> float:
-        """How long no attempt may be made; 0 = one may now. Only one is ever under way."""
+        """How long no attempt may be made; 0 means now. Only one is ever under way."""
         return 0.0 if self._open_until is None else max(0.0, self._open_until - now)
 
     def succeeded(self) -> bool:
-        """Whether that closed it."""
+        """Returns whether that closed it."""
         was_open = self._open_until is not None
         self._failures, self._open_until = 0, None
         return was_open
 
     def failed(self, now: float) -> bool:
-        """Whether that opened it, for the first time since it was closed."""
+        """Returns whether that opened it, for the first time since it was closed."""
         self._failures += 1
         was_open = self._open_until is not None
         if was_open or self._failures >= self._settings.circuit_failures:

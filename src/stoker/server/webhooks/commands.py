@@ -1,11 +1,11 @@
-"""The commands of Stoker's own dialect that are about webhooks: what each takes, and what it answers.
+"""The webhook commands of Stoker's own dialect: their fields and replies.
 
-    set_webhook     {url, events, queue?, secret?, enabled?, id?}   the hook; a secret that was made up is shown once
+    set_webhook     {url, events, queue?, secret?, enabled?, id?}   the hook; a generated secret is shown once
     list_webhooks   {}                                              {webhooks: [...]}
     delete_webhook  {id}                                            {count: 1}
     test_webhook    {id}                                            {ok, status, error}
 
-They are commands of a server, not of the contract: an embedded queue posts nothing. All of them need `admin`.
+They belong to the server, not to the broker contract: an embedded queue posts nothing. All of them need `admin`.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ def decode(name: str, body: bytes | msgspec.Raw, codec: Codec) -> Any:
 
 
 async def carry_out(webhooks: Webhooks | None, tenant: str, name: str, request: Any) -> Any:
-    """The reply. Raises `StokerError`."""
+    """Execute a command. Raises `StokerError`."""
     if webhooks is None:
-        raise InvalidRequest("invalid command: webhooks are posted by a server; this is a queue without one")
+        raise InvalidRequest("invalid command: only a server posts webhooks, and this queue has none")
     webhooks.check_supported(name)
     if webhooks.elsewhere is not None:
         return await webhooks.elsewhere(tenant, name, request)
@@ -80,7 +80,7 @@ async def carry_out(webhooks: Webhooks | None, tenant: str, name: str, request: 
 
 
 def submit(webhooks: Webhooks | None, tenant: str, name: str, request: Any, done: Callable[[Any], None]) -> None:
-    """The same for those who cannot wait: `done` is called with the reply, or with a `StokerError`."""
+    """The same for callers that cannot wait: `done` is called with the reply, or with a `StokerError`."""
 
     async def go() -> None:
         try:
@@ -88,7 +88,7 @@ def submit(webhooks: Webhooks | None, tenant: str, name: str, request: Any, done
         except StokerError as error:
             reply = error
         except Exception as error:
-            log.exception("%s failed in a way that nobody expected", name)
+            log.exception("%s failed with an unexpected error", name)
             reply = Unknown(f"it is not known whether this happened: an unexpected {type(error).__name__}; see the log")
         done(reply)
 
@@ -98,4 +98,4 @@ def submit(webhooks: Webhooks | None, tenant: str, name: str, request: Any, done
 
 
 _under_way: set[asyncio.Task[None]] = set()
-"""Nobody else holds on to them."""
+"""Keeps a reference to each task, as asyncio requires."""

@@ -1,8 +1,8 @@
-"""One hook at work: reads its tenant's log on from where it is, posts what it wants, and notes how far it has come.
+"""One hook at work: reads its tenant's log from its position, posts matching events, and notes its progress.
 
 First attempts are made in the order of the log, one at a time. An event that fails waits for its next attempt while
-later ones go on; when many wait, nothing new is begun. Progress is noted in batches: after a crash the events of the
-last batch are posted again, with the same ids. A slow receiver holds up nobody but its own hook.
+later ones go on; when many wait, no new one is begun. Progress is noted in batches: after a crash the events of the
+last batch are posted again, with the same ids. A slow receiver delays only its own hook.
 """
 
 import asyncio
@@ -30,14 +30,16 @@ from stoker.server.webhooks.urls import Target, parse
 from stoker.webhooks import ATTEMPT, DELIVERY, EVENT, FLASHQ_SIGNATURE, SIGNATURE, sign, sign_flashq
 
 WAITING_MAX: Final = 256
-"""Events that failed and wait: they are all in the entry that is noted."""
+"""Failed events that wait: all of them are in the noted entry."""
 NOTE_EVENTS: Final = 100
 NOTE_S: Final = 1.0
-"""After so many outcomes or so long progress is noted."""
+"""Progress is noted after this many outcomes, or this long."""
 IDLE_RECORDS: Final = 1_000
-"""After so many records without an event for this hook it is noted, too, so that a restart does not read them again."""
+"""Progress is also noted after this many records without a matching event, so that a restart does not read them
+again.
+"""
 STOP_S: Final = 2.0
-"""How long an attempt that is under way may go on when the server stops."""
+"""How long an attempt may go on when the server stops."""
 AGAIN_S: Final = 1.0
 
 log = logging.getLogger("stoker.webhooks")
@@ -57,7 +59,7 @@ class Post(Protocol):
 
 
 class Page:
-    """What is left of a page of one shard."""
+    """The rest of a page of one shard."""
 
     def __init__(self, shard: int, events: deque[Event], next_after: int) -> None:
         self.shard = shard
@@ -98,7 +100,7 @@ class Delivery:
         self._circuit = Circuit(settings)
         self._page: Page | None = None
         self._turns = deque(tails)
-        """Whose page comes next: a busy shard must not keep the others waiting."""
+        """Shards in the order of their turns: a busy shard must not keep the others waiting."""
         self._woken = asyncio.Event()
         self._is_stopping = False
         self._unnoted = 0
@@ -106,12 +108,12 @@ class Delivery:
         self._noted_at = tick()
         self._noted_sum = self._sum()
         self._task: asyncio.Task[None] | None = None
-        for shard, tail in tails.items():  # a position that the log lost before it was flushed is not one any more
+        for shard, tail in tails.items():  # a position that the log lost before it was flushed is invalid
             sequence, index = progress.positions.get(shard, (0, WHOLE))
             progress.positions[shard] = (sequence, index) if sequence <= tail.last() else (tail.last(), WHOLE)
         latest = now() + settings.backoff_s_max
         for waiting in progress.waiting:
-            waiting.due = min(waiting.due, latest)  # it was noted by another clock, perhaps
+            waiting.due = min(waiting.due, latest)  # another clock may have noted it
 
     # --- from outside --------------------------------------------------------------------------------
 
@@ -119,7 +121,7 @@ class Delivery:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self, *, note: bool = True) -> None:
-        """Let the attempt that is under way end, for a moment, and note how far it came."""
+        """Give the current attempt a moment to end, and note the progress."""
         self._is_stopping = True
         self._woken.set()
         if self._task is not None:
@@ -132,7 +134,7 @@ class Delivery:
             await self._note()
 
     def wake(self) -> None:
-        """Look again at what there is to do."""
+        """Look again for work."""
         self._woken.set()
 
     def status(self) -> Status:
@@ -151,14 +153,14 @@ class Delivery:
             except Closed:
                 return
             except StokerError as error:
-                log.warning("webhook %s: %s; it goes on in a moment", self.hook.id, error)
+                log.warning("webhook %s: %s; trying again in a moment", self.hook.id, error)
                 await self._pause(AGAIN_S)
             except Exception:
-                log.exception("webhook %s failed in a way that nobody expected; it goes on in a moment", self.hook.id)
+                log.exception("webhook %s failed with an unexpected error; trying again in a moment", self.hook.id)
                 await self._pause(AGAIN_S)
 
     async def _step(self) -> None:
-        """The most important thing that there is to do."""
+        """Do the most important thing that is pending."""
         await self._note_if_due()
         now = self._now()
         shut_s = self._circuit.wait_s(self._tick())
@@ -177,7 +179,7 @@ class Delivery:
             await self._pause(waiting.due - now if waiting is not None else None)
 
     async def _pause(self, seconds: float | None) -> None:
-        """Until there is news, or so long, or it is time to note something."""
+        """Wait for news, for this long, or until progress must be noted."""
         if self._unnoted:
             seconds = min(NOTE_S, seconds) if seconds is not None else NOTE_S
         if self._is_stopping:
@@ -192,12 +194,12 @@ class Delivery:
     # --- reading -------------------------------------------------------------------------------------
 
     def _after(self, shard: int) -> int:
-        """The sequence number to read on from: a record that is begun is read again."""
+        """The sequence number to continue from: a partly posted record is read again."""
         sequence, index = self.progress.positions[shard]
         return sequence if index == WHOLE else sequence - 1
 
     async def _turn_page(self) -> bool:
-        """Open the next page of a shard that is behind; false if none is, and then we will be woken."""
+        """Open the next page of a shard that is behind; false if none is, and then the reader wakes this hook."""
         for shard in [*self._turns]:
             tail, after = self.tails[shard], self._after(shard)
             self._turns.rotate(-1)
@@ -229,7 +231,7 @@ class Delivery:
             )
 
     async def _go_on(self, page: Page) -> None:
-        """One more first attempt, or the end of the page."""
+        """Make one more first attempt, or end the page."""
         if not page.events:
             self.progress.positions[page.shard] = (page.next_after, WHOLE)
             self._page = None
@@ -281,7 +283,7 @@ class Delivery:
         log.debug("webhook %s: an attempt failed: %s", self.hook.id, outcome.error)
         if self._circuit.failed(self._tick()):
             log.warning(
-                "webhook %s: left alone for %g s after %d failures in a row: %s",
+                "webhook %s: paused for %g s after %d failures in a row: %s",
                 self.hook.id,
                 self._settings.circuit_open_s,
                 progress.consecutive_failures,
@@ -327,9 +329,9 @@ class Delivery:
             await self._store.note(self.hook, self.progress)
             self._noting_fails = False
         except StokerError as error:
-            self._unnoted = 1  # again later: until then a crash means repetitions, not losses
+            self._unnoted = 1  # tried again later: a crash before that means repetitions, not losses
             if not self._noting_fails:
-                log.warning("webhook %s: its progress could not be noted: %s", self.hook.id, error)
+                log.warning("webhook %s: its progress could not be saved: %s", self.hook.id, error)
             self._noting_fails = True
 
 
@@ -348,7 +350,7 @@ def signed_headers(hook: Hook, identity: str, event: str, body: bytes, now: floa
 
 
 def status_of(progress: Progress) -> Status:
-    """As far as what was noted tells."""
+    """The status according to the noted progress."""
     return Status(
         delivered=progress.delivered,
         failures=progress.failures,

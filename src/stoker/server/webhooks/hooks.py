@@ -1,4 +1,4 @@
-"""A registration: what a tenant may ask for, what is kept of it, and what is shown: all but its secret."""
+"""A registered hook: what a tenant may ask for, what is stored, and what is shown: everything except its secret."""
 
 import base64
 import secrets
@@ -21,7 +21,7 @@ MASK: Final = "********"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tenant asks for. With the `id` of a hook that is there, it is changed and goes on from where it was."""
+    """A tenant's request. With the `id` of an existing hook, that hook is changed and continues from its position."""
 
     url: str
     events: tuple[str, ...]
@@ -29,9 +29,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     queue: str | None = None
     """None = every queue of the tenant."""
     secret: str | None = None
-    """None = one is made up for a new hook, and an old one keeps its own."""
+    """None = a new hook gets a generated one, an existing one keeps its own."""
     enabled: bool = True
-    """False keeps it and posts nothing; when it is enabled again it goes on from where it was."""
+    """False keeps the hook without posting; enabled again, it continues from its position."""
     id: str | None = None
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Hook(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept."""
+    """The stored hook."""
 
     id: str
     tenant: str
@@ -54,28 +54,28 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
         return self.queue in (None, event.queue) and (ALL in self.events or event.kind in self.events)
 
     def __repr__(self) -> str:
-        return f"Hook(id={self.id!r}, tenant={self.tenant!r})"  # the URL may hold a secret, too
+        return f"Hook(id={self.id!r}, tenant={self.tenant!r})"  # the URL may contain a secret, too
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How a hook fares. Times are in milliseconds; 0 = never."""
+    """The status of a hook. Times are in milliseconds; 0 = never."""
 
     circuit: CircuitState = "closed"
     delivered: int = 0
     failures: int = 0
-    """Attempts that failed, ever."""
+    """Failed attempts in total."""
     consecutive_failures: int = 0
     given_up: int = 0
-    """Events that were tried too often."""
+    """Events that failed too often."""
     missed: int = 0
-    """Positions of the log that were dropped before this hook had come so far."""
+    """Positions of the log that were dropped before this hook had read them."""
     last_success_at: int = 0
     last_failure_at: int = 0
     last_error: str = ""
     waiting: int = 0
     """Events that failed and will be tried again."""
     pending: int = 0
-    """About how many events it is behind: counted in records of the log, which may hold several or none."""
+    """About how many events it is behind, counted in log records, which may have several or none."""
 
 
 class HookView(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def view(hook: Hook, status: Status, secret: str = MASK) -> HookView:
 
 
 def registered(wanted: Wanted, tenant: str, now_ms: int, old: Hook | None) -> Hook:
-    """The hook that was asked for. Raises `InvalidRequest` or `LimitExceeded`."""
+    """The requested hook. Raises `InvalidRequest` or `LimitExceeded`."""
     parse(wanted.url)
     if wanted.queue is not None and not NAME_PATTERN.fullmatch(wanted.queue):
         raise InvalidRequest("invalid queue: a name has 1 to 256 letters, digits and _ . : -")
@@ -129,7 +129,7 @@ def registered(wanted: Wanted, tenant: str, now_ms: int, old: Hook | None) -> Ho
 
 
 def kinds(asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Each once, by its own name."""
+    """Each kind once, by its own name."""
     if len(asked) > len(KINDS) * 2:
         raise LimitExceeded(f"{len(asked)} events: there are only {len(KINDS)} kinds, and * for all of them")
     found: dict[str, Any] = dict.fromkeys(kind.removeprefix("job.") for kind in asked)

@@ -1,7 +1,7 @@
-"""One POST over HTTP/1.1 to an address that was checked before: no redirects, no decoding, bounded in size and time.
+"""One POST over HTTP/1.1 to a checked address: no redirects, no decoding, bounded in size and time.
 
-Its own small client, because connecting to exactly the checked address is the point, while the Host header, SNI and the
-certificate are still about the name. Only the status of an answer matters.
+It is a small client of its own, because it must connect to exactly the checked address, while the Host header, SNI and
+the certificate use the name. Only the status of a response matters.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]*)?\r?\n")
 LENGTH: Final = re.compile(rb"\r?\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r?\n", re.IGNORECASE)
 CHUNK: Final = 16 * 1024
 DRAIN_S: Final = 1.0
-"""How long an answer may go on after its status, so that an honest receiver is not cut off in its last word."""
+"""How long a response may continue after its status, so that an honest receiver is not cut off at its end."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How an attempt went. `error` never repeats what the receiver sent."""
+    """The outcome of an attempt. `error` never repeats what the receiver sent."""
 
     ok: bool
     status: int = 0
@@ -34,7 +34,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Poster:
-    """Posts for all hooks: what the operator allows, and how many attempts may be under way at once."""
+    """Posts for all hooks: knows the allowed networks, and limits the attempts under way."""
 
     def __init__(
         self, settings: WebhookSettings, allow: Sequence[Network], resolve: Resolve, tls: ssl.SSLContext | None = None
@@ -46,7 +46,7 @@ class Poster:
         self._places = asyncio.Semaphore(settings.concurrency)
 
     async def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> Outcome:
-        """One attempt. Raises nothing but what cancels it."""
+        """Make one attempt. Raises nothing except a cancellation."""
         async with self._places:
             try:
                 status = await self._attempt(target, request_head(target, headers, len(body)), body)
@@ -80,7 +80,7 @@ class Poster:
             async with asyncio.timeout_at(min(until, loop.time() + DRAIN_S)):
                 await self._drain(reader, rest)
         except (TimeoutError, OSError):
-            pass  # the answer has been given: how it goes on changes nothing
+            pass  # the status is known: the rest changes nothing
         finally:
             writer.transport.abort()
         return status
@@ -88,7 +88,7 @@ class Poster:
     async def _connect(
         self, target: Target, addresses: Sequence[str]
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """To the first of the checked addresses that answers."""
+        """Connect to the first checked address that answers."""
         tls = self._context() if target.scheme == "https" else None
         for place, address in enumerate(addresses):
             try:
@@ -107,14 +107,14 @@ class Poster:
         raise OSError("no address")
 
     def _context(self) -> ssl.SSLContext:
-        """Made when it is first needed: reading the system's certificates takes a while."""
+        """Made when first needed: reading the system's certificates takes a while."""
         if self._tls is None:
             self._tls = ssl.create_default_context()
             self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         return self._tls
 
     async def _status(self, reader: asyncio.StreamReader) -> tuple[int, int]:
-        """The final status, and how many bytes more may be read. Raises `ValueError` for what is no answer."""
+        """The final status, and how many more bytes may be read. Raises `ValueError` for an invalid response."""
         left = self._settings.response_bytes_max
         while True:
             lines: list[bytes] = []
@@ -125,13 +125,13 @@ class Poster:
                     raise ValueError("no whole head")
             found, head = STATUS.fullmatch(lines[0]), b"".join(lines)
             if found is None:
-                raise ValueError("no answer of HTTP/1")
+                raise ValueError("not an HTTP/1 response")
             if not found[1].startswith(b"1"):
                 told = LENGTH.search(head)
                 return int(found[1]), min(left, int(told[1])) if told is not None else left
 
     async def _drain(self, reader: asyncio.StreamReader, left: int) -> None:
-        """Let the answer end, unless it is too long."""
+        """Let the response end, unless it is too long."""
         while left > 0:
             piece = await reader.read(min(CHUNK, left))
             if not piece:
@@ -140,7 +140,7 @@ class Poster:
 
 
 def request_head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
-    """The request line and the headers. All values are ours; none may hold a line break."""
+    """The request line and the headers. All values are ours; none may have a line break."""
     lines = [
         f"POST {target.resource} HTTP/1.1",
         f"Host: {target.authority}",

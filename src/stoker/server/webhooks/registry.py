@@ -1,7 +1,7 @@
-"""All hooks of a server: registering, listing and removing them, and starting and stopping their work.
+"""All hooks of a server: registers, lists and removes them, and starts and stops their work.
 
-Everything here is asked for a tenant, which only ever sees its own. Posting happens in one process for a data
-directory: the one that has the shard of the system's own tenant.
+Every call is for a tenant, which only sees its own hooks. Only one process per data directory posts: the one with the
+shard of the system's own tenant.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from stoker.server.webhooks.urls import parse
 log = logging.getLogger("stoker.webhooks")
 
 Elsewhere = Callable[[str, str, Any], Awaitable[Any]]
-"""From a tenant, the name of a command and its fields to its reply."""
+"""Takes a tenant, a command's name and its fields; returns its reply."""
 
 
 class Webhooks:
-    """What the rest of the server knows of webhooks."""
+    """The interface of webhooks for the rest of the server."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Webhooks:
         """One change at a time."""
         self._is_running = False
         self.elsewhere: Elsewhere | None = None
-        """Where the hooks are, if they are not in this process: whoever is asked about them asks there."""
+        """Asks the process that has the hooks, if it is not this one."""
 
     # --- start and stop ------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Webhooks:
         return self._desk.has(shard_for(SYSTEM_TENANT, KV_HOME, self._desk.shards))
 
     async def start(self) -> None:
-        """Load what is registered, and go on from where each hook was."""
+        """Load the registered hooks, and continue from their positions."""
         async with self._lock:
             if not self._settings.enabled or not self.is_owner or self._is_running:
                 return
@@ -87,7 +87,7 @@ class Webhooks:
                 await self._begin(hook)
 
     async def close(self) -> None:
-        """Stop posting, and note how far each hook has come."""
+        """Stop posting, and note the progress of each hook."""
         async with self._lock:
             self._is_running = False
             await asyncio.gather(*(delivery.stop() for delivery in self._deliveries.values()))
@@ -96,35 +96,35 @@ class Webhooks:
             self._tails.clear()
 
     def look_again(self) -> None:
-        """For whoever moves the clock: what is due by now is done now."""
+        """For tests that move the clock: do what is due now."""
         for delivery in self._deliveries.values():
             delivery.wake()
 
     def check_supported(self, command: str) -> None:
-        """Raise `Unsupported` if the broker has no events that could be posted."""
+        """Raise `Unsupported` if the broker has no events to post."""
         if self._desk.broker.logs is None:
             raise Unsupported.by(self._desk.broker.name, command)
 
     # --- for tenants ---------------------------------------------------------------------------------
 
     async def add(self, tenant: str, wanted: Wanted) -> HookView:
-        """Register a hook, or change the one whose id is named. It posts what happens from now on."""
+        """Register a hook, or change the one with this id. It posts events from now on."""
         if not self._settings.enabled:
             raise Forbidden("this server posts no webhooks: the operator has set webhooks.enabled = false")
-        registered(wanted, tenant, 0, None)  # what is malformed is refused before any name is resolved
+        registered(wanted, tenant, 0, None)  # a malformed request is refused before any name is resolved
         await self._check_address(wanted.url)
         async with self._lock:
             hooks = await self._loaded()
             old = self._of(hooks, tenant, wanted.id) if wanted.id is not None else None
             if old is None and sum(owner == tenant for owner, _ in hooks) >= self._settings.hooks_per_tenant_max:
                 most = self._settings.hooks_per_tenant_max
-                raise LimitExceeded(f"{most} hooks are the most that a tenant may have: delete some")
+                raise LimitExceeded(f"this tenant has {most} webhooks, which is the limit: delete some")
             hook = registered(wanted, tenant, self._now_ms(), old)
             progress = Progress()
             if old is not None:
                 await self._end(old)
                 progress = await self._store.progress(old)
-            if old is None or old.queue != hook.queue:  # of another queue it gets what happens from now on
+            if old is None or old.queue != hook.queue:  # for another queue, it posts events from now on
                 progress.positions = await self._ends(hook)
             try:
                 await self._store.put(hook, progress)
@@ -147,7 +147,7 @@ class Webhooks:
                 await self._begin(hooks.get((tenant, hook_id)))
 
     async def test(self, tenant: str, hook_id: str) -> Outcome:
-        """Post a trial at once, and say how it went. It counts for nothing."""
+        """Post a test event at once, and return the outcome. It counts for nothing."""
         if not self._settings.enabled:
             raise Forbidden("this server posts no webhooks: the operator has set webhooks.enabled = false")
         hook = self._of(await self._loaded(), tenant, hook_id)
@@ -158,7 +158,7 @@ class Webhooks:
         )
 
     async def list(self, tenant: str) -> tuple[HookView, ...]:
-        """The tenant's hooks with how they fare, oldest first. Without their secrets."""
+        """The tenant's hooks with their status, oldest first. Without their secrets."""
         async with self._lock:
             hooks = await self._loaded()
             mine = sorted((hook for hook in hooks.values() if hook.tenant == tenant), key=lambda one: one.created_at)
@@ -170,7 +170,7 @@ class Webhooks:
         return round(self._now() * 1000)
 
     async def _check_address(self, url: str) -> None:
-        """A private address is refused where it can be explained. A public name that has none yet may get one."""
+        """Refuse a private address where it can be explained. A public name without an address may still get one."""
         target = parse(url)
         try:
             async with asyncio.timeout(self._settings.timeout_s):
@@ -190,7 +190,7 @@ class Webhooks:
     def _of(hooks: "dict[tuple[str, str], Hook]", tenant: str, hook_id: str) -> Hook:
         hook = hooks.get((tenant, hook_id))
         if hook is None:
-            raise NotFound(f"no webhook {hook_id[:64]!r}: it never was, or was deleted")
+            raise NotFound(f"no webhook {hook_id[:64]!r}: it never existed, or was deleted")
         return hook
 
     async def _status(self, hook: Hook) -> Status:
@@ -200,12 +200,12 @@ class Webhooks:
         return status_of(await self._store.progress(hook))
 
     def _shards(self, hook: Hook) -> Sequence[int]:
-        """Those that may hold events for a hook."""
+        """The shards that may have events for a hook."""
         count = self._desk.shards
         return range(count) if hook.queue is None else (shard_for(hook.tenant, hook.queue, count),)
 
     async def _ends(self, hook: Hook) -> dict[int, tuple[int, int]]:
-        """Where a new hook begins: after everything that was."""
+        """Where a new hook begins: after everything that has happened."""
         ends = await self._desk.ends()
         return {shard: (ends[shard].last, WHOLE) for shard in self._shards(hook)}
 
@@ -229,7 +229,7 @@ class Webhooks:
         delivery.start()
 
     async def _end(self, hook: Hook, *, forget: bool = False) -> None:
-        """Stop a hook's work, if there is any. `forget`: nothing is noted any more."""
+        """Stop a hook's work, if there is any. With `forget`, nothing is noted any more."""
         delivery = self._deliveries.pop((hook.tenant, hook.id), None)
         if delivery is None:
             return

@@ -1,6 +1,6 @@
-"""Where hooks are kept: two key-value entries each in the system's own tenant, journaled like everything else.
+"""Stores hooks: two key-value entries each in the system's own tenant, journaled like everything else.
 
-One entry is the registration, the other how far the hook has come. Nothing here knows what they mean.
+One entry is the registration, the other the hook's progress. Nothing here interprets them.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ HOOKS: Final = "webhooks/hook/"
 PROGRESS: Final = "webhooks/progress/"
 BATCH: Final = 100
 WHOLE: Final = 2**31
-"""As the index of a position: every event of the record."""
+"""The index of a position that stands for every event of the record."""
 
 
 class Waiting(msgspec.Struct):
-    """An event that failed and is tried again later."""
+    """A failed event that is tried again later."""
 
     shard: int
     sequence: int
@@ -31,7 +31,7 @@ class Waiting(msgspec.Struct):
 
 
 class Progress(msgspec.Struct, kw_only=True):
-    """How far a hook has come. Everything up to its positions is delivered, given up, or in `waiting`."""
+    """The progress of a hook. Everything up to its positions is delivered, given up, or in `waiting`."""
 
     positions: dict[int, tuple[int, int]] = {}
     """By shard: the sequence and the index of the last event that was tried."""
@@ -61,7 +61,7 @@ class Store:
         self._batch = min(BATCH, desk.broker.limits.kv_batch_max)
 
     async def hooks(self) -> list[Hook]:
-        """All of them, of all tenants."""
+        """All hooks, of all tenants."""
         found: list[Hook] = []
         after: str | None = None
         while True:
@@ -76,7 +76,7 @@ class Store:
         return _progress(values[0]) if values else Progress()
 
     async def put(self, hook: Hook, progress: Progress) -> None:
-        """Both entries or none."""
+        """Store both entries or none."""
         entries = [self._entry(HOOKS, hook, hook), self._entry(PROGRESS, hook, progress)]
         await self._desk.call_as_system(c.KvSetMany(entries))
 

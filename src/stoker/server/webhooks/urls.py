@@ -1,7 +1,7 @@
-"""What a webhook's URL may look like, and what it means. One strict parser, for registering and for connecting: what
-two parsers read differently is how a check is passed and something else is called.
+"""Parses a webhook's URL. One strict parser serves for registering and for connecting: if two parsers read a URL
+differently, one address could be checked and another one called.
 
-Every port is allowed: receivers listen where they like, and what must not be reached is told by its address.
+Every port is allowed: receivers listen where they like, and forbidden targets are recognised by their address.
 """
 
 import re
@@ -13,7 +13,7 @@ import msgspec
 from stoker.model.errors import InvalidRequest, LimitExceeded
 
 URL_CHARS_MAX: Final = 2_048
-"""What every proxy takes."""
+"""A length that every proxy takes."""
 HOST_CHARS_MAX: Final = 253
 PATTERN: Final = re.compile(
     r"(?P<scheme>https?)://"
@@ -28,20 +28,20 @@ EXPECTED: Final = "expected http(s)://host[:port][/path][?query] in plain ASCII,
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A URL taken apart."""
+    """A parsed URL."""
 
     scheme: Literal["http", "https"]
     host: str
     """A name, or an address without brackets."""
     port: int
     resource: str
-    """The path and the query, as they stand in the request line."""
+    """The path and the query, as in the request line."""
     address: IPv4Address | IPv6Address | None
-    """If the host is one."""
+    """Set if the host is an address."""
 
     @property
     def authority(self) -> str:
-        """What the Host header says."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if isinstance(self.address, IPv6Address) else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -51,7 +51,7 @@ def parse(url: object) -> Target:
     if not isinstance(url, str):
         raise InvalidRequest(f"invalid url: {EXPECTED}")
     if len(url) > URL_CHARS_MAX:
-        raise LimitExceeded(f"the url has {len(url)} characters: at most {URL_CHARS_MAX} are taken")
+        raise LimitExceeded(f"the url has {len(url)} characters: the limit is {URL_CHARS_MAX}")
     found = PATTERN.fullmatch(url)
     if found is None:
         raise InvalidRequest(f"invalid url: {EXPECTED}")
@@ -68,12 +68,12 @@ def _host(text: str) -> tuple[str, IPv4Address | IPv6Address | None]:
         try:
             six = IPv6Address(text[1:-1])
         except AddressValueError:
-            raise InvalidRequest("invalid url: what stands in the brackets is no IPv6 address") from None
+            raise InvalidRequest("invalid url: the text in the brackets is not an IPv6 address") from None
         return str(six), six
     name = text.removesuffix(".").lower()
     labels = name.split(".")
     if not name or len(name) > HOST_CHARS_MAX or not all(0 < len(label) < 64 for label in labels):
-        raise InvalidRequest("invalid url: the host is no name; its parts have 1 to 63 characters")
+        raise InvalidRequest("invalid url: the host is not a valid name; its parts have 1 to 63 characters")
     if not NUMBER.fullmatch(labels[-1]):
         return name, None
     try:  # 2130706433, 0x7f.1 and 0177.0.0.1 are addresses to some resolvers, and names to some checks

@@ -1,4 +1,4 @@
-"""Leases of claims, renewed from a thread for as long as somebody works on their jobs. It knows nothing of Spark."""
+"""Renews the leases of claims from a thread while their jobs are worked on. It knows nothing of Spark."""
 
 import threading
 
@@ -8,10 +8,10 @@ from stoker.spark.options import Connection
 
 
 class Leases:
-    """Renews claims three times a lease, over a connection of its own.
+    """Renews claims three times per lease, over its own connection.
 
-    A server that is away for a moment is asked again; one that is away for longer than a lease has given the jobs to
-    somebody else, and says so when they are settled.
+    If the server is away for a moment, renewal is tried again. If it is away for longer than a lease, the jobs may have
+    gone to another worker; settling them then says so.
     """
 
     def __init__(self, connection: Connection, lease_ms: int) -> None:
@@ -57,6 +57,6 @@ class Leases:
                     try:
                         client.extend_claim(claim, self._lease_ms)
                     except NotFound:
-                        self.drop(claim)  # all its jobs are settled or lost, and that is long ago
+                        self.drop(claim)  # all its jobs were settled or lost long ago
         except StokerError:
-            pass  # the next time comes soon enough, or it is too late anyway
+            pass  # the next renewal comes soon, or it is too late anyway

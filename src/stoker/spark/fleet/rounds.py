@@ -1,8 +1,8 @@
-"""`stoker.spark.process`: a queue worked off in rounds, a Spark job each.
+"""`stoker.spark.process`: works through a queue in rounds, each a Spark job.
 
-The driver makes the claims of a round, one a task, and thereby knows its jobs; tasks ask for them again by name. When
-Spark has the whole round, the driver settles it. Some rounds are under way at once, so that neither the queue nor the
-executors wait while the others are busy with the start of a job.
+The driver makes the claims of a round, one for each task, and so knows its jobs; tasks ask for them again by name. When
+Spark has finished the round, the driver settles it. Several rounds are under way at once, so that neither the queue nor
+the executors wait while the others start a Spark job.
 """
 
 import threading
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ERRORS = 10
-"""Kept to look at."""
+"""Errors that are kept to look at."""
 
 Transformation = Callable[["DataFrame"], "DataFrame"]
 
@@ -44,7 +44,7 @@ class RoundFailed(StokerError):
 
 @dataclass
 class Round:
-    """What became of the jobs of a fleet so far."""
+    """The outcomes of a fleet's jobs so far."""
 
     rounds: int = 0
     taken: int = 0
@@ -55,7 +55,7 @@ class Round:
     released: int = 0
     """Left out by the transformation: they wait again."""
     lost: int = 0
-    """Settled too late: their leases had ended, and somebody else has them."""
+    """Settled too late: their leases had ended, and another worker has them."""
     errors: list[str] = field(default_factory=list)
     """Some of them."""
 
@@ -76,15 +76,15 @@ def process(
     rounds: int | None = None,
     wait: Duration = 0,
 ) -> Round:
-    """Work a queue off with Spark: until it is empty, or for so many rounds.
+    """Work through a queue with Spark: until it is empty, or for a number of `rounds`.
 
-    `function` takes a list of decoded payloads and gives a result, or an exception, for each. `transform` takes a
-    DataFrame of jobs (`id`, `payload`, ...) and gives one with `id` and perhaps `result` (bytes or text), `codec` and
+    `function` takes a list of decoded payloads and returns a result, or an exception, for each. `transform` takes a
+    DataFrame of jobs (`id`, `payload`, ...) and returns one with `id` and perhaps `result` (bytes or text), `codec` and
     `error`; jobs that it leaves out go back to their queue, and a round of which it leaves out everything is the last.
-    `batch` jobs go to each of `slots` tasks of a round, and `ahead` rounds are under way at once: more jobs than that
-    are never in hand. `wait` is how long an empty queue is waited for.
+    Each of the `slots` tasks of a round gets `batch` jobs, and `ahead` rounds are under way at once: there are never
+    more jobs in hand than that. `wait` is how long to wait for jobs in an empty queue.
 
-    If Spark fails (a task for good, a transformation that means nothing), the jobs are released at once and
+    If Spark fails (a task that failed too often, an invalid transformation), the jobs are released at once and
     `RoundFailed` is raised: no attempt is lost.
     """
     check_work(function, transform)
@@ -101,12 +101,12 @@ def process(
 
 
 def check_work(function: Any, transform: Any) -> None:
-    """Before any job is taken: it would cost all of them an attempt."""
+    """Checked before any job is taken: a mistake here would cost all of them an attempt."""
     if (function is None) == (transform is None):
         raise InvalidRequest("give either a function or a transformation of DataFrames")
     name, given = ("function", function) if function is not None else ("transform", transform)
     if not callable(given):
-        raise InvalidRequest(f"{name} = {given!r:.80}: expected something that can be called")
+        raise InvalidRequest(f"{name} = {given!r:.80}: expected something callable")
 
 
 def names_of(queue: str | Sequence[str]) -> tuple[str, ...]:
@@ -128,12 +128,12 @@ def milliseconds(name: str, given: Duration) -> int:
 def parallelism(spark: "SparkSession") -> int:
     context = context_of(spark)
     if context is None:
-        raise InvalidRequest("this session does not know how many tasks run at once: say slots")
+        raise InvalidRequest("this session does not say how many tasks run at once: set slots")
     return int(context.defaultParallelism)
 
 
 def context_of(spark: "SparkSession") -> "SparkContext | None":
-    """None for a session of Spark Connect, which has none."""
+    """None for a session of Spark Connect, which has no context."""
     try:
         return spark.sparkContext
     except AttributeError:
@@ -150,7 +150,7 @@ class Handled:
     def __call__(self, pulled: Pulled, claims: int) -> pa.Table:
         worked = Worked(pulled, self._applied)
         context = context_of(self._spark)
-        if context is not None:  # a plain RDD: there is nothing to plan, and planning takes longer than such a round
+        if context is not None:  # a plain RDD needs no planning, which would take longer than such a round
             told: list[bytes] = context.parallelize(range(claims), claims).mapPartitions(worked.ends).collect()
         else:
             told = numbers(self._spark, claims).mapInArrow(worked, "ends binary").toArrow().column("ends").to_pylist()
@@ -174,12 +174,12 @@ class Transformed:
 
 
 def numbers(spark: "SparkSession", claims: int) -> "DataFrame":
-    """A task for each claim, with its number: no data to send, and none to shuffle."""
+    """A task for each claim, with its number: nothing to send and nothing to shuffle."""
     return spark.range(0, claims, 1, claims)
 
 
 class Fleet:
-    """Rounds, in a thread for each that may be under way."""
+    """Runs rounds, each in its own thread."""
 
     def __init__(
         self,
@@ -195,11 +195,11 @@ class Fleet:
         self._slots, self._wait_ms, self._rounds = slots, wait_ms, rounds
         self._changed = threading.Condition()
         self._names = (f"spark:{run}:{number}" for run in [uuid4().hex[:12]] for number in count())
-        """Of rounds: none is ever used again, for its claims would bring the jobs of the other."""
+        """Names of rounds. None is used twice, because its claims would bring the jobs of the earlier one."""
         self._begun = 0
         self._under_way = 0
         self._nothing_there = False
-        """When somebody last looked; a round that ends may change it."""
+        """Whether the last look found nothing; a round that ends may change it."""
         self._stopped = False
 
     def run(self, ahead: int) -> None:
@@ -232,7 +232,9 @@ class Fleet:
             raise
 
     def _begin(self) -> str | None:
-        """The name of the next round; None if there is none. An empty queue may get jobs from rounds under way."""
+        """The name of the next round; None if there is none. An empty queue may still get jobs from rounds under
+        way.
+        """
         with self._changed:
             while not self._stopped and self._nothing_there and self._under_way:
                 self._changed.wait()
@@ -250,7 +252,7 @@ class Fleet:
             self._changed.notify_all()
 
     def _round(self, client: Client, name: str) -> bool:
-        """Whether anything was done: if not, the queue is empty, or nobody wants what is in it."""
+        """Returns whether anything was done: if not, the queue is empty, or the transformation leaves all of it out."""
         claims: dict[str, Claim] = {}
         with Leases(self._claiming.connection, self._claiming.lease_ms) as leases:
             try:
@@ -268,7 +270,7 @@ class Fleet:
                 raise RoundFailed(f"Spark could not finish a round; its {jobs} jobs wait again: {error}") from error
 
     def _claim(self, client: Client, name: str, claims: "dict[str, Claim]") -> None:
-        """Make the claims of a round. Only the first waits: if it finds nothing, there is nothing."""
+        """Make the claims of a round. Only the first one waits: if it finds nothing, the queue is empty."""
         for slot in range(self._slots):
             claim = f"{name}:{slot}"
             delivery = self._claiming.pull(client, claim, 0 if claims else self._wait_ms)
@@ -287,7 +289,7 @@ class Fleet:
             outcome.errors += settled.errors
             taken += len(claim.ids)
             if len(ends[name].ids) < len(claim.ids):
-                released += client.release_claim(name).count  # what the transformation left out
+                released += client.release_claim(name).count  # jobs that the transformation left out
         with self._changed:
             done = self.done
             done.rounds += 1
@@ -303,17 +305,17 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the driver knows of one."""
+    """What the driver knows of a claim."""
 
     token: int
     ids: Sequence[int]
 
 
 def shared_out(claims: dict[str, Claim], ends: Ends) -> dict[str, Ends]:
-    """Whose ends they are. Raises `InvalidRequest` for a job that this round has not got."""
+    """Split the outcomes by claim. Raises `InvalidRequest` for a job that is not in this round."""
     own = list(chain.from_iterable(claim.ids for claim in claims.values()))
     found: dict[str, Ends] = {}
-    if ends.ids == own:  # as it is with functions, and with most transformations
+    if ends.ids == own:  # the usual case: functions, and most transformations
         start = 0
         for name, claim in claims.items():
             found[name] = ends.between(start, start + len(claim.ids))
@@ -322,14 +324,14 @@ def shared_out(claims: dict[str, Claim], ends: Ends) -> dict[str, Ends]:
     places = {job: place for place, job in enumerate(ends.ids)}
     strange = places.keys() - set(own)
     if strange:
-        raise InvalidRequest(f"the transformation gave job {min(strange)}, which this round has not got")
+        raise InvalidRequest(f"the transformation returned job {min(strange)}, which is not in this round")
     for name, claim in claims.items():
         found[name] = ends.at([places[job] for job in claim.ids if job in places])
     return found
 
 
 def release(client: Client, claims: dict[str, Any]) -> None:
-    """As if nobody had taken them. Where the queue cannot be reached, their leases end in time."""
+    """Release the claims. If the queue cannot be reached, their leases end by themselves."""
     for claim in claims:
         with suppress(StokerError):
             client.release_claim(claim)

@@ -1,7 +1,7 @@
-"""In the driver: what became of jobs, told to the queue. The only place of the fleet where jobs are settled.
+"""Settles jobs from the driver: the only place of the fleet that does.
 
-Rows come as Arrow, thousands at a time. They are checked as a whole before the first of them is settled: a
-transformation that gives a job twice, or one that it did not get, changes nothing.
+Rows come as Arrow, thousands at a time. All of them are checked before the first job is settled: a transformation that
+returns a job twice, or one that it did not get, changes nothing.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -57,7 +57,7 @@ def has_type(kind: pa.DataType, expected: str) -> bool:
 
 @dataclass
 class Ends:
-    """What became of jobs, by columns; a column that has nothing in it is None."""
+    """Outcomes of jobs, by column; an empty column is None."""
 
     ids: list[int]
     results: list[bytes | None] | None
@@ -83,7 +83,7 @@ class Ends:
 
 
 def read_ends(table: pa.Table) -> Ends:
-    """Raises `InvalidRequest` if a job is there twice, or says something that nobody knows."""
+    """Raises `InvalidRequest` if a job is there twice, or a value is unknown."""
     ids = table.column("id").to_pylist()
     if table.column("id").null_count:
         raise InvalidRequest("a row has no id: keep the id of each job")
@@ -126,7 +126,7 @@ def column(table: pa.Table, name: str) -> list[Any] | None:
 
 @dataclass
 class Outcome:
-    """How many of some jobs were settled in which way, and some of the errors."""
+    """How many jobs were settled in which way, and some of the errors."""
 
     completed: int = 0
     failed: int = 0
@@ -135,9 +135,9 @@ class Outcome:
 
 
 def settle(client: Client, token: int, ends: Ends, own: Sequence[int] | None = None) -> Outcome:
-    """Acknowledge what was done and fail what failed, of one delivery.
+    """Acknowledge the completed jobs of a delivery and fail the failed ones.
 
-    `own` are its ids, if they are known: if they are a range, and all of them are done, it is sent as that.
+    `own` are its ids, if known: if they are a range and all of them completed, they are sent as a range.
     """
     if ends.errors is None and ends.verdicts is None:
         ids: Sequence[int] = own if type(own) is range and len(own) == len(ends.ids) else ends.ids
@@ -174,7 +174,7 @@ def acknowledged(
 
 
 def pieces(places: list[int], results: list[bytes | None]) -> Iterator[list[int]]:
-    """As many results at a time as a request should carry."""
+    """Cut into requests of a reasonable size."""
     piece: list[int] = []
     size = 0
     for place in places:
@@ -191,7 +191,7 @@ def pieces(places: list[int], results: list[bytes | None]) -> Iterator[list[int]
 def with_results(
     client: Client, token: int, done: list[tuple[int, bytes | None]], codec: Any, outcome: Outcome
 ) -> None:
-    """The queue takes a request or refuses it as a whole: a result that is too large is found by halves."""
+    """The queue accepts or refuses a request as a whole, so a result that is too large is found by halving."""
     try:
         ids, results = zip(*done, strict=True)
         outcome.completed += client.ack_batch(ids, token, results, codec=codec).count
@@ -206,18 +206,18 @@ def with_results(
 
 
 class Why(NamedTuple):
-    """What a job says that was not done."""
+    """Why a job did not complete."""
 
     error: str
     error_class: str = ""
     stack: str = ""
     verdict: VerdictKind | None = None
-    """None leaves it to the job's own options."""
+    """None leaves the decision to the job's own options."""
     delay_ms: int | None = None
 
 
 def by_failure(ends: Ends) -> dict[Why, list[int]]:
-    """Jobs that say the same are failed at once."""
+    """Group jobs with the same failure, which are failed together."""
     found: dict[Why, list[int]] = {}
     told: tuple[list[Any] | None, ...] = (ends.errors, ends.classes, ends.stacks, ends.verdicts, ends.delays)
     for place, job in enumerate(ends.ids):
@@ -228,7 +228,7 @@ def by_failure(ends: Ends) -> dict[Why, list[int]]:
 
 
 def fail(client: Client, token: int, ids: list[int], why: Why, outcome: Outcome) -> None:
-    """End a delivery as its verdict says. Jobs that somebody else has by now are not counted."""
+    """End deliveries as the verdict says. Jobs that another worker has by now are not counted."""
     if why.verdict == "snooze":
         outcome.snoozed += client.release_batch(ids, token, why.delay_ms or 0).count
         return
@@ -243,7 +243,7 @@ def fail(client: Client, token: int, ids: list[int], why: Why, outcome: Outcome)
 
 
 def cancel(client: Client, token: int, ids: list[int]) -> None:
-    """Mark those that are ours for their end: what then fails ends as cancelled. Not every token may do that."""
+    """Cancel the jobs that we still own: when they then fail, they end as cancelled. Not every token may do that."""
     refused = client.extend_batch(ids, token).refused
     with suppress(Forbidden):
         for job in ids:

@@ -1,8 +1,8 @@
 """A queue as a stream of jobs: `spark.readStream.format("stoker_jobs")`, its sink, and `process_stream` over both.
 
-A batch of the stream is some claims, which are named by the stream and the batch: Spark may replay a batch, in another
-task or after a restart, and gets the same jobs. The stream's offset says which claims there are, so a checkpoint knows
-them. Jobs are settled when Spark has committed their batch, or by the sink's own commit, with a result or error each.
+A batch of the stream is a set of claims, named by the stream and the batch. Spark may replay a batch, in another task
+or after a restart, and gets the same jobs. The stream's offset lists the claims, so a checkpoint has them. Jobs are
+settled when Spark has committed their batch, or by the sink's commit with a result or error for each.
 """
 
 import json
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from stoker.spark.fleet.rounds import Transformation
 
 NEEDED = ("id", "token")
-"""Columns without which a row settles nothing."""
+"""Columns that every row needs in order to be settled."""
 CLAIM_JOBS_MAX = 10_000
-"""What a pull brings at most, if nobody has changed the limits of the server."""
+"""The most that a pull returns with a server's default limits."""
 
 TAKING: dict[str, str] = CONNECTING | {
-    "queues": "whose jobs, with commas between them: those of the first one first",
-    "settle": "needed. `rows`: the sink `stoker_jobs` settles each job by its row, and jobs that have none go back to"
-    " their queue. `batch`: every job of a batch is done when Spark has committed the batch to whatever sink",
-    "maxJobsInFlight": "jobs in hand at most: a batch takes no more, and the next one waits for its end; otherwise"
+    "queues": "whose jobs, separated by commas: those of the first queue first",
+    "settle": "needed. `rows`: the sink `stoker_jobs` settles each job by its row, and jobs without a row go back to"
+    " their queue. `batch`: every job of a batch is done when Spark has committed the batch to any sink",
+    "maxJobsInFlight": "the most jobs in hand: a batch takes no more, and the next one waits for its end; by default"
     " 10000",
-    "slots": "tasks of a batch; otherwise 2",
-    "lease": "how long the queue waits for a sign of life before it gives the jobs to others; otherwise 60s. Longer"
-    " than a restart takes, or a batch that is replayed finds its jobs gone",
+    "slots": "tasks of a batch; by default 2",
+    "lease": "how long the queue waits for a renewal before it gives the jobs to others; by default 60s. Make it longer"
+    " than a restart takes, or a replayed batch finds its jobs gone",
 }
-"""What can be said of a stream of jobs."""
+"""The options of a stream of jobs."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,15 @@ class TakeOptions:
     claiming: Claiming
     slots: int
     acks_batches: bool
-    """Or else the sink settles."""
+    """Otherwise the sink settles."""
 
 
 def take_options(given: Mapping[str, str]) -> TakeOptions:
-    """Raises `InvalidRequest` that names the option and what it may be."""
+    """Raises `InvalidRequest`, which names the option and its valid values."""
     options = named(given, TAKING)
     queues = plain_names(options, "queues")
     if queues is None:
-        raise InvalidRequest("option queues is missing: say whose jobs are wanted")
+        raise InvalidRequest("option queues is missing: name the queues to read jobs from")
     if options.get("settle") not in ("rows", "batch"):
         raise InvalidRequest(
             f"option settle = {options.get('settle')!r}: expected rows (the sink stoker_jobs settles each job) or batch"
@@ -108,7 +108,7 @@ class JobsSource(DataSource):
         given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
         if given != JOBS:
             raise InvalidRequest(
-                f"the schema given is not that of jobs: leave .schema() out, and select (it is {JOBS})"
+                f"the given schema is not that of jobs: leave .schema() out, and select (it is {JOBS})"
             )
         return JobsReader(take_options(self.options))
 
@@ -116,7 +116,9 @@ class JobsSource(DataSource):
         raise InvalidRequest("stoker_jobs is a stream: use readStream; spark.read.format('stoker') looks at jobs")
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
-        raise InvalidRequest("stoker_jobs settles what it gave: use writeStream; df.write.format('stoker') pushes jobs")
+        raise InvalidRequest(
+            "stoker_jobs settles the jobs that it gave: use writeStream; df.write.format('stoker') pushes jobs"
+        )
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
         if overwrite:
@@ -130,7 +132,7 @@ class JobsSource(DataSource):
 
 @dataclass(frozen=True)
 class Taken:
-    """The jobs of one batch, as the stream's offset tells of them."""
+    """The jobs of one batch, as the stream's offset describes them."""
 
     stream: str
     batch: int
@@ -158,13 +160,13 @@ class OneClaim(InputPartition):
 
 
 class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Makes claims in the driver, and keeps their leases; its copies ask for them in executors."""
+    """Makes claims in the driver and renews their leases; its copies in executors ask for the jobs."""
 
     def __init__(self, options: TakeOptions) -> None:
         self.options = options
         self._stream = uuid4().hex[:12]
         self._left: int | None = None
-        """How many jobs there still are to take, once `availableNow` has said that there is an end."""
+        """How many jobs are left to take, with `availableNow`."""
         self._leases: Leases | None = None
         self._finished: Taken | None = None
         self._taken: Taken | None = None
@@ -183,7 +185,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Spark asks when it has committed everything up to `start`: that is settled first, then more is claimed."""
+        """Called when Spark has committed everything up to `start`: settle that first, then claim more."""
         before = read_back(start)
         with connect(self.options.claiming.connection) as client:
             self._finish(client, before)
@@ -201,18 +203,18 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield as_rows(partition.claim, self.options.claiming.jobs(partition.claim))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """It comes late, or never: `latestOffset` knows the same earlier."""
+        """Does nothing: it comes late, or never. `latestOffset` learns the same earlier."""
 
     def stop(self) -> None:
-        """What is in hand stays claimed until its leases end: the stream may be started again before that."""
+        """Jobs in hand stay claimed until their leases end: the stream may start again before that."""
         if self._leases is not None:
             self._leases.end()
 
     def _take(self, client: Client, before: Taken) -> Taken | None:
-        """The claims of the next batch; the same ones if they were made before and Spark did not come to know."""
+        """The claims of the next batch; the same ones if they were made before and Spark did not learn of them."""
         batch = before.batch + 1
         sizes, is_over = self._pull(client, Taken(before.stream, batch, self.options.slots))
-        while is_over:  # its claims were made once and their jobs are gone: they bring nothing any more
+        while is_over:  # its claims were made earlier and their jobs are gone: they bring nothing any more
             batch += 1
             sizes, is_over = self._pull(client, Taken(before.stream, batch, self.options.slots))
         if not sizes:
@@ -225,7 +227,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _pull(self, client: Client, wanted: Taken) -> tuple[list[int], bool]:
-        """How many jobs the claims of a batch have brought, and whether they had their time before."""
+        """How many jobs the claims of a batch have brought, and whether their time is over."""
         sizes: list[int] = []
         for claim in wanted.names():
             delivery = self.options.claiming.pull(client, claim)
@@ -235,7 +237,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return sizes, False
 
     def _finish(self, client: Client, before: Taken) -> None:
-        """The end of what a committed batch has not settled: done, or back to the queue."""
+        """Settle what a committed batch has left open: done, or back to the queue."""
         if before == self._finished:
             return
         for claim in before.names():
@@ -261,13 +263,13 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @dataclass
 class Ended(WriterCommitMessage):
-    """What a task attempt has to say of its jobs, as a stream of Arrow batches."""
+    """The outcomes of a task attempt, as a stream of Arrow batches."""
 
     rows: bytes
 
 
 class JobsWriter(DataSourceStreamArrowWriter):
-    """Settles jobs when Spark commits their batch. A replayed batch finds them settled, and changes nothing."""
+    """Settles jobs when Spark commits their batch. A replayed batch finds them settled and changes nothing."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         from stoker.spark.schemas import arrow_schema
@@ -294,7 +296,7 @@ class JobsWriter(DataSourceStreamArrowWriter):
                 settle(client, token, ends.at(places))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch will be tried again, with the same jobs."""
+        """Does nothing: the batch will be tried again, with the same jobs."""
 
 
 def process_stream(
@@ -313,12 +315,12 @@ def process_stream(
     every: str = "1 second",
     available_now: bool = False,
 ) -> "StreamingQuery":
-    """Work a queue off with Spark for as long as the query runs, which is handed back: `stop()` it, or wait for it.
+    """Work through a queue with Spark while the returned query runs: `stop()` it, or wait for it.
 
     `function` and `transform` are those of `process`; a transformation has to keep `id` and `token`. `every` is how
-    often an idle queue is looked at; `available_now` ends the query with what was waiting when it started. At most
-    `max_in_flight` jobs are in hand, spread over `slots` tasks. A query that was stopped or killed goes on from its
-    `checkpoint`.
+    often to look at an idle queue. `available_now` ends the query with the jobs that were waiting when it started. At
+    most `max_in_flight` jobs are in hand, spread over `slots` tasks. A query that was stopped or killed continues from
+    its `checkpoint`.
     """
     from stoker.spark.fleet.rounds import check_work, milliseconds, names_of, parallelism
     from stoker.spark.schemas import arrow_schema
@@ -334,10 +336,11 @@ def process_stream(
         "slots": str(slots or parallelism(spark)),
         "lease": f"{milliseconds('lease', lease)}ms",
     }
-    take_options(reached | asked)  # refuses here what would otherwise fail inside of Spark
+    take_options(reached | asked)  # fails here instead of inside Spark
     jobs = spark.readStream.format("stoker_jobs").options(**reached, **asked).load()
     ends = transform(jobs) if transform is not None else jobs.mapInArrow(Applied(function), ENDS)  # type: ignore[arg-type]
-    check_columns(arrow_schema(ends.schema, ENDS_SCHEMA.names), NEEDED)  # the sink does, but by then jobs are taken
+    # the sink checks, too, but only after jobs are taken
+    check_columns(arrow_schema(ends.schema, ENDS_SCHEMA.names), NEEDED)
     writer = ends.writeStream.format("stoker_jobs").options(**reached).option("checkpointLocation", checkpoint)
     when: Any = {"availableNow": True} if available_now else {"processingTime": every}
     return writer.trigger(**when).start()

@@ -1,7 +1,7 @@
-"""In executors: the jobs of a claim as rows, and a function over them.
+"""Code for executors: the jobs of a claim as rows, and a function over them.
 
-Nothing here settles a job: Spark may run all of it again, or twice at once. A payload that cannot be read and a result
-that cannot be written cost their own job an attempt, and no other.
+Nothing here settles a job: Spark may run all of it again, or twice at once. A payload that cannot be decoded, or a
+result that cannot be encoded, costs its own job an attempt, and no other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,12 +53,12 @@ ENDS = (
     "id bigint, token bigint, result binary, codec string, error string, error_class string, stack string,"
     " verdict string, after_ms bigint"
 )
-"""The rows that a function makes of them, and that a transformation may give."""
+"""The rows that a function produces, and that a transformation may return."""
 VERDICTS: tuple[VerdictKind, ...] = get_args(VerdictKind)
-"""What `verdict` may be: what the outcomes say that handlers raise."""
+"""Values of `verdict`, the same as those of the outcomes that handlers raise."""
 
 Handler = Callable[[list[Any]], Sequence[Any]]
-"""Payloads in, a result or an exception for each of them out."""
+"""Takes payloads; returns a result or an exception for each."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Claiming:
         )
 
     def jobs(self, claim: str) -> Delivery:
-        """The jobs of a claim, asked for by its name."""
+        """The jobs of a claim, by its name."""
         with connect(self.connection) as client:
             return self.pull(client, claim)
 
 
 def as_rows(claim: str, delivery: Delivery) -> pa.RecordBatch:
-    """One batch, also if each job has options of its own: a thousand batches of one job would take seconds."""
+    """One batch, even if each job has its own options: a thousand batches of one job would take seconds."""
     columns: dict[str, list[Any]] = {name: [] for name in JOBS_SCHEMA.names}
     for run in delivery.runs:
         count = len(run.ids)
@@ -99,7 +99,7 @@ def as_rows(claim: str, delivery: Delivery) -> pa.RecordBatch:
 
 
 class Pulled:
-    """The jobs of claims: a row that says 0 stands for the first of them, and so on."""
+    """Reads the jobs of claims: a row with 0 stands for the first claim, and so on."""
 
     def __init__(self, claiming: Claiming, claims: tuple[str, ...]) -> None:
         self._claiming, self._claims = claiming, claims
@@ -114,7 +114,7 @@ class Pulled:
 
 
 class Worked:
-    """The jobs of claims and a function over them, in one go; what became of a claim's jobs is one value."""
+    """Reads the jobs of claims and applies a function in one step; the outcomes of a claim are one value."""
 
     def __init__(self, pulled: Pulled, applied: "Applied") -> None:
         self._pulled, self._applied = pulled, applied
@@ -163,17 +163,19 @@ class Applied:
         try:
             given: Any = self._function(payloads)
             if given is None or isinstance(given, str | bytes | Mapping):
-                raise TypeError(f"the function gave {type(given).__name__}: give a list with one result for each job")
+                raise TypeError(
+                    f"the function returned {type(given).__name__}: return a list with one result for each job"
+                )
             results = list(given)
             if len(results) != len(payloads):
-                raise ValueError(f"{len(results)} results for {len(payloads)} jobs: give one for each")
+                raise ValueError(f"{len(results)} results for {len(payloads)} jobs: return one for each")
         except Exception as error:
             return [error] * len(payloads)
         return results
 
 
 class Unreadable:
-    """In the place of a payload that is not what its codec says."""
+    """Stands for a payload that cannot be decoded with its codec."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -197,11 +199,11 @@ def opened(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
 End = tuple[bytes | None, str | None, str | None, str | None, str | None, str | None, int | None]
 """Result, codec, error, class of the error, stack, verdict, delay."""
 NOTHING: End = (None, None, None, None, None, None, None)
-"""Done, with nothing to tell."""
+"""Completed, without a result."""
 
 
 def ended(end: Any) -> End:
-    """What a function gave for a job, as columns."""
+    """What a function returned for a job, as columns."""
     if not isinstance(end, BaseException):
         try:
             found, codec = (end, "bytes") if type(end) is bytes else (pack(end), "msgpack")
@@ -215,10 +217,10 @@ def ended(end: Any) -> End:
 
 
 def plain(value: Any) -> Any:
-    """Numbers and arrays of numpy, and whatever else says how it looks as Python's own."""
+    """Converts numpy numbers and arrays, and other values that can convert themselves."""
     if callable(getattr(value, "tolist", None)):
         return value.tolist()
-    raise TypeError(f"a result of type {type(value).__name__} cannot be written: give texts, numbers, lists or maps")
+    raise TypeError(f"a result of type {type(value).__name__} cannot be encoded: return text, numbers, lists or maps")
 
 
 pack = msgspec.msgpack.Encoder(enc_hook=plain).encode

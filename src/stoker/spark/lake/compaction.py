@@ -1,9 +1,9 @@
-"""Few directories of many: the batches of a layer become one, and the deltas of gold are added up on the way.
+"""Merges the many batch directories of a layer into few, and adds up the deltas of gold on the way.
 
-The new directory is written beside, moved in under a name that counts only once a manifest says so, and then the
-manifest is: from that moment on readers take it in place of the batches that it was made of, which are removed. At
-whatever point this is interrupted, readers see either the old or the new; the next compaction clears up. The newest
-batch is never touched, because the stream may have to write it again. One compaction at a time.
+The new directory is written beside the others, under a name that does not count yet. Then a manifest names it: from
+then on readers use it in place of the batches that it was made of, which are removed. Wherever this is interrupted,
+readers see either the old or the new; the next compaction cleans up. The newest batch is never touched, because the
+stream may have to write it again. Only one compaction runs at a time.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from stoker.spark.lake.gold import KEYS
 from stoker.spark.lake.layout import LAYERS, Lake, Stretch
 
 SMALL_BYTES = 64 * 2**20
-"""What an earlier compaction made is taken in again as long as it is smaller than this."""
+"""Results of earlier compactions below this size are merged again."""
 FILE_BYTES = 128 * 2**20
-"""Of one file, about: what Spark gives to one task when it reads."""
+"""The approximate size of a file: what Spark gives to one task when it reads."""
 
 ADDED_UP: dict[str, tuple[str, ...]] = {
     "minutes": KEYS,
@@ -26,7 +26,7 @@ ADDED_UP: dict[str, tuple[str, ...]] = {
     "workers": ("tenant", "worker", "minute"),
     "schedules": ("tenant", "schedule", "queue", "minute"),
 }
-"""Layers whose rows are deltas, and what they are deltas of."""
+"""Layers whose rows are deltas, and the columns that identify what they add up to."""
 
 
 class CompactionFailed(StokerError):
@@ -37,16 +37,16 @@ class CompactionFailed(StokerError):
 
 @dataclass(frozen=True)
 class Compacted:
-    """What became of a layer."""
+    """The outcome for one layer."""
 
     layer: str
     directories: int
-    """That were made one."""
+    """How many were merged."""
     name: str
 
 
 def compact(lake: Lake) -> list[Compacted]:
-    """All layers. A second run finds nothing to do."""
+    """Compact all layers. A second run finds nothing to do."""
     newest = max((stretch.last for stretch in lake.stretches("bronze") if stretch.is_single), default=0)
     done = []
     for layer in LAYERS:
@@ -58,7 +58,7 @@ def compact(lake: Lake) -> list[Compacted]:
 
 
 def tidy(lake: Lake, layer: str) -> None:
-    """Remove what a compaction has left: what it began, what no manifest names, and what was replaced."""
+    """Remove what compactions left behind: unfinished directories, those that no manifest names, and replaced ones."""
     for name in lake.begun(layer):
         lake.files.remove(name)
     valid = set(lake.names(layer))
@@ -75,7 +75,7 @@ def compact_layer(lake: Lake, layer: str, newest: int) -> Compacted | None:
     whole = Stretch(taken[0].first, taken[-1].last)
     name, hidden = lake.name(whole), f"_new/{layer}-{lake.name(whole)}"
     parts = [lake.files / f"{layer}/{lake.name(stretch)}" for stretch in taken]
-    rows = lake.spark.read.option("mergeSchema", "true").parquet(*parts)  # later ones may have columns more
+    rows = lake.spark.read.option("mergeSchema", "true").parquet(*parts)  # later batches may have more columns
     files = max(1, round(sum(sizes[stretch] for stretch in taken) / FILE_BYTES))
     merged(layer, rows).coalesce(files).write.mode("overwrite").parquet(lake.files / hidden)
     check(lake, layer, rows, hidden)
@@ -86,7 +86,9 @@ def compact_layer(lake: Lake, layer: str, newest: int) -> Compacted | None:
 
 
 def chosen(there: list[Stretch], sizes: dict[Stretch, int]) -> list[Stretch]:
-    """The latest ones, back to the first that is large enough already; nothing if there is no new batch among them."""
+    """The latest batches, back to the first directory that is large enough; empty if there is no new batch among
+    them.
+    """
     taken: list[Stretch] = []
     for stretch in sorted(there, reverse=True):
         is_large = not stretch.is_single and sizes[stretch] >= SMALL_BYTES
@@ -99,7 +101,7 @@ def chosen(there: list[Stretch], sizes: dict[Stretch, int]) -> list[Stretch]:
 
 
 def merged(layer: str, rows: DataFrame) -> DataFrame:
-    """Deltas of the same thing added up; events, attempts and jobs as they are."""
+    """Add up deltas with the same keys; events, attempts and jobs stay as they are."""
     keys = ADDED_UP.get(layer)
     if keys is None:
         return rows
@@ -118,7 +120,7 @@ def sum_of(name: str) -> Column:
 
 
 def check(lake: Lake, layer: str, rows: DataFrame, hidden: str) -> None:
-    """Before anything counts: no row is missing, no delta lost."""
+    """Check before anything counts that no row is missing and no delta is lost."""
     told = "count(*)"
     if layer in ADDED_UP:
         told = {"minutes": "sum(started + pushed)", "failures": "sum(count)", "workers": "sum(attempts)"}.get(

@@ -1,6 +1,6 @@
-"""Files of a lake wherever Hadoop can read and write: a local directory, HDFS, an object store.
+"""The files of a lake, wherever Hadoop can read and write: a local directory, HDFS, an object store.
 
-Spark's own classes do the work; here are the few things that a lake needs besides tables.
+Spark's own classes do the work; this adds the few things that a lake needs besides tables.
 """
 
 import functools
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 class FilesFailed(StokerError):
-    """Hadoop cannot do something with the files of a lake."""
+    """Hadoop cannot read or write the files of a lake."""
 
     code = "files_failed"
 
 
 def in_words(method: "Callable[Concatenate[Files, P], T]") -> "Callable[Concatenate[Files, P], T]":
-    """An error of Hadoop's says whose files it is about, and comes without its stack."""
+    """Turns an error of Hadoop into one that names the lake, without the stack."""
 
     @functools.wraps(method)
     def told(self: "Files", /, *given: P.args, **named: P.kwargs) -> T:
@@ -46,7 +46,7 @@ class Files:
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
         assert jvm is not None, "a lake needs a session with a JVM of its own, not Spark Connect"
-        # By its whole name, and once: of a name with dots in it, each part is first looked for in all of Spark's jars.
+        # By its full name, and only once: for a name with dots, py4j first searches all of Spark's jars for each part.
         self._path_class: Any = getattr(jvm, "org.apache.hadoop.fs.Path")
         self.root = root.rstrip("/")
         self._system = self._path("").getFileSystem(spark._jsc.hadoopConfiguration())
@@ -57,7 +57,7 @@ class Files:
 
     @in_words
     def names(self, name: str) -> list[str]:
-        """What a directory holds, without what is hidden; nothing if it is not there."""
+        """The visible entries of a directory; none if it does not exist."""
         if not self.exists(name):
             return []
         found = [status.getPath().getName() for status in self._system.listStatus(self._path(name))]
@@ -65,7 +65,7 @@ class Files:
 
     @in_words
     def move(self, name: str, to: str) -> None:
-        """Rename: at once, and only if nothing is there. Raises if it cannot be done."""
+        """Rename atomically, and only if the target does not exist. Raises if it cannot be done."""
         self._system.mkdirs(self._path(to).getParent())
         if self.exists(to) or not self._system.rename(self._path(name), self._path(to)):
             raise FileExistsError(f"{self.root}/{to}")
@@ -89,7 +89,7 @@ class Files:
 
     @in_words
     def write_json(self, name: str, value: Any) -> None:
-        """Written beside and renamed: nobody ever reads half of it."""
+        """Written beside and renamed, so that readers never see half of it."""
         beside = f"_new/{name.replace('/', '-')}.{uuid4().hex}"
         stream = self._system.create(self._path(beside))
         try:

@@ -1,7 +1,7 @@
-"""From events to numbers by minute, which add up: counts and sums, and sketches for what does not add up.
+"""Turns events into numbers per minute that add up: counts and sums, and sketches for what cannot be added.
 
-A batch of events becomes a delta of each table; whoever reads adds the deltas, by minute, hour or day (`reading.py`).
-Times are those of the events, so late ones fall into the minute in which they happened.
+A batch of events becomes a delta of each table; readers add up the deltas by minute, hour or day (`reading.py`). Times
+are those of the events, so late events fall into the minute in which they happened.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -11,14 +11,14 @@ from stoker.model.event_table import ENDS_DELIVERY, ENDS_JOB, in_order, with_out
 from stoker.spark.lake.silver import fingerprint
 
 SKETCH_K = 400
-"""Of the KLL sketches: about 0.7 % of the rank at 99 % confidence, some kilobytes for each."""
+"""Size of the KLL sketches: a rank error of about 0.7 % at 99 % confidence, some kilobytes each."""
 
 KEYS = ("tenant", "queue", "name", "minute")
 ENDING = in_order(ENDS_JOB)
 COUNTED = ("pushed", "started", *ENDING, *in_order(ENDS_DELIVERY - ENDS_JOB), "revived")
-"""In the order of the columns of the tables that there are."""
+"""In the column order of existing tables."""
 RAN = in_order(with_outcome("done", "failed"))
-"""A worker ran the job to an end of its own."""
+"""Events of a job that a worker ran to its end."""
 FAILING = in_order(with_outcome("failed", "stopped"))
 
 
@@ -31,7 +31,7 @@ def count_of(event: str) -> Column:
 
 
 def minutes(events: DataFrame, unit: str = "minute") -> DataFrame:
-    """What happened in each minute (or `unit`), by tenant, queue and kind of job."""
+    """Counts for each minute (or `unit`), by tenant, queue and kind of job."""
     is_end = F.col("event").isin(*ENDING)
     is_delivery = F.col("event").isin(*RAN) & F.col("started_at").isNotNull()
     counted = events.where(F.col("event").isin(*COUNTED)).withColumn("minute", F.date_trunc(unit, "time"))
@@ -72,7 +72,7 @@ def failures(events: DataFrame) -> DataFrame:
 
 
 def workers(events: DataFrame) -> DataFrame:
-    """How long workers were busy, by minute in which deliveries ended."""
+    """How long workers were busy, by the minute in which deliveries ended."""
     ended = events.where(F.col("worker").isNotNull() & F.col("run_ms").isNotNull())
     return (
         ended.withColumn("minute", minute())
@@ -87,9 +87,9 @@ def workers(events: DataFrame) -> DataFrame:
 
 
 def schedules(events: DataFrame) -> DataFrame:
-    """How late the work of schedules began: from the slot to the start of the first delivery.
+    """How late the jobs of schedules began: from the slot to the start of the first delivery.
 
-    Logs of before tell no slots of jobs that started; there it is from the push.
+    Older logs have no slots of started jobs; for those it is from the push.
     """
     begun = events.where((F.col("event") == "started") & F.col("schedule").isNotNull() & (F.col("attempt") == 1))
     lag_ms = F.unix_millis("started_at") - F.unix_millis(F.coalesce("slot", "pushed_at"))

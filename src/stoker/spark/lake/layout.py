@@ -1,12 +1,12 @@
-"""Where things are in a lake, and which version of us wrote it.
+"""The directories of a lake, and the version that wrote it.
 
-Each layer has a directory, in it one for each batch of the stream that fills it. A batch is written beside, hidden, and
-renamed when it is whole: every reader of the files sees it entirely or not at all. Its name holds the epoch of the
-lake, so that a lake whose checkpoint was lost does not take a new batch for an old one.
+Each layer has a directory, with one directory for each batch of the stream that fills it. A batch is written under a
+hidden name and renamed when it is complete: every reader sees all of it or nothing. Its name contains the lake's epoch,
+so that a lake whose checkpoint was lost does not mistake a new batch for an old one.
 
-What a compaction made of several batches is a directory like theirs, named by the first and the last of them. It counts
-as soon as a manifest of the layer (`_compacted/0000000001.json`, the highest number is valid) names it, and then they
-do not count any more, whether they are still there or not.
+A compaction merges several batches into one directory, named by the first and the last of them. It counts as soon as a
+manifest of the layer names it (`_compacted/0000000001.json`, the highest number is valid). From then on the batches do
+not count any more, whether they are still there or not.
 """
 
 import re
@@ -19,14 +19,14 @@ from stoker.model.errors import NewerFormat, StokerError
 from stoker.spark.lake.files import Files
 
 VERSION = 1
-"""Of the tables. Raised when a reader of before would misread them."""
+"""Version of the tables. Raised when older readers would misread them."""
 HEAD = "lake.json"
 MANIFESTS = "_compacted"
 LAYERS = ("bronze", "attempts", "jobs", "minutes", "failures", "workers", "schedules", "quarantine")
 
 
 class Stretch(NamedTuple):
-    """Batches from one number to another that are one directory: a batch, or what a compaction made of several."""
+    """Batches from one number to another in one directory: a single batch, or a compaction of several."""
 
     first: int
     last: int
@@ -37,13 +37,13 @@ class Stretch(NamedTuple):
 
 
 class NoLake(StokerError):
-    """There is no lake where one should be, or something else is."""
+    """There is no lake at the path, or there is something else."""
 
     code = "no_lake"
 
 
 class Lake:
-    """A lake at a path. With `make` it is made if nothing is there; never in the midst of something else."""
+    """A lake at a path. With `make`, it is created in an empty place, never among other files."""
 
     def __init__(self, spark: SparkSession, path: str, *, make: bool = True) -> None:
         self.spark = spark
@@ -52,7 +52,7 @@ class Lake:
             if not make:
                 raise NoLake(f"there is no lake at {path}: `stoker pipeline run --lake {path}` makes one")
             if self.files.names(""):
-                raise NoLake(f"{path} is no lake and holds other things: give it a directory of its own")
+                raise NoLake(f"{path} is not a lake and has other files: use a directory of its own")
             self.files.write_json(HEAD, {"version": VERSION, "epoch": uuid4().hex[:8]})
         head = self.told(HEAD, version=int, epoch=str)
         version, self.epoch = head["version"], head["epoch"]
@@ -64,7 +64,7 @@ class Lake:
         self._ours = re.compile(rf"batch={self.epoch}-(\d{{10}})(?:-(\d{{10}}))?")
 
     def told(self, name: str, **kinds: type) -> dict[str, Any]:
-        """What a small file of the lake's own says: these fields, each of its kind."""
+        """The fields of one of the lake's small files, each checked for its type."""
         try:
             found = self.files.read_json(name)
             return {field: kind(found[field]) for field, kind in kinds.items()}
@@ -74,7 +74,7 @@ class Lake:
 
     @property
     def checkpoint(self) -> str:
-        """Where the stream that fills it keeps how far it is."""
+        """The checkpoint of the stream that fills the lake."""
         return self.files / "_checkpoint"
 
     def batch(self, number: int) -> str:
@@ -87,7 +87,7 @@ class Lake:
         return first if stretch.is_single else f"{first}-{stretch.last:010d}"
 
     def has(self, layer: str, batch: str) -> bool:
-        """Whether a batch is in a layer, by itself or compacted."""
+        """Whether a layer has a batch, by itself or compacted."""
         if self.files.exists(f"{layer}/{batch}"):
             return True
         found = self._ours.fullmatch(batch)
@@ -95,7 +95,7 @@ class Lake:
         return any(stretch.first <= number <= stretch.last for stretch in self._manifest(layer)[1])
 
     def write(self, layer: str, batch: str, rows: DataFrame, files: int = 1) -> None:
-        """Make a batch of a layer visible, whole. One that is there already stays as it is."""
+        """Make a batch of a layer visible as a whole. An existing one stays as it is."""
         if self.has(layer, batch):
             return
         hidden = f"_new/{layer}-{batch}"
@@ -103,23 +103,23 @@ class Lake:
         self.files.move(hidden, f"{layer}/{batch}")
 
     def read(self, layer: str) -> DataFrame | None:
-        """All batches of a layer, or None if there are none; with the compacted ones in place of theirs."""
+        """All batches of a layer, compacted ones in place of their parts; None if there are none."""
         names = self.names(layer)
         if not names:
             return None
         reader = self.spark.read.option("basePath", self.files / layer)
-        if layer == "bronze":  # whose batches have columns more since payloads are decoded
+        if layer == "bronze":  # bronze batches have more columns since payloads are decoded
             reader = reader.option("mergeSchema", "true")
         return reader.parquet(*[self.files / f"{layer}/{name}" for name in names])
 
-    # --- what was compacted ------------------------------------------------------------------------
+    # --- compacted batches -------------------------------------------------------------------------
 
     def names(self, layer: str) -> list[str]:
         """The directories of a layer that count: each batch is in one of them."""
         while True:
             version, compacted = self._manifest(layer)
             found = [name for name in self.files.names(layer) if self._counts(name, compacted)]
-            if self._manifest(layer)[0] == version:  # else a compaction has come between the two looks
+            if self._manifest(layer)[0] == version:  # else a compaction came between the two looks
                 return found
 
     def stretches(self, layer: str) -> list[Stretch]:
@@ -128,16 +128,16 @@ class Lake:
         return sorted(stretch for stretch in found if stretch is not None)
 
     def replace(self, layer: str, whole: Stretch) -> None:
-        """From now on this directory counts, and none of those that it was made of."""
+        """From now on this directory counts instead of those that it was made of."""
         version, compacted = self._manifest(layer)
         kept = [stretch for stretch in compacted if stretch.last < whole.first or stretch.first > whole.last]
         name = f"{layer}/{MANIFESTS}/{version + 1:010d}.json"
         if self.files.exists(name):
-            raise FileExistsError(f"{name}: another compaction is under way; run one at a time")
+            raise FileExistsError(f"{name}: another compaction is under way; run only one at a time")
         self.files.write_json(name, {"epoch": self.epoch, "stretches": sorted([*kept, whole])})
 
     def begun(self, layer: str) -> list[str]:
-        """What compactions have written beside. Single batches are the stream's, which writes them anew."""
+        """Unfinished directories of compactions. Single batches belong to the stream, which writes them again."""
         found = [name.removeprefix(f"{layer}-") for name in self.files.names("_new") if name.startswith(f"{layer}-")]
         return [f"_new/{layer}-{name}" for name in found if name.startswith(MANIFESTS) or self._is_of_several(name)]
 
@@ -146,7 +146,7 @@ class Lake:
         return stretch is not None and not stretch.is_single
 
     def _manifest(self, layer: str) -> tuple[int, list[Stretch]]:
-        """The valid one: its number, and what it names."""
+        """The number and the content of the valid manifest."""
         versions = self.files.names(f"{layer}/{MANIFESTS}")
         if not versions:
             return 0, []

@@ -1,4 +1,4 @@
-"""Payloads that could not be decoded, apart from those that could: no row is lost, and each says what is wrong with it.
+"""Separates payloads that could not be decoded: no row is lost, and each says what is wrong with it.
 
 It looks only at the columns that the source makes with the option `payloadSchema`.
 """
@@ -13,16 +13,16 @@ from stoker.spark.tables import PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW
 
 LAYER = "quarantine"
 KEPT = ("time", "shard", "sequence", "index", "tenant", "queue", "job", "name", "event", "tags")
-"""Whose payload it is, and where the log tells of it."""
+"""Columns that say whose payload it is, and where the log has it."""
 
 
 def is_told(rows: DataFrame) -> bool:
-    """Whether rows say which payloads could not be decoded."""
+    """Whether the rows say which payloads could not be decoded."""
     return PAYLOAD_ERROR.name in rows.columns
 
 
 def check_fields(lake: Lake, rows: DataFrame) -> None:
-    """Fields of payloads may be added to a lake, and never change their type: nobody could read bronze any more."""
+    """Payload fields may be added to a lake, but never change their type, or bronze could no longer be read."""
     batches = lake.stretches("bronze")
     if not is_told(rows) or not batches:
         return
@@ -34,7 +34,7 @@ def check_fields(lake: Lake, rows: DataFrame) -> None:
         if before[name] != now[name]:
             raise InvalidRequest(
                 f"option payloadSchema: {name} is {now[name]}, and in this lake it has been {before[name]}: keep the"
-                " type, name it otherwise, or begin another lake"
+                " type, rename the field, or begin another lake"
             )
 
 
@@ -52,10 +52,10 @@ def corrupt(rows: DataFrame) -> DataFrame:
 
 
 def quarantine(rows: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Sound rows and corrupt ones, of a batch or of a stream that was read with the option `payloadSchema`.
+    """Split rows into sound and corrupt ones, for a batch or a stream that was read with the option `payloadSchema`.
 
-    The sound ones have `payload` and not the columns that are about errors; the corrupt ones have all columns but it.
-    Together they are all rows.
+    Sound rows have `payload` and no error columns; corrupt ones have all columns except `payload`. Together they are
+    all rows.
     """
     if not is_told(rows):
         raise InvalidRequest(

@@ -1,6 +1,7 @@
-"""Reading a lake: deltas added up, by minute, hour or day, with the numbers that people ask for.
+"""Reads a lake: deltas added up by minute, hour or day, with derived numbers.
 
-What depends on a setting (objectives, prices) is computed here and stored nowhere: change the setting and ask again.
+Numbers that depend on a setting (objectives, prices) are computed here and never stored: change the setting and ask
+again.
 """
 
 from dataclasses import dataclass
@@ -19,19 +20,19 @@ MEASURED = ("wait_ms", "run_ms", "total_ms")
 
 @dataclass(frozen=True)
 class Settings:
-    """What makes numbers of counts."""
+    """Settings for derived numbers."""
 
     objective_ms: int = 60_000
-    """A job is in time if it completed so soon after its push. One that failed or expired is not."""
+    """A job is in time if it completed this soon after its push. One that failed or expired is not."""
     objective_share: float = 0.99
-    """So many should be in time. A burn of 1 uses up exactly what may be missed, 2 twice as much."""
+    """The share of jobs that should be in time. A burn of 1 uses up exactly what may be missed, 2 twice that."""
     price_job: float = 0.0
     price_run_hour: float = 0.0
     price_payload_gb: float = 0.0
 
 
 def jobs(lake: Lake) -> DataFrame | None:
-    """Each job that ended, as it ended last."""
+    """Each ended job, with its last end."""
     rows = lake.read("jobs")
     if rows is None:
         return None
@@ -48,7 +49,7 @@ def summary(lake: Lake, grain: str = "minute", settings: Settings | None = None)
 
 
 def seconds(lake: Lake, settings: Settings | None = None) -> DataFrame | None:
-    """The same by second, made of the events: for histories that are over before gold has enough to tell."""
+    """The same by second, from the events: for histories that are too short for gold."""
     events = lake.read("bronze")
     return None if events is None else added(minutes(events, "second"), "second", settings or Settings())
 
@@ -96,14 +97,14 @@ def with_numbers(rows: DataFrame, settings: Settings) -> DataFrame:
 STATE_AFTER = {
     kind.value: "ended" if kind in ENDS_JOB else row.state.value for kind, row in TABLE.items() if row.state is not None
 }
-"""What a job is in after an event; where the event tells of a later time, it is delayed until then."""
+"""The state of a job after an event; an event with a later time delays it until then."""
 
 
 def stays(lake: Lake) -> DataFrame | None:
-    """Each time that a job was in a state: since when, until when, for how long; `until` is null if it still is.
+    """Each stay of a job in a state: since when, until when, for how long; `until` is null if it is still there.
 
-    Made of bronze, all of it: what a job was in before an event is told by the event before, which may be days old. A
-    job that waits for others looks like a waiting one until it is unblocked.
+    Computed from all of bronze: the state before an event comes from the event before, which may be days old. A job
+    that waits for others looks like a waiting one until it is unblocked.
     """
     events = lake.read("bronze")
     if events is None:
@@ -147,7 +148,7 @@ def quantile(name: str, share: float) -> Column:
 
 
 def rank(name: str, value: int) -> Column:
-    """The share of values up to this one; 1 where there are none."""
+    """The share of values up to this one; 1 if there are none."""
     found = F.kll_sketch_get_rank_bigint(f"{name}_sketch", F.lit(value).cast("bigint"))
     return F.when(has(name), found).otherwise(F.lit(1.0))
 

@@ -1,7 +1,7 @@
-"""Filling a lake: a stream of events, a batch at a time, through all layers.
+"""Fills a lake: a stream of events, batch by batch, through all layers.
 
-The stream keeps how far it is in a checkpoint beside the lake. A batch that was interrupted is run again under the same
-number; what of it is there already stays as it is, so every event is in each layer once, whatever was killed when.
+The stream keeps its position in a checkpoint beside the lake. An interrupted batch is run again under the same number;
+parts that exist already stay, so every event is in each layer once, whatever was killed when.
 """
 
 from collections.abc import Callable
@@ -27,46 +27,46 @@ STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "workers": gold.workers,
     "schedules": gold.schedules,
 }
-"""What is made of the events of a batch: what takes longest is begun first."""
+"""The layers made from the events of a batch; the slowest is begun first."""
 
 AT_ONCE = 3
-"""Layers of a batch: while one is being planned, others work."""
+"""Layers of a batch that are made at once: while one is being planned, others work."""
 FILE_BYTES = 16 * 1024 * 1024
-"""Of bronze, which other layers make one file of."""
+"""File size of bronze; other layers write one file."""
 
 SOURCE = "_source.json"
-"""What a lake was begun with: tenants, queues and kinds of events, if not all."""
+"""The tenants, queues and kinds of events that a lake began with, if not all."""
 BEGINNING = "_beginning.json"
-"""Where a backfill begins. Spark asks for it again if the first batch was interrupted, and whoever goes on knows."""
+"""Where a backfill begins. Spark asks for it again if the first batch was interrupted, and later runs read it."""
 
 
 class LakeBegun(StokerError):
-    """A lake has a beginning already."""
+    """The lake already has a beginning."""
 
     code = "lake_begun"
 
 
 class LakeOfOthers(StokerError):
-    """A lake goes on with what it was begun with."""
+    """The lake was begun with other tenants, queues or events."""
 
     code = "lake_of_others"
 
 
 @dataclass
 class Filled:
-    """What a run has done."""
+    """The outcome of a run."""
 
     batches: int = 0
     events: int = 0
     quarantined: int = 0
-    """Payloads that could not be decoded, as far as anybody asked for it."""
+    """Payloads that could not be decoded, if a schema was given."""
 
 
 def fill(lake: Lake, events: DataFrame, batch: str, files: int) -> None:
-    """One batch through all layers. Bronze comes first, and all others are made of what is written there.
+    """Write one batch to all layers. Bronze comes first, and the others are made from its files.
 
-    They are made at the same time: most of them are too small to keep all cores busy. Each reads the columns that it
-    needs from the files, which costs a fraction of keeping all of them in memory.
+    They are made at the same time, because most are too small to keep all cores busy. Each reads only its columns from
+    the files, which costs a fraction of keeping all of them in memory.
     """
     lake.write("bronze", batch, events, files)
     written = lake.spark.read.schema(events.schema).parquet(lake.files / f"bronze/{batch}")
@@ -83,7 +83,7 @@ def fill(lake: Lake, events: DataFrame, batch: str, files: int) -> None:
 
 
 def lake_for(spark: SparkSession, path: str, options: dict[str, str]) -> Lake:
-    """The lake at a path. None is made for options that cannot be meant."""
+    """The lake at a path. It is not created for invalid options."""
     read_options(options, streaming=True)
     return Lake(spark, path)
 
@@ -125,8 +125,7 @@ def start(
 
 
 def keep_to_its_own(lake: Lake, options: dict[str, str]) -> None:
-    """Refuse other tenants, queues or events than those of before: what of them is older than the checkpoint would be
-    missing, and nobody would notice."""
+    """Refuse other tenants, queues or events than before: those older than the checkpoint would be missing silently."""
     asked = read_options(options, streaming=True)
     found = {"tenants": asked.tenants, "queues": asked.queues or (), "events": asked.events or ()}
     about = {name: sorted(values) for name, values in found.items()}
@@ -138,13 +137,13 @@ def keep_to_its_own(lake: Lake, options: dict[str, str]) -> None:
         if values != known[name]:
             before, now = (", ".join(listed) or "all" for listed in (known[name], values))
             raise LakeOfOthers(
-                f"the lake at {lake.files.root} was begun with {name} {before} and not {now}: go on with those, or"
+                f"the lake at {lake.files.root} was begun with {name} {before} and not {now}: keep those, or"
                 " begin another lake"
             )
 
 
 def run(spark: SparkSession, path: str, options: dict[str, str]) -> Filled:
-    """Take in everything that there is now, and end."""
+    """Load everything that is there now, and end."""
     done = Filled()
     query = start(spark, lake_for(spark, path, options), options, {"availableNow": True}, done)
     query.awaitTermination()
@@ -152,11 +151,11 @@ def run(spark: SparkSession, path: str, options: dict[str, str]) -> Filled:
 
 
 def backfill(spark: SparkSession, path: str, options: dict[str, str], since: datetime) -> Filled:
-    """Begin a lake with what happened from a moment on; `run` and `start` go on from there."""
+    """Begin a lake with the events from a moment on; `run` and `start` continue from there."""
     lake = lake_for(spark, path, options)
-    if lake.files.names("_checkpoint/offsets"):  # one that ended before its first batch has no beginning yet
+    if lake.files.names("_checkpoint/offsets"):  # a lake that ended before its first batch has no beginning yet
         raise LakeBegun(
-            f"the lake at {path} is begun already: `stoker pipeline run` goes on with it; another path begins anew"
+            f"the lake at {path} already exists: `stoker pipeline run` continues it; use another path to begin anew"
         )
     lake.files.write_json(BEGINNING, {"startingTimestamp": str(round(since.timestamp() * 1000))})
     return run(spark, path, options)

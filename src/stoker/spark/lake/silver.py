@@ -1,6 +1,6 @@
-"""From events to attempts and jobs.
+"""Turns events into attempts and jobs.
 
-Events that end a delivery or a job carry all that is known of it, so a row needs no join, and a job that lives for days
+Events that end a delivery or a job carry everything about it, so a row needs no join, and a job that lives for days
 costs no memory anywhere.
 """
 
@@ -21,7 +21,7 @@ PATTERNS = (
     (r"\d+", "#"),
     (r"\s+", " "),
 )
-"""What differs between two errors that are the same, and what stands for it."""
+"""Parts in which otherwise equal errors differ, and their placeholders."""
 FINGERPRINT_CHARS = 200
 
 
@@ -37,20 +37,20 @@ def attempts(events: DataFrame) -> DataFrame:
 
 
 def jobs(events: DataFrame) -> DataFrame:
-    """One row each time a job ends: one that was revived ends again, and its last row counts (`reading.jobs`)."""
+    """One row each time a job ends. A revived job ends again; its last row counts (`reading.jobs`)."""
     ended = events.where(F.col("event").isin(*ENDS_OF_JOB))
     how = (F.col("event").alias("state"), F.col("attempt").alias("attempts"))
     return ended.select(*POSITION, *how, *what_it_tells())
 
 
 def what_it_tells() -> list[str | Column]:
-    """The columns that both have from here on: an event that ends something tells all that is known of it."""
+    """The columns that both tables have from here on."""
     why: list[str | Column] = ["reason", "error", "error_class", fingerprint().alias("fingerprint"), "priority"]
     return [*why, *TIMES, *SIZES_AND_LINKS]
 
 
 def fingerprint() -> Column:
-    """The same text for errors that differ only in numbers, ids and quoted values; null where there is none."""
+    """The same text for errors that differ only in numbers, ids and quoted values; null without an error."""
     text = F.coalesce(F.col("error"), F.lit(""))
     for pattern, stands in PATTERNS:
         text = F.regexp_replace(text, pattern, stands)

@@ -1,6 +1,6 @@
-"""Charts of a report's numbers, drawn by matplotlib: as SVG for the page, all together as one PNG.
+"""Draws a report's numbers with matplotlib: as SVG for the page, or all together as one PNG.
 
-One look for all of them: quiet axes, few colours, one thing to say each.
+All charts look alike: quiet axes, few colours, one message each.
 """
 
 import io
@@ -47,7 +47,7 @@ STYLE: Any = {
 
 
 BARS = 6
-"""For so many there is room in every chart."""
+"""Every chart has room for this many."""
 HEADROOM = 1.18
 """Above the highest line, for the legend."""
 
@@ -98,7 +98,7 @@ def backlog(axes: Axes, numbers: dict[str, Any]) -> None:
     axes.plot(times, left, color=VIOLET, lw=1.8, label="not done", **dot(times))
     drained = numbers["headline"]["drained_in_s"]
     span = (times[-1] - times[0]).total_seconds()
-    if drained and drained < span:  # further away it would leave no room for what has been
+    if drained and drained < span:  # a drain further away would leave no room for the past
         seen = [*times, times[-1] + timedelta(seconds=drained)]
         axes.plot(seen[-2:], [left[-1], 0], color=VIOLET, lw=1.4, ls=":", label="if it goes on like this")
     axes.set_title("Jobs that are not done")
@@ -141,7 +141,7 @@ def slowest(axes: Axes, numbers: dict[str, Any]) -> None:
 
 
 def tenants(axes: Axes, numbers: dict[str, Any]) -> None:
-    """By cost; by hours of work as long as nobody has named a price."""
+    """By cost; by hours of work if no prices are given."""
     if any(row["cost"] for row in numbers["tenants"]):
         rows = [(shorten(row["tenant"]), row["cost"]) for row in numbers["tenants"][:8]]
         bars(axes, rows, GREEN, "Tenants by cost", "{:,.2f}".format)
@@ -194,7 +194,7 @@ STEPS_MS = (
     *(minutes * 60_000 for minutes in (1, 2, 5, 10, 15, 30)),
     *(hours * 3_600_000 for hours in (1, 2, 3, 6, 12, 24, 48, 120, 240, 720, 2_400)),
 )
-"""Between two marks on an axis of durations: numbers that people count by."""
+"""Distances between marks on an axis of durations: round numbers."""
 
 
 def step_for(highest: float) -> int:
@@ -207,8 +207,8 @@ def with_legend(axes: Axes, entries: int) -> None:
 
 
 def on_time(axes: Axes, times: Any) -> None:
-    """All charts show the same time, whether or not there is something to see in all of it."""
-    around = (times[-1] - times[0]) * 0.03 or timedelta(minutes=7)  # one point has no scale of its own
+    """All charts show the same time range, even where a chart has no data."""
+    around = (times[-1] - times[0]) * 0.03 or timedelta(minutes=7)  # a single point has no range of its own
     axes.set_xlim(times[0] - around, times[-1] + around)
     locator: Any = dates.AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
@@ -217,7 +217,7 @@ def on_time(axes: Axes, times: Any) -> None:
 
 
 def dot(times: Any) -> dict[str, Any]:
-    """Few points are shown as points: a line through one of them is invisible."""
+    """Few points are shown as dots: a line through one of them is invisible."""
     return {"marker": "o", "markersize": 3} if len(times) < 12 else {}
 
 
@@ -253,7 +253,7 @@ def count(value: float) -> str:
 
 
 def svg(name: str, numbers: dict[str, Any]) -> str:
-    """One chart, to stand in a page."""
+    """One chart, to be embedded in a page."""
     with mpl.rc_context(STYLE | {"svg.hashsalt": name}):
         figure, axes = plt.subplots(figsize=(6.4, 2.9), layout="constrained")
         CHARTS[name](axes, numbers)

@@ -1,4 +1,4 @@
-"""The numbers of a report, as plain values: what `--json` prints and what the charts and the page are drawn from."""
+"""The numbers of a report as plain values: for `--json`, the charts and the page."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,16 +15,16 @@ from stoker.spark.lake.gold import COUNTED
 from stoker.spark.lake.layout import Lake
 
 TOP = 12
-"""Lines in a table."""
+"""Rows of a table."""
 POINTS = 240
-"""On the axis of time: beyond, the next coarser grain is taken."""
+"""Points on the time axis; with more, the next coarser grain is used."""
 
 
 SHORT_MINUTES = 5
-"""Of a history that is shown by seconds."""
+"""Shorter histories are shown by seconds."""
 GRAIN_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 LATEST_SHARE = 0.25
-"""Of the time that the lake tells of: a forecast takes it that things go on as they went there."""
+"""The share of the lake's period that a forecast extrapolates."""
 
 
 def numbers(lake: Lake, settings: reading.Settings | None = None) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def numbers(lake: Lake, settings: reading.Settings | None = None) -> dict[str, A
         "schedules": lambda: schedules(lake),
     }
     try:
-        first = headline(lake, rows, settings)  # by itself: it fills the cache for the others
+        first = headline(lake, rows, settings)  # first and alone: it fills the cache for the others
         with ThreadPoolExecutor(len(asked), "stoker-report") as pool:
             inherited = inheritable_thread_target(lake.spark)
             found = {name: pool.submit(inherited(ask)) for name, ask in asked.items()}
@@ -61,7 +61,7 @@ def numbers(lake: Lake, settings: reading.Settings | None = None) -> dict[str, A
 
 
 def grain_for(deltas: DataFrame) -> str | None:
-    """So that there are not too many points, and not too few; None if nothing has happened."""
+    """The grain with neither too many nor too few points; None if there are no events."""
     span = deltas.agg(F.min("minute").alias("first"), F.max("minute").alias("last")).first()
     if span is None or span["first"] is None:
         return None
@@ -96,7 +96,7 @@ def headline(lake: Lake, rows: DataFrame, settings: reading.Settings) -> dict[st
 
 
 def forecast(drained: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all queues together."""
+    """The forecast over all queues."""
     left, growth = sum(queue["backlog"] for queue in drained), sum(queue["growth_per_s"] for queue in drained)
     return {"backlog": left, "growth_per_s": growth, "drained_in_s": time_to_drain(left, growth)}
 
@@ -107,7 +107,7 @@ def burn(missed: float, judged: float, settings: reading.Settings) -> float | No
 
 
 def drains(rows: DataFrame, grain: str) -> list[dict[str, Any]]:
-    """By queue: what is left, how fast it grows, and when it is gone if that goes on. The largest first."""
+    """By queue: the backlog, its growth, and when it is empty at this rate. The largest first."""
     arrived = (F.col("pushed") + F.col("revived")).alias("arrived")
     points = rows.select("queue", "start", arrived, "ended").groupBy("queue", "start")
     found = points.agg(F.sum("arrived").alias("arrived"), F.sum("ended").alias("ended")).collect()
@@ -129,7 +129,7 @@ def drains(rows: DataFrame, grain: str) -> list[dict[str, Any]]:
 
 
 def time_to_drain(backlog: int, growth_per_s: float) -> float | None:
-    """0 if nothing is left, None if it does not get less."""
+    """0 if nothing is left, None if it does not shrink."""
     if backlog <= 0:
         return 0.0
     return backlog / -growth_per_s if growth_per_s < 0 else None
@@ -156,7 +156,7 @@ def series(rows: DataFrame, settings: reading.Settings) -> list[dict[str, Any]]:
 
 
 def without_gaps(points: list[dict[str, Any]], grain: str) -> list[dict[str, Any]]:
-    """Times at which nothing happened are points, too: a line from one busy hour to the next would be wrong."""
+    """Add points for times without events: a line from one busy hour to the next would be wrong."""
     told: list[dict[str, Any]] = []
     step = timedelta(seconds=GRAIN_S[grain])
     for point in points:
@@ -276,5 +276,5 @@ def listed(rows: DataFrame) -> list[dict[str, Any]]:
 
 def plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")  # Spark gives it in the zone of this process
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")  # Spark returns it in this process's time zone
     return value

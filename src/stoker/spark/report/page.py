@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: numbers on top, charts below, then the tables behind them."""
+"""The report as one self-contained page: numbers on top, charts below, then the tables behind them."""
 
 from collections.abc import Callable
 from html import escape
@@ -56,7 +56,7 @@ def page(numbers: dict[str, Any], title: str = "Stoker report") -> str:
 
 
 def period(numbers: dict[str, Any]) -> list[str]:
-    """From when to when: days where charts are by day, else minutes."""
+    """The period of the report: in days where charts are by day, else in minutes."""
     head, chars = numbers["headline"], len("2026-11-16" if numbers["grain"] == "day" else "2026-11-16 08:00")
     times = [head[name][:chars].replace("T", " ") for name in ("from", "until") if name in head]
     return [f"{' to '.join(dict.fromkeys(times))} UTC"] if times else []
@@ -88,7 +88,7 @@ def tiles(head: dict[str, Any]) -> str:
         ("deliveries a job", f"{head['retry_amplification']:.2f}" if head["retry_amplification"] else "-", ""),
         ("not done yet", count(head["backlog"]), ""),
         (
-            "until that is done, at this pace",
+            "until the backlog is done, at this pace",
             drained(head["drained_in_s"]),
             "bad" if head["drained_in_s"] is None else "",
         ),
@@ -101,7 +101,7 @@ def tiles(head: dict[str, Any]) -> str:
 
 
 def growth(per_s: float) -> str:
-    """By the minute; what would be shown as nothing has no sign."""
+    """Per minute; a value that rounds to zero has no sign."""
     by_minute = round(per_s * 60, 1)
     return f"{by_minute:+,.1f}" if by_minute else "0"
 
@@ -111,7 +111,7 @@ def judged(value: float | None, is_good: bool) -> str:
 
 
 def drained(seconds: float | None) -> str:
-    """When a backlog is gone: never, if it does not get less."""
+    """When a backlog is empty: never, if it does not shrink."""
     if seconds is None:
         return "never"
     return duration(seconds * 1000) if seconds else "-"
@@ -267,7 +267,7 @@ TABLES: dict[str, Callable[[Rows], str]] = {
     "workers": workers_table,
     "schedules": schedules_table,
 }
-"""By what they show, in the order of the page."""
+"""By subject, in the order of the page."""
 
 
 def table(title: str, heads: list[str], rows: list[list[Any]]) -> str:
@@ -288,7 +288,7 @@ def table(title: str, heads: list[str], rows: list[list[Any]]) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Such stand at the right: numbers with their units, and what stands for none."""
+    """Whether to right-align a cell: numbers with units, and placeholders."""
     return not isinstance(value, str) or value.lstrip("+-")[:1].isdigit() or value in ("-", drained(None))
 
 

@@ -14,17 +14,17 @@ from stoker.worker.worker import DRAIN, Worker
 
 
 class Command(BaseCommand):
-    help = "Runs tasks that were enqueued with a Stoker backend. SIGTERM lets it finish what it has begun."
+    help = "Runs tasks that were enqueued with a Stoker backend. On SIGTERM it finishes the tasks that it has begun."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--backend", default=DEFAULT_TASK_BACKEND_ALIAS, help="The alias in TASKS.")
-        parser.add_argument("--queue", action="append", help="A queue to run; all of the backend's without this.")
+        parser.add_argument("--queue", action="append", help="A queue to run. [default: all queues of the backend]")
         parser.add_argument("--concurrency", type=int, default=10, help="How many tasks run at once.")
         parser.add_argument("--drain", default=DRAIN, help="How long running tasks may take to end after SIGTERM.")
         parser.add_argument("--health", default="", help="Answer /health and /ready at this [HOST:]PORT.")
-        parser.add_argument("--burst", action="store_true", help="End when nothing is left to do.")
+        parser.add_argument("--burst", action="store_true", help="Exit when nothing is left to do.")
         parser.add_argument(
-            "--import", action="append", default=[], dest="modules", help="A module with tasks besides `tasks`."
+            "--import", action="append", default=[], dest="modules", help="Another module with tasks, besides `tasks`."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -65,8 +65,8 @@ def address_of(text: str) -> tuple[str, int] | None:
 
 def backend_named(alias: str) -> StokerBackend:
     if alias not in task_backends.settings:
-        raise CommandError(f"TASKS has no backend {alias!r}: there are {', '.join(task_backends.settings)}")
+        raise CommandError(f"TASKS has no backend {alias!r}; it has {', '.join(task_backends.settings)}")
     backend = task_backends[alias]
     if not isinstance(backend, StokerBackend):
-        raise CommandError(f"TASKS[{alias!r}] is a {type(backend).__name__}: only a StokerBackend has tasks for this")
+        raise CommandError(f"TASKS[{alias!r}] is a {type(backend).__name__}: expected a StokerBackend")
     return backend
