@@ -352,6 +352,25 @@ def test_a_forked_child_has_connections_of_its_own(scheme: str, parameters: str)
         broker.close()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_pushes_under_a_name_of_its_own(server: ServerThread):
+    """Under the parent's name the numbers of both would be the same, and a push would be taken for another one."""
+    broker = opened(server.url)
+    client = Client(broker)
+    client.push("a", b"parent")
+
+    def child() -> None:
+        for _ in range(3):
+            client.push("a", b"child")
+        client.close()
+
+    in_child(child)
+    for _ in range(3):
+        client.push("a", b"parent")
+    client.close()
+    assert sorted(Client(server.broker).pull("a", 99).payloads) == 3 * [b"child"] + 4 * [b"parent"]
+
+
 def exists(descriptor: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{descriptor}")
 
