@@ -304,6 +304,24 @@ def test_a_cancelled_call_leaves_the_connection_sound(scheme: str):
         broker.close()
 
 
+def test_cancelled_pushes_settle_their_numbers(server: ServerThread):
+    """A number that stays open would hold its window for ever."""
+
+    async def main(broker: RemoteBroker) -> None:
+        pushes = [asyncio.create_task(broker.execute_async("default", c.Push("a", b""))) for _ in range(20)]
+        await asyncio.sleep(0)
+        for push in pushes[::2]:
+            push.cancel()
+        ended = await asyncio.gather(*pushes, return_exceptions=True)
+        assert [isinstance(end, asyncio.CancelledError) for end in ended] == [True, False] * 10
+
+    broker = opened(server.url)
+    asyncio.run(main(broker))
+    sending = broker._windows.take()
+    assert (sending.number, sending.settled) == (21, 21)
+    broker.close()
+
+
 # --- forks ---------------------------------------------------------------------------------------
 
 
