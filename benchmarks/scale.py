@@ -44,7 +44,7 @@ def depth() -> list[Row]:
 
 
 def pull_us(waiting: int) -> float:
-    client = stoker.connect("memory://")
+    client = stoker.connect("memory://", settings=LocalSettings(memory_bytes_max=0))
     payloads = [b"x" * 100] * 1_000
     for _ in range(waiting // 1_000):
         client.push_batch("q", payloads)

@@ -304,6 +304,24 @@ def test_a_cancelled_call_leaves_the_connection_sound(scheme: str):
         broker.close()
 
 
+def test_cancelled_pushes_settle_their_numbers(server: ServerThread):
+    """A number that stays open would hold its window for ever."""
+
+    async def main(broker: RemoteBroker) -> None:
+        pushes = [asyncio.create_task(broker.execute_async("default", c.Push("a", b""))) for _ in range(20)]
+        await asyncio.sleep(0)
+        for push in pushes[::2]:
+            push.cancel()
+        ended = await asyncio.gather(*pushes, return_exceptions=True)
+        assert [isinstance(end, asyncio.CancelledError) for end in ended] == [True, False] * 10
+
+    broker = opened(server.url)
+    asyncio.run(main(broker))
+    sending = broker._windows.take()
+    assert (sending.number, sending.settled) == (21, 21)
+    broker.close()
+
+
 # --- forks ---------------------------------------------------------------------------------------
 
 
@@ -350,6 +368,25 @@ def test_a_forked_child_has_connections_of_its_own(scheme: str, parameters: str)
         assert client.get_counts("a").waiting == 5
         assert client.get_counts("a").active == 2
         broker.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_pushes_under_a_name_of_its_own(server: ServerThread):
+    """Under the parent's name the numbers of both would be the same, and a push would be taken for another one."""
+    broker = opened(server.url)
+    client = Client(broker)
+    client.push("a", b"parent")
+
+    def child() -> None:
+        for _ in range(3):
+            client.push("a", b"child")
+        client.close()
+
+    in_child(child)
+    for _ in range(3):
+        client.push("a", b"parent")
+    client.close()
+    assert sorted(Client(server.broker).pull("a", 99).payloads) == 3 * [b"child"] + 4 * [b"parent"]
 
 
 def exists(descriptor: str) -> bool:

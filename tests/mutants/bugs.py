@@ -530,12 +530,30 @@ BUGS = [
         (
             Edit(
                 "brokers.resending:pushed_once",
-                "yield msgspec.structs.replace(push, sending=sender.next())",
+                "yield msgspec.structs.replace(push, sending=sending)",
                 "yield push",
             ),
             Edit("brokers.resending:may_resend", "any(getattr(command, key) is not None for key in row.keys)", "True"),
         ),
         "assert payloads",
+    ),
+    Bug(
+        "settled passes an open number",
+        "lossy network",
+        (Edit("brokers.sending_window:SendingWindow.take", "number, self._lowest)", "number, number)"),),
+        "settled passes a number that is open",
+    ),
+    Bug(
+        "answers forgotten that are not settled",
+        "lossy network",
+        (Edit("engine.senders:Answers.settle", "bisect_left(", "1 + bisect_left("),),
+        "a push that was sent again made a second job",
+    ),
+    Bug(
+        "forked child keeps its parent's name",
+        "forked",
+        (Edit("brokers.remote.broker:RemoteBroker.begin_anew", "self._windows = SendingWindows()", "pass"),),
+        "assert sorted",
     ),
     Bug(
         "push not sent again",

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 import stoker
 from stoker.brokers.local import LocalSettings
@@ -26,6 +28,8 @@ from stoker.model.options import Options
 from stoker.model.states import State
 from stoker.records import records as rec
 from tests import test_invariants
+from tests.client import test_connections, test_sending_window
+from tests.client.serving import ServerThread
 from tests.conformance import test_groups, test_keys
 from tests.conformance.brokers import DEFAULT_SETTINGS, ContractWorld, Coverage, sqlite_restarted
 from tests.crash import test_kill, test_power_loss
@@ -225,6 +229,17 @@ def lost_answers() -> None:
     test_lost_answers.test_pushes_whose_answers_are_lost_are_there_once(False)
 
 
+def lossy_network() -> None:
+    """Numbers of pushes over a network that loses requests and answers: tests/client/test_sending_window.py."""
+    run_state_machine_as_test(test_sending_window.LossyNetwork, settings=settings(phases=(Phase.generate,)))
+
+
+def forked() -> None:
+    """A client in a forked process beside its parent: tests/client/test_connections.py."""
+    with ServerThread() as server:
+        test_connections.test_a_forked_child_pushes_under_a_name_of_its_own(server)
+
+
 def wakes() -> None:
     """Every way in which a wait ends, under a clock that only timekeepers move: tests/waking/simulated.py."""
     simulated.check_all()
@@ -247,6 +262,8 @@ HARNESSES: dict[str, Harness] = {
     "wakes elsewhere": Harness(wakes_elsewhere, in_children=True),
     "rate of a worker": Harness(rate_of_a_worker),
     "lost answers": Harness(lost_answers),
+    "lossy network": Harness(lossy_network),
+    "forked": Harness(forked),
     "reference": Harness(reference),
     "saving": Harness(saving),
     "slots": Harness(slots),

@@ -70,6 +70,9 @@ bug -> harness that notices it
     worker does not break off its pull for a token              -> rate of a worker
     worker takes a token twice                                  -> rate of a worker
     push sent again without a name                              -> lost answers
+    settled passes an open number                               -> lossy network
+    answers forgotten that are not settled                      -> lossy network
+    forked child keeps its parent's name                        -> forked
     push not sent again                                         -> shared
     lease ends before its time                                  -> histories
 """

@@ -14,7 +14,9 @@ from stoker.brokers.local import LocalSettings
 from stoker.journal.sqlite import JournalSettings
 from stoker.model import commands as c
 from stoker.model.errors import LostLease, MemoryFull, StokerError, Unknown, Unreachable
+from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import Backoff, Options
+from stoker.server.config.tree import ServerLimits
 from stoker.wire.frames import LENGTH
 from tests.served.on_loop import Place, run, serving, until
 
@@ -136,6 +138,29 @@ def test_pushes_whose_answers_are_lost_are_there_once(batch: bool):
             assert len(set(ids)) == JOBS
             assert payloads(place) == [b"%03d" % n for n in range(JOBS)]
             assert stats(place).totals.pushed == JOBS
+
+    run(main)
+
+
+@pytest.mark.parametrize(("allowed", "most"), [(DEFAULT_LIMITS.sendings_max, 6), (40, 300)])
+def test_thousands_of_pushes_at_once_whose_answers_are_lost_are_there_once_under_few_names(allowed: int, most: int):
+    """The second server allows fewer open numbers than the client begins with."""
+    count = 3_000
+    settings = LocalSettings(limits=Limits(sendings_max=allowed), shards=4)
+
+    async def main() -> None:
+        limits = ServerLimits(requests_in_flight_max=2 * count)
+        async with through_a_proxy(limits=limits, settings=settings) as (place, proxy):
+            broker = open_broker(f"tcp://127.0.0.1:{proxy.port}")
+            proxy.loses = every(700)
+            pushes = [c.Push(f"q{number % 7}", b"%04d" % number) for number in range(count)]
+            replies = await asyncio.gather(*(broker.execute_async("default", push) for push in pushes))
+            broker.close()
+            assert proxy.lost >= 4
+            assert len({reply.id for reply in replies}) == count
+            assert stats(place).totals.pushed == count
+            names = {name for shard in place.broker.runtime.shards for name in shard.senders}
+            assert len(names) <= most
 
     run(main)
 

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from stoker.brokers.resending import Answer, Plan, Senders, may_resend, plan_of
+from stoker.brokers.resending import Answer, Plan, carry_out, may_resend, plan_of
+from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
-from stoker.model.errors import InvalidRequest, NotFound
+from stoker.model.errors import InvalidRequest, NotFound, StokerError, Unavailable, Unknown
 from stoker.model.options import Backoff, Options
 from stoker.model.states import State
 from stoker.testing import World
@@ -30,7 +31,7 @@ def world() -> Iterator[World]:
 
 def lost(world: World, command: c.Command[R], between: int = 0) -> R:
     """The answer to the second sending of each command that carries this one out."""
-    plan: Plan[R] = plan_of(command, Senders())
+    plan: Plan[R] = plan_of(command, SendingWindows())
     try:
         step = next(plan)
         while True:
@@ -77,24 +78,44 @@ def test_a_push_that_is_refused_is_refused(world: World):
 
 
 def test_two_pushes_that_look_alike_are_two(world: World):
-    senders = Senders()
+    windows = SendingWindows()
     for _ in range(2):
-        plan = plan_of(c.Push("q", b"x"), senders)
+        plan = plan_of(c.Push("q", b"x"), windows)
         answer = Answer(world.client.execute(next(plan)), again=False)
         with pytest.raises(StopIteration):
             plan.send(answer)
     assert world.client.get_counts().waiting == 2
 
 
-def test_pushes_under_way_at_once_have_different_senders():
-    senders = Senders()
-    plans = [plan_of(c.Push("q", b"x"), senders) for _ in range(3)]
+def test_pushes_under_way_at_once_have_different_numbers():
+    windows = SendingWindows()
+    plans = [plan_of(c.Push("q", b"x"), windows) for _ in range(3)]
     sendings = [next(plan).sending for plan in plans]  # type: ignore[attr-defined]
-    assert len({sending.sender for sending in sendings}) == 3
-    for plan in plans:
-        plan.close()
-    (again,) = [next(plan_of(c.Push("q", b"x"), senders)).sending]  # type: ignore[attr-defined]
-    assert (again.sender, again.number, again.settled) == (sendings[2].sender, 2, 2), "a free one is used again"
+    assert len({sending.sender for sending in sendings}) == 1
+    assert [(sending.number, sending.settled) for sending in sendings] == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_a_push_that_is_given_up_settles_its_number():
+    windows = SendingWindows()
+    plan = plan_of(c.Push("q", b"x"), windows)
+    next(plan)
+    plan.close()
+    again = next(plan_of(c.Push("q", b"x"), windows)).sending  # type: ignore[attr-defined]
+    assert (again.number, again.settled) == (2, 2)
+
+
+@pytest.mark.parametrize("error", [Unknown("?"), InvalidRequest("no"), Unavailable("not now")])
+def test_a_push_that_ends_with_an_error_settles_its_number(error: StokerError):
+    windows = SendingWindows()
+    plan = plan_of(c.Push("q", b"x"), windows)
+
+    def send(command: c.Command[Any]) -> Answer:
+        raise error
+
+    with pytest.raises(type(error)):
+        carry_out(plan, send)
+    again = windows.take()
+    assert (again.number, again.settled) == (2, 2)
 
 
 @pytest.mark.parametrize("key", [None, "mine"])
@@ -138,7 +159,7 @@ def test_a_failure_is_counted_once(world: World, options: Options, state: State)
 
 def test_a_failure_is_found_though_the_job_runs_again(world: World):
     (job,), token = pulled(world, Options(backoff=Backoff(base_ms=0)))
-    plan = plan_of(c.Fail([job], token, error="broken"), Senders())
+    plan = plan_of(c.Fail([job], token, error="broken"), SendingWindows())
     command = next(plan)
     world.client.execute(command)
     (again,) = world.client.pull("q")
@@ -185,7 +206,7 @@ def test_a_server_that_tells_no_tokens_is_believed_where_there_is_no_doubt(
     for _ in range(deliveries - 1):
         world.client.release(job)
         token = world.client.pull("q").token
-    plan = plan_of(c.Ack([job], token), Senders())
+    plan = plan_of(c.Ack([job], token), SendingWindows())
     command = next(plan)
     world.client.execute(command)
     question = plan.send(Answer(world.client.execute(command), again=True))

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.command_table import NUMBERED, READS, SETTLES, TABLE, TAKES
-from stoker.model.errors import Forbidden, NotFound, StokerError, Unavailable, Unknown
+from stoker.model.errors import Forbidden, LimitExceeded, NotFound, StokerError, Unavailable, Unknown
 from stoker.model.event_table import ENDS_DELIVERY, HANDS_BACK
 from stoker.model.events import Event, EventKind
 from stoker.model.states import Reason, State
@@ -25,6 +26,8 @@ R = TypeVar("R")
 
 PARTS = 2**53
 """A part of a stage has a number below."""
+THROWN = (NotFound, Forbidden, LimitExceeded, Unavailable)
+"""Refusals that a plan may have an answer to."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -36,11 +39,11 @@ class Answer(msgspec.Struct, frozen=True):
 Plan = Generator[c.Command[Any], Answer, R]
 
 
-def plan_of(command: c.Command[R], senders: "Senders") -> Plan[R]:
+def plan_of(command: c.Command[R], windows: SendingWindows) -> Plan[R]:
     """How a command is carried out by somebody who may be lost over it."""
     kind: Any = type(command)
     if kind in NUMBERED and is_nameless(command):
-        return (yield from pushed_once(command, senders))  # type: ignore[no-any-return]
+        return (yield from pushed_once(command, windows))  # type: ignore[no-any-return]
     if kind is c.PushWorkflow and command.request_key is None:  # type: ignore[attr-defined]
         command = msgspec.structs.replace(command, request_key=secrets.token_hex(16))
     if kind is c.Stage and command.part is None:  # type: ignore[attr-defined]
@@ -62,7 +65,7 @@ def carry_out(plan: Plan[R], send: Callable[[c.Command[Any]], Answer]) -> R:
             while True:
                 try:
                     answer = send(step)
-                except (NotFound, Forbidden, Unavailable) as error:
+                except THROWN as error:
                     step = plan.throw(error)
                 else:
                     step = plan.send(answer)
@@ -78,7 +81,7 @@ async def carry_out_async(plan: Plan[R], send: Callable[[c.Command[Any]], Awaita
             while True:
                 try:
                     answer = await send(step)
-                except (NotFound, Forbidden, Unavailable) as error:
+                except THROWN as error:
                     step = plan.throw(error)
                 else:
                     step = plan.send(answer)
@@ -124,40 +127,17 @@ def is_nameless(push: Any) -> bool:
     return push.sending is None and getattr(push, "request_key", None) is None
 
 
-class Sender:
-    """A name under which one push at a time is under way: whatever was sent under it before is settled."""
-
-    def __init__(self) -> None:
-        self._name = f"stoker:{secrets.token_hex(12)}"
-        self._number = 0
-
-    def next(self) -> c.Sending:
-        self._number += 1
-        return c.Sending(self._name, self._number, self._number)
-
-
-class Senders:
-    """As many as there are pushes under way at once, for any number of threads."""
-
-    def __init__(self) -> None:
-        self._free: list[Sender] = []
-
-    def take(self) -> Sender:
+def pushed_once(push: Any, windows: SendingWindows) -> Plan[Any]:
+    """A push under a number. It is the number's end, too, if the push is refused, given up, or its outcome unknown."""
+    while True:
+        sending = windows.take()
         try:
-            return self._free.pop()
-        except IndexError:
-            return Sender()
-
-    def give_back(self, sender: Sender) -> None:
-        self._free.append(sender)
-
-
-def pushed_once(push: Any, senders: Senders) -> Plan[Any]:
-    sender = senders.take()
-    try:
-        return (yield msgspec.structs.replace(push, sending=sender.next())).reply
-    finally:
-        senders.give_back(sender)
+            return (yield msgspec.structs.replace(push, sending=sending)).reply
+        except LimitExceeded as error:
+            if sending.sender not in error.message or not windows.narrow(sending):
+                raise
+        finally:
+            windows.settle(sending)
 
 
 # --- settling --------------------------------------------------------------------------------------

@@ -39,7 +39,8 @@ from stoker.brokers.remote.broker import RemoteBroker
 from stoker.brokers.remote.links import BlockingLink, LinkLost, StreamLinks, read_head
 from stoker.brokers.remote.patience import Outage, default_retry_s
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import Answer, Senders, carry_out, carry_out_async, doubted, may_resend, plan_of
+from stoker.brokers.resending import Answer, carry_out, carry_out_async, doubted, may_resend, plan_of
+from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
 from stoker.model.errors import (
     Closed,
@@ -155,7 +156,7 @@ class SharedBroker:
         """What it does for others while it is the owner."""
         self._place: Place | None = None
         self._served: RemoteBroker | None = None
-        self._senders = Senders()
+        self._windows = SendingWindows()
         self._handed_over = threading.Event()
         """Set once the directory was left to others because its log failed here."""
         self._outage = Outage()
@@ -182,7 +183,7 @@ class SharedBroker:
             except Unavailable as error:
                 if not self._has_left(owned, error):
                     raise
-        return carry_out(plan_of(command, self._senders), partial(self._send, tenant))
+        return carry_out(plan_of(command, self._windows), partial(self._send, tenant))
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         owned = self._owned
@@ -192,7 +193,7 @@ class SharedBroker:
             except Unavailable as error:
                 if not owned.has_failed or not await asyncio.to_thread(self._has_left, owned, error):
                     raise
-        return await carry_out_async(plan_of(command, self._senders), partial(self._send_async, tenant))
+        return await carry_out_async(plan_of(command, self._windows), partial(self._send_async, tenant))
 
     @contextmanager
     def snapshot(self) -> Iterator[Path]:
@@ -278,7 +279,7 @@ class SharedBroker:
     def begin_anew(self) -> None:
         """In a forked process: the directory stays the parent's. Connections to another owner see to themselves."""
         self._change, self._found = threading.Lock(), threading.Lock()
-        self._senders = Senders()  # under the parent's names our pushes would pass for its own
+        self._windows = SendingWindows()  # under the parent's names our pushes would pass for its own
         host, self.host = self.host, None
         if host is not None:
             host.forget()

@@ -37,6 +37,7 @@ from stoker.engine.jobs import (
 )
 from stoker.engine.keys import reply_of
 from stoker.engine.moves import join_lane, offer
+from stoker.engine.senders import Answers
 from stoker.engine.shard import Shard
 from stoker.engine.spans import Pieces, Span
 from stoker.engine.state import Claim, Group, Key, Planned, Queue, Scope, Tenant
@@ -418,8 +419,8 @@ class _Loading:
         transaction_ended(self.shard, rec.TransactionEnded(0, tenant, name, published, created, runs, expires_at))
 
     def answer(self, saved: s.SavedAnswer) -> None:
-        answers = self.shard.senders.setdefault((saved.tenant, saved.sender), {})
-        answers[saved.number] = reply_of(saved.runs, saved.refused, saved.duplicates)
+        answers = self.shard.senders.setdefault((saved.tenant, saved.sender), Answers())
+        answers.add(saved.number, reply_of(saved.runs, saved.refused, saved.duplicates))
 
     def kv(self, saved: s.SavedKv) -> None:
         tenant = self.tenants[saved.tenant]

@@ -385,7 +385,7 @@ class _Saving:
 
     def answers(self) -> Entries:
         for (tenant, sender), answers in self.shard.senders.items():
-            for number, reply in answers.items():
+            for number, reply in answers.replies.items():
                 yield s.SavedAnswer(tenant, sender, number, *fields_of(reply))
 
     def schedules(self) -> Entries:

@@ -4,6 +4,7 @@ A sender numbers its pushes and says up to which number it has all answers; what
 kept grows with what is under way, not with time. Senders that stay away make room for others, by their last push.
 """
 
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from stoker.engine import checks
@@ -17,23 +18,50 @@ from stoker.records import records as rec
 if TYPE_CHECKING:
     from stoker.engine.shard_state import ShardState
 
-Answers = dict[int, r.PushedBatch]
-"""Of one sender, by number, in the order in which they were given."""
+
+class Answers:
+    """What one sender was answered and has not settled."""
+
+    __slots__ = ("_numbers", "replies")
+
+    def __init__(self) -> None:
+        self.replies: dict[int, r.PushedBatch] = {}
+        """By number, in the order in which they were given."""
+        self._numbers: list[int] = []
+        """The same numbers, sorted: a client with a thousand pushes under way settles some with every push."""
+
+    def open_from(self, settled: int) -> int:
+        """How many are left when all below a number are settled."""
+        return len(self._numbers) - bisect_left(self._numbers, settled)
+
+    def settle(self, settled: int) -> None:
+        """Forget all below a number."""
+        count = bisect_left(self._numbers, settled)
+        for number in self._numbers[:count]:
+            del self.replies[number]
+        del self._numbers[:count]
+
+    def add(self, number: int, reply: r.PushedBatch) -> None:
+        if number not in self.replies:
+            insort(self._numbers, number)
+        self.replies[number] = reply
+
+
 Senders = dict[tuple[str, str], Answers]
-"""By tenant and name; whoever pushed last stands last."""
+"""By tenant and name; the sender that pushed last stands last."""
 
 
 def answer_before(shard: "ShardState", tenant: str, sending: c.Sending) -> r.PushedBatch | None:
     """What this very push was answered before, if it was. Refuses one that cannot be told apart from others."""
     checks.sending(sending)
-    answers = shard.senders.get((tenant, sending.sender), {})
-    found = answers.get(sending.number)
+    answers = shard.senders.get((tenant, sending.sender))
+    found = answers.replies.get(sending.number) if answers is not None else None
     if found is None:
         if sending.number < sending.settled:
             raise errors.InvalidRequest(
                 f"invalid sending: number {sending.number} is below {sending.settled}, which settles it"
             )
-        under_way = sum(1 for number in answers if number >= sending.settled)
+        under_way = answers.open_from(sending.settled) if answers is not None else 0
         if under_way >= shard.limits.sendings_max:
             raise errors.LimitExceeded(
                 f"sender {sending.sender!r} has {under_way} pushes that it has not settled: say with `settled` which"
@@ -63,10 +91,9 @@ def as_batch(reply: r.Pushed) -> r.PushedBatch:
 
 def _answered(shard: "ShardState", record: rec.Answered) -> None:
     key, senders = (record.tenant, record.sender), shard.senders
-    answers = senders.pop(key, {})
-    for number in [number for number in answers if number < record.settled]:
-        del answers[number]
-    answers[record.number] = reply_of(record.runs, record.refused, record.duplicates)
+    answers = senders.pop(key, None) or Answers()
+    answers.settle(record.settled)
+    answers.add(record.number, reply_of(record.runs, record.refused, record.duplicates))
     senders[key] = answers
     while len(senders) > shard.limits.senders_max:
         del senders[next(iter(senders))]

@@ -32,7 +32,7 @@ def dump(shard: ShardState) -> dict[str, Any]:
         "watchers": dict(sorted(shard.watchers.items())),
         "early": {workflow: list(said) for workflow, said in sorted(shard.early.items())},
         "senders": [
-            (*key, [(number, list(reply.ids), dict(reply.duplicates)) for number, reply in answers.items()])
+            (*key, [(number, list(reply.ids), dict(reply.duplicates)) for number, reply in answers.replies.items()])
             for key, answers in shard.senders.items()
         ],
     }

@@ -1,10 +1,12 @@
 """The memory limit: above a share of it, payloads and results stay in the journal until they are needed.
 
 New jobs are at the end of the queue, so their payloads are needed last; results are read once, if at all. Data that
-must stay in memory (jobs, batches, keys, log lines) counts too, and near the limit new jobs are refused.
+must stay in memory (jobs, batches, keys, log lines) counts too, and near the limit new jobs are refused. A journal in
+memory can take nothing off the shards: there only the refusal holds.
 """
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import msgspec
@@ -17,26 +19,18 @@ from stoker.journal.contract import Journal
 from stoker.model.ids import STEP
 from stoker.records.records import (
     Completed,
-    KvWritten,
-    Logged,
     PartialAdded,
     PartPublished,
     PayloadUpdated,
     Pushed,
     Record,
     Run,
-    Staged,
 )
-from stoker.records.stored import SMALL_BYTES, Stored, StoredRun, counted, total_size
+from stoker.records.stored import SMALL_BYTES, Stored, StoredRun, counted
 
 SPILL_AT = 0.4
 """The share of the limit above which payloads of new jobs leave memory."""
 FULL_AT = 0.9
-
-LOOK_EVERY = 64
-"""Turns between two looks at the total."""
-LOOK_SHARE = 1 / 64
-"""What came in since the last look, as a share of the limit, after which the total is looked at in any case."""
 
 
 class Memory:
@@ -53,14 +47,19 @@ class Memory:
             PartialAdded: self._spill_partial,
         }
         self.bytes_max = bytes_max
-        self.is_watched = bytes_max > 0 and journal.level != "memory"
+        self._full_above = bytes_max * FULL_AT if bytes_max > 0 else inf
+        self._spill_above = bytes_max * SPILL_AT if bytes_max > 0 and journal.level != "memory" else inf
+        lowest = min(self._spill_above, self._full_above)
+        self._quiet = lowest if len(shards) == 1 or lowest == inf else -1
+        self.quiet_below = self._quiet
+        """After a turn of a shard with at most so many bytes there is nothing to do: one comparison for most turns."""
         self.is_full = False
         self.is_spilling = False
         self.is_stored = False
         """Whether any payload may lie in the journal alone."""
-        self._turns = 0
-        self._come = 0
-        """Bytes that came in since the last look."""
+        self._bytes = 0
+        self._counted: dict[Shard, int] = dict.fromkeys(shards, 0)
+        """How much of it is each shard's."""
         self.look()
 
     @property
@@ -68,20 +67,21 @@ class Memory:
         return sum(shard.index.bytes for shard in self._shards)
 
     def look(self) -> None:
-        total = self.bytes
-        self._come = 0
-        self.is_spilling = self.is_watched and total > self.bytes_max * SPILL_AT
-        self.is_full = self.is_watched and total > self.bytes_max * FULL_AT
+        """Count all shards."""
+        for shard in self._shards:
+            self._count(shard)
+
+    def _count(self, shard: Shard) -> None:
+        size = shard.index.bytes
+        self._bytes += size - self._counted[shard]
+        self._counted[shard] = size
+        self.is_spilling = self._bytes > self._spill_above
+        self.is_full = self._bytes > self._full_above
+        self.quiet_below = -1 if self.is_spilling or self.is_full else self._quiet
 
     def after(self, shard: Shard) -> None:
         """A turn has been journaled; its records are still there."""
-        self._turns += 1
-        for record in shard.records:
-            weigh = WEIGHTS.get(type(record))
-            if weigh is not None:
-                self._come += weigh(record)
-        if self._turns % LOOK_EVERY == 0 or self.is_full or self._come > self.bytes_max * LOOK_SHARE:
-            self.look()
+        self._count(shard)
         if self.is_spilling:
             first = self._journal.last(shard.number) - len(shard.records) + 1
             for sequence, record in enumerate(shard.records, first):
@@ -92,7 +92,7 @@ class Memory:
                 forget_payloads(shard, part)
                 self.is_stored = True
             if self.is_full:
-                self.look()  # perhaps it was all in what has just left
+                self._count(shard)  # perhaps it was all in what has just left
 
     def _spill_published(self, shard: Shard, record: PartPublished, sequence: int) -> None:
         self._spill_batch(shard, record, record.payloads)
@@ -168,26 +168,6 @@ class Memory:
             shard.index.forget_payload(batch, run if batch.step > 0 else run.backwards())
             self.is_stored = True
         return True
-
-
-def _weight_of_push(record: Pushed | Staged) -> int:
-    return total_size(counted(record.sizes, record.payloads), len(record.payloads))
-
-
-def _weight_of_results(record: Completed) -> int:
-    return sum([len(result) for result in record.results or () if result is not None])
-
-
-WEIGHTS: dict[type[Record], Callable[[Any], int]] = {
-    Pushed: _weight_of_push,
-    Staged: _weight_of_push,
-    PayloadUpdated: lambda record: len(record.payload),
-    Completed: _weight_of_results,
-    PartialAdded: lambda record: len(record.data),
-    Logged: lambda record: len(record.message),
-    KvWritten: lambda record: sum([len(value) for _, value, _, _ in record.entries]),
-}
-"""Bytes that a record brings, roughly: single large ones must not go unnoticed until the next look."""
 
 
 def note_places(journal: Journal, shard: Shard) -> None:

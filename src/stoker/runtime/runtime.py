@@ -304,7 +304,7 @@ class Runtime:
         """A turn has been journaled; its records are still there."""
         if shard.staged:
             note_places(self.journal, shard)
-        if self.memory.is_watched:
+        if shard.index.bytes > self.memory.quiet_below:
             self.memory.after(shard)
         shard.staged.clear()
 

@@ -25,8 +25,8 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     events_bytes_max: int = 64 * 1024 * 1024
     """How much of the latest history `memory://` keeps for readers of events."""
     memory_bytes_max: int = 1024 * 1024 * 1024
-    """Beyond it a data directory takes no new jobs, entries and log lines; long before, payloads and results are left
-    in the journal. 0 = no limit."""
+    """Beyond it the queue takes no new jobs, entries and log lines; in a data directory payloads and results are left
+    in the journal long before. 0 = no limit."""
     journal: "JournalSettings | None" = None
     """How a data directory is kept."""
 

@@ -15,7 +15,8 @@ from stoker.brokers.remote import forking
 from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, Links, lost_reply, read_head
 from stoker.brokers.remote.patience import Outage, Patience, default_retry_s
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import Answer, Senders, carry_out, carry_out_async, doubted, may_resend, plan_of
+from stoker.brokers.resending import Answer, carry_out, carry_out_async, doubted, may_resend, plan_of
+from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.command_table import KEYED_PUSHES, SETTLES
@@ -83,18 +84,18 @@ class RemoteBroker:
         self._busy: set[BlockingLink] = set()
         self._streams: WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = WeakKeyDictionary()
         self._closed = False
-        self._senders = Senders()
+        self._windows = SendingWindows()
         forking.remember(self)
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         if type(command) not in PLANNED or not self.settings.resend:
             return self._send(tenant, command).reply  # type: ignore[no-any-return]
-        return carry_out(plan_of(command, self._senders), partial(self._send, tenant))
+        return carry_out(plan_of(command, self._windows), partial(self._send, tenant))
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         if type(command) not in PLANNED or not self.settings.resend:
             return (await self._send_async(tenant, command)).reply  # type: ignore[no-any-return]
-        return await carry_out_async(plan_of(command, self._senders), partial(self._send_async, tenant))
+        return await carry_out_async(plan_of(command, self._windows), partial(self._send_async, tenant))
 
     def _send(self, tenant: str, command: c.Command[Any]) -> Answer:
         """As often as it takes, or as often as it may be."""
@@ -173,7 +174,7 @@ class RemoteBroker:
         links, streams = [*self._idle, *self._busy], list(self._streams.values())
         self._lock, self._idle, self._busy, self._streams = threading.Lock(), [], set(), WeakKeyDictionary()
         self._patience.begin_anew()
-        self._senders = Senders()  # under the parent's names our pushes would pass for its own
+        self._windows = SendingWindows()  # under the parent's names our pushes would pass for its own
         for link in links:
             link.forget()
         for stream in streams:

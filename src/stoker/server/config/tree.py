@@ -245,9 +245,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     processes: Annotated[int, Meta(ge=1, le=64)] = 1
     """How many processes share the shards and the ports. At most one for each core."""
     memory_bytes_max: int = QUEUE.memory_bytes_max
-    """With a data directory: above this, no new jobs, entries and log lines are taken; long before, payloads and
-    results are left in the journal. 0 = no limit.
-    """
+    """Beyond it no new jobs, entries and log lines are taken; with a data directory payloads and results are left in
+    the journal long before. 0 = no limit."""
     events_bytes_max: int = QUEUE.events_bytes_max
     """How much of the latest history is kept in memory without a data directory."""
     insecure: bool = False
