@@ -103,7 +103,10 @@ def of_the_connection() -> Iterator[str]:
             native.GivenUp,
             "Stop waiting for a request of this connection. Answers with `count`: 0 if it was answered.",
         ),
-        "subscribe": (native.Wish, "Events as they happen; needs `read`. Answers with `subscriptions`."),
+        "subscribe": (
+            native.Wish,
+            "Events as they happen; needs `read`. Answers with `subscriptions` and `after`, where each shard starts.",
+        ),
         "unsubscribe": (hooks.Nothing, "End the subscriptions of a queue (`queue`), or all. Answers with `count`."),
         "set_webhook": (Wanted, "Have events posted to a URL; needs `admin`. Answers with the hook."),
         "list_webhooks": (hooks.Nothing, "Needs `admin`. Answers with `webhooks`."),

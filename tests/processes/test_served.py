@@ -103,6 +103,28 @@ def test_a_subscription_brings_events_of_all_shards(server: Served):
                 assert {json.loads(lines.readline())["event"]["job"] for _ in ids} == ids
 
 
+def test_a_subscription_continues_exactly_in_shards_of_other_processes(server: Served):
+    """It is cut in the middle of a batch, whichever process the connection came to."""
+    with stoker.connect(server.url) as client:
+        host, _, port = server.where["tcp"].rpartition(":")
+        after: dict[str, Any] | None = None
+        for _ in range(4):
+            ids, seen = set(), []
+            for part in range(2):
+                with socket.create_connection((host, int(port)), timeout=60) as peer, peer.makefile("rb") as lines:
+                    body = {"kinds": ["pushed"]} if after is None else {"kinds": ["pushed"], "after": after}
+                    peer.sendall(json.dumps({"cmd": "subscribe", "reqId": 1, "body": body}).encode() + b"\n")
+                    after = json.loads(lines.readline())["body"]["after"]
+                    if not part:
+                        ids = {job for name in QUEUES.values() for job in client.push_many(name, [b""] * 50).ids}
+                    for _ in range(len(ids) // 2):
+                        event = json.loads(lines.readline())["event"]
+                        after[str(event["shard"])] = [event["sequence"], event["index"]]
+                        seen.append(event["job"])
+            assert len(seen) == len(ids) == len(set(seen))
+            assert set(seen) == ids
+
+
 def test_events_of_all_shards_are_posted_once(server: Served):
     posted: queue.Queue[dict[str, Any]] = queue.Queue()
 

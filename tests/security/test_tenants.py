@@ -13,7 +13,7 @@ from tests.security.examples import Things, furnish, requests_of
 from tests.security.support import CANARY, Talker, secured, snapshot
 from tests.served.on_loop import run
 
-POSITIONS = {"next_after", "lowest", "last", "sequence", "at", "token", "lock_token", "reqId"}
+POSITIONS = {"after", "next_after", "lowest", "last", "sequence", "at", "token", "lock_token", "reqId"}
 """Of a log that tenants share: a number tells that something happened, and nothing of what."""
 MOMENTS = {"avg_latency_ms", "avg_wait_ms", "wait_ms_sum", "run_ms_sum", "completed_last_minute"}
 """How long one's own things took."""

@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from stoker.model.ids import shard_of
 from stoker.testing import Harness
 from tests.testing.shop import Order, pack, thank
 
@@ -76,3 +77,10 @@ def test_a_payload_that_no_handler_can_read_is_told_without_arguments(world: Har
     world.client.push("mail", b"\xc1", name="thank", codec="msgpack")
     (job,) = world.pushed(thank)
     assert (job.arguments, job.payload) == ({}, b"\xc1")
+
+
+def test_jobs_of_queues_in_different_shards_are_told_in_the_order_in_which_they_were_pushed(world: Harness):
+    names = [f"q{number % 7}" for number in range(21)]
+    ids = [world.client.push(name, b"").id for name in names]
+    assert len({shard_of(job) for job in ids}) > 1
+    assert [(job.queue, job.id) for job in world.pushed()] == list(zip(names, ids, strict=True))

@@ -271,12 +271,12 @@ def test_events_that_the_log_dropped_are_counted_and_the_rest_is_posted(caplog: 
     async def claim():
         chosen = msgspec.structs.replace(config(), events_bytes_max=4_096)
         async with Receiver() as receiver, serving_with(chosen) as server:
-            made = await hook(server, receiver.url(), "pushed")
-            off = Wanted(url=receiver.url(), events=("pushed",), enabled=False, id=made.id)
-            await server.webhooks.add("default", off)
+            made = await hook(server, receiver.url(), "pushed", queue="mail")
+            wanted = Wanted(url=receiver.url(), events=("pushed",), queue="mail", id=made.id)
+            await server.webhooks.add("default", msgspec.structs.replace(wanted, enabled=False))
             for _ in range(200):
                 await push(server, payload=b'"' + b"x" * 100 + b'"')
-            await server.webhooks.add("default", Wanted(url=receiver.url(), events=("pushed",), id=made.id))
+            await server.webhooks.add("default", wanted)
             last = await push(server)
             await receiver.until(lambda self: any(one.json["job_id"] == last for one in self.got))
             (seen,) = await server.webhooks.list("default")

@@ -13,8 +13,9 @@ from typing import Any
 
 from stoker.brokers.local import LocalBroker
 from stoker.maintenance import restore
+from stoker.server.reader import WHOLE
 from stoker.server.webhooks import Wanted
-from stoker.server.webhooks.store import WHOLE, Progress, Store
+from stoker.server.webhooks.store import Progress, Store
 from tests.webhooks.support import (
     PATIENCE_S,
     SECRET,

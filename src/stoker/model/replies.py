@@ -495,7 +495,10 @@ class Logs(msgspec.Struct, frozen=True, gc=False):
 
 
 class Events(msgspec.Struct, frozen=True, gc=False):
-    """Events in order. `next_after` is the position to continue from, `lowest` the first sequence number still kept."""
+    """Events in order. `next_after` is the position to go on from, `lowest` the first sequence number still kept.
+
+    `lowest` is as it was when the reading began: what is dropped while the reader waits has been looked at.
+    """
 
     events: Sequence[Event]
     next_after: int

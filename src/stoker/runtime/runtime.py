@@ -105,8 +105,8 @@ class Runtime:
         """Says whether one more job with so many bytes is too much for a tenant: for jobs that schedules push."""
         self.letters: Callable[[], None] | None = None
         """Told when there is something for shards of other processes."""
-        self._readers: dict[tuple[int, str], dict[Parked, int]] = {}
-        """Commands that wait for events of a shard and a tenant, with the position up to which there was nothing."""
+        self._readers: dict[tuple[int, str], dict[Parked, r.Events]] = {}
+        """Commands that wait for events of a shard and a tenant, with the empty page that they have got so far."""
 
     def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """One turn with one command: its reply, or a `Parked` that will be answered later."""
@@ -412,10 +412,10 @@ class Runtime:
             shard.advance(now)
         self.commit()
         for place, readers in list(self._readers.items()):
-            for parked, after in [(one, after) for one, after in readers.items() if one.done or one.expires_at <= now]:
+            for parked, page in [(one, page) for one, page in readers.items() if one.done or one.expires_at <= now]:
                 self._leave(place, parked)
                 if not parked.done:
-                    self._answer_reader(parked, r.Events([], after, self.journal.lowest(place[0])))
+                    self._answer_reader(parked, page)
 
     def commit(self, asked: r.Level | None = None) -> None:
         """Journal what happened in this turn, then let the answers to waiting commands out."""
@@ -433,17 +433,18 @@ class Runtime:
             if level == "fsync":
                 self.ticket = self.journal.ticket()
             self._reached = level
-            woken: list[tuple[int, str]] = []
+            woken: dict[tuple[int, str], int] = {}
             for shard in changed:
                 self._journaled(shard)
                 if self._readers:
-                    woken += {(shard.number, record.tenant) for record in shard.records}  # type: ignore[attr-defined]
+                    first = self.journal.last(shard.number) - len(shard.records) + 1
+                    woken |= {(shard.number, record.tenant): first for record in shard.records}  # type: ignore[attr-defined]
             if asks:
                 self._turn_level = max(self._turn_level or level, level, key=r.LEVELS.index)
             for shard in changed:
                 shard.records.clear()
-            for place in sorted(woken):
-                self._wake_readers(place)
+            for place, first in sorted(woken.items()):
+                self._wake_readers(place, first)
         for shard in self.shards:
             if shard.effects:
                 for parked, reply in shard.take_effects():
@@ -602,7 +603,7 @@ class Runtime:
         if page.events or not command.wait_ms:
             return page
         parked = Parked(tenant, command, now + command.wait_ms)
-        self._readers.setdefault((command.shard, tenant), {})[parked] = page.next_after
+        self._readers.setdefault((command.shard, tenant), {})[parked] = page
         return parked
 
     def _read_records(self, tenant: str, command: c.ReadRecords, now: int) -> r.Records:
@@ -650,19 +651,23 @@ class Runtime:
                     break
         return r.Events(found, after, self.journal.lowest(number))
 
-    def _wake_readers(self, place: tuple[int, str]) -> None:
-        """Something happened to a tenant in a shard: look on from where each of its readers has looked."""
-        for parked, after in list(self._readers.get(place, {}).items()):
+    def _wake_readers(self, place: tuple[int, str], first: int) -> None:
+        """Something happened to a tenant in a shard, from this sequence number on: look on from where each of its
+        readers has looked. What the log has dropped before it was looked at when it happened, and is not missed.
+        """
+        for parked, seen in list(self._readers.get(place, {}).items()):
             assert type(parked.command) is c.ReadEvents
             if parked.done:
                 self._leave(place, parked)
                 continue
-            page = self._or_error(self._page, parked.tenant, parked.command, after)
+            page = self._or_error(self._page, parked.tenant, parked.command, seen.next_after)
+            if isinstance(page, r.Events) and page.lowest <= first:
+                page = r.Events(page.events, page.next_after, seen.lowest)
             if not isinstance(page, r.Events) or page.events:
                 self._leave(place, parked)
                 self._answer_reader(parked, page)
             else:
-                self._readers[place][parked] = page.next_after
+                self._readers[place][parked] = page
 
     def _leave(self, place: tuple[int, str], parked: Parked) -> None:
         del self._readers[place][parked]

@@ -28,6 +28,7 @@ from stoker.runtime import parts
 from stoker.runtime.usage import Used
 from stoker.server.gathered import Gathered, is_gatherable
 from stoker.server.meter import Meter
+from stoker.server.reader import SharedReads
 from stoker.server.served import Counters, Logs, NoTurns, Served, Turns
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Desk:
         self.team: Team | None = None
         """The processes that share the shards, if this one has not got all of them."""
         self.meter = Meter()
+        self.reads = SharedReads(self)
         self._opened_at = 0.0
         """When the turn's first command came."""
         self._begin = self._turns.begin

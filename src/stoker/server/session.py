@@ -18,8 +18,9 @@ from stoker.model.events import Event
 from stoker.model.version import __version__
 from stoker.server.auth.identity import Identity
 from stoker.server.desk import Held
+from stoker.server.reader import Filter, Missed
 from stoker.server.service import Service, check_tokens
-from stoker.server.subscriptions import Missed, Subscription
+from stoker.server.subscriptions import Send, Subscription
 from stoker.wire import flashq, native
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import done
@@ -172,9 +173,13 @@ class Session:
 
     def _other(self, envelope: Envelope, frame: bytes, codec: Codec, answer: Answer) -> None:
         cmd = envelope.cmd
+        if cmd == "subscribe":
+            send = partial(self._send_event, envelope.reqId, codec, native.event_frame)
+            wish = native.wish(envelope, codec)
+            self.subscribe(envelope.tenant, wish, send, lambda reply: answer(told(reply, envelope.reqId, codec)))
+            return
         if cmd in SESSION_COMMANDS:
-            told = native.answered(self._of_connection(cmd, envelope, frame, codec), envelope.reqId, codec)
-            self._when_begun(cmd == "subscribe", partial(answer, told))
+            answer(native.answered(self._of_connection(cmd, envelope, frame, codec), envelope.reqId, codec))
             return
         if cmd in WEBHOOK_COMMANDS:
             self._of_webhooks(cmd, envelope, codec, answer)
@@ -233,11 +238,7 @@ class Session:
             return self.hello(native.greeting(envelope, frame, codec))
         if cmd == "give_up":
             return self._give_up(native.given_up(envelope, codec))
-        wish = native.wish(envelope, codec)
-        if cmd == "unsubscribe":
-            return self.unsubscribe(wish.queue, envelope.tenant)
-        send = partial(self._send_event, envelope.reqId, codec, native.event_frame)
-        return self.subscribe(envelope.tenant, wish, send)
+        return self.unsubscribe(native.wish(envelope, codec).queue, envelope.tenant)
 
     def _give_up(self, number: str | int) -> dict[str, Any]:
         """Stop waiting for a request of this peer. One that is answered already stays answered."""
@@ -272,9 +273,11 @@ class Session:
 
     # --- events ----------------------------------------------------------------------------------
 
-    def subscribe(
-        self, tenant: str | None, wish: native.Wish, send: Callable[[Event | Missed | StokerError], None]
-    ) -> dict[str, Any]:
+    def subscribe(self, tenant: str | None, wish: native.Wish, send: Send, answered: Callable[[Any], None]) -> None:
+        """Send events from now on, or from where the peer was. It is answered when nothing from then on is missed.
+
+        `answered` takes the fields of the answer, or an error instead of them.
+        """
         most = self.service.config.server.subscriptions_max
         if self._send is None:
             raise InvalidRequest("invalid command: this transport cannot send events; read them, or use its stream")
@@ -283,26 +286,15 @@ class Session:
             raise LimitExceeded(f"this connection has {most} subscriptions already: end one, or use another connection")
         identity = self.who()
         tenant = self.service.admit(identity, "read", tenant, wish)
-        self._subscriptions.append(
-            Subscription(
-                self.service,
-                identity,
-                tenant,
-                send,
-                queue=wish.queue,
-                kinds=tuple(wish.kinds),
-                after=wish.after,
-                has_room=self._has_room,
-            )
-        )
-        return {"subscriptions": len(self._subscriptions)}
+        wanted = Filter(wish.queue, tuple(wish.kinds))
+        subscription = Subscription(self.service, identity, tenant, wanted, wish.after, send, self._has_room)
+        self._subscriptions.append(subscription)
+        count = len(self._subscriptions)
 
-    def _when_begun(self, is_subscription: bool, act: Callable[[], None]) -> None:
-        """Who has subscribed hears so when nothing that happens from then on is missed."""
-        if is_subscription:
-            self._subscriptions[-1].when_begun(act)
-        else:
-            act()
+        def told(places: dict[int, Any] | StokerError) -> None:
+            answered(places if isinstance(places, StokerError) else {"subscriptions": count, "after": places})
+
+        subscription.start(told)
 
     def go_on(self) -> None:
         """There is room again for events that had to wait."""
@@ -444,8 +436,10 @@ class Exchange:
         try:
             request = flashq.decode(frame, self._codec, self._row.name, self._context.limits, self._unknown)
             if self._row.kind == "server":
-                told = self._of_connection(request)
-                self.session._when_begun(isinstance(request, q.Subscribe), partial(self._tell, told))
+                if isinstance(request, q.Subscribe):
+                    self._subscribe(request)
+                else:
+                    self._tell(self._of_connection(request))
                 return
             session = self.session
             self._identity = session.who()
@@ -492,13 +486,18 @@ class Exchange:
                 request.token, request.client, request.entitlement, request.tokens, request.ranges
             )
             return done(**session.hello(greeting))
-        if isinstance(request, q.Unsubscribe):
-            return done(**session.unsubscribe(request.queue, self._envelope.tenant))
-        assert isinstance(request, q.Subscribe)
+        assert isinstance(request, q.Unsubscribe)
+        return done(**session.unsubscribe(request.queue, self._envelope.tenant))
+
+    def _subscribe(self, request: q.Subscribe) -> None:
+        def answered(reply: dict[str, Any] | StokerError) -> None:
+            self._tell(flashq.failure(reply) if isinstance(reply, StokerError) else done(**reply))
+
+        session = self.session
         kinds = [kind.removeprefix("job.") for kind in request.events]
         wish = native.Wish(request.queue, [] if "*" in kinds else kinds, request.after)
         send = partial(session._send_event, self._envelope.reqId, self._codec, self._event)
-        return done(**session.subscribe(self._envelope.tenant, wish, send))
+        session.subscribe(self._envelope.tenant, wish, send, answered)
 
     @staticmethod
     def _event(event: Event, request_id: Any, codec: Codec) -> bytes:

@@ -1,135 +1,99 @@
-"""Sends events to a peer as they happen.
+"""Sends events over a connection as they happen.
 
-A subscription reads the log of each shard that concerns it, one page at a time, and asks for the next page when the
-last one is sent. So a slow reader falls behind in the log and not in memory: while it has no room, an arriving page is
-dropped and read again later. A reader whose place the log no longer keeps is informed. A subscription ends with the
+While the peer does not read, nothing is held for it: it falls behind in the log. A subscription ends with the
 permissions of its client.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
 
-import msgspec
-
-from stoker.model import commands as c
-from stoker.model import replies as r
-from stoker.model.errors import StokerError, Unauthenticated
+from stoker.model.errors import StokerError
 from stoker.model.events import Event
-from stoker.model.ids import shard_for
 from stoker.server.auth.identity import Identity
-from stoker.server.desk import Held
+from stoker.server.reader import TURN_EVENTS, EventReader, Filter, Missed, Position, checked, shown
 from stoker.server.service import Service
 
-PAGE = 256
-WAIT_MS = 60_000
-"""How often the rights are looked at when nothing happens."""
-
-
-class Missed(msgspec.Struct, frozen=True):
-    """Told in place of events that the log does not keep any more."""
-
-    shard: int
-    after: int
-    """The last position that was read."""
-    lowest: int
-    """The first one that is still kept; the events go on from it."""
+Send = Callable[[Event | Missed | StokerError], None]
+"""Takes an event, or an error after which nothing more comes."""
+Told = Callable[[dict[int, int | Position] | StokerError], None]
+"""Takes the position in each shard where a subscription starts, as `after` takes it."""
 
 
 class Subscription:
-    """One reader of a tenant's events. `send` takes an event, or an error after which nothing more comes."""
+    """One subscription of a connection. `send` is called only while `has_room`."""
 
     def __init__(
         self,
         service: Service,
         identity: Identity,
         tenant: str,
-        send: Callable[[Event | Missed | StokerError], None],
-        *,
-        queue: str | None = None,
-        kinds: tuple[str, ...] = (),
-        after: Mapping[int, int] | None = None,
-        has_room: Callable[[], bool] = lambda: True,
+        wanted: Filter,
+        after: Mapping[int, int | Position] | None,
+        send: Send,
+        has_room: Callable[[], bool],
     ) -> None:
-        self._service = service
-        self._identity = identity
-        self._tenant = tenant
+        self.queue = wanted.queue
+        self._desk = service.desk
         self._send = send
-        self.queue = queue
-        self.kinds = kinds
         self._has_room = has_room
-        self._held: dict[int, Held] = {}
-        self._later: dict[int, int] = {}
-        """Where to read on once there is room, by shard."""
         self.is_over = False
+        self._loop = asyncio.get_running_loop()
+        self._is_to_go_on = False
+        """Whether it goes on by itself, in the next turn of the event loop."""
         self._starting: asyncio.Task[None] | None = None
         """While other processes are asked how far their logs reach."""
-        desk, after = service.desk, after or {}
-        shards = desk.logs.shards
-        numbers = range(shards) if queue is None else [shard_for(tenant, queue, shards)]
-        own = desk.own_ends()
-        for number in numbers:
-            if number in after or number in own:
-                self._ask(number, after[number] if number in after else own[number].last)
-        unknown = [number for number in numbers if number not in after and number not in own]
-        if unknown:
-            self._starting = asyncio.get_running_loop().create_task(self._start(unknown))
+        start = {shard: checked(position) for shard, position in (after or {}).items()}
+        self._reader = EventReader(
+            self._desk, tenant, wanted, self.go_on, start=start, ends=self._desk.own_ends(), identity=identity
+        )
 
-    async def _start(self, shards: Iterable[int]) -> None:
+    def start(self, told: Told) -> None:
+        """Begin. `told` is called once everything that happens from then on will be sent, or with an error."""
+        if self._reader.is_placed:
+            self._begin(told)
+        else:
+            self._starting = self._loop.create_task(self._find_places(told))
+
+    async def _find_places(self, told: Told) -> None:
         try:
-            ends = await self._service.desk.ends()
+            self._reader.place(await self._desk.ends())
         except StokerError as error:
             self.end()
-            self._send(error)
-            return
-        for number in shards:
-            self._ask(number, ends[number].last)
-
-    def when_begun(self, act: Callable[[], None]) -> None:
-        """Call this once everything that happens from now on will be sent."""
-        if self._starting is None or self._starting.done():
-            act()
+            told(error)
         else:
-            self._starting.add_done_callback(lambda _: act())
+            self._begin(told)
+
+    def _begin(self, told: Told) -> None:
+        told({shard: shown(self._reader.positions[shard]) for shard in self._reader.shards})
+        self.go_on()
 
     def end(self) -> None:
         self.is_over = True
         if self._starting is not None and self._starting is not asyncio.current_task():
             self._starting.cancel()
-        for held in self._held.values():
-            self._service.desk.give_up(held)
-        self._held.clear()
-        self._later.clear()
+        self._reader.close()
 
     def go_on(self) -> None:
-        """Read what was left for later, as far as there is room."""
-        while self._later and self._has_room():
-            self._ask(*self._later.popitem())
+        """Send what is there, as far as there is room."""
+        if not self._is_to_go_on and not self.is_over and self._reader.is_placed:
+            self._go_on()
 
-    def _ask(self, shard: int, after: int) -> None:
-        command = c.ReadEvents(shard, after, PAGE, self.queue, self.kinds or None, WAIT_MS)
-        held = self._service.desk.submit(self._tenant, command, partial(self._got, shard, after))
-        if held is not None:
-            self._held[shard] = held
-
-    def _got(self, shard: int, after: int, page: Any) -> None:
-        self._held.pop(shard, None)
-        if self.is_over:
-            return
-        if not self._identity.is_valid(time.time()):
-            page = Unauthenticated("authentication expired: the events end here")
-        if isinstance(page, StokerError):
+    def _go_on(self) -> None:
+        self._is_to_go_on = False
+        try:
+            for _ in range(TURN_EVENTS):
+                if self.is_over:
+                    return
+                if not self._has_room():
+                    self._reader.let_go()
+                    return
+                item = self._reader.next()
+                if item is None:
+                    return
+                self._send(item)
+        except StokerError as error:
             self.end()
-            self._send(page)
-            return
-        assert isinstance(page, r.Events)
-        if page.lowest > after + 1:
-            self._send(Missed(shard, after, page.lowest))
-        if page.events and not self._has_room():
-            self._later[shard] = max(after, page.lowest - 1)
-            return
-        for event in page.events:
-            self._send(event)
-        self._ask(shard, page.next_after)
+            self._send(error)
+        else:
+            self._is_to_go_on = True
+            self._loop.call_soon(self._go_on)

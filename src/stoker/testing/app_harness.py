@@ -24,6 +24,7 @@ from stoker.app.jobtype import JobType
 from stoker.brokers.contract import Broker
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.client.sync import Client
+from stoker.journal.directory import DEFAULT_SHARDS
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.options import DAY_MS, Retention, Settings
@@ -67,12 +68,15 @@ class Harness:
     ) -> None:
         """Time starts at `start`, or now. `concurrency` is the worker's: with 1, jobs run one after another.
 
-        Ended jobs are kept for a year, so that a test that runs a week in one go still finds them.
-        `settings=Settings()` removes them after an hour, as a queue does by default.
+        Ended jobs can be looked at for a year, so that a test that runs a week in one go finds what it asks for;
+        `settings=Settings()` forgets them after an hour, as a queue does where nobody says otherwise. The queue has as
+        many shards as a new data directory, so what happens between shards there happens in tests, too.
         """
         self.app = app
         self.clock = FakeClock(wall_ms(start or datetime.now(UTC)))
-        self._engine = LocalBroker(LocalSettings(engine=settings or REMEMBERING, limits=limits), clock=self.clock)
+        local = LocalSettings(engine=settings or REMEMBERING, limits=limits, shards=DEFAULT_SHARDS)
+        self._journal = history.KeepingJournal(DEFAULT_SHARDS, local.events_bytes_max)
+        self._engine = LocalBroker(local, self.clock, journal=self._journal)
         self.broker = HeldBroker(self._engine, WORKER)
         self.client = Client(self.broker, app.tenant)
         """The App's queue itself: jobs of any kind, dead letters, limits, ..."""
@@ -81,7 +85,7 @@ class Harness:
         self._broken: BaseException | None = None
         self._before: Broker | None = None
         self._is_entered = False
-        self._since = history.position(self._engine)
+        self._since = len(self._journal.records)
 
     def __enter__(self) -> "Harness":
         self._before = None if self.app._owns_broker else self.app.broker
@@ -128,10 +132,10 @@ class Harness:
     # --- running ---------------------------------------------------------------------------------
 
     def drain(self, *, timeout_s: float = DRAIN_S) -> Drained:
-        """Run everything that is due, and the jobs which that pushes, until nothing is left to do at this moment."""
-        since = history.position(self._engine)
+        """Run everything that is due, and what that pushes, until nothing is left to do at this moment."""
+        since = len(self._journal.records)
         self._drain(timeout_s)
-        return history.outcome_since(self._engine, self.app.tenant, since)
+        return history.outcome_since(self._journal, self.app.tenant, since)
 
     def _drain(self, timeout_s: float) -> None:
         self._working.start()
@@ -148,9 +152,9 @@ class Harness:
 
     async def drain_async(self, *, timeout_s: float = DRAIN_S) -> Drained:
         """The same for asynchronous tests: `async` handlers run on the test's own event loop."""
-        since = history.position(self._engine)
+        since = len(self._journal.records)
         await self._drain_here(timeout_s)
-        return history.outcome_since(self._engine, self.app.tenant, since)
+        return history.outcome_since(self._journal, self.app.tenant, since)
 
     async def _drain_here(self, timeout_s: float) -> None:
         self.broker.open_gate(0)  # for handlers that wait for each other; this worker's pulls do not wait
@@ -179,16 +183,16 @@ class Harness:
         return await self._run_to_async(wall_ms(time))
 
     def _run_to(self, at: int) -> Drained:
-        since = history.position(self._engine)
+        since = len(self._journal.records)
         for _ in self._moments(at):
             self._drain(DRAIN_S)
-        return history.outcome_since(self._engine, self.app.tenant, since)
+        return history.outcome_since(self._journal, self.app.tenant, since)
 
     async def _run_to_async(self, at: int) -> Drained:
-        since = history.position(self._engine)
+        since = len(self._journal.records)
         for _ in self._moments(at):
             await self._drain_here(DRAIN_S)
-        return history.outcome_since(self._engine, self.app.tenant, since)
+        return history.outcome_since(self._journal, self.app.tenant, since)
 
     def _moments(self, at: int) -> Iterator[None]:
         """Move the clock from one moment at which something comes due to the next, up to `at`."""
@@ -226,8 +230,8 @@ class Harness:
     # --- what was pushed -------------------------------------------------------------------------
 
     def pushed(self, job_type: "JobType[..., Any] | None" = None) -> list[PushedJob]:
-        """The pushed jobs, oldest first: all, or those of one kind. Duplicates that made no job are left out."""
-        found = [self._with_arguments(job) for job in pushes.pushed_since(self._engine, self.app.tenant, self._since)]
+        """The jobs that were pushed, oldest first: all, or those of one kind. Duplicates that made no job are not."""
+        found = [self._with_arguments(job) for job in pushes.pushed_since(self._journal, self.app.tenant, self._since)]
         return found if job_type is None else [job for job in found if job.name == job_type.name]
 
     def assert_pushed(self, job_type: "JobType[..., Any]", /, **arguments: Any) -> PushedJob:
@@ -247,8 +251,8 @@ class Harness:
                 raise AssertionError(f"{job} was pushed (job {job.id})")
 
     def forget_pushed(self) -> None:
-        """Empty the list of `pushed`."""
-        self._since = history.position(self._engine)
+        """Let `pushed` begin anew."""
+        self._since = len(self._journal.records)
 
     def _with_arguments(self, job: PushedJob) -> PushedJob:
         """A payload that cannot be decoded is left as it is: the job will fail with the reason."""

@@ -1,11 +1,10 @@
-"""Reads the journal of a broker in memory: what was pushed, and how it ended.
+"""The journal of a harness: what was pushed, and what became of it, in the order in which it happened.
 
 It reads the journal instead of the calls, because that also has the jobs that schedules and handlers push.
 """
 
-from collections.abc import Iterator
-
-from stoker.brokers.local import LocalBroker
+from stoker.journal.contract import Turn
+from stoker.journal.memory import MemoryJournal
 from stoker.model.event_table import FAILS_DELIVERY
 from stoker.model.events import EventKind
 from stoker.records import records as rec
@@ -13,24 +12,18 @@ from stoker.records.events import ids_of
 from stoker.records.runs import runs_of
 from stoker.testing.outcomes import Drained
 
-PAGE = 1_000
 
-Position = tuple[int, ...]
-"""The last sequence number of each shard."""
+class KeepingJournal(MemoryJournal):
+    """Also keeps all records of all shards in one list: shards have no order among each other."""
 
+    def __init__(self, shards: int, bytes_max: int) -> None:
+        super().__init__(shards, bytes_max)
+        self.records: list[rec.Record] = []
 
-def position(broker: LocalBroker) -> Position:
-    journal = broker.runtime.journal
-    return tuple(journal.last(shard.number) for shard in broker.runtime.shards)
-
-
-def records_since(broker: LocalBroker, since: Position) -> Iterator[rec.Record]:
-    """The records of each shard, in order."""
-    journal = broker.runtime.journal
-    for shard, after in zip(broker.runtime.shards, since, strict=True):
-        while page := journal.read(shard.number, after, PAGE):
-            yield from (record for _, record in page)
-            after = page[-1][0]
+    def append(self, turn: Turn, *, defer: bool = False, waits: bool = True) -> None:
+        super().append(turn, defer=defer, waits=waits)
+        for _, records in turn:
+            self.records += records
 
 
 COUNTED = {
@@ -44,11 +37,11 @@ COUNTED = {
 FIELD_OF = {kind: field for field, kind in COUNTED.items()}
 
 
-def outcome_since(broker: LocalBroker, tenant: str, since: Position) -> Drained:
-    """The jobs that have ended or gone back since then."""
+def outcome_since(journal: KeepingJournal, tenant: str, since: int) -> Drained:
+    """What has ended or gone back after so many records."""
     found: dict[str, tuple[int, ...]] = dict.fromkeys(COUNTED, ())
     errors: list[str] = []
-    for record in records_since(broker, since):
+    for record in journal.records[since:]:
         if getattr(record, "tenant", None) != tenant:
             continue
         for run in runs_of(record):

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from stoker.brokers.local import LocalBroker
 from stoker.model.ids import STEP
 from stoker.model.options import Options
 from stoker.records.record_table import PUSHES
-from stoker.testing.history import Position, records_since
+from stoker.testing.history import KeepingJournal
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,10 @@ class PushedJob:
         return f"{self.name or self.queue}({shown})"
 
 
-def pushed_since(broker: LocalBroker, tenant: str, since: Position) -> Iterator[PushedJob]:
-    """Jobs in the order of their pushes; their arguments are not decoded."""
+def pushed_since(journal: KeepingJournal, tenant: str, since: int) -> Iterator[PushedJob]:
+    """Jobs that came in after so many records, in the order in which they did; their arguments are not looked at."""
     record: Any
-    for record in records_since(broker, since):
+    for record in journal.records[since:]:
         if type(record) in PUSHES and record.tenant == tenant:
             at = datetime.fromtimestamp(record.at / 1000, UTC)
             for place, payload in enumerate(record.payloads):

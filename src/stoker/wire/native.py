@@ -79,8 +79,9 @@ class Wish(msgspec.Struct, gc=False):
 
     queue: str | None = None
     kinds: list[str] = []
-    after: dict[int, int] | None = None
-    """The sequence number to go on from, by shard."""
+    after: dict[int, int | tuple[int, int]] | None = None
+    """The positions to go on from, by shard, instead of now: a sequence number of which every event was seen, or
+    `[sequence, index]` of the last event that was seen."""
 
 
 class Request(msgspec.Struct, omit_defaults=True, gc=False):

@@ -52,8 +52,13 @@ class LocalBroker:
     name = "local"
 
     def __init__(
-        self, settings: LocalSettings | None = None, clock: Clock | None = None, store: "Store | None" = None
+        self,
+        settings: LocalSettings | None = None,
+        clock: Clock | None = None,
+        store: "Store | None" = None,
+        journal: MemoryJournal | None = None,
     ) -> None:
+        """`journal` is another one than usual for a queue in memory."""
         self.settings = settings = settings or LocalSettings()
         self._clock = clock or SystemClock()
         self.store = store
@@ -77,10 +82,10 @@ class LocalBroker:
         total: int | None = None
         if store is None:
             shards = new_shards(settings)
-            journal: Journal = MemoryJournal(len(shards), settings.events_bytes_max)
+            chosen: Journal = journal or MemoryJournal(len(shards), settings.events_bytes_max)
         else:
-            shards, journal, total = store.shards, store.journal, store.directory.manifest.shards
-        self.runtime = Runtime(journal, self._answer, shards, settings.durability, settings.memory_bytes_max, total)
+            shards, chosen, total = store.shards, store.journal, store.directory.manifest.shards
+        self.runtime = Runtime(chosen, self._answer, shards, settings.durability, settings.memory_bytes_max, total)
         self._execute, self._now = self.runtime.execute, self._clock.now_ms
         if store is not None:
             self.runtime.memory.is_stored = True

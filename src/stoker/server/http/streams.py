@@ -16,8 +16,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from stoker.model.errors import Busy, Forbidden, StokerError
 from stoker.model.events import Event
 from stoker.server.http import answers
-from stoker.server.http.feed import Cursor, Feed, Filter, Missed, filter_of
+from stoker.server.http.feed import Feed, filter_of, read_cursor
 from stoker.server.http.visit import Visit, convert
+from stoker.server.reader import Missed
 from stoker.server.service import Service
 from stoker.wire.flashq.events import event_answer
 
@@ -48,14 +49,12 @@ class Streams:
         identity = visit.identify(in_query=True)
         tenant = visit.admit(identity, "read")
         query = visit.query()
-        wanted: Filter = filter_of(queue or query.get("queue"), query.get("events"), job)
-        feed = Feed(self._service, identity, tenant, wanted, self._start(visit, query))
-        await feed.begin(from_beginning=query.get("from") == "beginning")
-        return feed
-
-    def _start(self, visit: Visit, query: dict[str, str]) -> Cursor | None:
+        wanted = filter_of(queue or query.get("queue"), query.get("events"), job)
         text = visit.headers.get(b"last-event-id", b"").decode("latin-1") or query.get("after")
-        return Cursor.read(text, self._service.desk.logs.shards) if text else None
+        desk = self._service.desk
+        start = read_cursor(text, desk.logs.shards) if text else {}
+        ends = await desk.ends()  # before the client hears that the stream begins
+        return Feed(desk, identity, tenant, wanted, start, ends, query.get("from") == "beginning")
 
     # --- server-sent events --------------------------------------------------------------------------
 

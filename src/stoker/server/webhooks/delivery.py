@@ -9,23 +9,22 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 
-from stoker.model import commands as c
+from stoker.brokers.contract import End
 from stoker.model.errors import Closed, StokerError
 from stoker.model.events import Event
 from stoker.server.config.tree import WebhookSettings
 from stoker.server.desk import Desk
+from stoker.server.reader import WHOLE, EventReader, Missed, after, event_at
 from stoker.server.webhooks.bodies import body_of, delivery_id
 from stoker.server.webhooks.circuit import Circuit, delay_s
 from stoker.server.webhooks.hooks import Hook, Status
 from stoker.server.webhooks.posting import Outcome
-from stoker.server.webhooks.store import WHOLE, Progress, Store, Waiting
-from stoker.server.webhooks.tail import Tail
+from stoker.server.webhooks.store import Progress, Store, Waiting
 from stoker.server.webhooks.urls import Target, parse
 from stoker.webhooks import ATTEMPT, DELIVERY, EVENT, FLASHQ_SIGNATURE, SIGNATURE, sign, sign_flashq
 
@@ -58,15 +57,6 @@ class Post(Protocol):
     async def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> Outcome: ...
 
 
-class Page:
-    """The rest of a page of one shard."""
-
-    def __init__(self, shard: int, events: deque[Event], next_after: int) -> None:
-        self.shard = shard
-        self.events = events
-        self.next_after = next_after
-
-
 class Delivery:
     """The work of one hook."""
 
@@ -74,7 +64,7 @@ class Delivery:
         self,
         hook: Hook,
         progress: Progress,
-        tails: Mapping[int, Tail],
+        ends: Mapping[int, End],
         *,
         desk: Desk,
         store: Store,
@@ -87,7 +77,6 @@ class Delivery:
     ) -> None:
         self.hook = hook
         self.progress = progress
-        self.tails = tails
         self._target = parse(hook.url)
         self._desk = desk
         self._store = store
@@ -98,9 +87,8 @@ class Delivery:
         self._tick = tick
         self._chance = chance
         self._circuit = Circuit(settings)
-        self._page: Page | None = None
-        self._turns = deque(tails)
-        """Shards in the order of their turns: a busy shard must not keep the others waiting."""
+        self._event: Event | None = None
+        """The one whose first attempt is next, or under way."""
         self._woken = asyncio.Event()
         self._is_stopping = False
         self._unnoted = 0
@@ -108,9 +96,11 @@ class Delivery:
         self._noted_at = tick()
         self._noted_sum = self._sum()
         self._task: asyncio.Task[None] | None = None
-        for shard, tail in tails.items():  # a position that the log lost before it was flushed is invalid
-            sequence, index = progress.positions.get(shard, (0, WHOLE))
-            progress.positions[shard] = (sequence, index) if sequence <= tail.last() else (tail.last(), WHOLE)
+        wanted = hook.filter
+        for shard in wanted.shards(hook.tenant, desk.shards):
+            last = ends[shard].last  # a position that the log lost before it was flushed is not one any more
+            progress.positions[shard] = min(progress.positions.get(shard, (0, WHOLE)), (last, WHOLE))
+        self._reader = EventReader(desk, hook.tenant, wanted, self.wake, start=progress.positions, ends=ends)
         latest = now() + settings.backoff_s_max
         for waiting in progress.waiting:
             waiting.due = min(waiting.due, latest)  # another clock may have noted it
@@ -128,8 +118,9 @@ class Delivery:
             await asyncio.wait((self._task,), timeout=STOP_S)
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for tail in self.tails.values():
-            tail.forget(self._woken)
+        self._reader.close()
+        if self._event is None:
+            self._note_positions()
         if note and (self._unnoted or self._sum() != self._noted_sum):
             await self._note()
 
@@ -139,7 +130,8 @@ class Delivery:
 
     def status(self) -> Status:
         told = status_of(self.progress)
-        behind = sum(max(0, tail.last() - self._after(shard)) for shard, tail in self.tails.items())
+        positions = self.progress.positions
+        behind = sum(max(0, self._reader.last(shard) - after(positions[shard])) for shard in self._reader.shards)
         return msgspec.structs.replace(
             told, circuit=self._circuit.state(self._tick()), pending=behind + len(self.progress.waiting)
         )
@@ -165,6 +157,7 @@ class Delivery:
         now = self._now()
         shut_s = self._circuit.wait_s(self._tick())
         if shut_s > 0:
+            self._reader.let_go()
             await self._pause(shut_s)
             return
         waiting = min(self.progress.waiting, key=lambda one: one.due, default=None)
@@ -173,9 +166,9 @@ class Delivery:
         elif len(self.progress.waiting) >= WAITING_MAX:
             assert waiting is not None
             await self._pause(waiting.due - now)
-        elif self._page is not None:
-            await self._go_on(self._page)
-        elif not await self._turn_page():
+        elif self._event is not None:
+            await self._go_on(self._event)
+        elif not self._take():
             await self._pause(waiting.due - now if waiting is not None else None)
 
     async def _pause(self, seconds: float | None) -> None:
@@ -193,61 +186,46 @@ class Delivery:
 
     # --- reading -------------------------------------------------------------------------------------
 
-    def _after(self, shard: int) -> int:
-        """The sequence number to continue from: a partly posted record is read again."""
-        sequence, index = self.progress.positions[shard]
-        return sequence if index == WHOLE else sequence - 1
+    def _take(self) -> bool:
+        """Take what comes next in the log; false if there is nothing, and then we will be woken."""
+        item = self._reader.next()
+        if isinstance(item, Event):
+            self._event = item
+            return True
+        self._note_positions()
+        if item is not None:
+            self._skipped(item)
+        return item is not None
 
-    async def _turn_page(self) -> bool:
-        """Open the next page of a shard that is behind; false if none is, and then the reader wakes this hook."""
-        for shard in [*self._turns]:
-            tail, after = self.tails[shard], self._after(shard)
-            self._turns.rotate(-1)
-            if after < tail.position:
-                page = await tail.page(after)
-                self._check_gap(shard, after, page.lowest)
-                at = self.progress.positions[shard]
-                wanted = deque(
-                    event for event in page.events if (event.sequence, event.index) > at and self.hook.wants(event)
-                )
-                self._page = Page(shard, wanted, max(page.next_after, after))
-                return True
-        for tail in self.tails.values():
-            tail.want(self._woken)
-        return False
+    def _note_positions(self) -> None:
+        """Everything that was taken so far is done with."""
+        reader = self._reader
+        self.progress.positions = {shard: reader.positions[shard] for shard in reader.shards}
 
-    def _check_gap(self, shard: int, after: int, lowest: int) -> None:
-        missed = lowest - after - 1
-        if missed > 0:
-            self.progress.missed += missed
-            self._totals.missed += missed
-            self.progress.positions[shard] = (lowest - 1, WHOLE)
-            self._unnoted += 1
-            log.warning(
-                "webhook %s: %d records of shard %d are no longer kept; events in them were not posted",
-                self.hook.id,
-                missed,
-                shard,
-            )
+    def _skipped(self, missed: Missed) -> None:
+        count = missed.lowest - missed.after - 1
+        self.progress.missed += count
+        self._totals.missed += count
+        self._unnoted += 1
+        log.warning(
+            "webhook %s: %d records of shard %d are no longer kept; events in them were not posted",
+            self.hook.id,
+            count,
+            missed.shard,
+        )
 
-    async def _go_on(self, page: Page) -> None:
-        """Make one more first attempt, or end the page."""
-        if not page.events:
-            self.progress.positions[page.shard] = (page.next_after, WHOLE)
-            self._page = None
-            return
-        event = page.events[0]
+    async def _go_on(self, event: Event) -> None:
+        """One more first attempt."""
         outcome = await self._attempt(event, 1)
-        page.events.popleft()
-        self.progress.positions[page.shard] = (event.sequence, event.index)
+        self._event = None
+        self.progress.positions[event.shard] = (event.sequence, event.index)
         if not outcome.ok:
             self._failed(Waiting(event.shard, event.sequence, event.index, 0, 0.0), outcome)
 
     # --- attempts ------------------------------------------------------------------------------------
 
     async def _try_again(self, waiting: Waiting) -> None:
-        page = await self._desk.call(self.hook.tenant, c.ReadEvents(waiting.shard, waiting.sequence - 1, 1))
-        event = next((one for one in page.events if place(one) == (waiting.sequence, waiting.index)), None)
+        event = await event_at(self._desk, self.hook.tenant, waiting.shard, (waiting.sequence, waiting.index))
         if event is None:
             self.progress.waiting.remove(waiting)
             self._give_up(waiting, "it is no longer in the log")
@@ -333,10 +311,6 @@ class Delivery:
             if not self._noting_fails:
                 log.warning("webhook %s: its progress could not be saved: %s", self.hook.id, error)
             self._noting_fails = True
-
-
-def place(event: Event) -> tuple[int, int]:
-    return event.sequence, event.index
 
 
 def signed_headers(hook: Hook, identity: str, event: str, body: bytes, now: float, attempt: int) -> dict[str, str]:

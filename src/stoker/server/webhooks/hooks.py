@@ -7,8 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from stoker.model.errors import InvalidRequest, LimitExceeded
-from stoker.model.events import Event, EventKind
+from stoker.model.events import EventKind
 from stoker.model.limits import NAME_PATTERN
+from stoker.server.reader import Filter
 from stoker.server.webhooks.circuit import CircuitState
 from stoker.server.webhooks.urls import parse
 
@@ -50,8 +51,10 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool
     created_at: int
 
-    def wants(self, event: Event) -> bool:
-        return self.queue in (None, event.queue) and (ALL in self.events or event.kind in self.events)
+    @property
+    def filter(self) -> Filter:
+        """Which events it wants."""
+        return Filter(self.queue, () if ALL in self.events else self.events)
 
     def __repr__(self) -> str:
         return f"Hook(id={self.id!r}, tenant={self.tenant!r})"  # the URL may contain a secret, too

@@ -8,21 +8,20 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from stoker.brokers.contract import End
 from stoker.model.errors import Forbidden, LimitExceeded, NotFound, Unsupported
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT, shard_for
 from stoker.server.config.tree import WebhookSettings
 from stoker.server.desk import Desk
+from stoker.server.reader import WHOLE
 from stoker.server.webhooks.addresses import NotAllowed, Resolve, checked, may_get_an_address, networks, resolve
 from stoker.server.webhooks.bodies import trial_body
 from stoker.server.webhooks.delivery import Delivery, Totals, signed_headers, status_of
 from stoker.server.webhooks.hooks import MASK, Hook, HookView, Status, Wanted, new_id, registered, view
 from stoker.server.webhooks.posting import Outcome, Poster
-from stoker.server.webhooks.store import WHOLE, Progress, Store
-from stoker.server.webhooks.tail import Tail
+from stoker.server.webhooks.store import Progress, Store
 from stoker.server.webhooks.urls import parse
 
 log = logging.getLogger("stoker.webhooks")
@@ -56,7 +55,6 @@ class Webhooks:
         self._hooks: dict[tuple[str, str], Hook] | None = None
         """By tenant and id, once they are loaded."""
         self._deliveries: dict[tuple[str, str], Delivery] = {}
-        self._tails: dict[tuple[str, int], Tail] = {}
         self._lock = asyncio.Lock()
         """One change at a time."""
         self._is_running = False
@@ -92,8 +90,6 @@ class Webhooks:
             self._is_running = False
             await asyncio.gather(*(delivery.stop() for delivery in self._deliveries.values()))
             self._deliveries.clear()
-            await asyncio.gather(*(tail.close() for tail in self._tails.values()))
-            self._tails.clear()
 
     def look_again(self) -> None:
         """For tests that move the clock: do what is due now."""
@@ -199,25 +195,19 @@ class Webhooks:
             return delivery.status()
         return status_of(await self._store.progress(hook))
 
-    def _shards(self, hook: Hook) -> Sequence[int]:
-        """The shards that may have events for a hook."""
-        count = self._desk.shards
-        return range(count) if hook.queue is None else (shard_for(hook.tenant, hook.queue, count),)
-
     async def _ends(self, hook: Hook) -> dict[int, tuple[int, int]]:
         """Where a new hook begins: after everything that has happened."""
         ends = await self._desk.ends()
-        return {shard: (ends[shard].last, WHOLE) for shard in self._shards(hook)}
+        return {shard: (ends[shard].last, WHOLE) for shard in hook.filter.shards(hook.tenant, self._desk.shards)}
 
     async def _begin(self, hook: Hook | None) -> None:
         if hook is None or not hook.enabled or not self._is_running:
             return
         progress, ends = await self._store.progress(hook), await self._desk.ends()
-        tails = {number: self._tail(hook, number, ends[number]) for number in self._shards(hook)}
         delivery = self._deliveries[hook.tenant, hook.id] = Delivery(
             hook,
             progress,
-            tails,
+            ends,
             desk=self._desk,
             store=self._store,
             poster=self._poster,
@@ -234,14 +224,3 @@ class Webhooks:
         if delivery is None:
             return
         await delivery.stop(note=not forget)
-        for number, tail in delivery.tails.items():
-            if tail.detach(delivery.hook):
-                del self._tails[hook.tenant, number]
-                await tail.close()
-
-    def _tail(self, hook: Hook, shard: int, end: End) -> Tail:
-        tail = self._tails.get((hook.tenant, shard))
-        if tail is None:
-            tail = self._tails[hook.tenant, shard] = Tail(self._desk, hook.tenant, shard, end)
-        tail.attach(hook)
-        return tail

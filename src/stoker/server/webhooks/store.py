@@ -15,8 +15,6 @@ from stoker.server.webhooks.hooks import Hook
 HOOKS: Final = "webhooks/hook/"
 PROGRESS: Final = "webhooks/progress/"
 BATCH: Final = 100
-WHOLE: Final = 2**31
-"""The index of a position that stands for every event of the record."""
 
 
 class Waiting(msgspec.Struct):

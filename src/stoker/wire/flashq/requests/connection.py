@@ -30,8 +30,9 @@ class Subscribe(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
 
     queue: str | None = None
     events: list[str] = msgspec.field(default_factory=list)
-    after: dict[int, int] | None = None
-    """Positions to start from, by shard, instead of now."""
+    after: dict[int, int | tuple[int, int]] | None = None
+    """The positions to go on from, by shard, instead of now: a sequence number of which every event was seen, or
+    `[sequence, index]` of the last event that was seen."""
 
 
 class Unsubscribe(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
