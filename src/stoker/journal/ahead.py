@@ -9,11 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 
-import apsw
-
-from stoker.journal.contract import JournalFailed
 from stoker.journal.filters import RotatingFilter
-from stoker.model.errors import StokerError
 from stoker.records.codec import Row
 
 Place = tuple[int, int]
@@ -88,7 +84,7 @@ class ReadAhead:
             try:
                 if self.ghosts is None or not self.ghosts.might_have(f"{place[0]}:{place[1]}", now):
                     self._load(place)
-            except (apsw.Error, StokerError, JournalFailed, IndexError):
+            except Exception:
                 pass  # whoever needs it will read it himself, and hear what is wrong
             self._pending.discard(place)
 

@@ -13,7 +13,7 @@ from stoker.engine import flows
 from stoker.engine.jobs import Batch
 from stoker.engine.shard import Shard
 from stoker.engine.state import StagedPart
-from stoker.journal.contract import Journal
+from stoker.journal.contract import Journal, keeps
 from stoker.model.ids import STEP
 from stoker.records.records import (
     Completed,
@@ -53,7 +53,7 @@ class Memory:
             PartialAdded: self._spill_partial,
         }
         self.bytes_max = bytes_max
-        self.is_watched = bytes_max > 0 and journal.level != "memory"
+        self.is_watched = bytes_max > 0 and keeps(journal)
         self.is_full = False
         self.is_spilling = False
         self.is_stored = False
@@ -192,7 +192,7 @@ WEIGHTS: dict[type[Record], Callable[[Any], int]] = {
 
 def note_places(journal: Journal, shard: Shard) -> None:
     """Parts of stages that were just journaled: when they are published, nothing needs to be written again."""
-    if journal.level == "memory":
+    if not keeps(journal):
         return
     first = journal.last(shard.number) - len(shard.records) + 1
     for part, place in shard.staged:
