@@ -8,13 +8,13 @@ that are mostly dead. It only ever writes new files; the owner of the directory 
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import apsw
 import msgspec
 
-from stoker.journal.checkpoints import made_anew, read_checkpoint, write_checkpoint
+from stoker.journal.checkpoints import Chunk, made_anew, read_checkpoint, write_checkpoint
 from stoker.journal.directory import Log, read_manifest
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import INSERT, PAGE_BYTES, LogFile
@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     rewrite_below: float
     vfs: str = ""
     owner: int = 0
-    """The process that asks; nobody would use what is made when it is gone."""
+    """The process that asks. Without it, no process would use what is made."""
 
 
 class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +63,9 @@ def make(request: Request, disk: Disk) -> Made:
     needs = Needs(expired)
     position = [0] * manifest.shards
     before = read_checkpoint(directory / manifest.checkpoint) if manifest.checkpoint is not None else ()
-
-    def refer(shard: int, sequences: Iterable[int]) -> None:
-        stop_if_orphaned()
-        needs.add(shard, sequences)
-
+    chunks = made_anew(manifest.own, before, segments, position, needs.add)
     with disk.new_file(directory / request.checkpoint) as write:
-        write_checkpoint(write, made_anew(manifest.own, before, segments, position, refer))
+        write_checkpoint(write, unless_orphaned(chunks))
     rewritten = _rewrite(directory, request, needs)
     return Made(position=position, dropped=needs.unneeded(), rewritten=rewritten)
 
@@ -100,10 +96,12 @@ PARENT: list[int] = []
 """The process that asked, when this is one of its own."""
 
 
-def stop_if_orphaned() -> None:
-    """Nobody would use what an orphan makes."""
-    if PARENT and os.getppid() != PARENT[0]:
-        sys.exit(1)
+def unless_orphaned(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same chunks. This process ends when the one that asked is gone: no process would use what it makes."""
+    for chunk in chunks:
+        if PARENT and os.getppid() != PARENT[0]:
+            sys.exit(1)
+        yield chunk
 
 
 def main() -> None:

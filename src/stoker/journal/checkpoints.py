@@ -26,13 +26,15 @@ END = 255
 EVERY_PAYLOAD = 1
 """Nothing is held in memory that can stay in the journal."""
 
+Chunk = tuple[int, bytes]
+"""A piece of a checkpoint, and the shard that it belongs to."""
 Refer = Callable[[int, Iterable[int]], object]
 """Told of each shard which records of the log it still refers to."""
 
 
 def made_anew(
     own: Iterable[int], saved: Saved, parts: Sequence[LogPart], position: list[int], refer: Refer
-) -> Iterator[tuple[int, bytes]]:
+) -> Iterator[Chunk]:
     """The chunks of the shards with these numbers, one shard in memory at a time.
 
     It does what a restart does: what was saved before, the finished parts of the log behind it, the same `apply`.
@@ -56,7 +58,7 @@ def _saved_before(own: Iterable[int], saved: Saved) -> Iterator[tuple[Shard, int
         yield Shard(number), 0
 
 
-def write_checkpoint(write: Callable[[bytes], object], chunks: Iterable[tuple[int, bytes]]) -> None:
+def write_checkpoint(write: Callable[[bytes], object], chunks: Iterable[Chunk]) -> None:
     """Chunks with the shard that they belong to, shard after shard."""
     write(MAGIC)
     for shard, data in chunks:
@@ -70,7 +72,7 @@ def read_checkpoint(path: Path) -> Iterator[tuple[int, Iterator[bytes]]]:
         yield shard, (data for _, data in chunks)
 
 
-def _chunks(path: Path) -> Iterator[tuple[int, bytes]]:
+def _chunks(path: Path) -> Iterator[Chunk]:
     if not path.exists():
         raise Damaged(f"{path} is missing: restore the directory from a backup")
     with path.open("rb") as file:

@@ -48,9 +48,7 @@ def open_files(directory: Directory, vfs: str) -> list[Segment]:
             if reached[shard] < flushed:
                 path = segments[-1].file.path if segments else directory.path
                 raise _short(path, shard, reached[shard], flushed)
-        for (
-            segment
-        ) in lost:  # the power failed before the end of the file before was flushed: nobody was promised these
+        for segment in lost:  # the power failed before the end of the file before was flushed: no reply promised these
             segment.file.close()
             segments.remove(segment)
     except BaseException:
@@ -116,7 +114,7 @@ def may_go_on(segments: list[Segment], settings: JournalSettings) -> bool:
     """Whether to write on in the last file, as one does after a close in good order, when all of it was flushed.
 
     Processes that do little must not make a file each: the next one would have to read them all. A file that has no
-    write-ahead log was being finished when somebody died.
+    write-ahead log was being finished when its owner died.
     """
     if not segments or segments[-1].log.state != "open":
         return False

@@ -140,7 +140,7 @@ class Retention:
         logger.warning("a checkpoint of %s failed, the log is kept: %s", directory.path, why)
 
     def _enforce(self, request: Request, made: Made) -> None:
-        """The manifest first; then nobody reads the old files any more, and they go."""
+        """The manifest first; then no read begins in the old files any more, and they go."""
         journal, directory = self._journal, self._journal.directory
         earlier = directory.manifest.checkpoint
         new = made.rewritten
@@ -179,7 +179,7 @@ class Retention:
                 if segment.log.name not in gone:
                     segments.append(segment)
             journal.segments = segments
-        for segment in old:  # not closed here: somebody may be reading, and the last who lets go closes it
+        for segment in old:  # not closed here: a thread may be reading it, and the last reference that goes closes it
             directory.disk.remove(segment.file.path)
         if earlier is not None:
             directory.disk.remove(directory.path / earlier)

@@ -1,4 +1,4 @@
-"""Who waits until how much of a journal is safe. Any thread may ask, and any thread may say how far it is."""
+"""Callers that wait until a part of a journal is safe. Any thread may wait, and any thread may say how far it is."""
 
 import threading
 from collections.abc import Callable
@@ -7,7 +7,7 @@ Tell = Callable[[], object]
 
 
 class Tickets:
-    """A number that grows, and those who wait for it."""
+    """A number that grows, and the callers that wait for it."""
 
     def __init__(self) -> None:
         self.reached = 0
@@ -32,7 +32,7 @@ class Tickets:
         self._tell()
 
     def end(self) -> None:
-        """The journal has failed: those who wait are told, and so are those who come."""
+        """The journal has failed: tell every caller that waits, and from now on every caller that comes."""
         self.is_over = True
         self._tell()
 

@@ -23,7 +23,7 @@ class Levels:
         self.later = frozenset(self._has) - frozenset(journal.at_once)
         """Those that are reached after `append` has returned: replies wait for a ticket."""
         self.quick = tuple(level for level in self._has if level != "memory") or self._has
-        """Those whose replies wait until the journal has the turn: such a turn may take the short way to it."""
+        """Those that promise something: such a turn may take the short way to the journal."""
 
     def given(self, asked: Level) -> Level:
         """The strongest level that the journal has up to the one asked for; its weakest if all are stronger."""

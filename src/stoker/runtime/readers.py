@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Readers:
-    """Those who read the log of a process."""
+    """The readers of the logs of a process."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Readers:
 
     @property
     def next_at(self) -> int | None:
-        """When the first of those who wait has waited long enough."""
+        """When the first reader has waited long enough."""
         return min((parked.expires_at for readers in self.waiting.values() for parked in readers), default=None)
 
     def places(self, changed: Iterable[Shard]) -> set[Place]:
@@ -70,7 +70,7 @@ class Readers:
                     self.waiting[place][parked] = page.next_after
 
     def expire(self, now: int) -> None:
-        """Answer those who have waited long enough."""
+        """Answer the readers that have waited long enough."""
         for place, readers in list(self.waiting.items()):
             for parked, after in [(one, after) for one, after in readers.items() if one.done or one.expires_at <= now]:
                 self._leave(place, parked)

@@ -61,8 +61,8 @@ class Runtime:
         self._levels = levels = Levels(journal, level)
         self.level = levels.usual
         """What a command gets that asks for no level."""
-        self._later, self._quick = levels.later, levels.quick
-        self._reads_wait = journal.reads_wait
+        self._later, self._quick, self._reads_wait = levels.later, levels.quick, journal.reads_wait
+        """What the levels and the journal say, where each command finds it without a detour."""
         self.ticket = 0
         """What the replies of the last turn have to wait for; 0 = for nothing."""
         self.limits = shards[0].limits
@@ -147,7 +147,7 @@ class Runtime:
         return self._execute_for(tenant, command, now)
 
     def execute_as_system(self, tenant: str, command: c.Command[Any], now: int) -> Any:
-        """One turn for the process itself, in a tenant that nobody else can name."""
+        """One turn for the process itself, in a tenant that no caller can name."""
         assert tenant == SYSTEM_TENANT
         if self._asks:
             self.commit()
@@ -188,7 +188,7 @@ class Runtime:
     def begin(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """One command of a turn that `end` journals. Its reply must not leave before.
 
-        Whoever gets in between with a turn of his own journals what was begun together with his.
+        A turn that another thread makes in between journals what was begun together with its own records.
         """
         kind = type(command)
         asked = command.durability if kind in TAKES_LEVEL else None  # type: ignore[attr-defined]
@@ -248,7 +248,7 @@ class Runtime:
         return level
 
     def _commit_plainly(self) -> bool:
-        """What `commit` does for a turn of one shard, when nobody waits for anything and nobody asked for a level."""
+        """What `commit` does for a turn of one shard, when no command waits for it and none has asked for a level."""
         if len(self._touched) != 1 or self._asks != USUAL or self._readers or self.level not in self._quick:
             return False
         (shard,) = self._touched
@@ -261,7 +261,7 @@ class Runtime:
         return True
 
     def _append(self, shard: Shard, level: r.Level) -> None:
-        """What `commit` does for one shard when nobody waits for anything."""
+        """What `commit` does for one shard when no command waits for it."""
         self.journal.append(((shard.number, shard.records),), defer=level in self._later)
         self._journaled(shard)
         shard.records.clear()
@@ -384,7 +384,7 @@ class Runtime:
                 self.letters()
 
     def _knows(self, job_id: int) -> bool:
-        """Whether an id was ever given. Of shards in other processes whoever passed the command on has asked."""
+        """Whether an id was ever given. Other processes were asked about their ids before a command comes here."""
         number = shard_of(job_id)
         if number >= self.shards.total:
             return False

@@ -29,7 +29,7 @@ _shared_lock = threading.Lock()
 
 @atexit.register
 def _close_all() -> None:
-    """Whoever forgot to close a broker gets a data directory that was closed in good order all the same."""
+    """A program that forgot to close a broker leaves a data directory that was closed in good order all the same."""
     for broker in list(_shared.values()):
         while broker.open_again():  # however many users it has
             broker.close()
