@@ -29,6 +29,7 @@ from stoker.brokers.local import LocalSettings
 from stoker.brokers.shared import SharedBroker
 from stoker.cli.measuring import quantiles, times_us
 from stoker.journal.sqlite import JournalSettings
+from stoker.journal.store import DirectoryStore
 
 MIB = 1024 * 1024
 
@@ -357,7 +358,7 @@ def stalls() -> list[Row]:
         assert isinstance(shared, SharedBroker)
         broker = shared.owned
         assert broker is not None
-        assert broker.store is not None
+        assert isinstance(broker.store, DirectoryStore)
         assert broker.store.upkeep is not None
         made = broker.store.upkeep.retention.made
         assert made > 1, "no checkpoints were made: this would show nothing"

@@ -33,7 +33,7 @@ SECONDS: dict[str, int] = {
     "memory sqlite strangers-lines": 60,
     "sqlite-restarted": 90,
     "tcp-2-processes sqlite-shared strangers-rest": 60,
-    "tcp-msgpack tcp-json memory-unbatched": 40,
+    "tcp-msgpack tcp-json memory-unbatched toy-journal": 46,
     "http grpc": 55,
     "unix tcp-without-turns strangers-frames strangers-command": 28,
     # everything else, by folders
@@ -168,7 +168,7 @@ def all_shares() -> list[Share]:
         conformance("memory sqlite strangers-lines"),
         conformance("sqlite-restarted", cases=1),
         conformance("tcp-2-processes sqlite-shared strangers-rest", cases=1),
-        conformance("tcp-msgpack tcp-json memory-unbatched", cases=1),
+        conformance("tcp-msgpack tcp-json memory-unbatched toy-journal", cases=1),
         conformance("http grpc", cases=1),
         conformance("unix tcp-without-turns strangers-frames strangers-command", cases=1, every=3),
     ]

@@ -53,9 +53,10 @@ def backup(client: Client | AsyncClient, url: str, progress: Progress | None = N
             with _snapshot(broker) as folder:
                 return _backup_folder(folder, url, progress)
         broker = broker.owned
-    if not isinstance(broker, LocalBroker) or broker.store is None:
+    directory = broker.data_directory if isinstance(broker, LocalBroker) else None
+    if directory is None:
         raise InvalidRequest("only a data directory can be backed up: connect with sqlite:///path")
-    return broker.store.backup(url, progress)
+    return directory.backup(url, progress)
 
 
 @contextmanager

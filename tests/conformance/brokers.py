@@ -8,12 +8,13 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
 import msgspec
 
-from stoker.brokers.local import LocalSettings, open_sqlite
+from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.client.sync import Client
 from stoker.journal.recovery import GAP
 from stoker.journal.sqlite import JournalSettings
@@ -25,6 +26,7 @@ from stoker.testing import FakeClock, World
 from tests.conformance import dialect
 from tests.conformance.pictures import Picture, taken
 from tests.crash.restarted import Restarted, fresh_directory
+from tests.journal.toy_store import open_toy
 from tests.processes.world import Backing as Spreading
 from tests.served import backing as served
 from tests.sharing.backing import SharedWithOwner
@@ -55,6 +57,11 @@ def memory_unbatched(settings: Settings, limits: Limits, shards: int) -> Backing
 
 def sqlite(settings: Settings, limits: Limits, shards: int) -> Backing:
     return OnDisk(kept_small(settings, limits, shards))
+
+
+def toy_journal(settings: Settings, limits: Limits, shards: int) -> Backing:
+    """A journal that commits later than it answers, and a store without a directory."""
+    return OnDisk(kept_small(settings, limits, shards), lambda path, *given: open_toy(path / "rows", *given))
 
 
 def sqlite_restarted(settings: Settings, limits: Limits, shards: int) -> Backing:
@@ -92,13 +99,21 @@ def kept_small(settings: Settings, limits: Limits, shards: int) -> LocalSettings
     )
 
 
-class OnDisk:
-    """The broker over a data directory, in this process."""
+def open_directory(path: Path, settings: LocalSettings, clock: FakeClock) -> LocalBroker:
+    return open_sqlite(str(path), {}, settings, clock)
 
-    def __init__(self, settings: LocalSettings) -> None:
+
+class OnDisk:
+    """The broker over a data directory, or over another store in one, in this process."""
+
+    def __init__(
+        self,
+        settings: LocalSettings,
+        open_broker: Callable[[Path, LocalSettings, FakeClock], LocalBroker] = open_directory,
+    ) -> None:
         self._directory = fresh_directory()
         self._clock = FakeClock()
-        self.broker = open_sqlite(str(self._directory), {}, settings, self._clock)
+        self.broker = open_broker(self._directory, settings, self._clock)
 
     @property
     def now(self) -> int:
@@ -117,6 +132,7 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "memory": memory,
     "memory-unbatched": memory_unbatched,
     "sqlite": sqlite,
+    "toy-journal": toy_journal,
     "sqlite-restarted": sqlite_restarted,
     "sqlite-2-processes": sqlite_2_processes,
     "tcp-msgpack": served.tcp_msgpack,

@@ -13,7 +13,7 @@ from stoker.brokers.local import LocalSettings
 from stoker.engine.audit import audit
 from stoker.journal.dealing import gather, open_root
 from stoker.journal.disk import Disk
-from stoker.journal.store import Store, open_store
+from stoker.journal.store import DirectoryStore, open_store
 from stoker.records.records import Opened
 from tests.crash.pictures import hash_of, state_of
 from tests.crash.watching import WatchedDisk, WatchedVFS, Witness
@@ -42,7 +42,7 @@ class Holdings(msgspec.Struct, frozen=True):
 @contextmanager
 def opened(
     path: Path, processes: int, settings: LocalSettings, now: int, disk: Disk | None = None
-) -> Iterator[list[Store]]:
+) -> Iterator[list[DirectoryStore]]:
     """All parts of a directory, after it was dealt to so many processes."""
     vfs = settings.journal.vfs if settings.journal is not None else ""
     with ExitStack() as stack:
@@ -69,7 +69,7 @@ def holdings(path: Path, processes: int, settings: LocalSettings, now: int) -> H
         return Holdings(dict(sorted(shards.items())), sorted(keys))
 
 
-def _held(store: Store, shard: Any) -> Held:
+def _held(store: DirectoryStore, shard: Any) -> Held:
     journal = store.journal
     shard.stored_payloads = partial(journal.payloads, shard.number)
     audit(shard)

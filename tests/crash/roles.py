@@ -18,6 +18,7 @@ from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.journal import recovery, upkeep
 from stoker.journal.disk import Disk
 from stoker.journal.sqlite import SqliteJournal
+from stoker.journal.store import DirectoryStore
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.model.ids import sequence_of
@@ -192,7 +193,8 @@ def work_traced(
             if number % UPKEEP_EVERY == UPKEEP_EVERY - 1:
                 work_upkeep(broker)
             elif workload.chance.random() < 0.1:
-                broker.runtime.journal.flush()
+                assert isinstance(broker.store, DirectoryStore)
+                broker.store.journal.flush()
         if closes:
             broker.close()
         wire.send(trace.freeze())
@@ -241,7 +243,7 @@ def recover_and_repeat(wire: "Connection[Any, Any]", path: str, settings: LocalS
 
 def work_upkeep(broker: LocalBroker) -> None:
     """A round of it, here and now: the file is finished, and everything that is due is done."""
-    assert broker.store is not None
+    assert isinstance(broker.store, DirectoryStore)
     assert broker.store.upkeep is not None
     with broker.store.upkeep.work_lock:
         broker.store.upkeep.work()

@@ -19,7 +19,7 @@ from stoker.journal import upkeep
 from stoker.journal.dealing import open_root
 from stoker.journal.deals import deal_of, parts_of
 from stoker.journal.sqlite import JournalSettings
-from stoker.journal.store import open_store
+from stoker.journal.store import DirectoryStore, open_store
 from stoker.model import commands as c
 from stoker.model.errors import InUse, InvalidRequest, Refused
 from stoker.model.ids import process_of
@@ -61,7 +61,7 @@ def prepared(steps: int = 300, clean: bool = True) -> tuple[Path, int]:
     broker = open_sqlite(str(path), {}, SETTINGS, clock)
     work = Work("7", Memory(NOW))
     every, upkeep.KEYS_EVERY_MS = upkeep.KEYS_EVERY_MS, 1
-    assert broker.store is not None
+    assert isinstance(broker.store, DirectoryStore)
     assert broker.store.upkeep is not None
     try:
         with broker.store.upkeep.work_lock:  # its thread does nothing by itself: every directory is the same

@@ -27,6 +27,7 @@ from stoker.engine.snapshot import dump
 from stoker.journal import upkeep
 from stoker.journal.disk import Disk
 from stoker.journal.sqlite import JournalSettings, SqliteJournal
+from stoker.journal.store import DirectoryStore
 from stoker.journal.upkeep import Upkeep
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -170,7 +171,7 @@ class Worker:
         except StokerError as error:
             self.send(("refused", error.code, str(error)))
             return None
-        assert broker.store is not None
+        assert isinstance(broker.store, DirectoryStore)
         self._upkeep = broker.store.upkeep
         self.broker = broker
         self._tell_of_the_last_state()
@@ -407,7 +408,7 @@ def looked_at(broker: LocalBroker) -> Found:
 
 def all_keys(broker: LocalBroker) -> list[str]:
     """Every key in the file of old keys, as a shard would find it."""
-    assert broker.store is not None
+    assert isinstance(broker.store, DirectoryStore)
     store = broker.store.keys.store
     if store is None:
         return []
@@ -622,7 +623,7 @@ def wait_together(wire: "Connection[Any, Any]", path: str, fault: Fault) -> None
     async def push_then_let_go() -> None:
         pushing = asyncio.create_task(push_too())
         await asyncio.sleep(0)
-        await asyncio.to_thread(until, lambda: len(journal._waiting) == 4)
+        await asyncio.to_thread(until, lambda: len(journal._tickets._waiting) == 4)
         let_go.set()
         await pushing
 
@@ -743,7 +744,7 @@ class Starving:
     """A broker that is pushed to."""
 
     def __init__(self, broker: LocalBroker) -> None:
-        assert broker.store is not None
+        assert isinstance(broker.store, DirectoryStore)
         assert broker.store.upkeep is not None
         self.broker = broker
         self._store, self.retention = broker.store, broker.store.upkeep.retention

@@ -41,6 +41,7 @@ from stoker.journal.backup import (
 )
 from stoker.journal.doctor import verify
 from stoker.journal.sqlite import JournalSettings
+from stoker.journal.store import DirectoryStore
 from stoker.journal.targets import Credentials, DirectoryTarget, S3Target, Target, TargetFailed, open_target
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.records.codec import encode
@@ -676,7 +677,7 @@ def test_backups_under_load_are_states_that_there_were(tmp_path: Path):
     permits, failures = threading.Semaphore(0), list[BaseException]()
     threads = [threading.Thread(target=work, args=(broker, n, permits, failures)) for n in range(WRITERS)]
     target = DirectoryTarget(tmp_path / "backups")
-    assert broker.store is not None
+    assert isinstance(broker.store, DirectoryStore)
     pushed = []
     try:
         for thread in threads:
@@ -720,7 +721,7 @@ def test_a_schedule_of_a_broker_takes_backups(tmp_path: Path):
     Client(before).push("q", b"x")
     before.close()
     broker = open_sqlite(str(tmp_path / "data"), {}, LocalSettings(journal=settings))
-    assert broker.store is not None
+    assert isinstance(broker.store, DirectoryStore)
     assert broker.store.schedule is not None
     broker.store.schedule.run_pending(Client(broker).get_job(64).pushed_at)  # if its own thread has not done so
     assert len(whole(open_target(url))) == 1

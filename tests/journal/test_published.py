@@ -12,6 +12,7 @@ from stoker.client.sync import Client
 from stoker.engine.audit import audit
 from stoker.journal.backup import backup, restore
 from stoker.journal.sqlite import JournalSettings
+from stoker.journal.store import DirectoryStore
 from stoker.journal.targets import DirectoryTarget
 from stoker.model.events import EventKind
 from stoker.model.limits import Limits
@@ -40,7 +41,7 @@ class Place:
     def open(self) -> None:
         self.broker: LocalBroker = open_sqlite(str(self.path), {}, self.settings)
         self.client = Client(self.broker)
-        assert self.broker.store is not None
+        assert isinstance(self.broker.store, DirectoryStore)
         assert self.broker.store.upkeep is not None
         self.upkeep = self.broker.store.upkeep
         self.upkeep.work_lock.acquire()
@@ -171,7 +172,7 @@ def test_a_limit_that_was_lowered_meanwhile_holds(tmp_path: Path):
 def test_a_backup_has_them(place: Place, tmp_path: Path):
     staged_and_published(place.client)
     place.forget()
-    assert place.broker.store is not None
+    assert isinstance(place.broker.store, DirectoryStore)
     target = DirectoryTarget(tmp_path / "backups")
     place.upkeep.work_lock.release()
     with place.broker.store.snapshot() as snapshot:

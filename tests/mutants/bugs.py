@@ -26,8 +26,20 @@ BUGS = [
     Bug(
         "fsync reply without flush",
         "weak moments",
-        (Edit("journal.sqlite:SqliteJournal.when_flushed", "if self._flushed >= ticket and", "if"),),
+        (Edit("journal.tickets:Tickets.when", "if self.reached >= ticket and", "if"),),
         "lost: ",
+    ),
+    Bug(
+        "reply before a commit that comes later",
+        "committed later",
+        (Edit("runtime.runtime:Runtime.execute", "if level in self._later:", "if False:"),),
+        "answered before the commit: ",
+    ),
+    Bug(
+        "read does not wait for a commit that comes later",
+        "committed later",
+        (Edit("runtime.runtime:Runtime.commit", "if self._reads_wait:", "if False:"),),
+        "answered before the commit: ",
     ),
     Bug(
         "durable mark before the flush",
@@ -62,7 +74,7 @@ BUGS = [
     Bug(
         "ids given again after a power cut",
         "weak moments",
-        (Edit("journal.recovery:gap_after", "else GAP", "else 0"),),
+        (Edit("journal.recovery:left_out", "else GAP", "else 0"),),
         "reused: ",
     ),
     Bug(
@@ -153,7 +165,7 @@ BUGS = [
     Bug(
         "wall time instead of journaled time after a restart",
         "set back",
-        (Edit("brokers.local.opening:_open_directory", "if behind > 0:", "if False:"),),
+        (Edit("brokers.local.opening:open_over", "if behind > 0:", "if False:"),),
         "prolonged a lease",
     ),
     Bug(
@@ -472,7 +484,7 @@ BUGS = [
     Bug(
         "event not told to those who wait for it",
         "wakes",
-        (Edit("runtime.runtime:Runtime._wake_readers", "self._answer_reader(parked, page)", "pass"),),
+        (Edit("runtime.readers:Readers.wake", "self._answer_reader(parked, page)", "pass"),),
         "sleeps on: .*event_of",
     ),
     Bug(

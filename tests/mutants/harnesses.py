@@ -40,6 +40,7 @@ from tests.faults import support
 from tests.faults.injecting import Fault
 from tests.faults.test_nth_fault import PAST_SEED, STEPS, WORK_SEED, wrong_with
 from tests.histories.scene import opened
+from tests.journal import toy_roles
 from tests.model import test_between_shards, test_workflows
 from tests.model.test_against_reference import drive
 from tests.mutants import power_loss
@@ -170,6 +171,11 @@ def weak_moments() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def committed_later() -> None:
+    """A journal that commits after `append` has returned, killed in between: tests/journal/toy_roles.py."""
+    toy_roles.check_death(fresh_directory() / "rows")
+
+
 def set_back() -> None:
     """The clock on the wall is set back by an hour while nobody runs: tests/crash/roles.py serves both times."""
     settings = LocalSettings(shards=1, journal=JournalSettings(disk_reserve_bytes=4096))
@@ -279,6 +285,7 @@ HARNESSES: dict[str, Harness] = {
     "killed": Harness(killed, in_children=True),
     "power cuts": Harness(power_cuts, in_children=True),
     "weak moments": Harness(weak_moments, in_children=True),
+    "committed later": Harness(committed_later, in_children=True),
     "set back": Harness(set_back, in_children=True),
     "shared": Harness(shared, in_children=True),
     "histories": Harness(histories, in_children=True),

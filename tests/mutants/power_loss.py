@@ -15,6 +15,7 @@ import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.journal.sqlite import JournalSettings
+from stoker.journal.store import DirectoryStore
 from stoker.journal.upkeep import Upkeep
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -123,7 +124,7 @@ def round_of_work(broker: LocalBroker, trace: Trace, number: int) -> list[Told]:
     push((number + 3) % 8, "fsync")
     push((number + 3) % 8, "commit")
     store = broker.store
-    assert store is not None
+    assert isinstance(store, DirectoryStore)
     assert store.upkeep is not None
     with store.upkeep.work_lock:
         store.upkeep.work()

@@ -4,6 +4,8 @@ bug -> harness that notices it
 
     reply before commit                                         -> killed
     fsync reply without flush                                   -> weak moments
+    reply before a commit that comes later                      -> committed later
+    read does not wait for a commit that comes later            -> committed later
     durable mark before the flush                               -> weak moments
     turn torn across shards                                     -> weak moments
     ids given again after a power cut                           -> weak moments

@@ -13,6 +13,7 @@ import pytest
 
 from stoker.brokers.local import LocalSettings
 from stoker.journal.sqlite import JournalSettings
+from stoker.journal.store import DirectoryStore
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import NotFound, StokerError, Unavailable, Unknown
@@ -180,7 +181,7 @@ def test_each_process_saves_and_rewrites_what_is_its_own(in_a_process: bool):
             work_upkeep(node.broker)
     for node in world.nodes:
         assert node.broker is not None
-        assert node.broker.store is not None
+        assert isinstance(node.broker.store, DirectoryStore)
         assert node.broker.store.upkeep is not None
         with node.broker.store.upkeep.work_lock:
             node.broker.store.upkeep.retention.wait()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_part, open_sqlite
 from stoker.journal.dealing import Root, open_root
+from stoker.journal.store import DirectoryStore
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, Unavailable
 from stoker.runtime.peers import Ask, Unreadable, from_bytes, to_bytes
@@ -160,8 +161,9 @@ class Processes:
     def die(self, number: int) -> None:
         """As if killed: whatever it had written stays, everything else goes. It is started again at once."""
         node = self.nodes[number]
-        assert node.broker is not None and node.broker.store is not None and node.spread is not None  # noqa: PT018
+        assert node.broker is not None and node.spread is not None  # noqa: PT018
         store = node.broker.store
+        assert isinstance(store, DirectoryStore)
         assert store.upkeep is not None
         with store.upkeep.work_lock, node.broker.guard:
             image = self.path / "image"

@@ -22,6 +22,7 @@ from stoker.brokers.connect import open_broker
 from stoker.brokers.remote.links import SocketLink, read_head
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.brokers.shared import SharedBroker
+from stoker.journal.store import DirectoryStore
 from stoker.model.errors import InvalidRequest, Unavailable
 from stoker.server.snapshots import Snapshots
 from stoker.wire import native
@@ -290,7 +291,7 @@ def test_a_backup_has_what_was_answered_while_it_began(tmp_path: Path, monkeypat
         owned = queue.broker.owned
         assert owned is not None
         store = owned.store
-        assert store is not None
+        assert isinstance(store, DirectoryStore)
         prepare = store._prepare
 
         def use_up() -> None:

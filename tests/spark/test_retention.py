@@ -17,6 +17,7 @@ import stoker
 from stoker.brokers.local import LocalSettings
 from stoker.brokers.shared import SharedBroker
 from stoker.journal.sqlite import JournalSettings
+from stoker.journal.store import DirectoryStore
 from stoker.model.ids import shard_for
 from stoker.spark.logs import OffsetsOutOfRange, Reach, reaches
 from stoker.spark.options import read_options
@@ -46,7 +47,7 @@ class Forgetful:
         broker = self.queue.broker
         assert isinstance(broker, SharedBroker)
         assert broker._owned is not None
-        assert broker._owned.store is not None
+        assert isinstance(broker._owned.store, DirectoryStore)
         assert broker._owned.store.upkeep is not None
         self._upkeep = broker._owned.store.upkeep
         self._upkeep.work_lock.acquire()

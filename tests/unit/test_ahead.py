@@ -6,6 +6,7 @@ import stoker
 from stoker.brokers.local import LocalSettings
 from stoker.brokers.shared import SharedBroker
 from stoker.journal.ahead import BYTES_MAX, OBJECT_BYTES, ReadAhead
+from stoker.journal.store import DirectoryStore
 from stoker.model.ids import shard_for
 
 JOBS = 100
@@ -18,7 +19,7 @@ def test_a_record_is_handed_out_when_none_of_its_jobs_waits_any_more(tmp_path: P
     assert isinstance(queue.broker, SharedBroker)
     broker = queue.broker.owned
     assert broker is not None
-    assert broker.store is not None
+    assert isinstance(broker.store, DirectoryStore)
     ghosts = broker.store.journal.ahead.ghosts
     assert ghosts is not None
     payloads = [b"%0500d" % number for number in range(JOBS)]

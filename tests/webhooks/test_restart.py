@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.brokers.local import LocalBroker
+from stoker.journal.store import DirectoryStore
 from stoker.maintenance import restore
 from stoker.server.reader import WHOLE
 from stoker.server.webhooks import Wanted
@@ -151,7 +152,7 @@ def test_a_restored_backup_knows_its_hooks_and_posts_nothing_twice(tmp_path: Pat
                 waiting = [await push(server) for _ in range(2)]
                 broker = server.desk.broker
                 assert isinstance(broker, LocalBroker)
-                assert broker.store is not None
+                assert isinstance(broker.store, DirectoryStore)
                 await asyncio.to_thread(broker.store.backup, backups)
                 lost = await push(server)
             restore(backups, str(tmp_path / "restored"))

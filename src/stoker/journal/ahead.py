@@ -1,6 +1,6 @@
 """Reading payloads back before they are needed.
 
-Whoever hands out jobs whose payloads lie in the journal says what comes next; a thread reads that meanwhile. What it
+The runtime says which payloads in the journal it will hand out next; a thread reads them meanwhile. What the thread
 has not read in time is read on the spot: this is about speed alone.
 """
 
@@ -9,11 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 
-import apsw
-
-from stoker.journal.contract import JournalFailed
 from stoker.journal.filters import RotatingFilter
-from stoker.model.errors import StokerError
 from stoker.records.codec import Row
 
 Place = tuple[int, int]
@@ -88,8 +84,8 @@ class ReadAhead:
             try:
                 if self.ghosts is None or not self.ghosts.might_have(f"{place[0]}:{place[1]}", now):
                     self._load(place)
-            except (apsw.Error, StokerError, JournalFailed, IndexError):
-                pass  # whoever needs it will read it himself, and hear what is wrong
+            except Exception:
+                pass  # the command that needs it reads it again, and says what is wrong
             self._pending.discard(place)
 
     def close(self) -> None:

@@ -1,15 +1,26 @@
-"""What a journal does: append the records of a turn, say how far they are safe, and read them back.
+"""What a journal and its store do: the contracts that recovery, runtime, broker and server stand on.
+
+`Journal` appends the records of turns, says how far they are safe, and reads them back. `Store` is what a broker is
+opened over: its recovered shards, their journal, and the upkeep of both. `DataDirectory` is what only a store in a
+directory can do. `docs/development/journal.md` tells how to add a journal.
 
 Sequence numbers of a shard start at 1 and have no gaps. What retention has dropped lies below `lowest`; payloads that
 something live still refers to are kept beyond that.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+from stoker.engine.shard import Shard
 from stoker.model.replies import Level
 from stoker.records.codec import Row
 from stoker.records.records import Record
+
+if TYPE_CHECKING:
+    from stoker.journal.backup import BackupInfo
+    from stoker.journal.doctor import Progress
 
 Turn = Sequence[tuple[int, Sequence[Record]]]
 """What one turn brought about: the records of each shard that has any."""
@@ -26,8 +37,25 @@ class NotWritten(JournalFailed):
 class Journal(Protocol):
     """The logs of all shards of a process."""
 
-    level: Level
-    """What a reply may promise once `append` has returned."""
+    @property
+    def levels(self) -> Sequence[Level]:
+        """The levels that it has, the weakest first. With `memory` alone it keeps nothing: see `keeps`."""
+        ...
+
+    @property
+    def at_once(self) -> Sequence[Level]:
+        """Those that a turn has reached when `append` returns. Replies of the others wait for a ticket."""
+        ...
+
+    @property
+    def reads_wait(self) -> bool:
+        """Whether every reply waits for the newest ticket, also one of a turn that changed nothing.
+
+        For a journal that can lose a turn while the process lives, because another process may have taken its place:
+        no client may see what never was.
+        """
+        ...
+
     is_full: bool
     """Whether there is only room left for what makes room."""
     room: int
@@ -39,33 +67,29 @@ class Journal(Protocol):
         ...
 
     def append(self, turn: Turn, *, defer: bool = False, waits: bool = True) -> None:
-        """Add the records of one turn, all or none.
+        """Add the records of one turn, all or none. From now on they can be read here, whether they are safe or not.
 
-        `defer` leaves it to the next turn, to the next flush, or to a moment later: for those who do not wait, and for
-        those who wait for the disk, so that one commit and one flush serve all of them. `waits` says whether the
-        replies do: those that do not may tell of something that is lost with the process.
+        `defer` leaves it to the next turn, to the next flush, or to a moment later: no reply needs it when `append`
+        returns. So one commit and one flush serve all who wait for a ticket. `waits` says whether the replies wait
+        for anything: those that do not may tell of something that is lost with the process.
         """
         ...
 
-    def flush(self) -> int:
-        """Bring everything appended so far to the disk; how many turns that is. May be called from any thread."""
-        ...
-
     def ticket(self) -> int:
-        """What `when_flushed` is asked for, to hear when everything appended so far is on disk."""
+        """What `when_flushed` is asked for, to hear when everything appended so far is safe. 0: it is, at once."""
         ...
 
     def when_flushed(self, ticket: int, tell: Callable[[], object]) -> bool:
-        """Call `tell` once so many turns are on disk, or once they never will be; false if they are there already."""
+        """Call `tell`, from any thread, once a ticket is reached or never will be; false if it is reached already."""
+        ...
+
+    def reached(self, ticket: int) -> bool:
+        """Whether everything that the ticket stands for is safe."""
         ...
 
     @property
     def has_failed(self) -> bool:
-        """Whether nothing more will ever be on disk."""
-        ...
-
-    def reached(self, ticket: int) -> bool:
-        """Whether so many turns are safely on disk."""
+        """Whether no further ticket will ever be reached."""
         ...
 
     def read(self, shard: int, after: int, limit: int) -> list[tuple[int, Record]]:
@@ -97,3 +121,102 @@ class Journal(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def keeps(journal: Journal) -> bool:
+    """Whether payloads can be read back from it, so that they need not stay in memory."""
+    return journal.levels[-1] != "memory"
+
+
+class Owner(Protocol):
+    """The broker that a store was opened for."""
+
+    @property
+    def guard(self) -> AbstractContextManager[Any]:
+        """Its lock: no turn happens while it is held."""
+        ...
+
+    def stop(self, error: Exception) -> None:
+        """The journal can promise nothing any more."""
+        ...
+
+    def commit(self) -> None:
+        """Journal what was emitted outside of a turn. Called within the lock."""
+        ...
+
+    def now(self) -> int: ...
+
+
+class Store(Protocol):
+    """A journal, recovered and opened: what a broker that keeps its jobs is made of.
+
+    Keys of ended jobs are the shards' own: a store that has a place for them outside of memory puts it into
+    `Shard.old_keys`. Without one they stay in memory.
+    """
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """Those that live in this process, as they were. Each has heard that it was opened (`recovery.reopened`)."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """How many shards there are, those of other processes included."""
+        ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def at(self) -> int:
+        """Journaled time: what happens next does not happen earlier."""
+        ...
+
+    @property
+    def data_directory(self) -> "DataDirectory | None":
+        """What it can do because it lies in a directory. None if it does not."""
+        ...
+
+    def start(self, owner: Owner) -> None:
+        """Begin the upkeep. Called once, when the broker can answer."""
+        ...
+
+    def leave_to_parent(self) -> None:
+        """In a process forked off the owner's: let go of what would keep others out, and write nothing."""
+        ...
+
+    def close(self) -> None:
+        """Make everything safe that was appended, and let go. The broker makes no more turns."""
+        ...
+
+
+class Meeting(Protocol):
+    """Several processes, each with its part of the shards, that stop for one moment: the one of their snapshot."""
+
+    def ready(self) -> None:
+        """Called when this process could stop at once. Returns when all could."""
+        ...
+
+    def paused(self) -> None:
+        """Called when this process makes no more turns. Returns when no process does."""
+        ...
+
+
+class DataDirectory(Protocol):
+    """What a store can do because its files lie in a directory."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def notice(self) -> str:
+        """What other processes read who find the directory in use. Empty if they cannot share it."""
+        ...
+
+    def snapshot_into(self, folder: Path, meeting: Meeting | None = None) -> None:
+        """Make an empty folder a data directory with the state of this moment, or of that of a `meeting`."""
+        ...
+
+    def backup(self, url: str, progress: "Progress | None" = None) -> "BackupInfo":
+        """Write all of it to a directory or to S3-compatible storage, while serving goes on."""
+        ...

@@ -37,8 +37,8 @@ from stoker.journal.disk import Disk
 from stoker.journal.keeping import check_file
 from stoker.journal.keys import PUT, open_file
 from stoker.journal.logfile import INSERT, PAGE_BYTES
+from stoker.journal.opening import log_name, open_files
 from stoker.journal.passing import is_no_room
-from stoker.journal.recovery import log_name, open_files
 from stoker.journal.sqlite import Segment
 from stoker.model.errors import CannotOpen, Damaged, DiskFull, InvalidRequest
 from stoker.model.ids import process_of, shard_for

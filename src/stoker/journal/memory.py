@@ -23,7 +23,9 @@ SEGMENT_RECORDS = 1024
 class MemoryJournal:
     """The latest records of each shard."""
 
-    level: Level = "memory"
+    levels: tuple[Level, ...] = ("memory",)
+    at_once = levels
+    reads_wait = False
     is_full = False
     is_out = False
     room = 1 << 62
@@ -34,9 +36,6 @@ class MemoryJournal:
     def append(self, turn: Turn, *, defer: bool = False, waits: bool = True) -> None:
         for shard, records in turn:
             self._append(shard, records)
-
-    def flush(self) -> int:
-        return 0
 
     def ticket(self) -> int:
         return 0

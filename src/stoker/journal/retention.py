@@ -1,8 +1,6 @@
-"""When the state is saved anew, and what of the log may go then.
+"""Has the state of a data directory saved anew when it is time, and lets go of the files that are not needed then.
 
-The log serves three: recovery (everything behind the last checkpoint), readers of events (a time and a number of
-bytes), and payloads that stay in it until they are due. A file that none of them needs is dropped, one that is mostly
-dead rewritten.
+`needed.py` decides. A file that nothing needs is dropped, one that is mostly dead rewritten.
 """
 
 import logging
@@ -18,6 +16,7 @@ import msgspec
 from stoker.journal.checkpointing import Made, Request, make
 from stoker.journal.directory import Log
 from stoker.journal.logfile import LogFile
+from stoker.journal.needed import expired, is_due
 from stoker.journal.passing import is_not_opened
 from stoker.journal.sqlite import Segment, SqliteJournal
 
@@ -64,35 +63,11 @@ class Retention:
             self.begin()
 
     def _may_begin(self) -> bool:
-        return not self._journal.is_full and time.monotonic() >= self._again_at and self.is_due()
+        return not self._journal.is_full and time.monotonic() >= self._again_at and self._is_due()
 
-    def is_due(self) -> bool:
-        journal, manifest = self._journal, self._journal.directory.manifest
-        settings = journal.settings
-        behind = [log for log in finished(manifest.logs) if not is_covered(log, manifest.position)]
-        if not behind:
-            return False
-        records = sum(behind[-1].last) - sum(manifest.position)
-        size = sum(log.bytes for log in behind)
-        return (
-            records >= settings.checkpoint_records
-            or size >= settings.checkpoint_bytes
-            or len(behind) >= settings.checkpoint_files
-        )
-
-    def expired(self) -> int:
-        """How many files, from the first, are past retention."""
-        journal = self._journal
-        settings, logs = journal.settings, finished(journal.directory.manifest.logs)
-        size, kept = 0, len(logs)
-        while kept and size <= settings.events_bytes_max:
-            log = logs[kept - 1]
-            if log.ended_at <= journal.written_at - settings.events_age_ms_max:
-                break
-            size += log.bytes
-            if size <= settings.events_bytes_max:
-                kept -= 1
-        return kept
+    def _is_due(self) -> bool:
+        manifest = self._journal.directory.manifest
+        return is_due(finished(manifest.logs), manifest.position, self._journal.settings)
 
     def begin(self) -> None:
         """In a process of its own, unless the settings want it here."""
@@ -109,11 +84,12 @@ class Retention:
     def _ask(self) -> Request:
         directory = self._journal.directory
         number = self._numbers(2)
+        past = expired(finished(directory.manifest.logs), self._journal.written_at, self._journal.settings)
         return Request(
             path=str(directory.path.absolute()),
             checkpoint=f"checkpoint-{number:08}",
             rewritten=f"log-{number + 1:08}.db",
-            expired=self.expired(),
+            expired=past,
             rewrite_below=self._journal.settings.rewrite_below,
             vfs=self._journal.settings.vfs,
             owner=os.getpid(),
@@ -164,7 +140,7 @@ class Retention:
         logger.warning("a checkpoint of %s failed, the log is kept: %s", directory.path, why)
 
     def _enforce(self, request: Request, made: Made) -> None:
-        """The manifest first; then nobody reads the old files any more, and they go."""
+        """The manifest first; then no read begins in the old files any more, and they go."""
         journal, directory = self._journal, self._journal.directory
         earlier = directory.manifest.checkpoint
         new = made.rewritten
@@ -203,7 +179,7 @@ class Retention:
                 if segment.log.name not in gone:
                     segments.append(segment)
             journal.segments = segments
-        for segment in old:  # not closed here: somebody may be reading, and the last who lets go closes it
+        for segment in old:  # not closed here: a thread may be reading it, and the last reference that goes closes it
             directory.disk.remove(segment.file.path)
         if earlier is not None:
             directory.disk.remove(directory.path / earlier)
@@ -233,8 +209,3 @@ class Retention:
 
 def finished(logs: list[Log]) -> list[Log]:
     return [log for log in logs if log.state != "open"]
-
-
-def is_covered(log: Log, position: list[int]) -> bool:
-    """Whether a checkpoint reaches to the end of a file."""
-    return bool(position) and all(end <= reached for end, reached in zip(log.last, position, strict=True))

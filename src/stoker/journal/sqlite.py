@@ -7,7 +7,7 @@ numbers that only grow.
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from stoker.journal.disk import Disk
 from stoker.journal.filters import FilterSettings
 from stoker.journal.logfile import SEQUENCE_BITS, LogFile
 from stoker.journal.passing import Spares
+from stoker.journal.tickets import Tickets
 from stoker.model.errors import Busy, Damaged
 from stoker.model.replies import Level
 from stoker.records.codec import Row, encode_row
@@ -84,7 +85,7 @@ def reserve_of(settings: JournalSettings, path: Path, disk: Disk) -> int:
 
 
 class Segment:
-    """A file of the log, and how far each shard had come at its end."""
+    """A file of the log, and how far each shard had come at its end: a part of the log for `recovery.py`."""
 
     __slots__ = ("file", "log")
 
@@ -92,11 +93,37 @@ class Segment:
         self.log = log
         self.file = file
 
+    @property
+    def name(self) -> str:
+        return self.log.name
+
+    @property
+    def bytes(self) -> int:
+        return self.log.bytes
+
+    @property
+    def is_rewritten(self) -> bool:
+        return self.log.state == "sparse"
+
+    def ends_at(self, shard: int) -> int | None:
+        return self.log.last[shard] if self.log.last else None
+
+    def rows(self, shard: int, after: int) -> Iterator[Row]:
+        return self.file.rows(shard, after)
+
+    def place_of(self, shard: int, sequence: int) -> tuple[int, int]:
+        return self.file.place_of(shard, sequence)
+
+    def damaged(self, what: str) -> Damaged:
+        return Damaged(f"{self.file.path} {what}: restore the directory from a backup")
+
 
 class SqliteJournal:
     """The logs of all shards in a data directory."""
 
-    level: Level = "commit"
+    levels: tuple[Level, ...] = ("memory", "commit", "fsync")
+    at_once: tuple[Level, ...] = ("memory", "commit")
+    reads_wait = False
 
     def __init__(
         self, directory: Directory, segments: list[Segment], last: list[int], settings: JournalSettings
@@ -128,12 +155,11 @@ class SqliteJournal:
         self._is_loose = False
         """Whether replies may have left that the death of the process makes untrue."""
         self._turns = 0
-        self._flushed = 0
+        self._tickets = Tickets()
+        """Turns that are flushed."""
         self._failure: Exception | None = None
         self.flush_lock = threading.Lock()
         """Held while descriptors of write-ahead logs are in use."""
-        self._waiting: list[tuple[int, Callable[[], object]]] = []
-        self._waiting_lock = threading.Lock()
         self.flush_asked = threading.Event()
         self.upkeep_asked = threading.Event()
         self.ahead = ReadAhead(self.find, self.is_settled)
@@ -256,8 +282,8 @@ class SqliteJournal:
     def flush(self) -> int:
         with self.flush_lock:
             turns, reached = self._turns, list(self.written)
-            if turns == self._flushed or self._failure is not None:
-                return self._flushed
+            if turns == self._tickets.reached or self._failure is not None:
+                return self._tickets.reached
             unsealed = [segment.file for segment in self.segments if segment.log.state == "open"]
             try:
                 for file in unsealed:
@@ -266,31 +292,18 @@ class SqliteJournal:
             except OSError as error:
                 self.fail(error)
                 raise JournalFailed(f"the log could not be flushed to disk: {error}") from error
-            self._flushed = turns
-        self._tell()
+            self._tickets.reach(turns)
         return turns
 
     def when_flushed(self, ticket: int, tell: Callable[[], object]) -> bool:
-        with self._waiting_lock:
-            if self._flushed >= ticket and self._failure is None:
-                return False
-            self._waiting.append((ticket, tell))
-        self.flush_asked.set()
-        if self._failure is not None:
-            self._tell()
-        return True
+        waits = self._tickets.when(ticket, tell)
+        if waits:
+            self.flush_asked.set()
+        return waits
 
     def reached(self, ticket: int) -> bool:
         """Whether so many turns are safely on disk."""
-        return self._flushed >= ticket
-
-    def _tell(self) -> None:
-        with self._waiting_lock:
-            over = self._failure is not None
-            told = [tell for ticket, tell in self._waiting if over or ticket <= self._flushed]
-            self._waiting = [] if over else [entry for entry in self._waiting if entry[0] > self._flushed]
-        for tell in told:
-            tell()
+        return self._tickets.reached >= ticket
 
     @property
     def has_failed(self) -> bool:
@@ -307,7 +320,7 @@ class SqliteJournal:
             self._failure = error
             with suppress(OSError):  # what was written may be gone although the system runs on
                 self.directory.mark.forget_boot()
-        self._tell()
+        self._tickets.end()
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -419,7 +432,7 @@ class SqliteJournal:
 
 
 def lacking(segment: Segment, shard: int, sequence: int) -> Damaged:
-    return Damaged(f"{segment.file.path} lacks record {sequence} of shard {shard}: restore the directory from a backup")
+    return segment.damaged(f"lacks record {sequence} of shard {shard}")
 
 
 def end_of(segment: Segment, shard: int) -> int:

@@ -16,18 +16,19 @@ import msgspec
 from stoker.engine.shard import Shard
 from stoker.journal import snapshots
 from stoker.journal.backup import BackupInfo, BackupSchedule, backup
-from stoker.journal.contract import JournalFailed
+from stoker.journal.contract import JournalFailed, Meeting, Owner
 from stoker.journal.dealing import gather
 from stoker.journal.directory import Directory, Log, manifest_text
 from stoker.journal.disk import Disk
 from stoker.journal.doctor import Progress
 from stoker.journal.keeping import KeyKeeper, check_file
+from stoker.journal.opening import open_journal
 from stoker.journal.passing import is_no_room
-from stoker.journal.recovery import Recovered, open_journal
+from stoker.journal.recovery import Recovered
 from stoker.journal.retention import finished
 from stoker.journal.sqlite import JournalSettings, SqliteJournal
 from stoker.journal.targets import open_target
-from stoker.journal.upkeep import Owner, Upkeep
+from stoker.journal.upkeep import Upkeep
 from stoker.model.errors import CannotOpen, DiskFull, InvalidRequest
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
@@ -67,25 +68,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     manifest: bytes
 
 
-class Meeting(Protocol):
-    """Several processes, each with its part of the shards, that stop for one moment: the one of their snapshot."""
-
-    def ready(self) -> None:
-        """Called when this process could stop at once. Returns when all could."""
-        ...
-
-    def paused(self) -> None:
-        """Called when this process makes no more turns. Returns when no process does."""
-        ...
-
-
-class Store:
-    """What `open_store` has opened."""
+class DirectoryStore:
+    """What `open_store` has opened: a `Store`, and a `DataDirectory`."""
 
     def __init__(self, directory: Directory, journal: SqliteJournal, found: Recovered, opening_s: float = 0.0) -> None:
         self.directory = directory
         self.journal = journal
         self.shards: list[Shard] = found.shards
+        self.total = directory.manifest.shards
         self.at = found.at
         """Journaled time: what happens next does not happen earlier."""
         self.keys = KeyKeeper(journal, found.shards)
@@ -99,6 +89,18 @@ class Store:
         """Backups at an interval, if they were asked for."""
         self._ended = threading.Event()
         self._backups: threading.Thread | None = None
+
+    @property
+    def data_directory(self) -> "DirectoryStore":
+        return self
+
+    @property
+    def path(self) -> Path:
+        return self.directory.path
+
+    @property
+    def notice(self) -> str:
+        return self.directory.notice
 
     def start(self, owner: Owner) -> None:
         """Begin the upkeep."""
@@ -206,6 +208,10 @@ class Store:
         with self.snapshot() as snapshot:
             return backup(snapshot, target, progress=progress)
 
+    def leave_to_parent(self) -> None:
+        """In a forked process: the directory, and its lock, stay the parent's."""
+        self.directory.forget_lock()
+
     def close(self) -> None:
         """Flush everything and let go. What cannot be flushed any more is recovered from at the next open."""
         self._ended.set()
@@ -231,7 +237,7 @@ class Store:
 
 def open_store(
     path: str, settings: StoreSettings, now: int, disk: Disk | None = None, notice: str = "", *, part: bool = False
-) -> Store:
+) -> DirectoryStore:
     """Recover a data directory, or make a new one. What was dealt to several processes is gathered first.
 
     `notice` is what others read who find it in use; `part` opens one process's own part of a directory that is dealt.
@@ -255,7 +261,7 @@ def open_store(
         opening = partial(open_journal, directory, kept, settings.engine, settings.limits, now, STORED_FROM)
         journal, found = _with_reserve(directory, opening)
         try:
-            return Store(directory, journal, found, time.monotonic() - began)
+            return DirectoryStore(directory, journal, found, time.monotonic() - began)
         except BaseException:
             journal.close()
             raise

@@ -9,16 +9,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from typing import Any, Protocol
+from contextlib import suppress
 
 import msgspec
 
+from stoker.journal.contract import Owner
 from stoker.journal.directory import Log
 from stoker.journal.keeping import KeyKeeper
 from stoker.journal.logfile import LogFile
+from stoker.journal.opening import log_name
 from stoker.journal.passing import is_no_room, is_not_opened, is_passing
-from stoker.journal.recovery import log_name
 from stoker.journal.retention import Retention
 from stoker.journal.sqlite import Segment, SqliteJournal
 
@@ -30,25 +30,6 @@ TELL_EVERY_S = 60.0
 """While the same thing cannot be done, the log says so this often."""
 
 logger = logging.getLogger("stoker.journal")
-
-
-class Owner(Protocol):
-    """Whoever owns the runtime that writes to the journal."""
-
-    @property
-    def guard(self) -> AbstractContextManager[Any]:
-        """His lock."""
-        ...
-
-    def stop(self, error: Exception) -> None:
-        """The journal can promise nothing any more."""
-        ...
-
-    def commit(self) -> None:
-        """Journal what was emitted outside of a turn. Called within the lock."""
-        ...
-
-    def now(self) -> int: ...
 
 
 class Upkeep:

@@ -15,7 +15,7 @@ from stoker.engine import flows
 from stoker.engine.jobs import Batch
 from stoker.engine.shard import Shard
 from stoker.engine.state import StagedPart
-from stoker.journal.contract import Journal
+from stoker.journal.contract import Journal, keeps
 from stoker.model.ids import STEP
 from stoker.records.records import (
     Completed,
@@ -48,7 +48,7 @@ class Memory:
         }
         self.bytes_max = bytes_max
         self._full_above = bytes_max * FULL_AT if bytes_max > 0 else inf
-        self._spill_above = bytes_max * SPILL_AT if bytes_max > 0 and journal.level != "memory" else inf
+        self._spill_above = bytes_max * SPILL_AT if bytes_max > 0 and keeps(journal) else inf
         lowest = min(self._spill_above, self._full_above)
         self._quiet = lowest if len(shards) == 1 or lowest == inf else -1
         self.quiet_below = self._quiet
@@ -172,7 +172,7 @@ class Memory:
 
 def note_places(journal: Journal, shard: Shard) -> None:
     """Parts of stages that were just journaled: when they are published, nothing needs to be written again."""
-    if journal.level == "memory":
+    if not keeps(journal):
         return
     first = journal.last(shard.number) - len(shard.records) + 1
     for part, place in shard.staged:

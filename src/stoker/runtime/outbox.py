@@ -14,3 +14,26 @@ def deliver(shards: Shards, now: int) -> None:
                         messages.take(shards.at(to), shard.number, number, tenant, message, now)
                     messages.arrived(shard, to, number, tenant, now)
                     shards.at(to).serve(now)
+
+
+class News:
+    """Which letters to other processes were told of."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._told: dict[tuple[int, int], int] = {}
+        """The newest letter from a shard to another that was told of."""
+
+    def is_there(self) -> bool:
+        """Whether something lies in an outbox that was not told of yet.
+
+        What waits for a process that is away is no news: looking for letters ends a turn, too, and would never end.
+        """
+        found = False
+        for shard in self._shards:
+            for to, waiting in shard.outbox.items():
+                newest = next(reversed(waiting))
+                if newest > self._told.get((shard.number, to), -1):
+                    self._told[shard.number, to] = newest
+                    found = True
+        return found

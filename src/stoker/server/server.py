@@ -115,8 +115,8 @@ class Server:
         self._listeners: list[Listener] = [make(self.service) for make in wanted(config)]
         if self.team is not None and self.team.seat.number == 0:
             self._listeners.append(shared_data_socket(self.team, self.service, local(broker)))
-        elif isinstance(broker, LocalBroker) and broker.store is not None and broker.store.directory.notice:
-            self._listeners.append(data_socket(self.service, broker, broker.store.directory.path))
+        elif isinstance(broker, LocalBroker) and (place := broker.data_directory) is not None and place.notice:
+            self._listeners.append(data_socket(self.service, broker, place.path))
         self._at_once = asyncio.Event()
 
     async def start(self) -> list[str]:

@@ -10,7 +10,6 @@ connection that asked for it ends.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +77,9 @@ def of_broker(broker: LocalBroker) -> Make:
     """Snapshots of a directory that this process has alone."""
 
     async def make(folder: Path) -> None:
-        if broker.store is None:
-            raise InvalidRequest("only a data directory has snapshots, and this queue is in memory")
-        await asyncio.to_thread(partial(broker.store.snapshot_into, folder))
+        directory = broker.data_directory
+        if directory is None:
+            raise InvalidRequest("only a data directory has snapshots, and this queue has none")
+        await asyncio.to_thread(directory.snapshot_into, folder)
 
     return make

@@ -12,9 +12,9 @@ set a flag, or hand the call to another thread.
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from stoker.brokers.contract import End
@@ -22,7 +22,7 @@ from stoker.brokers.local.settings import LocalSettings
 from stoker.brokers.local.waiting import NO_REPLY, FlushLine, Slot
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
-from stoker.journal.contract import Journal, JournalFailed, NotWritten
+from stoker.journal.contract import DataDirectory, Journal, JournalFailed, NotWritten, Store
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
 from stoker.model.errors import Closed, InvalidRequest, StokerError, Unavailable, Unknown
@@ -32,9 +32,6 @@ from stoker.model.replies import Delivery, Level, Stats
 from stoker.runtime.clock import Clock, SystemClock, wall_ms
 from stoker.runtime.runtime import Runtime
 from stoker.runtime.usage import Used, added_by, used
-
-if TYPE_CHECKING:
-    from stoker.journal.store import Store
 
 R = TypeVar("R")
 
@@ -55,14 +52,14 @@ class LocalBroker:
         self,
         settings: LocalSettings | None = None,
         clock: Clock | None = None,
-        store: "Store | None" = None,
+        store: Store | None = None,
         journal: MemoryJournal | None = None,
     ) -> None:
         """`journal` is another one than usual for a queue in memory."""
         self.settings = settings = settings or LocalSettings()
         self._clock = clock or SystemClock()
         self.store = store
-        """The data directory behind it, if there is one."""
+        """What keeps its jobs. None in memory, and when it is closed."""
         self._lock = threading.Lock()
         self._slots: dict[int, Slot] = {}
         self._closed = ""
@@ -79,12 +76,13 @@ class LocalBroker:
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, FlushLine] = WeakKeyDictionary()
         """Who waits for the disk, by event loop."""
         self._users = 1
-        total: int | None = None
+        shards: Sequence[Shard] = new_shards(settings) if store is None else store.shards
+        chosen: Journal
         if store is None:
-            shards = new_shards(settings)
-            chosen: Journal = journal or MemoryJournal(len(shards), settings.events_bytes_max)
+            chosen = journal or MemoryJournal(len(shards), settings.events_bytes_max)
         else:
-            shards, chosen, total = store.shards, store.journal, store.directory.manifest.shards
+            chosen = store.journal
+        total = len(shards) if store is None else store.total
         self.runtime = Runtime(chosen, self._answer, shards, settings.durability, settings.memory_bytes_max, total)
         self._execute, self._now = self.runtime.execute, self._clock.now_ms
         if store is not None:
@@ -294,7 +292,7 @@ class LocalBroker:
 
     def refuse_schedules_when(self, is_over: Callable[[str, int], bool]) -> None:
         """A schedule pushes nothing while `is_over(tenant, bytes)`."""
-        self.runtime.over_quota = is_over
+        self.runtime.refuse_schedules_when(is_over)
 
     def shard_stats(self) -> list[Stats]:
         """The counters of each shard over all tenants: for operators, never for a tenant."""
@@ -353,6 +351,11 @@ class LocalBroker:
             store.close()
 
     @property
+    def data_directory(self) -> DataDirectory | None:
+        """The directory that keeps its jobs. None if it has none, or is closed."""
+        return self.store.data_directory if self.store is not None else None
+
+    @property
     def guard(self) -> threading.Lock:
         """For the upkeep of the journal."""
         return self._lock
@@ -369,7 +372,7 @@ class LocalBroker:
         self._closed = "this broker was opened before the process forked: connect again in the child"
         store, self.store = self.store, None
         if store is not None:
-            store.directory.forget_lock()
+            store.leave_to_parent()
 
     def stop(self, error: Exception) -> None:
         """The journal can promise nothing any more: stop, and say so to everybody."""

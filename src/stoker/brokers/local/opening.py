@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stoker.brokers.local.broker import CLOSED, LocalBroker
 from stoker.brokers.local.settings import LocalSettings, with_parameters
+from stoker.journal.contract import Store
 from stoker.model.errors import Closed, InvalidRequest
 from stoker.runtime.clock import AheadClock, Clock, SystemClock
 
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
     from stoker.journal.directory import Holder
     from stoker.journal.disk import Disk
 
+OpenStore = Callable[[int], Store]
+"""Recovers a store, or makes a new one. It gets the time of the broker's clock."""
+
 _shared: dict[str, LocalBroker] = {}
 _shared_lock = threading.Lock()
 
 
 @atexit.register
 def _close_all() -> None:
-    """Whoever forgot to close a broker gets a data directory that was closed in good order all the same."""
+    """A program that forgot to close a broker leaves a data directory that was closed in good order all the same."""
     for broker in list(_shared.values()):
         while broker.open_again():  # however many users it has
             broker.close()
@@ -93,8 +97,13 @@ def _open_directory(
 ) -> LocalBroker:
     from stoker.journal.store import open_store
 
+    return open_over(lambda now: open_store(path, settings, now, disk, notice, part=part), settings, clock)
+
+
+def open_over(open_store: OpenStore, settings: LocalSettings, clock: Clock | None = None) -> LocalBroker:
+    """The broker over any store (`journal/contract.py`): all that a new journal needs to be embedded or served."""
     own = clock or SystemClock()
-    store = open_store(path, settings, own.now_ms(), disk, notice, part=part)
+    store = open_store(own.now_ms())
     try:
         behind = store.at - own.now_ms()
         if behind > 0:
@@ -134,11 +143,12 @@ def snapshot_of(broker: LocalBroker) -> Path:
     """A new folder in the broker's data directory with its state of this moment; see `journal/snapshots.py`."""
     from stoker.journal import snapshots
 
-    if broker.store is None:
+    directory = broker.data_directory
+    if directory is None:
         raise Closed(CLOSED)
-    folder = snapshots.new_folder(broker.store.directory.path)
+    folder = snapshots.new_folder(directory.path)
     try:
-        broker.store.snapshot_into(folder)
+        directory.snapshot_into(folder)
     except BaseException:
         snapshots.remove(folder)
         raise

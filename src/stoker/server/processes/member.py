@@ -99,17 +99,17 @@ async def meet(host: Host, own: Coroutine[Any, Any, None], *others: Coroutine[An
 
 
 def cut(broker: LocalBroker, folder: Path, host: Host | None = None) -> None:
-    """Fill in this process's part of a snapshot."""
-    assert broker.store is not None
-    path = broker.store.directory.path
-    part = folder / path.parent.name / path.name
+    """Fill in one process's part of a snapshot."""
+    directory = broker.data_directory
+    assert directory is not None
+    part = folder / directory.path.parent.name / directory.path.name
     part.mkdir(mode=0o700, parents=True)
     if host is not None:
-        broker.store.snapshot_into(part, host)
+        directory.snapshot_into(part, host)
         return
     guest = Guest(folder)
     try:
-        broker.store.snapshot_into(part, guest)
+        directory.snapshot_into(part, guest)
     finally:
         guest.close()
 

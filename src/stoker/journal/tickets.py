@@ -1,0 +1,45 @@
+"""Callers that wait until a part of a journal is safe. Any thread may wait, and any thread may say how far it is."""
+
+import threading
+from collections.abc import Callable
+
+Tell = Callable[[], object]
+
+
+class Tickets:
+    """A number that grows, and the callers that wait for it."""
+
+    def __init__(self) -> None:
+        self.reached = 0
+        """Everything up to this ticket is safe."""
+        self.is_over = False
+        """Whether it will never grow again."""
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, Tell]] = []
+
+    def when(self, ticket: int, tell: Tell) -> bool:
+        """Call `tell` once a ticket is reached or never will be; false if it is reached already."""
+        with self._lock:
+            if self.reached >= ticket and not self.is_over:
+                return False
+            self._waiting.append((ticket, tell))
+        if self.is_over:
+            self._tell()
+        return True
+
+    def reach(self, ticket: int) -> None:
+        self.reached = ticket
+        self._tell()
+
+    def end(self) -> None:
+        """The journal has failed: tell every caller that waits, and from now on every caller that comes."""
+        self.is_over = True
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            over, reached = self.is_over, self.reached
+            told = [tell for ticket, tell in self._waiting if over or ticket <= reached]
+            self._waiting = [] if over else [entry for entry in self._waiting if entry[0] > reached]
+        for tell in told:
+            tell()
