@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from stoker.brokers.contract import Waiter
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import StokerError, Unauthenticated
 from stoker.model.events import Event
 from stoker.model.ids import shard_for
 from stoker.server.auth.identity import Identity
-from stoker.server.desk import Held
 from stoker.server.service import Service
 
 PAGE = 256
@@ -60,7 +60,7 @@ class Subscription:
         self.queue = queue
         self.kinds = kinds
         self._has_room = has_room
-        self._held: dict[int, Held] = {}
+        self._waiting: dict[int, Waiter] = {}
         self._later: dict[int, int] = {}
         """Where to read on once there is room, by shard."""
         self.is_over = False
@@ -98,9 +98,9 @@ class Subscription:
         self.is_over = True
         if self._starting is not None and self._starting is not asyncio.current_task():
             self._starting.cancel()
-        for held in self._held.values():
-            self._service.desk.give_up(held)
-        self._held.clear()
+        for waiter in self._waiting.values():
+            waiter.give_up()
+        self._waiting.clear()
         self._later.clear()
 
     def go_on(self) -> None:
@@ -110,12 +110,12 @@ class Subscription:
 
     def _ask(self, shard: int, after: int) -> None:
         command = c.ReadEvents(shard, after, PAGE, self.queue, self.kinds or None, WAIT_MS)
-        held = self._service.desk.submit(self._tenant, command, partial(self._got, shard, after))
-        if held is not None:
-            self._held[shard] = held
+        waiter = self._service.desk.submit(self._tenant, command, partial(self._got, shard, after))
+        if waiter is not None:
+            self._waiting[shard] = waiter
 
     def _got(self, shard: int, after: int, page: Any) -> None:
-        self._held.pop(shard, None)
+        self._waiting.pop(shard, None)
         if self.is_over:
             return
         if not self._identity.is_valid(time.time()):

@@ -17,9 +17,9 @@ from stoker.brokers.remote.patience import Outage, Patience, default_retry_s
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.brokers.resending import Answer, Senders, carry_out, carry_out_async, doubted, may_resend, plan_of
 from stoker.model import commands as c
-from stoker.model import replies as r
 from stoker.model.command_table import KEYED_PUSHES, SETTLES
 from stoker.model.errors import Closed, ShuttingDown, StokerError, Unavailable, Unreachable
+from stoker.model.unreceived import release_of
 from stoker.wire import native
 
 R = TypeVar("R")
@@ -283,8 +283,8 @@ class RemoteBroker:
             if done.cancelled() or done.exception() is not None or not done.result().ok:
                 return
             reply = native.reply(done.result(), type(command), self.settings.codec)
-            if isinstance(reply, r.Delivery) and reply.runs and type(command) is c.Pull and command.claim is None:
-                back = c.Release(reply.ids, reply.token)
+            back = release_of(command, reply)
+            if back is not None:
                 named = None if tenant == OWN_TENANT else tenant
                 link.call(native.Request(native.NAMES[c.Release], back, None, named)).add_done_callback(heard)
 
