@@ -7,8 +7,7 @@ sends anything.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -52,38 +51,6 @@ def plan_of(command: c.Command[R], senders: "Senders") -> Plan[R]:
         except Unavailable as error:
             raise doubted(command, error) from None
     return answer.reply  # type: ignore[no-any-return]
-
-
-def carry_out(plan: Plan[R], send: Callable[[c.Command[Any]], Answer]) -> R:
-    """One step after another, until the plan has its end."""
-    with closing(plan):
-        try:
-            step = next(plan)
-            while True:
-                try:
-                    answer = send(step)
-                except (NotFound, Forbidden, Unavailable) as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-
-async def carry_out_async(plan: Plan[R], send: Callable[[c.Command[Any]], Awaitable[Answer]]) -> R:
-    """The same without blocking."""
-    with closing(plan):
-        try:
-            step = next(plan)
-            while True:
-                try:
-                    answer = await send(step)
-                except (NotFound, Forbidden, Unavailable) as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 def may_resend(command: c.Command[Any]) -> bool:

@@ -1,6 +1,6 @@
 """One request of flashQ's dialect, from its frame to its answer: a plan of commands, one after another.
 
-The plan is driven by the replies of the desk.
+The plan is driven by the replies of the desk. `model/steps.py` does the same for callers that wait for each reply.
 """
 
 from functools import partial
