@@ -16,6 +16,7 @@ import msgspec
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model import commands, options, replies, schedules
 from stoker.model.errors import StokerError
+from stoker.model.steps import carry_out
 from stoker.server.http.others import OTHERS
 from stoker.server.http.routes import ROUTES
 from stoker.server.session import Session
@@ -425,7 +426,7 @@ def carried_out(broker: LocalBroker, row: flashq.Row, request: dict[str, Any]) -
     frame = msgspec.json.encode(request)
     try:
         plan = row.plan(flashq.decode(frame, "json", row.name), context)
-        answer = flashq.run(plan, lambda command: broker.execute("default", command))
+        answer = carry_out(plan, lambda command: broker.execute("default", command))
     except StokerError as error:
         answer = flashq.failure(error)
     return msgspec.json.decode(native.FORMATS["json"].encode(answer))

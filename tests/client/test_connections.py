@@ -147,8 +147,8 @@ def test_closing_ends_a_pause(port: int, is_async: bool):
     napping = threading.Event()
     pauses = broker._patience.pauses
 
-    def long_pauses(total_s: float) -> Iterator[float | None]:
-        for pause in pauses(total_s):
+    def long_pauses(total_s: float, began: float) -> Iterator[float | None]:
+        for pause in pauses(total_s, began):
             napping.set()
             yield None if pause is None else 3600.0
 

@@ -272,7 +272,7 @@ class Worker:
         runtime.close = closing  # type: ignore[method-assign]
 
     def _listen(self, command: c.Command[Any]) -> None:
-        waiting = len(self.broker._slots)
+        waiting = len(self.broker._waiters)
 
         def listen() -> None:
             try:
@@ -283,7 +283,7 @@ class Worker:
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
         self._listeners.append(thread)
-        until(lambda: len(self.broker._slots) > waiting or bool(self.broker._closed) or not thread.is_alive())
+        until(lambda: len(self.broker._waiters) > waiting or bool(self.broker._closed) or not thread.is_alive())
 
     def finish(self, closing: bool) -> None:
         stopped = self.broker._closed
@@ -517,7 +517,7 @@ class Server:
         codes = []
         for command in commands:
             try:
-                self._broker.begin(TENANT, command)
+                self._broker.begin(TENANT, command, lambda _: None)
                 codes.append("ok")
             except StokerError as error:
                 codes.append(error.code)

@@ -504,7 +504,7 @@ BUGS = [
         "wakes",
         (
             Edit(
-                "brokers.local.broker:LocalBroker.hold",
+                "brokers.local.broker:LocalBroker.begin",
                 "self._wake_keepers(self.runtime.turn_next_at())",
                 "pass",
             ),
@@ -522,6 +522,30 @@ BUGS = [
         "wakes",
         (Edit("brokers.local.broker:LocalBroker._wake_sleepers", "self._wake_keepers(self.runtime.next_at)", "pass"),),
         "sleeps on: .*, embedded",
+    ),
+    Bug(
+        "job lost of a pull that is given up before its turn ends",
+        "given up",
+        (
+            Edit(
+                "brokers.local.broker:LocalBroker._give_back",
+                "if waiter.parked.done and waiter.reply is NO_REPLY:",
+                "if False:",
+            ),
+        ),
+        "the job is active",
+    ),
+    Bug(
+        "reply on its way to a client that has given up is forgotten",
+        "given up",
+        (
+            Edit(
+                "server.desk:Desk.give_up",
+                "waiter.done = partial(self.return_unsent, waiter.tenant, waiter.command)",
+                "waiter.done = lambda reply: None",
+            ),
+        ),
+        "the job is active",
     ),
     Bug(
         "worker does not break off its pull for a token",

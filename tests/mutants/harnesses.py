@@ -46,6 +46,7 @@ from tests.model.test_against_reference import drive
 from tests.mutants import power_loss
 from tests.schedules import test_once_a_slot
 from tests.security import test_lost_answers
+from tests.served import test_given_up
 from tests.sharing import test_owners_die
 from tests.unit import test_replay, test_saving
 from tests.waking import simulated, ways
@@ -257,6 +258,12 @@ def wakes_elsewhere() -> None:
     assert not any(outcomes.values()), outcomes
 
 
+def given_up() -> None:
+    """Pulls that are given up before their turn ends: tests/served/test_given_up.py."""
+    for check in test_given_up.CHECKS:
+        check()
+
+
 def rate_of_a_worker() -> None:
     """A worker with two queues, one of them limited: tests/worker/test_served.py."""
     with stoker.connect("memory://") as client:
@@ -266,6 +273,7 @@ def rate_of_a_worker() -> None:
 HARNESSES: dict[str, Harness] = {
     "wakes": Harness(wakes),
     "wakes elsewhere": Harness(wakes_elsewhere, in_children=True),
+    "given up": Harness(given_up),
     "rate of a worker": Harness(rate_of_a_worker),
     "lost answers": Harness(lost_answers),
     "lossy network": Harness(lossy_network),

@@ -69,6 +69,8 @@ bug -> harness that notices it
     timekeeper not told of the token that a held pull waits for -> wakes
     timekeeper of a server not told of a deadline               -> wakes
     timekeeper of an embedded broker not told of a deadline     -> wakes
+    job lost of a pull that is given up before its turn ends    -> given up
+    reply on its way to a client that has given up is forgotten -> given up
     worker does not break off its pull for a token              -> rate of a worker
     worker takes a token twice                                  -> rate of a worker
     push sent again without a name                              -> lost answers

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 from stoker.model import commands as c
+from stoker.model.errors import Unauthenticated
 from stoker.proto import stoker_pb2, stoker_pb2_grpc
+from stoker.server.auth.identity import OPEN
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.auth.tokens import NewToken, create_token, revoke_token
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
@@ -68,5 +71,20 @@ def test_a_pull_that_waited_brings_no_job_to_a_withdrawn_token(tmp_path: Path, t
             pulling = asyncio.create_task(pull(place.port, token.text))
             answer = await withdrawn_while_it_waits(place, file, token, pulling)
             assert answer == (401 if transport == "http" else grpc.StatusCode.UNAUTHENTICATED)
+
+    run(main)
+
+
+def test_a_push_that_happened_is_answered_though_its_token_ended_meanwhile():
+    """Refusing it would tell the client that nothing was pushed."""
+    ended = msgspec.structs.replace(OPEN, expires_at=1.0)
+
+    async def main() -> None:
+        async with serving() as place:
+            service = place.server.service
+            job = (await service.call("default", c.Push("q", b""), ended)).id
+            with pytest.raises(Unauthenticated):
+                await service.call("default", c.Pull(["q"], wait_ms=60_000), ended)
+            await until(lambda: place.broker.execute("default", c.GetJob(job)).attempts == 0)
 
     run(main)

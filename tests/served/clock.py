@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stoker.brokers.local import NO_REPLY, LocalBroker
+from stoker.brokers.local import NO_REPLY, LocalBroker, LocalWaiter
 from stoker.server.desk import Desk
 from stoker.testing import FakeClock
 from tests.served.no_turns import WithoutTurns
@@ -78,7 +78,7 @@ class ServedClock(FakeClock):
                         sleeper.woken.set_result(None)
 
     def _is_waited_for(self) -> bool:
-        return any(desk.is_waiting or (desk._held and desk.broker.turns is None) for desk in self._desks())
+        return any(desk.is_waiting or (desk._waiting and desk.broker.turns is None) for desk in self._desks())
 
     async def _stays_idle(self) -> bool:
         for _ in range(QUIET_TURNS):
@@ -97,9 +97,9 @@ def is_idle(desk: Desk) -> bool:
     """Whether nobody has to be answered, by now or by the disk."""
     broker = desk.broker
     if isinstance(broker, WithoutTurns):
-        return len(desk._away) == len(desk._held) and not (desk._is_open or broker.local.line(desk._loop)._waiting)
+        return len(desk._away) == len(desk._waiting) and not (desk._is_open or broker.local.line(desk._loop)._waiting)
     assert isinstance(broker, LocalBroker)
-    answered = any(held.slot is not None and held.slot.reply is not NO_REPLY for held in desk._held)
+    answered = any(isinstance(waiter, LocalWaiter) and waiter.reply is not NO_REPLY for waiter in desk._waiting)
     return not (answered or desk._is_open or desk._flushing or broker.line(desk._loop)._waiting)
 
 
@@ -107,5 +107,5 @@ def nothing_is_said(desks: Sequence[Desk]) -> bool:
     """Whether all that processes have asked each other waits for something to happen, and no letter is under way."""
     spreads = [desk.team.spread for desk in desks if desk.team is not None]
     asked = sum(len(spread._asked) for spread in spreads)
-    waiting = sum(len(spread._held) + len(spread._serving) for spread in spreads)
+    waiting = sum(len(spread._waiting) + len(spread._serving) for spread in spreads)
     return asked == waiting and not any(spread._background for spread in spreads)

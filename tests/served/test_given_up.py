@@ -1,57 +1,139 @@
-"""A pull that waits in a broker with turns, and meets another call before its turn ends: no delivery is lost."""
+"""A pull that waits in a server and is given up, or meets another call before its turn ends: no delivery is lost."""
 
+import asyncio
 import threading
+from collections.abc import Callable
+from typing import Any
 
-from stoker.brokers.local import LocalBroker, LocalSettings
-from stoker.engine.parking import Parked
+import pytest
+
+from stoker.brokers.contract import Waiter
+from stoker.brokers.local import LocalBroker, LocalSettings, LocalWaiter
 from stoker.model import commands as c
+from stoker.server.desk import Desk
 
 PULL = c.Pull(("q",), 1, 60_000, lease_ms=600_000)
 
 
-def waiting_pull(broker: LocalBroker) -> Parked:
-    parked = broker.begin("default", PULL)
-    assert isinstance(parked, Parked)
-    return parked
+def waiting_pull(broker: LocalBroker, wake: Callable[[Any], object] = lambda _: None) -> LocalWaiter:
+    waiter = broker.begin("default", PULL, wake)
+    assert isinstance(waiter, LocalWaiter)
+    return waiter
 
 
-def state_of(broker: LocalBroker, job: int) -> str:
-    return broker.execute("default", c.GetJob(job)).state
+def push(broker: LocalBroker) -> int:
+    """In the turn that is begun: a waiting pull is served, and its reply leaves with the end of the turn."""
+    job: int = broker.begin("default", c.Push("q", b"job"), lambda _: None).id
+    return job
+
+
+def assert_waiting(broker: LocalBroker, job: int) -> None:
+    state = broker.execute("default", c.GetJob(job)).state
+    assert state == "waiting", f"the job is {state}, and was to be waiting"
 
 
 def test_a_pull_given_up_after_it_was_served_and_before_the_turn_ended_gives_its_job_back():
     broker = LocalBroker(LocalSettings())
-    slot = broker.hold(waiting_pull(broker), lambda: None)
+    waiter = waiting_pull(broker)
     broker.end()
-    job = broker.begin("default", c.Push("q", b"job")).id  # serves the pull: its reply leaves with the end of the turn
-    broker.abandon(slot)
+    job = push(broker)
+    waiter.give_up()
     broker.end()
-    assert state_of(broker, job) == "waiting"
+    assert_waiting(broker, job)
     assert broker.execute("default", c.Pull(("q",), 1)).ids == (job,)
     broker.close()
 
 
 def test_a_job_that_goes_back_at_the_end_of_a_turn_reaches_the_next_pull_that_waits():
     broker, woken = LocalBroker(LocalSettings()), threading.Event()
-    first = broker.hold(waiting_pull(broker), lambda: None)
-    second = broker.hold(waiting_pull(broker), woken.set)
+    first = waiting_pull(broker)
+    second = waiting_pull(broker, lambda _: woken.set())
     broker.end()
-    job = broker.begin("default", c.Push("q", b"job")).id
-    broker.abandon(first)
+    job = push(broker)
+    first.give_up()
     broker.end()
     assert woken.is_set()
-    assert broker.take(second).ids == (job,)
+    assert second.reply.ids == (job,)
     broker.close()
 
 
-def test_a_pull_that_another_thread_answers_before_it_is_held_keeps_its_reply():
+def test_a_pull_that_another_thread_answers_in_its_own_turn_keeps_its_reply():
     broker, woken = LocalBroker(LocalSettings()), threading.Event()
-    parked = waiting_pull(broker)
+    waiter = waiting_pull(broker, lambda _: woken.set())
     pushing = threading.Thread(target=broker.execute, args=("default", c.Push("q", b"job")))
     pushing.start()
     pushing.join()
-    slot = broker.hold(parked, woken.set)
     broker.end()
     assert woken.is_set()
-    assert [job.payload for job in broker.take(slot)] == [b"job"]
+    assert [job.payload for job in waiter.reply] == [b"job"]
     broker.close()
+
+
+# --- at the desk of a server -------------------------------------------------------------------------
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110  a desk has no events for its tests
+        await asyncio.sleep(0)
+
+
+async def woken_pull(broker: LocalBroker, desk: Desk, replies: list[Any]) -> tuple[Waiter, int]:
+    """A pull that waited, and whose reply is on its way: it leaves when the turn of the event loop ends."""
+    waiter = desk.submit("default", PULL, replies.append)
+    assert waiter is not None
+    await until(lambda: desk.is_waiting and not desk._is_open)
+    job = broker.execute("default", c.Push("q", b"job")).id
+    await until(lambda: not desk.is_waiting)
+    assert not replies
+    return waiter, job
+
+
+async def over(desk: Desk) -> None:
+    """Until what was submitted is done with."""
+    await desk.call("default", c.ListQueues())
+
+
+def test_a_reply_on_its_way_to_a_client_that_gives_up_goes_back():
+    async def work() -> None:
+        broker, replies = LocalBroker(LocalSettings()), list[Any]()
+        desk = Desk(broker)
+        waiter, job = await woken_pull(broker, desk, replies)
+        waiter.give_up()
+        await over(desk)
+        await over(desk)  # the release is a command of the turn after
+        assert not replies
+        assert_waiting(broker, job)
+        await desk.close()
+        broker.close()
+
+    asyncio.run(work())
+
+
+def test_a_reply_that_is_there_when_its_caller_leaves_goes_back():
+    """An HTTP client that closes its connection in the moment in which its job comes."""
+
+    async def leave(reply: "asyncio.Future[Any]") -> Any:
+        await reply
+        raise ConnectionResetError
+
+    async def work() -> None:
+        broker = LocalBroker(LocalSettings())
+        desk = Desk(broker)
+        calling = asyncio.ensure_future(desk.called(desk.submit, "default", PULL, leave))
+        await until(lambda: desk.is_waiting)
+        job = (await desk.call("default", c.Push("q", b"job"))).id
+        with pytest.raises(ConnectionResetError):
+            await calling
+        await over(desk)
+        assert_waiting(broker, job)
+        await desk.close()
+        broker.close()
+
+    asyncio.run(work())
+
+
+CHECKS = (
+    test_a_pull_given_up_after_it_was_served_and_before_the_turn_ended_gives_its_job_back,
+    test_a_reply_on_its_way_to_a_client_that_gives_up_goes_back,
+)
+"""What planted bugs are found with: tests/mutants."""

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from stoker.brokers.resending import Answer, Plan, carry_out, may_resend, plan_of
+from stoker.brokers.resending import Answer, Plan, may_resend, plan_of
 from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, NotFound, StokerError, Unavailable, Unknown
 from stoker.model.options import Backoff, Options
 from stoker.model.states import State
+from stoker.model.steps import carry_out
 from stoker.testing import World
 
 R = TypeVar("R")

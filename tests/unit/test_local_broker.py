@@ -21,14 +21,14 @@ def until_waiting(broker: LocalBroker, calls: int) -> None:
     """Return when so many calls sleep in the broker."""
     for _ in range(100_000):
         with broker._lock:
-            if len(broker._slots) == calls:
+            if len(broker._waiters) == calls:
                 return
         threading.Event().wait(0.0005)
-    raise AssertionError(f"{len(broker._slots)} calls wait, expected {calls}")
+    raise AssertionError(f"{len(broker._waiters)} calls wait, expected {calls}")
 
 
 def waiting_pull(pool: ThreadPoolExecutor, broker: LocalBroker, queue: str) -> Future[Any]:
-    before = len(broker._slots)
+    before = len(broker._waiters)
     future = pool.submit(broker.execute, "default", c.Pull([queue], 1, LONG_MS))
     until_waiting(broker, before + 1)
     return future

@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from stoker.brokers.local import NO_REPLY, LocalBroker, LocalSettings
+from stoker.brokers.local import NO_REPLY, LocalBroker, LocalSettings, LocalWaiter
 from stoker.client.sync import Client
-from stoker.engine.parking import Parked
 from stoker.model import commands as c
 from stoker.testing import FakeClock
 from tests.waking.matrix import Way
@@ -61,8 +60,8 @@ class Ended:
         self.close = broker.close
 
     def execute(self, tenant: str, command: c.Command[Any]) -> Any:
-        reply = self._broker.begin(tenant, command)
-        assert type(reply) is not Parked
+        reply = self._broker.begin(tenant, command, lambda _: None)
+        assert not isinstance(reply, LocalWaiter)
         self._broker.end()
         return reply
 
@@ -92,10 +91,10 @@ async def at_a_server(way: Way, shards: int = SHARDS) -> bool:
     story = way(Client(Ended(broker)), Queues(way.__name__))
     waits = next(story)
     await settled()
-    slot = broker.hold(broker.begin("default", waits.command), lambda: None)  # its turn is not ended: nothing is said
+    waiter = broker.begin("default", waits.command, lambda _: None)  # its turn is not ended: nothing is said
     await settled()
     next(story, None)
-    woken = await is_woken(clock, lambda: slot.reply is not NO_REPLY) and waits.is_answer(broker.take(slot))
+    woken = await is_woken(clock, lambda: waiter.reply is not NO_REPLY) and waits.is_answer(waiter.reply)
     await over(keeper)
     broker.close()
     return woken

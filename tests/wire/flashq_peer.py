@@ -6,7 +6,8 @@ import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model.errors import StokerError
-from stoker.wire.flashq import Context, decode, failure, row_of, run
+from stoker.model.steps import carry_out
+from stoker.wire.flashq import Context, decode, failure, row_of
 from stoker.wire.flashq.decoding import Codec
 
 MODULES: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
@@ -33,7 +34,7 @@ class Peer:
         context = Context(self.codec, self.hello, self.ranges, now=self.broker.now())
         try:
             plan = row_of(cmd).plan(decode(frame, self.codec, cmd), context)
-            answer = run(plan, lambda command: self.broker.execute("tenant", command))
+            answer = carry_out(plan, lambda command: self.broker.execute("tenant", command))
         except StokerError as error:
             answer = failure(error)
         module = MODULES[self.codec]

@@ -18,6 +18,7 @@ from stoker.app.signatures import element_of, signature_of
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.states import State
+from stoker.model.steps import carry_out, carry_out_async
 from stoker.worker.context import Context
 from stoker.worker.errors import BadArguments
 from stoker.worker.handler import Depends, Handler, Kind
@@ -118,27 +119,12 @@ def _asking(ask: Callable[[Context], Questions], kind: Kind) -> Callable[..., An
     """A provider that sends the commands where its handler runs: on the event loop, in a thread or in a process."""
 
     def provide(ctx: Context) -> Any:
-        questions = ask(ctx)
-        try:
-            command = next(questions)
-            while True:
-                command = questions.send(ctx._host.execute(command))
-        except StopIteration as stop:
-            return stop.value
+        return carry_out(ask(ctx), ctx._host.execute)
 
     async def provide_async(ctx: Context) -> Any:
-        return await _carried_out(ctx, ask(ctx))
+        return await carry_out_async(ask(ctx), ctx._host.execute_async)
 
     return provide_async if kind == "async" else provide
-
-
-async def _carried_out(ctx: Context, questions: Questions) -> Any:
-    try:
-        command = next(questions)
-        while True:
-            command = questions.send(await ctx._host.execute_async(command))
-    except StopIteration as stop:
-        return stop.value
 
 
 # --- a job for each element --------------------------------------------------------------------------
@@ -153,7 +139,7 @@ def spreader(app: "App", queue: str) -> Handler:
 
     async def spread(ctx: Context, job: str, step: str, kwargs: dict[str, Any]) -> None:
         arguments = app.job_named(job).arguments
-        inputs = await _carried_out(ctx, inputs_of(ctx.id))
+        inputs = await carry_out_async(inputs_of(ctx.id), ctx._host.execute_async)
         payloads = [arguments.encode((element,), kwargs) for one in inputs for element in _elements(one)]
         if payloads:
             await ctx._host.execute_async(c.FillStep(ctx.id, step, payloads, ctx._chunk.token))

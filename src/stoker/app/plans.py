@@ -1,7 +1,6 @@
 """Calls that need several commands, written once for synchronous and asynchronous callers.
 
-A plan is a generator: it yields commands, receives the replies (errors are raised at the `yield`), and returns the
-result. It does no I/O and knows no loop; the two functions that run plans do.
+A plan is work in steps (`model/steps.py`): commands, and pauses between them.
 """
 
 import asyncio
@@ -13,6 +12,7 @@ import msgspec
 
 from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
+from stoker.model import steps
 from stoker.model.commands import Command
 
 T = TypeVar("T")
@@ -28,36 +28,14 @@ Plan: TypeAlias = Generator[Command[Any] | Nap, Any, T]
 
 
 def carry_out(client: Client, plan: Plan[T]) -> T:
-    try:
-        command = next(plan)
-        while True:
-            reply: Any = None
-            try:
-                if isinstance(command, Nap):
-                    time.sleep(command.ms / 1_000)
-                else:
-                    reply = client.execute(command)
-            except Exception as error:
-                command = plan.throw(error)
-            else:
-                command = plan.send(reply)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+    def do(step: Command[Any] | Nap) -> Any:
+        return time.sleep(step.ms / 1_000) if isinstance(step, Nap) else client.execute(step)
+
+    return steps.carry_out(plan, do)
 
 
 async def carry_out_async(client: AsyncClient, plan: Plan[T]) -> T:
-    try:
-        command = next(plan)
-        while True:
-            reply: Any = None
-            try:
-                if isinstance(command, Nap):
-                    await asyncio.sleep(command.ms / 1_000)
-                else:
-                    reply = await client.execute(command)
-            except Exception as error:
-                command = plan.throw(error)
-            else:
-                command = plan.send(reply)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+    async def do(step: Command[Any] | Nap) -> Any:
+        return await (asyncio.sleep(step.ms / 1_000) if isinstance(step, Nap) else client.execute(step))
+
+    return await steps.carry_out_async(plan, do)

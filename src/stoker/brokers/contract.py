@@ -4,7 +4,8 @@ What the commands mean stands in `docs/semantics.md`; that a broker keeps to it 
 conformance suite, which knows nothing but this contract.
 """
 
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +19,33 @@ class End(msgspec.Struct, frozen=True, gc=False):
 
     last: int
     lowest: int
+
+
+class Waiter:
+    """A caller that waits for the reply to its command, and may give it up.
+
+    This one object stands for the caller from the broker to the transport. A broker with turns makes it when a command
+    has to wait. The server makes it for a command that waits in another process, or in a broker without turns.
+    """
+
+    __slots__ = ("command", "done", "stop", "tenant")
+
+    done: Callable[[Any], None]
+    """Takes the reply, or an error. The server sets it."""
+
+    def __init__(self, tenant: str, command: Command[Any], stop: Callable[[Any], object]) -> None:
+        self.tenant = tenant
+        self.command = command
+        self.stop = stop
+        """Called with this waiter: ends the waiting where the command is carried out."""
+
+    def __call__(self, reply: Any) -> None:
+        """Hand the reply on."""
+        self.done(reply)
+
+    def give_up(self) -> None:
+        """Wait no longer: `done` is not called, and jobs that come all the same go back as if never pulled."""
+        self.stop(self)
 
 
 class Broker(Protocol):

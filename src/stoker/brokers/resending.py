@@ -7,8 +7,7 @@ sends anything.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,8 +25,6 @@ R = TypeVar("R")
 
 PARTS = 2**53
 """A part of a stage has a number below."""
-THROWN = (NotFound, Forbidden, LimitExceeded, Unavailable)
-"""Refusals that a plan may have an answer to."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -55,38 +52,6 @@ def plan_of(command: c.Command[R], windows: SendingWindows) -> Plan[R]:
         except Unavailable as error:
             raise doubted(command, error) from None
     return answer.reply  # type: ignore[no-any-return]
-
-
-def carry_out(plan: Plan[R], send: Callable[[c.Command[Any]], Answer]) -> R:
-    """One step after another, until the plan has its end."""
-    with closing(plan):
-        try:
-            step = next(plan)
-            while True:
-                try:
-                    answer = send(step)
-                except THROWN as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-
-async def carry_out_async(plan: Plan[R], send: Callable[[c.Command[Any]], Awaitable[Answer]]) -> R:
-    """The same without blocking."""
-    with closing(plan):
-        try:
-            step = next(plan)
-            while True:
-                try:
-                    answer = await send(step)
-                except THROWN as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 def may_resend(command: c.Command[Any]) -> bool:

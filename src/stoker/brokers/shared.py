@@ -15,7 +15,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from stoker.brokers.remote.broker import RemoteBroker
 from stoker.brokers.remote.links import BlockingLink, LinkLost, StreamLinks, read_head
 from stoker.brokers.remote.patience import Outage, default_retry_s
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import Answer, carry_out, carry_out_async, doubted, may_resend, plan_of
+from stoker.brokers.resending import Answer, doubted, may_resend, plan_of
 from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
 from stoker.model.errors import (
@@ -53,6 +53,7 @@ from stoker.model.errors import (
     Unreachable,
 )
 from stoker.model.replies import LEVELS
+from stoker.model.steps import carry_out, carry_out_async
 from stoker.wire import native
 
 R = TypeVar("R")
@@ -138,6 +139,13 @@ class Trial:
         return doubted(self._command, error) if self.again else error
 
 
+Owner = LocalBroker | RemoteBroker
+"""What reaches the engine: in this process, or in another."""
+
+Step = tuple[Owner, c.Command[Any]] | float | None
+"""Of a call: ask an owner once, pause for so many seconds, or try to become the owner."""
+
+
 class SharedBroker:
     """The broker over a data directory, in whichever process its engine runs."""
 
@@ -213,18 +221,11 @@ class SharedBroker:
 
     def _ask_for_snapshot(self) -> LocalBroker | tuple[BlockingLink, Path]:
         """The connection that keeps it, and its folder; or the engine, if this process owns the directory."""
-        trial = Trial(c.ListQueues(), self._outage)  # like this one, it may be sent again
-        while True:
-            target = self._target()
-            if isinstance(target, LocalBroker):
-                return target
-            try:
-                return self._asked_once()
-            except (LinkLost, Unavailable) as error:
-                self._check_open(target, error, trial)
-                pause = trial.failed(error, self._patience_s)
-            if not self._seek():
-                time.sleep(pause)
+
+        def ask(target: Owner, command: Any) -> LocalBroker | tuple[BlockingLink, Path]:
+            return target if isinstance(target, LocalBroker) else self._asked_once()
+
+        return self._tried(c.ListQueues(), ask).reply  # type: ignore[no-any-return]  # like this one, it may be resent
 
     def _asked_once(self) -> tuple[BlockingLink, Path]:
         assert self._place is not None
@@ -291,50 +292,60 @@ class SharedBroker:
     # --- calls to the owner, wherever it is --------------------------------------------------------
 
     def _send(self, tenant: str, command: c.Command[Any]) -> Answer:
-        trial = Trial(command, self._outage)
-        while True:
-            target = self._target()
-            try:
-                if isinstance(target, LocalBroker):
-                    return Answer(target.execute(tenant, trial.command), trial.again)
-                return self._answered(target.once(tenant, trial.command), trial)
-            except (LinkLost, Unavailable) as error:
-                self._check_open(target, error, trial)
-                pause = trial.failed(error, self._patience_s)
-            if not self._seek():
-                time.sleep(pause)
+        def ask(target: Owner, command: c.Command[Any]) -> Any:
+            return (target.execute if isinstance(target, LocalBroker) else target.once)(tenant, command)
+
+        return self._tried(command, ask)
+
+    def _tried(self, command: c.Command[Any], ask: Callable[[Owner, c.Command[Any]], Any]) -> Answer:
+        def do(step: Step) -> Any:
+            if step is None:
+                return self._seek()
+            return time.sleep(step) if isinstance(step, float) else ask(*step)
+
+        return carry_out(self._tries(command), do)
 
     async def _send_async(self, tenant: str, command: c.Command[Any]) -> Answer:
+        async def do(step: Step) -> Any:
+            if step is None:
+                return await asyncio.to_thread(self._seek)  # it may have to recover the directory
+            if isinstance(step, float):
+                return await asyncio.sleep(step)
+            target, command = step
+            ask = target.execute_async if isinstance(target, LocalBroker) else target.once_async
+            return await ask(tenant, command)
+
+        return await carry_out_async(self._tries(command), do)
+
+    def _tries(self, command: c.Command[Any]) -> Generator[Step, Any, Answer]:
+        """Ask the owner of the directory; while it does not answer, find out who is the owner now."""
         trial = Trial(command, self._outage)
         while True:
             target = self._target()
             try:
-                if isinstance(target, LocalBroker):
-                    return Answer(await target.execute_async(tenant, trial.command), trial.again)
-                return self._answered(await target.once_async(tenant, trial.command), trial)
+                reply = yield target, trial.command
             except (LinkLost, Unavailable) as error:
                 self._check_open(target, error, trial)
-                pause = trial.failed(error, self._patience_s)
-            if not await asyncio.to_thread(self._seek):  # it may have to recover the directory
-                await asyncio.sleep(pause)
-
-    def _answered(self, reply: Any, trial: Trial) -> Answer:
-        if self._outage.is_told:
-            self._outage.over(self._path)
-        return Answer(reply, trial.again)
+                pause_s = trial.failed(error, self._patience_s)
+            else:
+                if self._outage.is_told and isinstance(target, RemoteBroker):
+                    self._outage.over(self._path)
+                return Answer(reply, trial.again)
+            if not (yield None):
+                yield pause_s
 
     @property
     def _patience_s(self) -> float:
         """A server that is away is waited for as over any other URL; processes take over from each other by turns."""
         return default_retry_s() if self._by_server else PATIENCE_S
 
-    def _target(self) -> LocalBroker | RemoteBroker:
+    def _target(self) -> Owner:
         target = self._owned or self._served
         if target is None:
             raise Closed(CLOSED)
         return target
 
-    def _check_open(self, target: LocalBroker | RemoteBroker, error: LinkLost | Unavailable, trial: Trial) -> None:
+    def _check_open(self, target: Owner, error: LinkLost | Unavailable, trial: Trial) -> None:
         """Go on if another owner can be asked.
 
         `Closed` says that it is over, unless we have closed the connection ourselves, to become the owner. An owner

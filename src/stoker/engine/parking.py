@@ -1,7 +1,7 @@
 """Commands that wait: pulls for a job, waits for the end of one.
 
-They are nobody's state: not journaled, not recovered. Whoever asked keeps the `Parked` value and gets the reply
-through the shard's effects. A pull over queues of several shards is parked in each; the first answer counts.
+They are not part of the state: not journaled, not recovered. The reply comes with its `Parked` through the shard's
+effects. A pull over queues of several shards is parked in each; the first answer counts.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class Parked:
-    """A command whose reply is still to come."""
+    """A command whose reply is still to come.
+
+    The engine is pure and knows no callers: outside of it a `Waiter` (`brokers/contract.py`) stands for the caller.
+    """
 
     __slots__ = ("arrival", "command", "done", "expires_at", "tenant")
 
@@ -29,7 +32,7 @@ class Parked:
         self.arrival = 0
 
     def give_up(self) -> None:
-        """Nobody waits for the reply any more: it will get no job."""
+        """The caller has left: the command gets no job."""
         self.done = True
 
 

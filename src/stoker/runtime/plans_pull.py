@@ -15,6 +15,7 @@ from stoker.engine import checks, pulling
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.unreceived import release_of
 from stoker.runtime import parts, routing
 from stoker.runtime.gone import Gone, check_all
 
@@ -41,7 +42,7 @@ async def pull(spread: "Spread", tenant: str, command: c.Pull) -> r.Delivery:
             return await wait(spread, tenant, command)
         return delivery or r.Delivery(next_at=next_at)
     home = spread.home(tenant, command.claim)
-    if home != spread.me:  # all who want a claim meet in one place
+    if home != spread.me:  # all callers of a claim meet in one process
         return await spread.ask(home, tenant, command, whole=True)  # type: ignore[no-any-return]
     return await pull_claim(spread, tenant, command)
 
@@ -53,7 +54,7 @@ async def pull_claim(spread: "Spread", tenant: str, command: c.Pull) -> r.Delive
         delivery = await wait(spread, tenant, command)
         if delivery.runs:
             async with spread.one_at_a_time("claim", tenant, command.claim):
-                return await one_claim(spread, tenant, str(command.claim), delivery)
+                return await one_claim(spread, tenant, command, delivery)
     return delivery or r.Delivery(next_at=next_at)
 
 
@@ -110,9 +111,10 @@ async def take_under(
             asked.add(process)
             if not left:
                 break
-    except BaseException:  # nobody waits for it any more
-        if runs and command.claim is None:
-            spread.run(spread.execute_async(tenant, c.Release(r.Delivery(token, runs).ids, token)))
+    except BaseException:  # the caller has left
+        back = release_of(command, r.Delivery(token, runs))
+        if back is not None:
+            spread.run(spread.execute_async(tenant, back))
         raise
     return r.Delivery(token, runs) if runs else None, late
 
@@ -179,7 +181,7 @@ async def wait(spread: "Spread", tenant: str, command: c.Pull) -> r.Delivery:
                     if won is None:
                         won = reply
                     else:
-                        release(spread, process, tenant, command, reply)
+                        spread.give_back(process, tenant, command, reply)
             for task in done & away.keys():
                 left_ms = max(1, round((ends_at - loop.time()) * 1_000))
                 ask(away.pop(task), msgspec.structs.replace(command, wait_ms=left_ms))
@@ -188,8 +190,7 @@ async def wait(spread: "Spread", tenant: str, command: c.Pull) -> r.Delivery:
             task.cancel()
         ended = await asyncio.shield(asyncio.gather(*asked, return_exceptions=True)) if asked else []
     for process, reply in zip(asked.values(), ended, strict=True):
-        if isinstance(reply, r.Delivery):
-            release(spread, process, tenant, command, reply)
+        spread.give_back(process, tenant, command, reply)
     if won is not None:
         return won
     empty = [reply for reply in replies.values() if isinstance(reply, r.Delivery)]
@@ -214,14 +215,9 @@ async def wait_there(spread: "Spread", process: int, tenant: str, part: parts.Aw
                 return Away(gone, spread.return_of(process))
 
 
-def release(spread: "Spread", process: int, tenant: str, command: c.Pull, delivery: r.Delivery) -> None:
-    if delivery.runs and command.claim is None:
-        spread.run(spread.ask(process, tenant, c.Release(list(delivery.ids), delivery.token)))
-
-
-async def one_claim(spread: "Spread", tenant: str, name: str, delivery: r.Delivery) -> r.Delivery:
-    """A claim was made while somebody waited, perhaps in two processes at once: the first keeps it for all."""
-    questions = dict.fromkeys(spread.processes, parts.Look([], name))
+async def one_claim(spread: "Spread", tenant: str, command: c.Pull, delivery: r.Delivery) -> r.Delivery:
+    """A claim was made while its callers waited, perhaps in two processes at once: the first keeps it for all."""
+    questions = dict.fromkeys(spread.processes, parts.Look([], command.claim))
     looked: list[Any] = await spread.ask_all(tenant, questions)
     held = {
         process: one.claimed
@@ -232,7 +228,8 @@ async def one_claim(spread: "Spread", tenant: str, name: str, delivery: r.Delive
         return delivery
     token = next(iter(held.values())).token
     for process, other in held.items():
-        if other.token != token:
+        back = release_of(command, other, claimed=True)
+        if other.token != token and back is not None:
             with suppress(Gone, errors.StokerError):
-                await spread.ask(process, tenant, c.Release(list(other.ids), other.token))
+                await spread.ask(process, tenant, back)
     return joined([one for one in held.values() if one.token == token])

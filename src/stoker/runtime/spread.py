@@ -16,10 +16,10 @@ from stoker.engine import checks
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
-from stoker.model import replies as r
 from stoker.model.command_table import NUMBERED, READS, at_home
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT, process_of, shard_for, shard_of
 from stoker.model.limits import DEFAULT_LIMITS, Limits
+from stoker.model.unreceived import release_of
 from stoker.runtime import parts, plans, plans_transactions, plans_workflows, shapes
 from stoker.runtime.gone import Gone, lost
 from stoker.runtime.peers import Answer, Ask, Drop, Message, Peers, Unreadable, from_bytes, to_bytes
@@ -29,13 +29,13 @@ R = TypeVar("R")
 ENTRIES, AT_A_SHARD = at_home("entries"), at_home("shard")
 
 READING = parts.READING | READS
-"""Whoever dies while carrying one of these out has changed nothing."""
+"""A process that dies while it carries one of these out has changed nothing."""
 
 NOT_QUICK = frozenset((parts.TakeLetters, parts.Inquire))
 """After the first something is to be done here, and the second is no matter of the shards."""
 
 LETTERS_AGAIN_S = 0.2
-"""After somebody could not take what was said to him, it is said again."""
+"""A process that could not take its letters gets them again after this time."""
 
 UNWANTED = "nobody waited for it any more"
 TENANTS_CHECKED_MAX = 10_000
@@ -51,42 +51,29 @@ class Local(Protocol):
 
 Done = Callable[[Any], None]
 """Takes a reply, or a `StokerError` instead of one."""
-GiveUp = Callable[[], None]
-"""Stops waiting for a reply: it will not come."""
-Submit = Callable[[str, Any, Done], "GiveUp | None"]
-"""Has a command carried out for the shards of this process; only what waits for something can be given up."""
+
+
+class Waits(Protocol):
+    """A caller that waits for the reply to a command."""
+
+    def give_up(self) -> None:
+        """Wait no longer: no reply comes, and jobs that were on their way go back."""
+        ...
+
+
+Submit = Callable[[str, Any, Done], Waits | None]
+"""Has a command carried out for the shards of this process. Returns the caller if the command waits for something."""
 
 
 class Asked:
     """A question that another process has not answered yet."""
 
-    __slots__ = ("command", "future", "number", "process", "tenant")
+    __slots__ = ("command", "done", "number", "process", "tenant")
 
-    def __init__(self, process: int, tenant: str, command: Any, future: Any, number: int = 0) -> None:
-        self.process, self.tenant, self.command, self.future = process, tenant, command, future
-        self.number = number
-
-
-class Told:
-    """In the place of a future: whoever asked is called back, and no task has to wait."""
-
-    __slots__ = ("_done", "_is_reading", "_was_called")
-
-    def __init__(self, done: Done, is_reading: bool) -> None:
-        self._done, self._is_reading, self._was_called = done, is_reading, False
-
-    def done(self) -> bool:
-        return self._was_called
-
-    def set_result(self, reply: Any) -> None:
-        self._was_called = True
-        self._done(reply)
-
-    def set_exception(self, gone: Gone) -> None:
-        self.set_result(lost(gone.process, gone.sent and not self._is_reading))
-
-    def forget(self) -> None:
-        self._was_called = True
+    def __init__(self, number: int, process: int, tenant: str, command: Any, done: Done) -> None:
+        self.number, self.process, self.tenant, self.command = number, process, tenant, command
+        self.done: Done | None = done
+        """Takes the reply, a `StokerError`, or a `Gone`. None once the question was dropped."""
 
 
 class Spread:
@@ -104,9 +91,9 @@ class Spread:
         typed: bool = False,
         submit: Submit | None = None,
     ) -> None:
-        """`typed` says that every command has the types it should have, because whoever decoded it has seen to that.
+        """`typed` says that every command has the types it should have, because it was decoded into them.
 
-        `submit` is a shorter way to `local`, for what others ask: nobody has to wait for it.
+        `submit` is a shorter way to `local`, for what other processes ask: no task waits for it.
         """
         self.local = local
         self._submit = submit
@@ -124,7 +111,7 @@ class Spread:
         self._asked: dict[int, Asked] = {}
         self._serving: dict[tuple[int, int], asyncio.Task[None]] = {}
         """What others have asked of this process, by process and number."""
-        self._held: dict[tuple[int, int], GiveUp] = {}
+        self._waiting: dict[tuple[int, int], Waits] = {}
         """The same for what was submitted and waits for something to happen."""
         self._background: set[asyncio.Task[Any]] = set()
         self._returns: dict[int, asyncio.Event] = {}
@@ -208,7 +195,7 @@ class Spread:
         return process_of(shard, len(self.processes)) if type(shard) is int and 0 <= shard < self.shards else 0
 
     def new_token(self, least: int) -> int:
-        """A token for a delivery of several processes, which nobody else chooses: each has numbers of its own."""
+        """A token for a delivery of several processes. No other process chooses it: each has numbers of its own."""
         step = len(self.processes) + 1
         self._token = max(self._token + step, least + (min(self.me, step - 1) - least) % step)
         return self._token
@@ -219,21 +206,24 @@ class Spread:
         """Have a process carry something out for its own shards, or a whole command; this one included."""
         if process == self.me:
             return await self._here(tenant, command, whole)
-        self._number += 1
-        number = self._number
-        if not self._peers.send(process, to_bytes(Ask(number, tenant, command, whole))):
-            raise Gone(process, sent=False)
-        asked = Asked(process, tenant, command, asyncio.get_running_loop().create_future())
-        self._asked[number] = asked
-        try:
-            reply = await asked.future
-        except asyncio.CancelledError:
-            if not asked.future.done() or asked.future.cancelled():  # who is dropped still answers: see `receive`
-                self._peers.send(process, to_bytes(Drop(number)))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(reply: Any) -> None:
+            if future.done():  # cancelled, and not dropped yet
+                self.give_back(process, tenant, command, reply)
             else:
-                self._give_back(asked, asked.future.result() if asked.future.exception() is None else None)
+                future.set_result(reply)
+
+        asked = self._send(process, tenant, command, done, whole)
+        try:
+            reply = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.give_back(process, tenant, command, future.result())
+            else:
+                self.drop(asked)
             raise
-        if isinstance(reply, errors.StokerError):
+        if isinstance(reply, errors.StokerError | Gone):
             raise reply
         return reply
 
@@ -243,18 +233,29 @@ class Spread:
         Raises `StokerError` if the process is not there, or the command malformed. What is returned can be dropped.
         """
         self._check(tenant, command)
+
+        def told(reply: Any) -> None:
+            if isinstance(reply, Gone):
+                reply = lost(process, reply.sent and type(command) not in READING)
+            done(reply)
+
+        try:
+            return self._send(process, tenant, command, told)
+        except Gone:
+            raise lost(process, False) from None
+
+    def _send(self, process: int, tenant: str, command: Any, done: Done, whole: bool = False) -> Asked:
         self._number += 1
         number = self._number
-        if not self._peers.send(process, to_bytes(Ask(number, tenant, command))):
-            raise lost(process, False)
-        told = Told(done, type(command) in READING)
-        asked = self._asked[number] = Asked(process, tenant, command, told, number)
+        if not self._peers.send(process, to_bytes(Ask(number, tenant, command, whole))):
+            raise Gone(process, sent=False)
+        asked = self._asked[number] = Asked(number, process, tenant, command, done)
         return asked
 
     def drop(self, asked: Asked) -> None:
-        """Nobody waits for this any more: what comes all the same goes back (`receive`)."""
-        if not asked.future.done():
-            asked.future.forget()
+        """The caller does not wait any more. The other process answers all the same, and its jobs go back."""
+        if asked.number in self._asked:
+            asked.done = None
             self._peers.send(asked.process, to_bytes(Drop(asked.number)))
 
     async def _here(self, tenant: str, command: Any, whole: bool) -> Any:
@@ -294,11 +295,16 @@ class Spread:
             else:
                 self._give_up(process, message.number)
         else:
-            asked = self._asked.pop(message.number, None)
-            if asked is not None and not asked.future.done():
-                asked.future.set_result(message.reply)
-            elif asked is not None:
-                self._give_back(asked, message.reply)
+            self._answered(message.number, message.reply)
+
+    def _answered(self, number: int, reply: Any) -> None:
+        asked = self._asked.pop(number, None)
+        if asked is None:
+            return
+        if asked.done is None:
+            self.give_back(asked.process, asked.tenant, asked.command, reply)
+        else:
+            asked.done(reply)
 
     def _is_quick(self, message: Ask) -> bool:
         """Whether it can be handed in right away, without a task that waits for it."""
@@ -312,23 +318,20 @@ class Spread:
 
     def _serve_quickly(self, process: int, message: Ask) -> None:
         assert self._submit is not None
-        key, waits = (process, message.number), False
+        key = (process, message.number)
 
         def done(reply: Any) -> None:
-            if waits and self._held.pop(key, None) is None:  # dropped while its reply was on its way out
-                self._give_back(Asked(self.me, message.tenant, message.command, None), reply)
-            else:
-                self._answer(process, message, reply)
+            self._waiting.pop(key, None)
+            self._answer(process, message, reply)
 
-        give_up = self._submit(message.tenant, message.command, done)
-        if give_up is not None:
-            self._held[key] = give_up
-            waits = True
+        waits = self._submit(message.tenant, message.command, done)
+        if waits is not None:
+            self._waiting[key] = waits
 
     def _give_up(self, process: int, number: int) -> None:
-        give_up = self._held.pop((process, number), None)
-        if give_up is not None:
-            give_up()
+        waits = self._waiting.pop((process, number), None)
+        if waits is not None:
+            waits.give_up()
             self._peers.send(process, to_bytes(Answer(number, "", errors.Unavailable(UNWANTED))))
 
     async def _serve(self, process: int, message: Ask) -> None:
@@ -340,23 +343,23 @@ class Spread:
             reply = error
         except asyncio.CancelledError:
             reply = errors.Unavailable(UNWANTED)
-        except Exception as error:  # a bug: the one who asked must not wait for ever
+        except Exception as error:  # a bug: the other process must not wait for ever
             reply = errors.Unknown(f"it is not known whether this happened: {type(error).__name__}: {error}")
         self._answer(process, message, reply)
 
     def _answer(self, process: int, message: Ask, reply: Any) -> None:
         answer = to_bytes(Answer(message.number, type(message.command).__name__, reply))
         if not self._peers.send(process, answer):
-            self._give_back(Asked(self.me, message.tenant, message.command, None), reply)
+            self.give_back(self.me, message.tenant, message.command, reply)
 
-    def _give_back(self, asked: Asked, reply: Any) -> None:
-        """Nobody waits for what was delivered: it goes back as if never pulled, unless it can be asked for again."""
-        pull, reply = getattr(asked.command, "pull", asked.command), getattr(reply, "delivery", reply)
-        if isinstance(reply, r.Delivery) and reply.runs and pull.claim is None:
-            self.run(self.ask(asked.process, asked.tenant, c.Release(list(reply.ids), reply.token)))
+    def give_back(self, process: int, tenant: str, command: Any, reply: Any) -> None:
+        """The caller does not receive this reply of a process: its jobs go back there."""
+        back = release_of(command, reply)
+        if back is not None:
+            self.run(self.ask(process, tenant, back))
 
     def run(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Something that nobody waits for; that it fails is somebody's death, and mended by others."""
+        """Do something in the background. It fails if a process dies, and is mended when the process is back."""
 
         async def quietly() -> None:
             with suppress(Gone, errors.StokerError):
@@ -415,13 +418,11 @@ class Spread:
         """A process has died: what it had been asked will not be answered, and what it asked for is not wanted."""
         for number, asked in list(self._asked.items()):
             if asked.process == process:
-                del self._asked[number]
-                if not asked.future.done():
-                    asked.future.set_exception(Gone(process, sent=True))
+                self._answered(number, Gone(process, sent=True))
         for (asker, _), task in list(self._serving.items()):
             if asker == process:
                 task.cancel()
-        for asker, number in list(self._held):
+        for asker, number in list(self._waiting):
             if asker == process:
                 self._give_up(asker, number)
 
@@ -435,7 +436,7 @@ class Spread:
         tasks = [*self._serving.values(), *self._background]
         for task in tasks:
             task.cancel()
-        for process, number in list(self._held):
+        for process, number in list(self._waiting):
             self._give_up(process, number)
         await asyncio.gather(*tasks, return_exceptions=True)
 

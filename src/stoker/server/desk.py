@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from stoker.brokers.contract import End
-from stoker.brokers.local import NO_REPLY, Slot
-from stoker.engine.parking import Parked
+from stoker.brokers.contract import End, Waiter
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.command_table import TAKES
 from stoker.model.errors import ShuttingDown, StokerError, Unknown, Unsupported
+from stoker.model.unreceived import release_of
 from stoker.runtime import parts
 from stoker.runtime.usage import Used
 from stoker.server.gathered import Gathered, is_gatherable
@@ -32,14 +31,17 @@ from stoker.server.reader import SharedReads
 from stoker.server.served import Counters, Logs, NoTurns, Served, Turns
 
 if TYPE_CHECKING:
-    from stoker.runtime.spread import Asked, Spread
+    from stoker.runtime.spread import Spread
     from stoker.server.processes.team import Team
 
 R = TypeVar("R")
 Done = Callable[[Any], None]
 """Takes a reply, or a `StokerError` instead of one."""
+Submit = Callable[[str, Any, Done], Waiter | None]
 Execute = Callable[[str, c.Command[Any]], Awaitable[Any]]
 """Carries out a command of a tenant."""
+Wait = Callable[["asyncio.Future[Any]"], Awaitable[Any]]
+"""Waits for the reply in a future."""
 
 STOPPING = "the server is shutting down and gives out no more jobs: connect again in a moment"
 
@@ -50,23 +52,6 @@ GIVING = TAKES | {parts.Take, parts.Await}
 """Commands that give out jobs."""
 
 log = logging.getLogger("stoker.server")
-
-
-class Held:
-    """A command that waits for its reply; whoever submitted it may give it up."""
-
-    __slots__ = ("asked", "command", "done", "slot", "task", "tenant")
-
-    def __init__(self, tenant: str, command: c.Command[Any], done: Done) -> None:
-        self.tenant = tenant
-        self.command = command
-        self.done = done
-        self.slot: Slot | None = None
-        """Where it waits in this process."""
-        self.task: asyncio.Task[None] | None = None
-        """What waits for several processes, or for a broker without turns."""
-        self.asked: Asked | None = None
-        """What another process has been asked."""
 
 
 class Desk:
@@ -82,31 +67,32 @@ class Desk:
         self.reads = SharedReads(self)
         self._opened_at = 0.0
         """When the turn's first command came."""
-        self._begin = self._turns.begin
+        self._begin, self._on_wake = self._turns.begin, self._wake
         self._loop = asyncio.get_running_loop()
         self._turn: list[tuple[Done, Any]] = []
-        """Who is answered when the turn ends, and with what."""
+        """Callers that are answered when the turn ends, with their replies."""
         self._gathered: Gathered | None = None
         """Pushes of this turn that are carried out together."""
         self._is_open = False
         self._thread = threading.get_ident()
         self._is_ending = False
-        self._awake: list[Held] = []
+        self._awake: list[Waiter] = []
         """Commands that the end of this turn has answered."""
         self._is_busy = False
         """Whether the last turn had more than one command."""
         self._is_letting_out = False
-        """What is asked for after the turn is done with this one, and needs none of its own."""
-        self._held: set[Held] = set()
+        """Replies are being handed out: `after_turn` needs no new turn."""
+        self._waiting: dict[Waiter, Callable[[Waiter], object]] = {}
+        """Commands that wait for something to happen, each with what stops it where it is carried out."""
         self._after: list[Callable[[], None]] = []
         self._flushing: set[asyncio.Task[None]] = set()
         self._away: set[asyncio.Task[None]] = set()
-        """Commands that others have a part in."""
+        """Commands that other processes, or a broker without turns, carry out."""
         self._stopping = False
         self._keeper = self._loop.create_task(self._keep_time())
 
-    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
-        """Carry the command out; `done` is called later. A `Held` if it waits for something to happen."""
+    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
+        """Carry the command out; `done` is called later. Returns the waiter if it waits for something to happen."""
         self.meter.commands[type(command)] += 1
         if self._stopping and type(command) is c.Pull:
             self._answer(done, ShuttingDown(STOPPING))
@@ -122,26 +108,26 @@ class Desk:
             return None
         return self._carry_out(tenant, command, done)
 
-    def submit_here(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+    def submit_here(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
         """What another process asks of this one's own shards: in one turn with all the rest, and counted there."""
         if self._stopping and type(command) in GIVING:
             self._answer(done, ShuttingDown(STOPPING))
             return None
         return self._carry_out(tenant, command, done)
 
-    def _carry_out(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+    def _carry_out(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
         if self._gathered is not None:
             self._push_gathered()
         reply = self._reply_to(tenant, command)
-        if type(reply) is Parked:
-            return self._hold(tenant, reply, done)
+        if isinstance(reply, Waiter):
+            return self._wait(reply, done)
         self._answer(done, reply)
         return None
 
     def _reply_to(self, tenant: str, command: c.Command[Any]) -> Any:
-        """A reply, an error instead of one, or a `Parked`."""
+        """A reply, an error instead of one, or a `Waiter`."""
         try:
-            return self._begin(tenant, command)
+            return self._begin(tenant, command, self._on_wake)
         except StokerError as error:
             self.meter.refused[type(command), error.code] += 1
             return error
@@ -172,8 +158,11 @@ class Desk:
         """`submit_here` for a coroutine."""
         return await self.called(self.submit_here, tenant, command)  # type: ignore[no-any-return]
 
-    async def called(self, submit: Callable[[str, Any, Done], Held | None], tenant: str, command: Any) -> Any:
-        """Hand a command in with `submit`, and wait for its reply. Cancelling it gives the command up."""
+    async def called(self, submit: Submit, tenant: str, command: Any, wait: "Wait | None" = None) -> Any:
+        """Hand a command in with `submit`, and wait for its reply. Cancelling it gives the command up.
+
+        A caller that watches something else while the command waits brings a `wait` of its own.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(reply: Any) -> None:
@@ -182,14 +171,16 @@ class Desk:
             else:
                 self.return_unsent(tenant, command, reply)
 
-        held = submit(tenant, command, done)
+        waiter = submit(tenant, command, done)
         try:
-            reply = await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():  # the reply is there, and nobody takes it any more
+            reply = await (future if waiter is None or wait is None else wait(future))
+        except BaseException:
+            if future.done() and not future.cancelled():  # the reply is there, and the caller has left
                 self.return_unsent(tenant, command, future.result())
-            elif held is not None:
-                self.give_up(held)
+            else:
+                future.cancel()
+                if waiter is not None:
+                    waiter.give_up()
             raise
         if isinstance(reply, StokerError):
             raise reply
@@ -202,7 +193,7 @@ class Desk:
         """
         if self._gathered is not None:
             self._push_gathered()
-        return self._begin(tenant, command)  # type: ignore[no-any-return]
+        return self._begin(tenant, command, self._on_wake)  # type: ignore[no-any-return]
 
     def added_by(self, tenant: str, command: c.Command[Any]) -> Used:
         """What a command would add to what the tenant uses, as far as this process can tell."""
@@ -238,11 +229,11 @@ class Desk:
 
     @property
     def shards(self) -> int:
-        """How many there are, those of other processes included. 0 if the broker keeps no logs."""
+        """How many shards there are in all processes. 0 if the broker keeps no logs."""
         return self.broker.logs.shards if self.broker.logs is not None else 0
 
     def own_ends(self) -> dict[int, End]:
-        """How far those logs reach that this process knows without asking."""
+        """How far the logs reach that this process knows without asking."""
         logs = self.logs
         known = ((number, logs.known_end(number)) for number in range(logs.shards) if self.has(number))
         return {number: end for number, end in known if end is not None}
@@ -261,29 +252,20 @@ class Desk:
             return await self.team.end_of(shard)
         return self.logs.known_end(shard) or (await self.logs.ends())[shard]
 
-    def give_up(self, held: Held) -> None:
-        """Nobody waits for this reply any more."""
-        if held not in self._held:
-            return
-        self._held.discard(held)
-        if held.slot is not None:
-            self._turns.abandon(held.slot)
-        elif held.task is not None:
-            held.task.cancel()
-        elif held.asked is not None and self.team is not None:
-            self.team.spread.drop(held.asked)
+    def give_up(self, waiter: Waiter) -> None:
+        """What `give_up` of a waiter does here: a reply that is on its way goes back."""
+        waiter.done = partial(self.return_unsent, waiter.tenant, waiter.command)
+        stop = self._waiting.pop(waiter, None)
+        if stop is not None:
+            stop(waiter)
 
-    def return_unsent(self, tenant: str, command: c.Command[Any], reply: Any) -> None:
-        """A delivery that could not be sent goes back as if never pulled, unless it can be asked for again."""
-        pull: Any = command.pull if type(command) in (parts.Take, parts.Await) else command  # type: ignore[attr-defined]
-        reply = getattr(reply, "delivery", reply)
-        if type(pull) is c.Pull and pull.claim is None and isinstance(reply, r.Delivery) and reply.runs:
-            self.submit(tenant, c.Release(reply.ids, reply.token), lambda _: None)
-
-    def take_back(self, tenant: str, command: c.Command[Any], reply: Any) -> None:
-        """A delivery that must not be sent goes back, also one that could be asked for again."""
-        if type(command) is c.Pull and isinstance(reply, r.Delivery) and reply.runs:
-            self.submit(tenant, c.Release(reply.ids, reply.token), lambda _: None)
+    def return_unsent(
+        self, tenant: str, command: c.Command[Any], reply: Any, *, received: int = 0, claimed: bool = False
+    ) -> None:
+        """The jobs of a reply that does not reach its client go back: `release_of` says which."""
+        back = release_of(command, reply, received=received, claimed=claimed)
+        if back is not None:
+            self.submit(tenant, back, lambda _: None)
 
     def after_turn(self, act: Callable[[], None]) -> None:
         """Call this once the replies of the turn have been handed out: connections write what has gathered."""
@@ -294,7 +276,7 @@ class Desk:
     @property
     def is_waiting(self) -> bool:
         """Whether any command waits for something to happen in this process."""
-        return any(held.slot is not None for held in self._held)
+        return any(type(waiter) is not Waiter for waiter in self._waiting)
 
     @property
     def is_stopping(self) -> bool:
@@ -304,18 +286,13 @@ class Desk:
     async def stop_dispatching(self) -> None:
         """Give out no more jobs: pulls that wait are told so, everything else goes on."""
         self._stopping = True
-        for held in list(self._held):
-            if type(held.command) in GIVING:
-                self.give_up(held)
-                self._answer(held.done, ShuttingDown(STOPPING))
+        self._refuse([waiter for waiter in self._waiting if type(waiter.command) in GIVING])
         await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Answer everybody and let go of the clock. The broker is its owner's to close."""
+        """Answer all callers, and stop the clock. The owner of the broker closes it."""
         self._stopping = True
-        for held in list(self._held):
-            self.give_up(held)
-            self._answer(held.done, ShuttingDown(STOPPING))
+        self._refuse(list(self._waiting))
         if self._away and not self._has_turns:  # commands on their way to the broker, among them jobs that go back
             await asyncio.wait(self._away, timeout=LAST_WORDS_S)
         for task in self._away:
@@ -324,6 +301,13 @@ class Desk:
         self._end_turn()
         self._keeper.cancel()
         await asyncio.gather(self._keeper, *self._flushing, return_exceptions=True)
+
+    def _refuse(self, waiting: list[Waiter]) -> None:
+        """Tell commands that wait that the server stops."""
+        for waiter in waiting:
+            done = waiter.done
+            waiter.give_up()
+            self._answer(done, ShuttingDown(STOPPING))
 
     async def _keep_time(self) -> None:
         if self.team is not None:
@@ -357,7 +341,7 @@ class Desk:
         self._is_ending = True
         try:
             level, ticket = self._turns.end()
-        except StokerError as error:  # what was refused is refused, whatever has become of the rest
+        except StokerError as error:  # a refusal stays one, even if the turn is lost
             turn = [(done, reply if isinstance(reply, StokerError) else error) for done, reply in turn]
             ticket, level = 0, "memory"
         finally:
@@ -402,75 +386,72 @@ class Desk:
 
     # --- commands that wait ----------------------------------------------------------------------
 
-    def _hold(self, tenant: str, parked: Parked, done: Done) -> Held:
-        held = Held(tenant, parked.command, done)
-        self._held.add(held)
-        held.slot = self._turns.hold(parked, partial(self._wake, held))
-        return held
+    def _wait(self, waiter: Waiter, done: Done) -> Waiter:
+        """Keep a command that waits, until it is answered or given up."""
+        self._waiting[waiter] = waiter.stop
+        waiter.done, waiter.stop = done, self.give_up
+        return waiter
 
-    def _wake(self, held: Held) -> None:
+    def _wake(self, waiter: Waiter) -> None:
         """Called by the broker, from any thread. What the end of a turn brings about goes out with that turn."""
         if self._is_ending and threading.get_ident() == self._thread:
-            self._awake.append(held)
+            self._awake.append(waiter)
         else:
-            self._loop.call_soon_threadsafe(self._woken, held)
+            self._loop.call_soon_threadsafe(self._woken, waiter)
 
-    def _woken(self, held: Held) -> None:
-        for done, reply in self._replies_of([held]):
+    def _woken(self, waiter: Waiter) -> None:
+        for done, reply in self._replies_of([waiter]):
             self._answer(done, reply)
 
-    def _replies_of(self, woken: list[Held]) -> Iterator[tuple[Done, Any]]:
+    def _replies_of(self, woken: list[Waiter]) -> Iterator[tuple[Done, Any]]:
         """Replies of waiting commands. Their records are journaled; a task waits for what the disk has not got yet."""
-        for held in woken:
-            if held not in self._held or held.slot is None:
+        for waiter in woken:
+            taken = self._turns.take(waiter) if waiter in self._waiting else None
+            if taken is None:
                 continue
-            if held.slot.reply is NO_REPLY:
-                continue  # asked to help with keeping time, which the desk's own keeper does
-            self._held.discard(held)
-            reply, ticket = self._turns.take(held.slot), held.slot.ticket
+            del self._waiting[waiter]
+            reply, ticket = taken
             flushing = self._turns.flushing(ticket) if ticket else None
             if flushing is None:
-                yield held.done, reply
+                yield waiter, reply
             else:
-                self._let_out_later(flushing, [(held.done, reply)], "fsync")
+                self._let_out_later(flushing, [(waiter, reply)], "fsync")
 
     # --- commands that are carried out elsewhere: by other processes, or by a broker without turns -----
 
     def _send_away(
         self, spread: "Spread", process: int | None, tenant: str, command: c.Command[Any], done: Done
-    ) -> Held | None:
+    ) -> Waiter | None:
         """Have it carried out wherever its shards live."""
         if process is None:
             return self._hand_over(spread.execute_async, tenant, command, done)
-        held = self._held_if_it_waits(tenant, command, done)
-        came_back = partial(self._came_back, command, done, held)
+        waiter = self._wait_elsewhere(tenant, command, done)
+        came_back = partial(self._came_back, command, done, waiter)
         try:
             asked = spread.pass_on(process, tenant, command, came_back)
         except StokerError as error:
             self._loop.call_soon(came_back, error)
         else:
-            if held is not None:
-                held.asked = asked
-        return held
+            if waiter is not None:
+                self._waiting[waiter] = lambda _: spread.drop(asked)
+        return waiter
 
-    def _hand_over(self, execute: Execute, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+    def _hand_over(self, execute: Execute, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
         """Have it carried out as a task."""
-        held = self._held_if_it_waits(tenant, command, done)
-        came_back = partial(self._came_back, command, done, held)
+        waiter = self._wait_elsewhere(tenant, command, done)
+        came_back = partial(self._came_back, command, done, waiter)
         task = self._loop.create_task(self._carried_out(execute, tenant, command, came_back))
         self._away.add(task)
         task.add_done_callback(self._away.discard)
-        if held is not None:
-            held.task = task
-        return held
+        if waiter is not None:
+            self._waiting[waiter] = lambda _: task.cancel()
+        return waiter
 
-    def _held_if_it_waits(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+    def _wait_elsewhere(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
         """Only a command that may wait for something to happen can be given up."""
         if not getattr(command, "wait_ms", 0):
             return None
-        held = Held(tenant, command, done)
-        self._held.add(held)
-        return held
+        return self._wait(Waiter(tenant, command, lambda _: None), done)
 
     async def _carried_out(self, execute: Execute, tenant: str, command: c.Command[Any], came_back: Done) -> None:
         try:
@@ -484,19 +465,17 @@ class Desk:
             reply = unexpected(command, error)
         came_back(reply)
 
-    def _came_back(self, command: c.Command[Any], done: Done, held: Held | None, reply: Any) -> None:
+    def _came_back(self, command: c.Command[Any], done: Done, waiter: Waiter | None, reply: Any) -> None:
         """The reply is journaled where it comes from: it belongs to no turn here."""
-        if held is not None:
-            if held not in self._held:  # given up while the reply was on its way
-                self.return_unsent(held.tenant, command, reply)
-                return
-            self._held.discard(held)
+        if waiter is not None and self._waiting.pop(waiter, None) is None:
+            waiter(reply)  # given up while the reply was on its way
+            return
         if isinstance(reply, StokerError):
             self.meter.refused[type(command), reply.code] += 1
         done(reply)
 
 
 def unexpected(command: c.Command[Any], error: Exception) -> StokerError:
-    """A bug: whoever asked must hear that nobody knows."""
+    """A bug: the caller hears that the outcome is unknown."""
     log.error("%s failed in a way that nobody expected", type(command).__name__, exc_info=error)
     return Unknown(f"it is not known whether this happened: an unexpected {type(error).__name__}; see the log")

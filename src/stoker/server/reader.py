@@ -23,7 +23,8 @@ from stoker.records.events import size_of
 from stoker.server.auth.identity import Identity
 
 if TYPE_CHECKING:
-    from stoker.server.desk import Desk, Done, Held
+    from stoker.brokers.contract import Waiter
+    from stoker.server.desk import Desk, Done
 
 PAGE: Final = 256
 WAIT_MS: Final = 60_000
@@ -123,7 +124,7 @@ class SharedReads:
         read.dones.remove(done)
         if not read.dones and read.held is not None:
             del self._reads[tenant, command]
-            self._desk.give_up(read.held)
+            read.held.give_up()
 
     def _answered(self, tenant: str, command: c.ReadEvents, read: "SharedRead", page: Any) -> None:
         if self._reads.get((tenant, command)) is read:  # if not, all have left while the answer was on its way
@@ -137,7 +138,7 @@ class SharedRead:
 
     def __init__(self) -> None:
         self.dones: list[Done] = []
-        self.held: Held | None = None
+        self.held: Waiter | None = None
 
 
 class EventReader:

@@ -14,8 +14,6 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 from stoker.brokers.contract import End
-from stoker.brokers.local import Slot
-from stoker.engine.parking import Parked
 from stoker.model.commands import Command
 from stoker.model.errors import Unsupported
 from stoker.model.ids import SYSTEM_TENANT
@@ -32,8 +30,12 @@ class Turns(Protocol):
     failure: str
     """Why the broker has stopped by itself. Empty while it has not."""
 
-    def begin(self, tenant: str, command: Command[Any]) -> Any:
-        """A reply that must not leave before `end`, or a `Parked` for `hold`."""
+    def begin(self, tenant: str, command: Command[Any], wake: Callable[[Any], object]) -> Any:
+        """A reply that must not leave before `end`, or a `Waiter` if the command has to wait.
+
+        `wake(waiter)` is called, from any thread, when `take` has its reply. `waiter.give_up()` ends the waiting: its
+        jobs go back as if never pulled.
+        """
         ...
 
     def end(self) -> tuple[Level, int]:
@@ -44,16 +46,8 @@ class Turns(Protocol):
         """Wait for the disk. None if there is nothing to wait for. Raises `Unknown` if the disk has failed."""
         ...
 
-    def hold(self, parked: Parked, wake: Callable[[], object]) -> Slot:
-        """Wait for a reply: `wake` is called, from any thread, when the slot has it."""
-        ...
-
-    def take(self, slot: Slot) -> Any:
-        """The reply in a slot, or an error."""
-        ...
-
-    def abandon(self, slot: Slot) -> None:
-        """The client is gone: its jobs go back as if never pulled."""
+    def take(self, waiter: Any) -> tuple[Any, int] | None:
+        """The reply of a waiter, or an error, and the ticket that it waits for. None if there is no reply yet."""
         ...
 
     async def keep_time(self) -> None:
@@ -173,7 +167,7 @@ class NoTurns:
     def begin(self, *asked: Any, **named: Any) -> Any:
         raise Unsupported.by(self._broker.name, "an answer within the turn of the event loop")
 
-    hold = take = abandon = begin
+    take = begin
 
     def end(self) -> tuple[Level, int]:
         return "memory", 0

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from stoker.brokers.contract import Waiter
 from stoker.model import commands as c
 from stoker.model.command_table import FENCED, MAKES_JOBS, Permission
 from stoker.model.errors import InvalidRequest, QuotaExceeded, StokerError, Unauthenticated, Unsupported
@@ -18,7 +19,7 @@ from stoker.server.binding import Bound
 from stoker.server.config import ServerConfig
 from stoker.server.crowd import Bounds, Crowd, bounds_for
 from stoker.server.descriptors import left_for_connections
-from stoker.server.desk import Desk, Done, Held
+from stoker.server.desk import Desk, Done, Wait
 
 if TYPE_CHECKING:
     from stoker.server.snapshots import Snapshots
@@ -141,17 +142,25 @@ class Service:
     def check_still(self, identity: Identity, tenant: str, command: c.Command[Any], reply: Any) -> None:
         """Whether who waited for a reply may still have it; if not, what it brought goes back."""
         if not identity.is_valid(time.time()):
-            self.desk.take_back(tenant, command, reply)
+            self.desk.return_unsent(tenant, command, reply, claimed=True)
             raise Unauthenticated(EXPIRED)
 
-    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
         if type(command) is c.Pull and 0 < len(command.worker) <= WORKER_CHARS_MAX:
             self.meter.seen(tenant, command.worker, command.queues)
         return self.desk.submit(tenant, command, done)
 
-    async def call(self, tenant: str, command: c.Command[R]) -> R:
-        """`submit` for a coroutine. Cancelling it gives the command up."""
-        return await self.desk.called(self.submit, tenant, command)  # type: ignore[no-any-return]
+    async def call(
+        self, tenant: str, command: c.Command[R], identity: Identity | None = None, wait: Wait | None = None
+    ) -> R:
+        """`submit` for a coroutine. Cancelling it gives the command up, and `wait` may, too: see `Desk.called`.
+
+        A reply that may have been waited for is only for an `identity` that is still valid.
+        """
+        reply: R = await self.desk.called(self.submit, tenant, command, wait)
+        if identity is not None and getattr(command, "wait_ms", None):
+            self.check_still(identity, tenant, command, reply)
+        return reply
 
 
 def payloads_of(command: Any) -> Sequence[bytes]:

@@ -6,13 +6,14 @@ the process's tracer provider and its `OTEL_*` variables. Names follow the seman
 
 from typing import Any
 
+from stoker.brokers.contract import Waiter
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.command_table import MAKES_JOBS, TAKES, TAKES_LEVEL, WITH_OPTIONS, WITH_PAYLOADS, at_home, of_kind
 from stoker.model.errors import InvalidRequest, Refused, StokerError
 from stoker.model.ids import SYSTEM_TENANT
 from stoker.model.version import __version__
-from stoker.server.desk import Desk, Done, Held
+from stoker.server.desk import Desk, Done
 from stoker.server.served import Served
 from stoker.tracing import SYSTEM, remote_context
 from stoker.wire.native import NAMES
@@ -46,17 +47,18 @@ class TracedDesk(Desk):
         self._tenants = tenants
         """Whether spans tell whose command it was."""
 
-    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Held | None:
+    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
         if tenant == SYSTEM_TENANT:
             return super().submit(tenant, command, done)  # the server's own housekeeping
         span = self._start(tenant, command)
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             return super().submit(tenant, command, Traced(span, done))
 
-    def give_up(self, held: Held) -> None:
-        super().give_up(held)
-        if isinstance(held.done, Traced):
-            held.done.abandon()
+    def give_up(self, waiter: Waiter) -> None:
+        done = waiter.done
+        super().give_up(waiter)
+        if isinstance(done, Traced):
+            done.abandon()
 
     def _start(self, tenant: str, command: Any) -> Any:
         name, queue = NAMES[type(command)], queue_of(command)

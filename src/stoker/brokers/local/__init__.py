@@ -11,7 +11,7 @@ from stoker.brokers.local.opening import (
     snapshot_of,
 )
 from stoker.brokers.local.settings import LocalSettings, with_parameters
-from stoker.brokers.local.waiting import NO_REPLY, FlushLine, Slot
+from stoker.brokers.local.waiting import NO_REPLY, FlushLine, LocalWaiter
 
 __all__ = [
     "CLOSED",
@@ -19,7 +19,7 @@ __all__ = [
     "FlushLine",
     "LocalBroker",
     "LocalSettings",
-    "Slot",
+    "LocalWaiter",
     "holder_of",
     "is_locked",
     "new_shards",

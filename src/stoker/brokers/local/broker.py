@@ -13,13 +13,12 @@ set a flag, or hand the call to another thread.
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from stoker.brokers.contract import End
 from stoker.brokers.local.settings import LocalSettings
-from stoker.brokers.local.waiting import NO_REPLY, FlushLine, Slot
+from stoker.brokers.local.waiting import NO_REPLY, FlushLine, LocalWaiter, Wake
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
 from stoker.journal.contract import DataDirectory, Journal, JournalFailed, NotWritten, Store
@@ -28,7 +27,8 @@ from stoker.model import commands as c
 from stoker.model.errors import Closed, InvalidRequest, StokerError, Unavailable, Unknown
 from stoker.model.ids import SHARDS_MAX, SYSTEM_TENANT
 from stoker.model.limits import INT_MAX, Limits
-from stoker.model.replies import Delivery, Level, Stats
+from stoker.model.replies import Level, Stats
+from stoker.model.unreceived import release_of
 from stoker.runtime.clock import Clock, SystemClock, wall_ms
 from stoker.runtime.runtime import Runtime
 from stoker.runtime.usage import Used, added_by, used
@@ -61,7 +61,8 @@ class LocalBroker:
         self.store = store
         """What keeps its jobs. None in memory, and when it is closed."""
         self._lock = threading.Lock()
-        self._slots: dict[int, Slot] = {}
+        self._waiters: dict[int, LocalWaiter] = {}
+        """Callers that wait, by the identity of their `Parked`."""
         self._closed = ""
         """Why, once it is closed."""
         self.failure = ""
@@ -69,8 +70,9 @@ class LocalBroker:
         self.has_failed = False
         """Whether its journal has failed: this process must not write to the directory any more."""
         self._when_stopped: list[Callable[[], object]] = []
-        self._orphans: list[Slot] = []
-        self._keepers: list[Slot] = []
+        self._orphans: list[LocalWaiter] = []
+        """Callers that gave up, and whose jobs go back next."""
+        self._keepers: list[LocalWaiter] = []
         """The timekeeper and its deputy."""
         self._keeper_until = 0
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, FlushLine] = WeakKeyDictionary()
@@ -94,20 +96,20 @@ class LocalBroker:
         with self._lock:
             reply = self._turn(tenant, command, self.runtime.execute_as_system if system else self._execute)
             ticket = self.runtime.ticket
-            slot = signal = None
+            waiter = signal = None
             if type(reply) is Parked:
                 signal = threading.Event()
-                slot = self._slots[id(reply)] = Slot(reply, signal.set)
-        if slot is not None and signal is not None:
+                waiter = self._wait(reply, lambda _: signal.set())
+        if waiter is not None and signal is not None:
             try:
-                while slot.reply is NO_REPLY:
-                    self._clock.wait(signal, self._next_look(slot))
+                while waiter.reply is NO_REPLY:
+                    self._clock.wait(signal, self._next_look(waiter))
                     signal.clear()
                     self.advance()
             except BaseException:
-                self._abandon(slot)
+                waiter.give_up()
                 raise
-            reply, ticket = self._reply(slot), slot.ticket
+            reply, ticket = self._reply(waiter), waiter.ticket
         if ticket:
             flushed = threading.Event()
             if self.runtime.journal.when_flushed(ticket, flushed.set):
@@ -119,20 +121,20 @@ class LocalBroker:
         with self._lock:
             reply = self._turn(tenant, command, self.runtime.execute_as_system if system else self._execute)
             ticket = self.runtime.ticket
-            slot = signal = None
+            waiter = signal = None
             if type(reply) is Parked:
                 signal, loop = asyncio.Event(), asyncio.get_running_loop()
-                slot = self._slots[id(reply)] = Slot(reply, lambda: loop.call_soon_threadsafe(signal.set))
-        if slot is not None and signal is not None:
+                waiter = self._wait(reply, lambda _: loop.call_soon_threadsafe(signal.set))
+        if waiter is not None and signal is not None:
             try:
-                while slot.reply is NO_REPLY:
-                    await self._clock.wait_async(signal, self._next_look(slot))
+                while waiter.reply is NO_REPLY:
+                    await self._clock.wait_async(signal, self._next_look(waiter))
                     signal.clear()
                     self.advance()
             except BaseException:
-                self._abandon(slot)
+                waiter.give_up()
                 raise
-            reply, ticket = self._reply(slot), slot.ticket
+            reply, ticket = self._reply(waiter), waiter.ticket
         if ticket and (flushing := self.flushing(ticket)) is not None:
             await flushing
         return reply  # type: ignore[no-any-return]
@@ -146,15 +148,22 @@ class LocalBroker:
 
     # --- for a server: many commands in one turn, on one event loop ------------------------------
 
-    def begin(self, tenant: str, command: c.Command[Any]) -> Any:
-        """One command of a turn: its reply, which must not leave before `end`, or a `Parked` for `hold`."""
+    def begin(self, tenant: str, command: c.Command[Any], wake: Wake) -> Any:
+        """One command of a turn: its reply, which must not leave before `end`, or a `LocalWaiter`.
+
+        `wake` is called, from any thread, when the waiter has its reply. The timekeeper hears at once of every deadline
+        that a waiting command has set: its own, and the next token of a rate limit. No reply leaves now, so `end` may
+        come much later.
+        """
         with self._lock:
             if self._closed:
                 raise self._refusal()
             try:
                 reply = self.runtime.begin(tenant, command, self._now())
-                if type(reply) is Parked:  # from now on another thread's call may answer it
-                    self._slots[id(reply)] = Slot(reply, _nothing)
+                if type(reply) is Parked:
+                    self._wake_keepers(reply.expires_at)
+                    self._wake_keepers(self.runtime.turn_next_at())
+                    return self._wait(reply, wake)
                 return reply
             except StokerError:
                 raise
@@ -183,35 +192,13 @@ class LocalBroker:
                 self._give_back_orphans()
             raise Unknown(f"it is not known whether this happened: {self._closed}")
 
-    def hold(self, parked: Parked, wake: Callable[[], object]) -> Slot:
-        """Wait for the reply of a command: `wake` is called, from any thread, when the slot has it.
-
-        The timekeeper hears at once of every deadline that the command has set: that of the command itself, and the
-        next token of a rate limit. No reply leaves now, so `end` may come much later.
-        """
+    def take(self, waiter: LocalWaiter) -> tuple[Any, int] | None:
+        """The reply of a waiter, or an error, and the ticket that it waits for. None if there is no reply yet."""
+        if waiter.reply is NO_REPLY:
+            return None  # it was woken to keep the time, which the server's own timekeeper does
         with self._lock:
-            slot = self._slots.get(id(parked))
-            if slot is None:
-                slot = self._slots[id(parked)] = Slot(parked, wake)
-            slot.wake = wake
-            self._wake_keepers(parked.expires_at)
-            self._wake_keepers(self.runtime.turn_next_at())
-            if self._closed and slot.reply is NO_REPLY:
-                slot.reply = self._refusal()
-            if slot.reply is not NO_REPLY:
-                wake()
-        return slot
-
-    def take(self, slot: Slot) -> Any:
-        """The reply that a slot was woken for; an error is returned, not raised."""
-        with self._lock:
-            self._leave(slot)
-        return slot.reply
-
-    def abandon(self, slot: Slot) -> None:
-        """Nobody waits for this reply any more: what it would have brought goes back, as if never pulled."""
-        with self._lock:
-            self._give_back(slot)
+            self._leave(waiter)
+        return waiter.reply, waiter.ticket
 
     def flushing(self, ticket: int) -> Coroutine[Any, Any, None] | None:
         """Waits for the disk; None if it has what the ticket stands for. Raises `Unknown` if it never will."""
@@ -232,14 +219,15 @@ class LocalBroker:
         """Work off deadlines when they come, until cancelled: the timekeeper of a server."""
         signal, loop = asyncio.Event(), asyncio.get_running_loop()
         for_ever = Parked("", c.ListQueues(), INT_MAX)
-        slot = self.hold(for_ever, lambda: loop.call_soon_threadsafe(signal.set))
+        with self._lock:
+            waiter = self._wait(for_ever, lambda _: loop.call_soon_threadsafe(signal.set))
         try:
-            while slot.reply is NO_REPLY:
-                await self._clock.wait_async(signal, self._next_look_at_wall(slot))
+            while waiter.reply is NO_REPLY:
+                await self._clock.wait_async(signal, self._next_look_at_wall(waiter))
                 signal.clear()
                 self.advance()
         finally:
-            self.take(slot)
+            waiter.give_up()
 
     @property
     def turns(self) -> Self:
@@ -391,10 +379,10 @@ class LocalBroker:
 
     def _close(self, why: str) -> None:
         self._closed = why
-        for slot in self._slots.values():
-            if slot.reply is NO_REPLY:
-                slot.reply = self._refusal()
-            self._wake(slot)
+        for waiter in self._waiters.values():
+            if waiter.reply is NO_REPLY:
+                waiter.reply = self._refusal()
+            self._wake(waiter)
         self.runtime.close()
 
     def _failed(self, error: Exception) -> StokerError:
@@ -431,7 +419,7 @@ class LocalBroker:
             self._stop_if_torn(error)
             raise
         finally:
-            if self._slots:  # a refused command may have let time pass, too
+            if self._waiters:  # a refused command may have let time pass, too
                 self._wake_sleepers()
 
     def _stop_if_torn(self, error: BaseException) -> None:
@@ -440,17 +428,24 @@ class LocalBroker:
             self._stop_by_itself(f"the broker stopped because a turn was broken off by {type(error).__name__}")
 
     def _answer(self, parked: Parked, reply: Any) -> None:
-        slot = self._slots.get(id(parked))
-        if slot is not None:
-            slot.reply = reply
-            slot.ticket = self.runtime.ticket
-            self._wake(slot)
+        waiter = self._waiters.get(id(parked))
+        if waiter is not None:
+            waiter.reply = reply
+            waiter.ticket = self.runtime.ticket
+            self._wake(waiter)
 
-    def _wake(self, slot: Slot) -> bool:
+    def _wait(self, parked: Parked, wake: Wake) -> LocalWaiter:
+        """A caller begins to wait. From now on any thread's call may answer it."""
+        waiter = self._waiters[id(parked)] = LocalWaiter(parked, wake, self._give_up)
+        if self._closed:
+            waiter.reply = self._refusal()
+        return waiter
+
+    def _wake(self, waiter: LocalWaiter) -> bool:
         try:
-            slot.wake()
-        except RuntimeError:  # its event loop was closed under it: nobody will ever come for the reply
-            self._orphans.append(slot)
+            waiter.wake(waiter)
+        except RuntimeError:  # its event loop was closed under it: the caller never comes for the reply
+            self._orphans.append(waiter)
             return False
         return True
 
@@ -470,55 +465,51 @@ class LocalBroker:
         while self._orphans:
             self._give_back(self._orphans.pop())
 
-    def _leave(self, slot: Slot) -> None:
-        """A call stops waiting; if it kept the time, the deputy does, and another one becomes deputy."""
-        self._slots.pop(id(slot.parked), None)
-        if slot in self._keepers:
-            self._keepers.remove(slot)
+    def _leave(self, waiter: LocalWaiter) -> None:
+        """A caller stops waiting. If it kept the time, the deputy does, and another one becomes deputy."""
+        self._waiters.pop(id(waiter.parked), None)
+        if waiter in self._keepers:
+            self._keepers.remove(waiter)
             for keeper in list(self._keepers):
                 self._wake(keeper)
         if len(self._keepers) < KEEPERS:
-            for other in list(self._slots.values()):
+            for other in list(self._waiters.values()):
                 if other.reply is NO_REPLY and other not in self._keepers and self._wake(other):
                     break
 
-    def _give_back(self, slot: Slot) -> None:
-        """Nobody waits for this reply any more: what it would have brought goes back, as if never pulled.
-
-        Not what is under a claim: that can be asked for again, and perhaps already was.
-        """
-        if slot.parked.done and slot.reply is NO_REPLY:
+    def _give_back(self, waiter: LocalWaiter) -> None:
+        """The caller has given up: its jobs go back, as if never pulled."""
+        if waiter.parked.done and waiter.reply is NO_REPLY:
             # Served in a turn that has not ended: the delivery comes with its end, and goes back then.
-            slot.wake = partial(self._orphans.append, slot)
+            waiter.wake = self._orphans.append
             return
-        slot.parked.give_up()
-        self._leave(slot)
-        claimed = type(slot.parked.command) is c.Pull and slot.parked.command.claim is not None
-        if isinstance(slot.reply, Delivery) and slot.reply.runs and not claimed and not self._closed:
-            tenant = slot.parked.tenant
-            execute = self.runtime.execute_as_system if tenant == SYSTEM_TENANT else self._execute
-            self._turn(tenant, c.Release(slot.reply.ids, slot.reply.token), execute)
+        waiter.parked.give_up()
+        self._leave(waiter)
+        back = release_of(waiter.command, waiter.reply)
+        if back is not None and not self._closed:
+            execute = self.runtime.execute_as_system if waiter.tenant == SYSTEM_TENANT else self._execute
+            self._turn(waiter.tenant, back, execute)
 
     # --- waiting ---------------------------------------------------------------------------------
 
-    def _next_look(self, slot: Slot) -> int:
+    def _next_look(self, waiter: LocalWaiter) -> int:
         """How long this sleeper may sleep: the timekeeper until the next deadline, its deputy a little longer."""
         with self._lock:
-            until = slot.parked.expires_at
+            until = waiter.parked.expires_at
             if self._closed:
                 return until
-            if len(self._keepers) < KEEPERS and slot not in self._keepers:
-                self._keepers.append(slot)
+            if len(self._keepers) < KEEPERS and waiter not in self._keepers:
+                self._keepers.append(waiter)
             next_at = self.runtime.next_at
-            if slot in self._keepers and next_at is not None:
-                until = min(until, next_at + self._keepers.index(slot) * GRACE_MS)
-            if self._keepers[0] is slot:
+            if waiter in self._keepers and next_at is not None:
+                until = min(until, next_at + self._keepers.index(waiter) * GRACE_MS)
+            if self._keepers[0] is waiter:
                 self._keeper_until = until
             return until
 
-    def _next_look_at_wall(self, slot: Slot) -> int:
+    def _next_look_at_wall(self, waiter: LocalWaiter) -> int:
         """The same for a server's timekeeper: with schedules it looks at the clock on the wall now and then."""
-        until = self._next_look(slot)
+        until = self._next_look(waiter)
         wall = wall_ms(self._clock)
         with self._lock:
             if wall is None or self._closed or not self.runtime.has_schedules:
@@ -527,21 +518,17 @@ class LocalBroker:
             self.runtime.follow_wall(now, wall)
             return min(until, self.runtime.next_at or until, now + WALL_EVERY_MS)
 
-    def _reply(self, slot: Slot) -> Any:
+    def _reply(self, waiter: LocalWaiter) -> Any:
         with self._lock:
-            self._leave(slot)
-        if isinstance(slot.reply, Exception):
-            raise slot.reply
-        return slot.reply
+            self._leave(waiter)
+        if isinstance(waiter.reply, Exception):
+            raise waiter.reply
+        return waiter.reply
 
-    def _abandon(self, slot: Slot) -> None:
-        """The caller was interrupted."""
+    def _give_up(self, waiter: LocalWaiter) -> None:
+        """`give_up` of a waiter."""
         with self._lock:
-            self._give_back(slot)
-
-
-def _nothing() -> None:
-    """No caller waits yet: `hold` comes in a moment."""
+            self._give_back(waiter)
 
 
 def new_shards(settings: LocalSettings) -> list[Shard]:

@@ -1,24 +1,26 @@
-"""Where those wait who cannot be answered at once: for something to happen, or for the disk.
-
-Nothing here knows the engine: the broker fills a slot and wakes it, the journal wakes a line.
-"""
+"""Callers that cannot be answered at once: they wait for something to happen, or for the disk."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from stoker.brokers.contract import Waiter
 from stoker.engine.parking import Parked
 from stoker.journal.contract import Journal
 
 NO_REPLY: Any = object()
 
 
-class Slot:
-    """Where a waiting call finds its reply."""
+class LocalWaiter(Waiter):
+    """A caller whose command is parked in the engine of this process: a thread, a coroutine, or a client of the server.
+
+    The engine has the command as a `Parked`, because it is pure and knows neither replies nor callers.
+    """
 
     __slots__ = ("parked", "reply", "ticket", "wake")
 
-    def __init__(self, parked: Parked, wake: Callable[[], object]) -> None:
+    def __init__(self, parked: Parked, wake: "Wake", stop: Callable[[Any], object]) -> None:
+        super().__init__(parked.tenant, parked.command, stop)
         self.parked = parked
         self.wake = wake
         self.reply: Any = NO_REPLY
@@ -26,8 +28,12 @@ class Slot:
         """What the reply has to wait for."""
 
 
+Wake = Callable[[LocalWaiter], object]
+"""Called, from any thread, when the waiter has its reply, or should look at the time."""
+
+
 class FlushLine:
-    """Those of one event loop who wait for the disk: one wake-up serves all of them."""
+    """Callers of one event loop that wait for the disk: one wake-up serves all of them."""
 
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self._journal = journal
@@ -52,7 +58,7 @@ class FlushLine:
         try:
             self._loop.call_soon_threadsafe(self._release)
         except RuntimeError:
-            pass  # the loop was closed: nobody waits any more
+            pass  # the loop was closed, and its callers with it
 
     def _release(self) -> None:
         self._asked = False

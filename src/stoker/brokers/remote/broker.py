@@ -6,7 +6,7 @@ the caller is told that the outcome is unknown. Threads take a connection each f
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -15,12 +15,13 @@ from stoker.brokers.remote import forking
 from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, Links, lost_reply, read_head
 from stoker.brokers.remote.patience import Outage, Patience, default_retry_s
 from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import Answer, carry_out, carry_out_async, doubted, may_resend, plan_of
+from stoker.brokers.resending import Answer, doubted, may_resend, plan_of
 from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
-from stoker.model import replies as r
 from stoker.model.command_table import KEYED_PUSHES, SETTLES
 from stoker.model.errors import Closed, ShuttingDown, StokerError, Unavailable, Unreachable
+from stoker.model.steps import carry_out, carry_out_async
+from stoker.model.unreceived import release_of
 from stoker.wire import native
 
 R = TypeVar("R")
@@ -37,7 +38,7 @@ class Trial:
 
     def __init__(self, patience: Patience, outage: Outage, retry_s: float) -> None:
         self._patience, self._outage, self.retry_s = patience, outage, retry_s
-        self._began = patience.now()
+        self.began = patience.now()
         self._count = 0
         self._error: LinkLost | StokerError | None = None
         self.again = False
@@ -45,7 +46,7 @@ class Trial:
 
     @property
     def _spent_s(self) -> float:
-        return self._patience.now() - self._began
+        return self._patience.now() - self.began
 
     def failed(self, error: LinkLost | StokerError) -> None:
         self._count += 1
@@ -98,32 +99,47 @@ class RemoteBroker:
         return await carry_out_async(plan_of(command, self._windows), partial(self._send_async, tenant))
 
     def _send(self, tenant: str, command: c.Command[Any]) -> Answer:
-        """As often as it takes, or as often as it may be."""
         trial = self._trial(command)
-        for pause in self._patience.pauses(trial.retry_s):
-            try:
-                reply = self.once(tenant, command)
-            except (LinkLost, Unavailable) as error:
-                trial.failed(error)
-                self._check_again(command, error, trial)
-            else:
-                return self._answered(reply, trial)
-            if pause is not None:
-                self._patience.nap(pause)
-        raise trial.meaning(command, trial.given_up(self.address))
+        try:
+            return self._answered(self.once(tenant, command), trial)
+        except (LinkLost, Unavailable) as error:
+            resending = self._resent(command, trial, error)
+
+        def do(pause_s: float | None) -> Any:
+            return self.once(tenant, command) if pause_s is None else self._patience.nap(pause_s)
+
+        return carry_out(resending, do)
 
     async def _send_async(self, tenant: str, command: c.Command[Any]) -> Answer:
         trial = self._trial(command)
-        for pause in self._patience.pauses(trial.retry_s):
-            try:
-                reply = await self.once_async(tenant, command)
-            except (LinkLost, Unavailable) as error:
-                trial.failed(error)
-                self._check_again(command, error, trial)
-            else:
-                return self._answered(reply, trial)
-            if pause is not None:
-                await self._patience.nap_async(pause)
+        try:
+            return self._answered(await self.once_async(tenant, command), trial)
+        except (LinkLost, Unavailable) as error:
+            resending = self._resent(command, trial, error)
+
+        async def do(pause_s: float | None) -> Any:
+            return await (self.once_async(tenant, command) if pause_s is None else self._patience.nap_async(pause_s))
+
+        return await carry_out_async(resending, do)
+
+    def _resent(
+        self, command: c.Command[Any], trial: Trial, error: LinkLost | Unavailable | None
+    ) -> Generator[float | None, Any, Answer]:
+        """After a sending that failed: send the command as often as it takes, or as often as it may be sent.
+
+        Each step is one more sending (None), or a pause in seconds.
+        """
+        for pause_s in self._patience.pauses(trial.retry_s, trial.began):
+            if error is None:
+                try:
+                    return self._answered((yield None), trial)
+                except (LinkLost, Unavailable) as failure:
+                    error = failure
+            trial.failed(error)
+            self._check_again(command, error, trial)
+            error = None
+            if pause_s is not None:
+                yield pause_s
         raise trial.meaning(command, trial.given_up(self.address))
 
     def _trial(self, command: c.Command[Any]) -> Trial:
@@ -284,8 +300,8 @@ class RemoteBroker:
             if done.cancelled() or done.exception() is not None or not done.result().ok:
                 return
             reply = native.reply(done.result(), type(command), self.settings.codec)
-            if isinstance(reply, r.Delivery) and reply.runs and type(command) is c.Pull and command.claim is None:
-                back = c.Release(reply.ids, reply.token)
+            back = release_of(command, reply)
+            if back is not None:
                 named = None if tenant == OWN_TENANT else tenant
                 link.call(native.Request(native.NAMES[c.Release], back, None, named)).add_done_callback(heard)
 

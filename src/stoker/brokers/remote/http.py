@@ -34,6 +34,7 @@ from stoker.brokers.remote.links import (
 from stoker.brokers.remote.settings import Address, RemoteSettings
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, Unknown
+from stoker.model.unreceived import release_of
 from stoker.wire import native
 
 PATH = "/api/call"
@@ -318,11 +319,10 @@ class PoolLink:
 
     def _return(self, request: native.Request, head: native.Head) -> None:
         """Jobs that came after all go back, as if never pulled."""
-        if not head.ok or not isinstance(request.body, c.Pull) or request.body.claim is not None or not self.is_alive:
+        if not head.ok or type(request.body) is not c.Pull or not self.is_alive:
             return
-        delivery: Any = native.reply(head, c.Pull, self._settings.codec)
-        if delivery.runs:
-            back = c.Release(delivery.ids, delivery.token)
+        back = release_of(request.body, native.reply(head, c.Pull, self._settings.codec))
+        if back is not None:
             self.call(native.Request(native.NAMES[c.Release], back, None, request.tenant)).add_done_callback(heard)
 
     # --- the pool ------------------------------------------------------------------------------------

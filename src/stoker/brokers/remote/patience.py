@@ -80,17 +80,17 @@ class Patience:
         """How much of a pause is really waited: clients that lost the same server must not all come back at once."""
         return random.uniform(0.5, 1.0)
 
-    def pauses(self, total_s: float) -> Iterator[float | None]:
-        """How long to wait after each try that fails; None where the try is the last.
+    def pauses(self, total_s: float, began: float) -> Iterator[float | None]:
+        """How long to wait after each try that fails; None where the try is the last. The first try has `began` then.
 
         There is a last try only while there is time: one that took all of it is not repeated.
         """
-        deadline = self.now() + total_s
-        pause, is_first = PAUSE_S, True
-        while self.now() + pause < deadline:
+        deadline = began + total_s
+        pause, now, is_first = PAUSE_S, began, True
+        while now + pause < deadline:
             yield pause * self.jitter()
-            pause, is_first = min(2 * pause, PAUSE_S_MAX), False
-        if is_first or self.now() < deadline:
+            pause, now, is_first = min(2 * pause, PAUSE_S_MAX), self.now(), False
+        if is_first or now < deadline:
             yield None
 
     def nap(self, pause_s: float) -> None:

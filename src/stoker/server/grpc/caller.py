@@ -15,6 +15,7 @@ from stoker.model.errors import Unauthenticated
 from stoker.model.traces import carried, from_headers
 from stoker.server.auth.identity import Identity
 from stoker.server.config.addresses import is_loopback
+from stoker.server.desk import Wait
 from stoker.server.service import FORWARDED, Service
 
 BEARER = "bearer "
@@ -86,13 +87,12 @@ class Caller:
         """Whether it still may, for what is sent unasked."""
         self._service.gate.allow(self.identity, permission, self.tenant_asked, time.time())
 
-    async def carry_out(self, tenant: str, command: c.Command[Any]) -> Any:
+    async def carry_out(self, tenant: str, command: c.Command[Any], wait: Wait | None = None) -> Any:
         """The reply to a command that was admitted. Jobs whose caller left before they were on their way go back."""
         desk = self._service.desk
         if self.trace is not None:
             command = carried(command, self.trace)
-        reply = await self._service.call(tenant, command)
-        self._service.check_still(self.identity, tenant, command, reply)
+        reply = await self._service.call(tenant, command, self.identity, wait)
         if type(command) is c.Pull and isinstance(reply, r.Delivery) and reply.runs:
 
             def ended(context: Any) -> None:

@@ -5,6 +5,7 @@ What a call carries is translated by `messages`, who calls is told by `caller`; 
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from stoker.model import commands as c
@@ -31,8 +32,8 @@ class Queue:
     def __init__(self, service: Service, accounts: Accounts) -> None:
         self._service = service
         self._accounts = accounts
-        self._waiting: dict[Number, asyncio.Task[Any]] = {}
-        """Requests in frames that may wait, for their clients to give them up."""
+        self._waiting: dict[Number, asyncio.Future[Any]] = {}
+        """Replies that requests in frames wait for, so that their clients can give them up."""
 
     # --- any command, in a frame -----------------------------------------------------------------
 
@@ -56,25 +57,27 @@ class Queue:
     async def _command(self, caller: Caller, envelope: native.Envelope, codec: Codec) -> Any:
         command = native.command_of(envelope, codec)
         tenant = caller.admit_for(envelope.tenant, command)
-        if caller.session is None or envelope.reqId is None or not getattr(command, "wait_ms", 0):
+        if caller.session is None or envelope.reqId is None:
             return await caller.carry_out(tenant, command)
         number = (caller.peer, caller.session, envelope.reqId)
-        task = self._waiting[number] = asyncio.create_task(caller.carry_out(tenant, command))
+        return await caller.carry_out(tenant, command, partial(self._wait, number))
+
+    async def _wait(self, number: Number, reply: "asyncio.Future[Any]") -> Any:
+        self._waiting[number] = reply
         try:
-            return await task
+            return await reply
         except asyncio.CancelledError:
             if number in self._waiting:  # not given up: the call itself has ended
-                task.cancel()
                 raise
             raise Unavailable(GIVEN_UP) from None
         finally:
             self._waiting.pop(number, None)
 
     def _give_up(self, caller: Caller, number: str | int) -> dict[str, int]:
-        """A reply that is there already is sent all the same: whoever gets it can hand its jobs back."""
+        """A reply that is there already is sent all the same: the client can hand its jobs back."""
         key = (caller.peer, caller.session or "", number)
-        task = self._waiting.get(key)
-        if task is None or not task.cancel():
+        reply = self._waiting.get(key)
+        if reply is None or not reply.cancel():
             return {"count": 0}
         del self._waiting[key]
         return {"count": 1}

@@ -65,7 +65,7 @@ class Feed:
                     await send(message)
                     sent += len(ids)
             except BaseException:
-                desk.submit(tenant, c.Release(delivery.ids[sent:], delivery.token), lambda _: None)
+                desk.return_unsent(tenant, pull, delivery, received=sent)
                 raise
 
 

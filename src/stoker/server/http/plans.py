@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, StokerError
+from stoker.model.steps import carry_out_async
 from stoker.server.auth.identity import Identity
 from stoker.server.http import answers, calls
 from stoker.server.http.visit import Visit
@@ -36,20 +38,12 @@ async def carry_out(
         tenant = service.admit(identity, row.permission, named, command)
         return row.answer(request, await visit.carry_out(tenant, command), context)
     tenant = service.admit(identity, row.permission, named, None) if row.permission is not None else ""
-    plan = row.plan(request, context)
-    try:
-        command = next(plan)
-        while True:
-            service.check_quota(identity, tenant, command)
-            try:
-                reply = await visit.carry_out(tenant, command)
-            except StokerError as error:
-                command = plan.throw(error)
-            else:
-                command = plan.send(reply)
-    except StopIteration as end:
-        answer: Answer = end.value
-        return answer
+
+    async def do(command: c.Command[Any]) -> Any:
+        service.check_quota(identity, tenant, command)
+        return await visit.carry_out(tenant, command)
+
+    return await carry_out_async(row.plan(request, context), do)
 
 
 def _by_the_server(visit: Visit, identity: Identity, request: Any) -> Answer:

@@ -15,7 +15,7 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model.command_table import WITH_OPTIONS, Permission
-from stoker.model.errors import Forbidden, InvalidRequest, StokerError, Unauthenticated
+from stoker.model.errors import Forbidden, InvalidRequest, Unauthenticated
 from stoker.model.traces import carried, from_headers
 from stoker.server.auth.identity import Identity
 from stoker.server.config.addresses import is_loopback
@@ -209,35 +209,12 @@ class Visit:
     # --- waiting for a reply -------------------------------------------------------------------------
 
     async def carry_out(self, tenant: str, command: c.Command[Any]) -> Any:
-        """Execute a command. Raises `StokerError`, or `Gone` when the client has left meanwhile."""
-        desk = self.service.desk
+        """The reply of a command. Raises `StokerError`, or `Gone` when the client has left meanwhile."""
         if type(command) in WITH_OPTIONS and (trace := self.trace) is not None:
             command = carried(command, trace)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(reply: Any) -> None:
-            if not future.done():
-                future.set_result(reply)
-            else:
-                desk.return_unsent(tenant, command, reply)
-
-        held = self.service.submit(tenant, command, done)
-        try:
-            if held is None:
-                reply = await future
-            else:
-                reply = await self._reply_or_leave(future)
-        except BaseException:
-            future.cancel()
-            if held is not None:
-                desk.give_up(held)
-            raise
-        if isinstance(reply, StokerError):
-            raise reply
-        if held is not None and self._identity is not None:
-            self.service.check_still(self._identity, tenant, command, reply)
+        reply = await self.service.call(tenant, command, self._identity, self._reply_or_leave)
         if type(command) is c.Pull and self.is_gone:
-            desk.return_unsent(tenant, command, reply)
+            self.service.desk.return_unsent(tenant, command, reply)
             raise Gone
         return reply
 

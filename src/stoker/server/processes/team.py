@@ -5,7 +5,6 @@ with all others. Questions about the servers themselves are sorted by topic; eac
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,7 +17,7 @@ from stoker.runtime import parts
 from stoker.runtime.gone import Gone, lost
 from stoker.runtime.plans_transactions import NOBODY
 from stoker.runtime.spread import Spread
-from stoker.server.desk import Desk, Done
+from stoker.server.desk import Desk
 from stoker.server.processes.links import Links, Seat
 
 R = TypeVar("R")
@@ -45,7 +44,7 @@ class Team:
             desk.shards,
             broker.settings.limits,
             typed=True,
-            submit=at_desk.submit,
+            submit=desk.submit_here,
         )
         self.links.receiver = self.spread
         broker.runtime.letters = self.spread.has_letters
@@ -121,10 +120,6 @@ class _AtDesk:
         if type(command) not in BEFORE_ALL:
             await self._team.spread.is_ready.wait()
         return await self._desk.call_here(tenant, command)
-
-    def submit(self, tenant: str, command: Any, done: Done) -> Callable[[], None] | None:
-        held = self._desk.submit_here(tenant, command, done)
-        return None if held is None else partial(self._desk.give_up, held)
 
     async def execute_as_system_async(self, command: c.Command[R]) -> R:
         await self._team.spread.is_ready.wait()

@@ -4,7 +4,7 @@ Without sockets and without a server: a frame becomes a typed request (`decode`)
 commands (`Row.plan`, or `Row.command` and `Row.answer`), and a plan ends with an answer that the caller encodes.
 """
 
-from stoker.wire.flashq.answers import Answer, Plan, done, failure, run
+from stoker.wire.flashq.answers import Answer, Plan, done, failure
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.rows import BY_NAME, ROWS, Row, decode, row_of
 from stoker.wire.flashq.spelling import Unknown
@@ -21,5 +21,4 @@ __all__ = [
     "done",
     "failure",
     "row_of",
-    "run",
 ]

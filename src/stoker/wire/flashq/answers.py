@@ -1,6 +1,6 @@
 """What all answers have in common: `ok` and `success`, errors with the words that flashQ's clients look for, ids."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from stoker.model import commands as c
@@ -34,22 +34,6 @@ class JobFailed(errors.Refused):
     """The job that somebody waited for ended, but not well."""
 
     code = "job_failed"
-
-
-def run(plan: Plan, execute: Callable[[c.Command[Any]], Any]) -> Answer:
-    """Carry out a plan with a broker that answers at once or blocks."""
-    try:
-        command = next(plan)
-        while True:
-            try:
-                reply = execute(command)
-            except StokerError as error:
-                command = plan.throw(error)
-            else:
-                command = plan.send(reply)
-    except StopIteration as end:
-        answer: Answer = end.value
-        return answer
 
 
 WORDS: dict[str, tuple[str, str]] = {
