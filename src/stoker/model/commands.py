@@ -196,6 +196,8 @@ class ExtendClaim(Command[r.Extended], frozen=True, gc=False):
 
 
 class SetProgress(Command[r.Done], frozen=True, gc=False):
+    """Say how far a running job is, from 0 to 100."""
+
     id: int
     percent: int
     message: str = ""
@@ -234,21 +236,27 @@ class GetInputs(Command[r.Inputs], frozen=True, gc=False):
 
 
 class GetJob(Command[r.JobView], frozen=True, gc=False):
+    """Look at a job."""
+
     id: int
 
 
 class FindJob(Command[r.JobView], frozen=True, gc=False):
-    """By custom id; in any queue of the tenant when none is named."""
+    """Look at the job with this custom id; in any queue of the tenant when none is named."""
 
     custom_id: str
     queue: str | None = None
 
 
 class GetLogs(Command[r.Logs], frozen=True, gc=False):
+    """The lines of a job's log."""
+
     id: int
 
 
 class GetPartials(Command[r.Partials], frozen=True, gc=False):
+    """The chunks that a job has streamed."""
+
     id: int
 
 
@@ -276,11 +284,13 @@ class Browse(Command[r.Page], frozen=True, gc=False):
 
 
 class GetWorkflow(Command[r.WorkflowView], frozen=True, gc=False):
+    """How far a workflow is, and how each of its steps stands."""
+
     id: int
 
 
 class ListWorkflows(Command[r.WorkflowPage], frozen=True, gc=False):
-    """Newest first, after the id where the last page ended."""
+    """Workflows, newest first, after the id where the last page ended."""
 
     state: WorkflowState | None = None
     name: str | None = None
@@ -289,14 +299,18 @@ class ListWorkflows(Command[r.WorkflowPage], frozen=True, gc=False):
 
 
 class Why(Command[r.Waiting], frozen=True, gc=False):
+    """Why a job has not started."""
+
     id: int
 
 
 class ListQueues(Command[r.Queues], frozen=True, gc=False):
-    pass
+    """The names of all queues of the tenant."""
 
 
 class GetQueue(Command[r.QueueView], frozen=True, gc=False):
+    """The policy of a queue."""
+
     queue: str
 
 
@@ -353,29 +367,33 @@ class ReadRecords(Command[r.Records], frozen=True, gc=False):
 
 
 class Pause(Command[r.Done], frozen=True, gc=False):
+    """Give out no more jobs of the queue."""
+
     queue: str
 
 
 class Resume(Command[r.Done], frozen=True, gc=False):
+    """Give out the jobs of a paused queue again."""
+
     queue: str
 
 
 class SetRateLimit(Command[r.Done], frozen=True, gc=False):
-    """None lifts the limit."""
+    """Limit how many jobs of a queue start in a time; None lifts the limit."""
 
     queue: str
     limit: RateLimit | None
 
 
 class SetConcurrency(Command[r.Done], frozen=True, gc=False):
-    """At most so many active jobs; 0 lifts the limit."""
+    """At most so many active jobs of a queue; 0 lifts the limit."""
 
     queue: str
     limit: int
 
 
 class SetQueuePolicy(Command[r.Done], frozen=True, gc=False):
-    """Fields that are None stay as they are."""
+    """Change the policy of a queue. Fields that are None stay as they are."""
 
     queue: str
     group_on_retry: GroupPolicy | None = None
@@ -410,6 +428,8 @@ class Promote(Command[r.Done], frozen=True, gc=False):
 
 
 class ChangePriority(Command[r.Done], frozen=True, gc=False):
+    """Change the priority of a job."""
+
     id: int
     priority: int
 
@@ -463,7 +483,7 @@ class Obliterate(Command[r.Done], frozen=True, gc=False):
 
 
 class ListDead(Command[r.Page], frozen=True, gc=False):
-    """Oldest entry first; `after` is the last id of the page before."""
+    """Dead letters of a queue, the oldest entry first; `after` is the last id of the page before."""
 
     queue: str
     reason: str | None = None
@@ -475,6 +495,8 @@ class ListDead(Command[r.Page], frozen=True, gc=False):
 
 
 class GetDeadStats(Command[r.DeadStats], frozen=True, gc=False):
+    """Count the dead letters of a queue by reason."""
+
     queue: str
 
 
@@ -488,6 +510,8 @@ class RetryDead(Command[r.Retried], frozen=True, gc=False):
 
 
 class PurgeDead(Command[r.Done], frozen=True, gc=False):
+    """Forget dead letters: the named ones, or all that match."""
+
     queue: str
     ids: Sequence[int] | None = None
     reason: str | None = None
@@ -515,28 +539,32 @@ class KvSet(Command[r.Done], frozen=True, gc=False):
 
 
 class KvGet(Command[r.KvValue], frozen=True, gc=False):
+    """The value under a key."""
+
     key: str
 
 
 class KvGetMany(Command[r.KvValues], frozen=True, gc=False):
-    """All at one moment."""
+    """The values under some keys, all at one moment."""
 
     keys: Sequence[str]
 
 
 class KvSetMany(Command[r.Done], frozen=True, gc=False):
-    """All or none. A key that is there twice keeps its last value."""
+    """Keep many values at once, all or none. A key that is there twice keeps its last value."""
 
     entries: Sequence[KvEntry]
 
 
 class KvDelete(Command[r.Done], frozen=True, gc=False):
-    """Counts those that were there."""
+    """Forget entries. Counts those that were there."""
 
     keys: Sequence[str]
 
 
 class KvExists(Command[r.KvFound], frozen=True, gc=False):
+    """Which of the entries are there."""
+
     keys: Sequence[str]
 
 
@@ -548,6 +576,8 @@ class KvExpire(Command[r.KvExpiry], frozen=True, gc=False):
 
 
 class KvTtl(Command[r.KvExpiry], frozen=True, gc=False):
+    """How long an entry stays."""
+
     key: str
 
 
@@ -588,14 +618,14 @@ class PutSchedule(Command[ScheduleView], frozen=True, gc=False):
 
 
 class GetSchedule(Command[ScheduleView], frozen=True, gc=False):
-    """With its next five slots and what became of the last twenty."""
+    """Look at a schedule: its next five slots, and what became of the last twenty."""
 
     queue: str
     name: str
 
 
 class ListSchedules(Command[SchedulePage], frozen=True, gc=False):
-    """Of one queue or of all, in the order of queues and names, after the place where the last page ended."""
+    """Schedules of one queue or of all, in the order of queues and names, after the place where the last page ended."""
 
     queue: str | None = None
     name: str | None = None
@@ -605,7 +635,7 @@ class ListSchedules(Command[SchedulePage], frozen=True, gc=False):
 
 
 class PauseSchedule(Command[ScheduleView], frozen=True, gc=False):
-    """From now on its slots pass without a job."""
+    """From now on the slots of the schedule pass without a job."""
 
     queue: str
     name: str
@@ -626,7 +656,7 @@ class RunSchedule(Command[r.Pushed], frozen=True, gc=False):
 
 
 class DeleteSchedule(Command[r.Done], frozen=True, gc=False):
-    """Its jobs stay. Counts whether it was there."""
+    """Delete a schedule; its jobs stay. Counts whether it was there."""
 
     queue: str
     name: str
