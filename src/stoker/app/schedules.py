@@ -40,6 +40,9 @@ class Rule(TypedDict, total=False):
     """Over after so many jobs; 0 = never."""
     overlap: Overlap
     """While the job of an earlier run is live: `allow` another, `skip` this run, or `queue` one behind it."""
+    skip_if_no_worker: bool
+    """Whether a run is skipped when no worker is there: none runs a job of the queue, waits for one, or did in the last
+    30 seconds."""
     misfire: Misfire
     """Of runs that nobody was there for: push none (`skip`), the latest (`once`), or `all` of them."""
     misfires_max: int

@@ -46,6 +46,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     """Over after so many jobs; slots that push nothing do not count. 0 = never."""
     overlap: Overlap = "allow"
     """While a job of an earlier slot is live: push all the same, push nothing, or let one job wait for its end."""
+    skip_if_no_worker: bool = False
+    """Push nothing at a slot for which no worker is there: none has a job of the queue, waits for one, or did in the
+    last 30 seconds."""
     misfire: Misfire = "once"
     """Of slots that nobody was there for: push none, the latest, or the latest `misfires_max`."""
     misfires_max: int = 100

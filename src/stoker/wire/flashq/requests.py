@@ -272,6 +272,8 @@ class Cron(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     start_at: int | None = None
     end_at: int | None = None
     overlap: Overlap = "allow"
+    skip_if_no_worker: bool = False
+    """Push nothing at a slot for which no worker is there."""
     misfire: Misfire = "once"
     misfires_max: int = 100
     grace_ms: int = 60_000

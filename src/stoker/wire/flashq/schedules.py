@@ -52,6 +52,7 @@ def schedule_of(request: q.Cron, context: Context) -> Schedule:
         end_at=request.end_at,
         runs_max=request.limit or 0,
         overlap=request.overlap,
+        skip_if_no_worker=request.skip_if_no_worker,
         misfire=request.misfire,
         misfires_max=request.misfires_max,
         grace_ms=request.grace_ms,
