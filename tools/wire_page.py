@@ -188,7 +188,7 @@ def flashq_blocks() -> Iterator[str]:
 def flashq_command(row: flashq.Row, written: dict[str, Class], life: dict[str, tuple[Any, Any]]) -> Iterator[str]:
     yield f"### {row.name}"
     also = f" Also called {words(row.aliases)}." if row.aliases else ""
-    yield f"{row.summary}{also}"
+    yield re.sub(r"\bNone\b", "`null`", row.summary) + also
     yield typed(derived_fields(row) if row.fields else own_fields(row.request, written))
     if issubclass(row.request, q.JobOptions):
         yield "And the [options of a job](#options-of-a-job)."
