@@ -9,12 +9,15 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from enum import Enum
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model import commands, options, replies, schedules
+from stoker.model.command_table import TABLE
 from stoker.model.errors import StokerError
 from stoker.model.steps import carry_out
 from stoker.server.http.others import OTHERS
@@ -26,7 +29,8 @@ from stoker.server.webhooks.hooks import HookView, Status, Wanted
 from stoker.testing import FakeClock
 from stoker.wire import flashq, native, table
 from stoker.wire.flashq import requests as q
-from tools.make_docs import Class, Field, aliases_of, classes_of, code, field_table, joined, page
+from stoker.wire.flashq.answers import Picks
+from tools.make_docs import Class, Field, aliases_of, classes_of, code, field_table, joined, page, shown
 from tools.make_docs import table as markdown
 
 AGAIN = {
@@ -34,15 +38,8 @@ AGAIN = {
     "keyed": "may be sent again with a key",
     "never": "must not be sent again after a lost answer",
 }
-FLASHQ_KEYS = {
-    "PUSH": "request_key",
-    "PUSHB": "request_key",
-    "FLOW": "request_key",
-    "WORKFLOW": "request_key",
-    "PULL": "claim",
-    "PULLB": "claim",
-}
-"""What makes sending a command of flashQ's dialect again harmless."""
+KEYS = frozenset(key for row in TABLE.values() for key in row.keys)
+"""What makes a second sending of a command harmless."""
 ENVELOPE = frozenset(("ok", "success"))
 
 
@@ -174,7 +171,7 @@ def as_json(default: str) -> str:
 
 
 def flashq_blocks() -> Iterator[str]:
-    written, shown = classes_of(q), examples()
+    written, life = classes_of(q), examples()
     yield "## flashQ's dialect"
     yield (
         "`{cmd, reqId?, tenant?, ...fields}` is answered by `{ok, success, reqId?, ...}`, or by `{ok: false, error,"
@@ -192,34 +189,61 @@ def flashq_blocks() -> Iterator[str]:
     )
     yield typed(written["JobOptions"].fields)
     for row in flashq.ROWS.values():
-        yield from flashq_command(row, written, shown)
+        yield from flashq_command(row, written, life)
 
 
-def flashq_command(row: flashq.Row, written: dict[str, Class], shown: dict[str, tuple[Any, Any]]) -> Iterator[str]:
+def flashq_command(row: flashq.Row, written: dict[str, Class], life: dict[str, tuple[Any, Any]]) -> Iterator[str]:
     yield f"### {row.name}"
     also = f" Also called {words(row.aliases)}." if row.aliases else ""
-    yield f"{row.summary}{also}"
-    fields, has_options = own_fields(row.request, written)
-    yield typed(fields)
-    if has_options:
+    yield re.sub(r"\bNone\b", "`null`", row.summary) + also
+    yield typed(derived_fields(row) if row.fields else own_fields(row.request, written))
+    if issubclass(row.request, q.JobOptions):
         yield "And the [options of a job](#options-of-a-job)."
     yield f"Answers with {words(answers_of(row)) or '`ok` alone'}."
-    if row.name in shown:
-        asked, answer = (msgspec.json.encode(part).decode() for part in shown[row.name])
+    if row.name in life:
+        asked, answer = (msgspec.json.encode(part).decode() for part in life[row.name])
         yield f"```json\n{asked}\n{answer}\n```"
     needs = f"Needs `{row.permission}`" if row.permission else "Needs no permission"
     routes = [f"`{route.method} {route.path}`" for route in ROUTES if flashq.BY_NAME[route.cmd] is row]
-    again = told_again(row.again, [FLASHQ_KEYS.get(row.name, "")])
+    again = told_again(row.again, [key for key in row.request.__struct_fields__ if key in KEYS])
     yield f"{needs}; {again}." + (f" REST: {', '.join(routes)}." if routes else "")
 
 
-def own_fields(kind: type, written: dict[str, Class]) -> tuple[list[Field], bool]:
-    """The fields of a request besides the common ones, and whether it also takes the options of a job."""
+def own_fields(kind: type, written: dict[str, Class]) -> list[Field]:
+    """The fields of a request besides those of all, and besides the options of a job."""
     found: list[Field] = []
     for above in reversed(kind.__mro__):
         if above.__name__ in written and above not in (q.Request, q.JobRequest, q.JobOptions):
             found += written[above.__name__].fields
-    return found, issubclass(kind, q.JobOptions)
+    return found
+
+
+def derived_fields(row: flashq.Row) -> list[Field]:
+    """The fields of a request that is a command under other names. What they mean stands with the command."""
+    meant = {field.name: field.meaning for field in fields_of(row.command)} if row.command is not None else {}
+    return [
+        Field(
+            name,
+            type_text(one.type),
+            "" if one.default is msgspec.NODEFAULT else shown(one.default),
+            one.meaning or meant.get(one.to, ""),
+        )
+        for name, one in row.fields.items()
+    ]
+
+
+def type_text(hint: Any) -> str:
+    """A type as it is written."""
+    inner = get_args(hint)
+    if hint is NoneType:
+        return "None"
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return " | ".join(repr(str(one)) for one in hint)
+    if get_origin(hint) is Literal:
+        return " | ".join(map(repr, inner))
+    if inner and get_origin(hint) is not list:
+        return " | ".join(map(type_text, inner))
+    return f"list[{type_text(inner[0])}]" if inner else str(hint.__name__)
 
 
 def words(names: Any) -> str:
@@ -232,6 +256,8 @@ def answers_of(row: flashq.Row) -> list[str]:
         "SUBSCRIBE": Session.subscribe,
         "UNSUBSCRIBE": Session.unsubscribe,
     }
+    if isinstance(row.answer, Picks):
+        return list(row.answer.names)
     function = row.answer or row.steps or by_the_server.get(row.name)
     return answer_fields(function) if function is not None else []
 
@@ -298,9 +324,13 @@ class Answers:
     def _struct_of(self, name: str) -> Iterator[str]:
         """The fields of a reply, found by its annotation."""
         for node in ast.walk(self._tree):
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name:
-                kind = getattr(replies, ast.unparse(node.annotation).removeprefix("r."))
-                yield from kind.__struct_fields__
+            if isinstance(node, ast.AnnAssign | ast.arg) and node.annotation is not None and named(node) == name:
+                kind = ast.unparse(node.annotation).removeprefix("r.")
+                yield from getattr(replies, kind).__struct_fields__
+
+
+def named(node: ast.AnnAssign | ast.arg) -> str:
+    return node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)
 
 
 # --- one of each, carried out ------------------------------------------------------------------------

@@ -24,7 +24,9 @@ def rules(app: App) -> dict[str, Schedule]:
 
 
 def test_a_schedule_is_put_where_its_job_goes(app: App):
-    @app.schedule("0 8 * * MON-FRI", zone="Europe/Vienna", overlap="skip", grace="5m", jitter=30)
+    @app.schedule(
+        "0 8 * * MON-FRI", zone="Europe/Vienna", overlap="skip", grace="5m", jitter=30, skip_if_no_worker=True
+    )
     @app.job(queue="mail", max_attempts=8)
     def report(kind: str = "daily") -> None: ...
 
@@ -34,6 +36,7 @@ def test_a_schedule_is_put_where_its_job_goes(app: App):
     assert (rule.cron, rule.zone, rule.overlap, rule.grace_ms, rule.jitter_ms) == (
         "0 8 * * MON-FRI", "Europe/Vienna", "skip", 300_000, 30_000,
     )  # fmt: skip
+    assert rule.skip_if_no_worker
     assert (rule.options.name, rule.options.codec, rule.options.max_attempts) == ("report", "msgpack", 8)
     assert msgspec.msgpack.decode(rule.payload) == {}
 

@@ -16,6 +16,7 @@ DIGEST = ("cron", "add", "digest", "mail", '{"kind": "digest"}', "--cron", "0 8 
 
 def test_a_schedule_is_made_and_shown(client: Client, at: Stoker):
     made = at(*DIGEST, "--job", "send", "--overlap", "skip", "--tag", "daily", "-o", "group_id=g", "--limit", "9")
+    assert "no worker" not in made.out
     for text in ("schedule digest of queue mail", "0 8 * * MON-FRI, Europe/Vienna", "9 runs", "next runs", "08:00:00"):
         assert text in made.out
     view = client.get_schedule("mail", "digest")
@@ -24,6 +25,12 @@ def test_a_schedule_is_made_and_shown(client: Client, at: Stoker):
     assert (options.name, options.tags, options.group_id, options.codec) == ("send", ("daily",), "g", "json")
     shown = json.loads(at("cron", "show", "digest", "--json").out)
     assert (shown["name"], shown["schedule"]["payload"], len(shown["next_runs"])) == ("digest", {"kind": "digest"}, 5)
+
+
+def test_a_schedule_that_needs_a_worker(client: Client, at: Stoker):
+    made = at("cron", "add", "pulse", "probes", "--every", "30s", "--skip-if-no-worker")
+    assert "no worker" in made.out
+    assert client.get_schedule("probes", "pulse").schedule.skip_if_no_worker
 
 
 def test_intervals_and_single_times(client: Client, at: Stoker):

@@ -275,6 +275,41 @@ def test_queue_lets_one_job_wait_for_the_end_of_the_other(world: ContractWorld):
     assert all_jobs(client)[-1].blocked_by == (second.id,)
 
 
+# --- no worker is there ----------------------------------------------------------------------------
+
+
+def test_a_slot_is_skipped_when_no_worker_is_there(world: ContractWorld):
+    client = world.client
+    client.put_schedule("q", "s", every_ms=10 * MINUTE, skip_if_no_worker=True)
+    push(client)
+    world.advance(10 * MINUTE)
+    view = client.get_schedule("q", "s")
+    assert [(run.outcome, run.reason, run.job) for run in view.last_runs] == [("skipped", "no_worker", 0)]
+    assert (view.schedule.skip_if_no_worker, view.runs) == (True, 0)
+    assert [event.reason for event in all_events(client) if event.kind == "slot_passed"] == ["no_worker"]
+
+
+def test_a_waiting_pull_is_a_worker(world: ContractWorld):
+    world.client.put_schedule("q", "s", every_ms=MINUTE, skip_if_no_worker=True, payload=b"now")
+    (job,) = world.client.pull("q", wait_ms=2 * MINUTE)
+    assert job.payload == b"now"
+
+
+def test_a_running_job_is_a_worker(world: ContractWorld):
+    client = world.client
+    push(client, lease_ms=HOUR)
+    start(client)
+    client.put_schedule("q", "s", every_ms=10 * MINUTE, skip_if_no_worker=True)
+    world.advance(10 * MINUTE)
+    assert outcomes(client) == ["pushed"]
+
+
+def test_run_now_pushes_without_a_worker(world: ContractWorld):
+    world.client.put_schedule("q", "s", every_ms=HOUR, skip_if_no_worker=True)
+    assert world.client.run_schedule("q", "s").created
+    assert outcomes(world.client) == ["pushed"]
+
+
 # --- nobody was there ------------------------------------------------------------------------------
 
 
@@ -619,6 +654,7 @@ BAD_SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("payload", {**EVERY, "payload": b"{", "options": Options(codec="json"), "template": True}),
     ("payload", {**EVERY, "payload": b"\xc1", "options": Options(codec="msgpack"), "template": True}),
     ("template", {**EVERY, "template": 1}),
+    ("skip_if_no_worker", {**EVERY, "skip_if_no_worker": 1}),
     ("delay_ms", {**EVERY, "options": Options(delay_ms=-1)}),
     ("depends_on", {**EVERY, "options": Options(depends_on=(Dependency(64),))}),
     ("run_at", {**EVERY, "options": Options(run_at=10**13)}),

@@ -71,6 +71,7 @@ SCHEDULE = Schedule(
     end_at=1_900_000_000_000,
     runs_max=7,
     overlap="queue",
+    skip_if_no_worker=True,
     misfire="all",
     misfires_max=8,
     grace_ms=9_000,

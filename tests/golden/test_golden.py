@@ -28,7 +28,7 @@ OLDER: dict[str, dict[str, Any]] = {
 """Rows of version 1, and those of version 2 before fields were added to its records."""
 LATEST = (
     *("codec", "name", "workflow", "blocked", "schedule", "slot", "pushed_at", "size", "labels"),
-    *("note", "log_lines_max", "stack_lines_max"),
+    *("note", "log_lines_max", "stack_lines_max", "skip_if_no_worker"),
 )
 LATER = {"records-1": ("sizes", "durability", *LATEST), "records-2": LATEST}
 """Fields that did not exist then."""

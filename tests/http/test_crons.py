@@ -38,6 +38,12 @@ def test_what_cannot_be_is_refused_with_the_field(server: HttpServer):
     assert server.get("/crons").json["data"] == []
 
 
+def test_a_schedule_that_needs_a_worker(server: HttpServer):
+    """In camelCase, as clients of flashQ write it."""
+    made = server.post("/crons/pulse", {"queue": "probes", "repeat_every": HOUR, "skipIfNoWorker": True})
+    assert made.json["cron"]["rule"]["skip_if_no_worker"]
+
+
 def test_names_may_have_spaces_and_pages_their_limit(server: HttpServer):
     for number in range(3):
         assert server.post(f"/crons/my%20cron%20{number}", {"queue": "q", "repeat_every": HOUR}).json["ok"]

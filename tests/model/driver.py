@@ -451,6 +451,7 @@ class Driver:
         fields["misfire"] = rng.choice(("skip", "once", "all"))
         fields["misfires_max"] = rng.choice((1, 3, 5))
         fields["overlap"] = rng.choice(("allow", "skip", "queue"))
+        fields["skip_if_no_worker"] = self.chance(0.3)
         if self.chance(0.3):
             fields["runs_max"] = rng.choice((1, 3))
         if self.chance(0.3):

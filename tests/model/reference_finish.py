@@ -69,6 +69,7 @@ def complete(world: World, job: Job, result: bytes | None, codec: Codec) -> None
     job.result = result
     job.result_codec = "bytes" if result is None else codec
     job.error = job.error_class = job.stack = ""
+    world.queue_of(job).worker_seen_at = world.now
     end(world, job, State.COMPLETED)
 
 
@@ -82,6 +83,7 @@ def fail(world: World, tenant: str, command: c.Fail) -> r.Failed:
     final = "" if command.retry else command.reason or Reason.EXPLICIT_FAIL
     jobs, refused = judged(world, tenant, command.ids, command.tokens)
     for _, job in jobs:
+        world.queue_of(job).worker_seen_at = world.now
         fail_delivery(
             world,
             job,

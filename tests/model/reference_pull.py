@@ -21,7 +21,7 @@ def pull(world: World, tenant: str, command: c.Pull) -> r.Delivery | Parked:
     check.number(command.wait_ms, 0, world.limits.wait_ms_max)
     check.duration(command.lease_ms, least=world.limits.lease_ms_min)
     check.key(command.claim, world.limits)
-    delivery = try_pull(world, tenant, command)
+    delivery = try_pull(world, tenant, command, arrives=True)
     if delivery is not None:
         return delivery
     if command.wait_ms == 0:
@@ -65,6 +65,8 @@ def time_out_parked(world: World) -> None:
         world.parked.remove(parked)
         if isinstance(parked.command, c.Pull):
             world.answers.append((parked, nothing(world, parked.tenant, parked.command)))
+            for queue in filter(None, (world.queue(parked.tenant, name) for name in parked.command.queues)):
+                queue.worker_seen_at = parked.until
         elif isinstance(parked.command, c.WaitJob):
             job = world.job(parked.tenant, parked.command.id)
             assert job is not None, "an end answers those who wait"
@@ -74,14 +76,17 @@ def time_out_parked(world: World) -> None:
 # --- taking --------------------------------------------------------------------------------------
 
 
-def try_pull(world: World, tenant: str, command: c.Pull) -> r.Delivery | None:
+def try_pull(world: World, tenant: str, command: c.Pull, *, arrives: bool = False) -> r.Delivery | None:
     """What the pull brings now; None if it has to wait."""
     if command.claim is not None and (tenant, command.claim) in world.claims:
         claim = world.claims[tenant, command.claim]
         return delivery_of(claim.token, jobs_under(world, tenant, command.claim))
     taken: list[Job] = []
+    asked: list[Queue] = []
     for name in command.queues:
         queue = world.queue(tenant, name)
+        if queue is not None and len(taken) < command.count:
+            asked.append(queue)
         while queue is not None and len(taken) < command.count and may_start(world, queue):
             jobs = ready_jobs(world, queue)
             if not jobs:
@@ -91,6 +96,8 @@ def try_pull(world: World, tenant: str, command: c.Pull) -> r.Delivery | None:
                 queue.level -= queue.rate_limit.per_ms
             start(world, job, world.tokens + 1, command)
             taken.append(job)
+    for queue in asked if taken or arrives else ():
+        queue.worker_seen_at = world.now
     if not taken:
         return None
     world.tokens += 1

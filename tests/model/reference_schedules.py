@@ -10,9 +10,10 @@ from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, LimitExceeded, NotFound, WrongState
 from stoker.model.options import Dependency, Options
 from stoker.model.schedules import Misfire, Overlap, Schedule, SchedulePage, ScheduleRun, ScheduleView, SlotOutcome
+from stoker.model.states import State
 from tests.model import reference_checks as check
 from tests.model.reference_push import check_queue_fits, push_items
-from tests.model.reference_world import Planned, World
+from tests.model.reference_world import Parked, Planned, World
 
 Owner = tuple[str, str, str]
 
@@ -260,6 +261,8 @@ def take(world: World, owner: Owner, slot: int, excused_to: int) -> None:
     other = hindering(world, owner)
     if other:
         note(world, owner, slot, "skipped", other, "overlap")
+    elif planned.rule.skip_if_no_worker and not has_worker(world, owner):
+        note(world, owner, slot, "skipped", reason="no_worker")
     else:
         outcome = push(world, owner, slot)
         note(world, owner, slot, "pushed" if outcome.created else "duplicate", outcome.id, outcome.duplicate_by or "")
@@ -269,6 +272,21 @@ def take(world: World, owner: Owner, slot: int, excused_to: int) -> None:
             if planned.runs + 1 == planned.rule.runs_max:
                 following = 0
     go_on(world, owner, slot, following, excused_to)
+
+
+def has_worker(world: World, owner: Owner) -> bool:
+    """Who has a job of the queue, waits for one, or did so or settled one in the last 30 seconds."""
+    tenant, name, _ = owner
+    queue = world.queue(tenant, name)
+    assert queue is not None
+    times = [parked.until for parked in world.parked if parked.tenant == tenant and waits_for(parked, name)]
+    if queue.worker_seen_at is not None:
+        times.append(queue.worker_seen_at)
+    return bool(world.jobs_in(queue, State.ACTIVE)) or any(world.now - time <= 30_000 for time in times)
+
+
+def waits_for(parked: Parked, queue: str) -> bool:
+    return isinstance(parked.command, c.Pull) and queue in parked.command.queues
 
 
 def go_on(world: World, owner: Owner, done_to: int, following: int, excused_to: int) -> None:

@@ -150,6 +150,8 @@ class Queue:
     totals: Counter[str] = field(default_factory=Counter)
     completions: list[int] = field(default_factory=list)
     """When jobs were completed."""
+    worker_seen_at: int | None = None
+    """When a worker last asked for jobs, stopped waiting for them, or settled one."""
     ends: int = 0
     """Retained jobs that have ended so far; numbers them for retention by count."""
 

@@ -575,7 +575,7 @@ class Reached:
     def __init__(self, pair: Pair) -> None:
         self.commands = {name for name, code in pair.reached if code == OK}
         self.codes = {code for _, code in pair.reached} | set(pair.item_codes)
-        self.passed = {record.outcome for record in pair.records if isinstance(record, rec.SlotPassed)}
+        self.passed = {(record.outcome, record.reason) for record in pair.records if isinstance(record, rec.SlotPassed)}
         self.pushed = [record for record in pair.records if isinstance(record, rec.ScheduledPush)]
         self.steps = pair.states_reached()
 
@@ -611,9 +611,10 @@ def test_the_workload_reaches_every_error_that_one_process_can_give(driven: list
 
 def test_the_workload_reaches_every_outcome_of_a_slot(driven: list[Reached]):
     """But `refused`: no disk and no memory is full here."""
-    passed = {outcome for each in driven for outcome in each.passed}
+    passed = {one for each in driven for one in each.passed}
     pushed = [record for each in driven for record in each.pushed]
-    assert passed == {"skipped", "missed", "duplicate"}
+    assert {outcome for outcome, _ in passed} == {"skipped", "missed", "duplicate"}
+    assert {reason for outcome, reason in passed if outcome == "skipped"} == {"overlap", "no_worker"}
     assert {record.manual for record in pushed} == {True, False}
     assert {bool(record.options.depends_on) for record in pushed} == {True, False}
     assert {bool(record.made_up_to) for record in pushed} == {True, False}

@@ -336,6 +336,12 @@ BUGS = [
         "the reference says|reference: 'not_found'",
     ),
     Bug(
+        "workers counted that were there long ago",
+        "reference",
+        (Edit("engine.presence:has_worker", "queue.worker_seen_at <= WORKER_SEEN_MS", "queue.worker_seen_at >= 0"),),
+        "the reference says",
+    ),
+    Bug(
         "missed slots made up for one too many",
         "reference",
         (Edit("engine.schedules:miss", "while kept < wanted", "while kept <= wanted"),),

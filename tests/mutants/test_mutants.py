@@ -42,6 +42,7 @@ bug -> harness that notices it
     slot pushed again after a restart                           -> slots
     next slot not armed again after load                        -> slots
     overlap not looked at                                       -> reference
+    workers counted that were there long ago                    -> reference
     missed slots made up for one too many                       -> reference
     step let go whatever came of the one before it              -> flows
     failure stops at the next step                              -> flows

@@ -143,13 +143,16 @@ def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def commands(driver: Driver, count: int) -> Iterator[tuple[int, str, c.Command[Any]]]:
-    """Random commands that do not wait: who waits is not saved, and would be missed."""
+    """Random commands that do not wait, and schedules that ask for no workers: pulls are not saved."""
     now = START
     for _ in range(count):
         passed, tenant, command = driver.draw()
         now += passed
         if isinstance(command, c.Pull | c.WaitJob):
             command = msgspec.structs.replace(command, wait_ms=0)
+        if isinstance(command, c.PutSchedule):
+            schedule = msgspec.structs.replace(command.schedule, skip_if_no_worker=False)
+            command = msgspec.structs.replace(command, schedule=schedule)
         yield now, tenant, command
 
 

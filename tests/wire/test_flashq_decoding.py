@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, LimitExceeded
 from stoker.model.limits import Limits
 from stoker.wire.flashq import BY_NAME, ROWS, Context, decode, failure
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.decoding import COUNTED_BYTES, Codec
+from stoker.wire.flashq.mapping import Field, Fixed, Said, fields_of
 from tests.soaking import drawing
 
 MODULES: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
@@ -92,7 +94,8 @@ def example(field: Any) -> Any:
     """A value that the field takes."""
     if field.name in GIVEN:
         return GIVEN[field.name]
-    candidates: list[Any] = [7, "text", True, ["text"], [7], "commit", "keep", "hold", "json", "allow", "once", {}]
+    words = ("commit", "keep", "hold", "json", "allow", "once", "running")
+    candidates: list[Any] = [7, "text", True, ["text"], [7], *words, {}]
     for value in candidates:
         try:
             msgspec.convert(value, field.type)
@@ -258,3 +261,30 @@ def test_every_request_says_what_it_is_for():
         assert row.summary.endswith("."), row.name
         assert row.name.isupper()
         assert len({row.name, *row.aliases}) == 1 + len(row.aliases)
+
+
+def test_permissions_come_from_the_commands():
+    """GETCHILDREN reads with a command that only workers may send; the others have no command."""
+    assert {row.name for row in ROWS.values() if row.own_permission} == {"GETCHILDREN", "SUBSCRIBE", "UNSUBSCRIBE"}
+    assert {row.name for row in ROWS.values() if row.permission is None} == {"PING", "AUTH", "HELLO"}
+
+
+def test_a_derived_request_has_the_types_and_defaults_of_its_command():
+    for row in ROWS.values():
+        own = {field.name: field for field in msgspec.structs.fields(row.command)} if row.command else {}
+        for field in msgspec.structs.fields(row.request):
+            if field.name in own and field.name in row.fields and field.type == own[field.name].type:
+                assert field.default == own[field.name].default or row.name in ("CRONLIST", "OBLITERATE", "CLEAN")
+    assert ROWS["MOVETODELAYED"].request.__struct_fields__ == ("cmd", "reqId", "tenant", "id", "delay", "token")
+
+
+@pytest.mark.parametrize("said", [{"delay": "delay_m"}, {"delay": Field("delay_m")}, {"tokn": Fixed(None)}])
+def test_a_misspelt_name_in_a_row_is_noticed(said: Said):
+    with pytest.raises(TypeError, match="has no field"):
+        fields_of(c.MoveToDelayed, said)
+
+
+def test_fields_that_a_command_does_not_have_are_read_by_a_function_of_the_row():
+    for row in ROWS.values():
+        if any(not field.to for field in row.fields.values()):
+            assert row.steps is not None or (row.build is not None and row.build.__name__ != "build"), row.name

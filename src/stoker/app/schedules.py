@@ -41,6 +41,9 @@ class Rule(TypedDict, total=False):
     """End after this many jobs; 0 = never."""
     overlap: Overlap
     """While the job of an earlier run is live: `allow` another, `skip` this run, or `queue` one behind it."""
+    skip_if_no_worker: bool
+    """Whether a run is skipped when no worker is there: none runs a job of the queue, waits for one, or did in the last
+    30 seconds."""
     misfire: Misfire
     """What to do with runs missed while the queue was down: push none (`skip`), the latest (`once`), or `all`."""
     misfires_max: int

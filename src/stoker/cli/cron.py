@@ -83,6 +83,11 @@ def cron() -> None:
     help="While a job of an earlier run is live: push another, push nothing, or push one that waits for it.",
 )
 @click.option(
+    "--skip-if-no-worker",
+    is_flag=True,
+    help="Skip a run when no worker of the queue is there, or was within the last 30 seconds.",
+)
+@click.option(
     "--misfire",
     type=click.Choice(["skip", "once", "all"]),
     default="once",
@@ -259,6 +264,7 @@ def tell(view: "ScheduleView", is_json: bool) -> None:
                 ("end", clock_in(schedule.end_at, zone) if schedule.end_at is not None else ""),
                 ("limit", many(schedule.runs_max, "run") if schedule.runs_max else ""),
                 ("overlap", schedule.overlap),
+                ("no worker", "the run is skipped" if schedule.skip_if_no_worker else ""),
                 ("misfire", schedule.misfire),
                 ("jitter", f"up to {lasting(schedule.jitter_ms)}" if schedule.jitter_ms else ""),
                 ("job", schedule.options.name or ""),

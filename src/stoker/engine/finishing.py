@@ -7,6 +7,7 @@ from stoker.engine.backoff import delay_ms
 from stoker.engine.edges import settle
 from stoker.engine.ends import cancel_jobs, fail_for_good, in_id_order, lowest, outcome_state, run_of
 from stoker.engine.jobs import ACTIVE, CANCELLED, Detail, Job, Members, Part, Slice
+from stoker.engine.presence import see
 from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Claim, Queue, Tenant
 from stoker.model import commands as c
@@ -206,6 +207,7 @@ def complete(
             found = [results.get(job_id) for part in own for job_id in part.ids]
         runs = tuple(run_of(part) for part in own)
         count += sum(abs(run.count) for run in runs)
+        see(queue, now)
         shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found, written))
     if shard.settling or shard.moved_steps:
         settle(shard, now)
@@ -218,6 +220,8 @@ def complete(
 def fail(shard: ShardState, tenant: str, command: c.Fail, now: int) -> r.Failed:
     check(shard, command)
     parts, refused = held(shard, tenant, command.ids, command.tokens)
+    for part in parts:
+        see(part.queue, now)
     most = SHORT_CHARS if shard.is_full is not None and shard.is_full() else shard.limits.stack_chars_max
     error = clip(command.error, min(most, shard.limits.error_chars_max))
     stack = clip(command.stack, min(most, shard.limits.stack_chars_max))

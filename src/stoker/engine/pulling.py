@@ -15,6 +15,7 @@ from stoker.engine.finishing import claimed_parts
 from stoker.engine.jobs import ACTIVE, Job, Members, Part
 from stoker.engine.moves import is_due_entry
 from stoker.engine.parking import Parked, park
+from stoker.engine.presence import see
 from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue
 from stoker.model import commands as c
@@ -30,6 +31,7 @@ def pull(shard: ShardState, tenant: str, command: c.Pull, now: int) -> "r.Delive
     if command.count == 1 and command.claim is None and len(command.queues) == 1:
         queue = shard.known_queue(tenant, command.queues[0])
         if queue is not None and queue.is_free:
+            queue.worker_seen_at = now
             found = quick.pull(shard, queue, command, now)
             if found is not None:
                 return found
@@ -77,6 +79,7 @@ def dispatch(shard: ShardState, tenant: str, command: c.Pull, now: int) -> r.Del
     for name in command.queues:
         queue = found.queues.get(name)
         if queue is not None:
+            see(queue, now)
             take(shard, queue, room, token, command, now, runs)
             if not room.jobs:
                 break
@@ -268,6 +271,15 @@ def deliver(shard: ShardState, parked: Parked, now: int) -> r.Delivery:
         delivery = dispatch(shard, parked.tenant, command, now)
     assert delivery is not None
     return delivery
+
+
+def see_all(shard: ShardState, parked: Parked) -> None:
+    """A worker has waited for nothing; it was there until now."""
+    command, found = parked.command, shard.tenants.get(parked.tenant)
+    assert type(command) is c.Pull
+    for name in command.queues:
+        if found is not None and name in found.queues:
+            see(found.queues[name], parked.expires_at)
 
 
 def first_waiter(queue: Queue) -> Parked | None:

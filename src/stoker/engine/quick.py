@@ -113,6 +113,7 @@ def ack(shard: ShardState, tenant: str, job_id: int, tokens: c.Tokens, now: int)
     queue.second_jobs += 1
     if not queue.touched:
         queue.touch()
+    queue.worker_seen_at = now
     detail.token = detail.fires_at = 0
     detail.ended_at = now
     if detail.error or detail.error_class or detail.stack:

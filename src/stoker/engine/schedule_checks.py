@@ -34,6 +34,7 @@ def schedule(shard: ShardState, value: object) -> None:
     checks.count(value.misfires_max, "misfires_max", limits.schedule_catch_up_max)
     checks.duration(value.grace_ms, "grace_ms")
     checks.duration(value.jitter_ms, "jitter_ms")
+    checks.flag(value.skip_if_no_worker, "skip_if_no_worker")
     _job(value, limits)
 
 

@@ -18,6 +18,7 @@ from stoker.engine.crowds import Crowd
 from stoker.engine.ends import cancel_jobs
 from stoker.engine.jobs import CANCELLED
 from stoker.engine.plain_options import is_plain
+from stoker.engine.presence import has_worker
 from stoker.engine.pushing import due_of, extend_key
 from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Planned
@@ -315,6 +316,8 @@ def take(shard: ShardState, planned: Planned, slot: int, at: int, made_up_to: in
     no_room = shard.no_room(tenant, size) if shard.no_room is not None else ""
     if hindering:
         emit_passed(shard, planned, over, "skipped", hindering, "overlap")
+    elif planned.schedule.skip_if_no_worker and not has_worker(planned.queue, at):
+        emit_passed(shard, planned, over, "skipped", reason="no_worker")
     elif no_room:
         emit_passed(shard, planned, over, "refused", reason=no_room)
     else:

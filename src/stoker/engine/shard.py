@@ -141,6 +141,7 @@ class Shard(ShardState):
             elif type(command) is c.Pull:
                 chance = pulling.next_chance(self, parked.tenant, command.queues, now)
                 self.answer(parked, r.Delivery(next_at=chance))
+                pulling.see_all(self, parked)
             else:
                 assert type(command) is c.WaitJob
                 job = looking.view(self, self.readable(parked.tenant, command.id), now)

@@ -197,6 +197,7 @@ class Queue:
         "unique_keys",
         "waiters",
         "waiters_most",
+        "worker_seen_at",
     )
 
     def __init__(
@@ -247,6 +248,8 @@ class Queue:
         self.waiters: deque[Any] = deque()
         self.waiters_most = 64
         """How long the wait list may become before answered pulls are taken out."""
+        self.worker_seen_at = -(2**62)
+        """When a worker last asked for jobs or settled one. Not journaled: a restart forgets it."""
 
     def count(self, state: int, jobs: int) -> None:
         self.counts[state] += jobs

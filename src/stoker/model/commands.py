@@ -195,6 +195,8 @@ class ExtendClaim(Command[r.Extended], frozen=True, gc=False):
 
 
 class SetProgress(Command[r.Done], frozen=True, gc=False):
+    """Say how far a running job is, from 0 to 100."""
+
     id: int
     percent: int
     message: str = ""
@@ -236,6 +238,8 @@ class GetInputs(Command[r.Inputs], frozen=True, gc=False):
 
 
 class GetJob(Command[r.JobView], frozen=True, gc=False):
+    """Look at a job."""
+
     id: int
 
 
@@ -247,10 +251,14 @@ class FindJob(Command[r.JobView], frozen=True, gc=False):
 
 
 class GetLogs(Command[r.Logs], frozen=True, gc=False):
+    """The lines of a job's log."""
+
     id: int
 
 
 class GetPartials(Command[r.Partials], frozen=True, gc=False):
+    """The chunks that a job has streamed."""
+
     id: int
 
 
@@ -278,6 +286,8 @@ class Browse(Command[r.Page], frozen=True, gc=False):
 
 
 class GetWorkflow(Command[r.WorkflowView], frozen=True, gc=False):
+    """How far a workflow is, and how each of its steps stands."""
+
     id: int
 
 
@@ -291,14 +301,18 @@ class ListWorkflows(Command[r.WorkflowPage], frozen=True, gc=False):
 
 
 class Why(Command[r.Waiting], frozen=True, gc=False):
+    """Why a job has not started."""
+
     id: int
 
 
 class ListQueues(Command[r.Queues], frozen=True, gc=False):
-    pass
+    """The names of all queues of the tenant."""
 
 
 class GetQueue(Command[r.QueueView], frozen=True, gc=False):
+    """The policy of a queue."""
+
     queue: str
 
 
@@ -355,10 +369,14 @@ class ReadRecords(Command[r.Records], frozen=True, gc=False):
 
 
 class Pause(Command[r.Done], frozen=True, gc=False):
+    """Give out no more jobs of the queue."""
+
     queue: str
 
 
 class Resume(Command[r.Done], frozen=True, gc=False):
+    """Give out the jobs of a paused queue again."""
+
     queue: str
 
 
@@ -413,6 +431,8 @@ class Promote(Command[r.Done], frozen=True, gc=False):
 
 
 class ChangePriority(Command[r.Done], frozen=True, gc=False):
+    """Change the priority of a job."""
+
     id: int
     priority: int
 
@@ -480,6 +500,8 @@ class ListDead(Command[r.Page], frozen=True, gc=False):
 
 
 class GetDeadStats(Command[r.DeadStats], frozen=True, gc=False):
+    """Count the dead letters of a queue by reason."""
+
     queue: str
 
 
@@ -493,6 +515,8 @@ class RetryDead(Command[r.Retried], frozen=True, gc=False):
 
 
 class PurgeDead(Command[r.Done], frozen=True, gc=False):
+    """Forget dead letters: the named ones, or all that match."""
+
     queue: str
     ids: Sequence[int] | None = None
     reason: str | None = None
@@ -520,6 +544,8 @@ class KvSet(Command[r.Done], frozen=True, gc=False):
 
 
 class KvGet(Command[r.KvValue], frozen=True, gc=False):
+    """The value under a key."""
+
     key: str
 
 
@@ -542,6 +568,8 @@ class KvDelete(Command[r.Done], frozen=True, gc=False):
 
 
 class KvExists(Command[r.KvFound], frozen=True, gc=False):
+    """Which of the entries are there."""
+
     keys: Sequence[str]
 
 
@@ -553,6 +581,8 @@ class KvExpire(Command[r.KvExpiry], frozen=True, gc=False):
 
 
 class KvTtl(Command[r.KvExpiry], frozen=True, gc=False):
+    """How long an entry stays."""
+
     key: str
 
 

@@ -49,6 +49,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     """What to do while a job of an earlier slot is live: push anyway (`allow`), push nothing (`skip`), or let one job
     wait for its end (`queue`).
     """
+    skip_if_no_worker: bool = False
+    """Push nothing at a slot without a worker for the queue: none has a job of it, waits for one, or did in the last
+    30 seconds.
+    """
     misfire: Misfire = "once"
     """Which slots to make up for after they were missed, for example while the server was down: none, the latest one,
     or the latest `misfires_max`.

@@ -11,6 +11,7 @@ import msgspec
 
 from stoker.engine import edges, messages, pulling, transactions, workflow_views
 from stoker.engine.parking import Parked, kept
+from stoker.engine.presence import see
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -70,8 +71,10 @@ def look(shards: Shards, tenant: str, command: Look, now: int) -> Looked:
     ready, chances = [], []
     for name, shard in zip(command.queues, homes, strict=True):
         queue = shard.known_queue(tenant, name)
-        if queue is not None and pulling.can_deliver(queue, now):
-            ready.append(name)
+        if queue is not None:
+            see(queue, now)
+            if pulling.can_deliver(queue, now):
+                ready.append(name)
         chances.append(pulling.next_chance(shard, tenant, [name], now))
     claimed = None
     if command.claim is not None:

@@ -7,7 +7,7 @@ from tests.conformance.dialect.speaking import Speaker
 from tests.conformance.dialect.words import options_fields, schedule_of, value_of
 from tests.reference_clients.calling import Refused
 
-RULES = "at zone start_at end_at overlap misfire misfires_max grace_ms jitter_ms template".split()
+RULES = "at zone start_at end_at overlap skip_if_no_worker misfire misfires_max grace_ms jitter_ms template".split()
 
 
 class Schedules(Speaker):

@@ -17,6 +17,7 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.command_table import TABLE
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.model.options import Options
 from stoker.model.replies import Level
@@ -80,7 +81,7 @@ async def push_lines(visit: Visit) -> None:
     visit.check_origin()
     identity = visit.identify()
     wishes = wishes_of(visit)
-    visit.service.admit(identity, "produce", visit.tenant_asked, None)
+    visit.admit(identity, TABLE[c.PushBatch].permission)
     work = Work(visit, identity, wishes)
     streaming = answers.NDJSON in visit.headers.get(b"accept", b"")
     try:
@@ -132,7 +133,7 @@ class Work:
         wishes = self._wishes
         key = None if wishes.request_key is None else f"{wishes.request_key}/{self.tally.batches}"
         command = c.PushBatch(self._queue, payloads, options, each, request_key=key, durability=wishes.durability)
-        tenant = self._visit.service.admit(self._identity, "produce", self._visit.tenant_asked, command)
+        tenant = self._visit.admit(self._identity, TABLE[c.PushBatch].permission, command)
         reply: r.PushedBatch = await self._visit.carry_out(tenant, command)
         return reply
 

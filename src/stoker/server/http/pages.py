@@ -9,6 +9,7 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.command_table import TABLE
 from stoker.model.errors import Forbidden, InvalidRequest, Unsupported
 from stoker.model.options import Options
 from stoker.model.version import __version__
@@ -155,7 +156,7 @@ class Pages:
             atomic=True,
             request_key=key.decode("latin-1") if key else None,
         )
-        tenant = visit.admit(identity, "produce", command)
+        tenant = visit.admit(identity, TABLE[c.PushBatch].permission, command)
         reply: r.PushedBatch = await visit.carry_out(tenant, command)
         await answers.told(visit.send, {"id": reply.ids[0], "level": reply.level})
 

@@ -33,8 +33,9 @@ async def carry_out(
         return _by_the_server(visit, identity, request)
     if row.name == "KVTTL":
         context = msgspec.structs.replace(context, now=service.desk.broker.now())
-    if row.command is not None and row.answer is not None and row.permission is not None:
-        command = row.command(request, context)
+    if row.kind == "one" and row.permission is not None:
+        assert row.build is not None and row.answer is not None
+        command = row.build(request, context)
         tenant = service.admit(identity, row.permission, named, command)
         return row.answer(request, await visit.carry_out(tenant, command), context)
     tenant = service.admit(identity, row.permission, named, None) if row.permission is not None else ""

@@ -88,8 +88,8 @@ async def push(visit: Visit) -> None:
 async def pull_lines(visit: Visit, identity: Any, request: Any) -> None:
     """Jobs one a line, for readers that take them one by one."""
     row, context = flashq.ROWS["PULLB"], plans.context_for(visit)
-    assert row.command is not None and row.permission is not None
-    command = row.command(request, context)
+    assert row.build is not None and row.permission is not None
+    command = row.build(request, context)
     tenant = visit.service.admit(identity, row.permission, visit.tenant_asked, command)
     delivery = await visit.carry_out(tenant, command)
     lines = delivered(delivery, context, request.lease_ms)

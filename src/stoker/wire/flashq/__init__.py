@@ -1,7 +1,7 @@
 """flashQ's dialect: UPPERCASE commands with flat fields, jobs as maps, answers that its published clients read.
 
 Without sockets and without a server: a frame becomes a typed request (`decode`), a request becomes a plan of engine
-commands (`Row.plan`, or `Row.command` and `Row.answer`), and a plan ends with an answer that the caller encodes.
+commands (`Row.plan`, or `Row.build` and `Row.answer`), and a plan ends with an answer that the caller encodes.
 """
 
 from stoker.wire.flashq.answers import Answer, Plan, done, failure

@@ -113,3 +113,22 @@ def runs_of(ids: Sequence[int]) -> list[list[int]]:
 
 def done(**fields: Any) -> Answer:
     return {"ok": True, "success": True, **fields}
+
+
+class Picks:
+    """An answer that is some fields of the reply, by their own names."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __call__(self, request: Any, reply: Any, context: Context) -> Answer:
+        answer: Answer = {"ok": True, "success": True}
+        for name in self.names:
+            answer[name] = getattr(reply, name)
+        return answer
+
+
+accepted = Picks("level")
+"""It was done, and there is nothing more to say."""
+touched = Picks("count", "level")
+"""It was done to so many."""

@@ -9,7 +9,6 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest
 from stoker.model.options import Codec as Stored
-from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Plan, done, failed_items, refused
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.jobs import delivered, listed, state_name
@@ -19,20 +18,28 @@ from stoker.wire.flashq.requests import NOT_SAID, NULLS
 NO_RESULT = (*NULLS, bytes(NOT_SAID))
 
 
-def pull(request: q.Pull, context: Context) -> c.Command[Any]:
-    count = request.count if isinstance(request, q.PullBatch) else 1
+def to_wait(wait_ms: int, context: Context) -> int:
+    """A wait that is longer than the server allows is cut: the client asks again."""
+    return min(wait_ms, context.limits.wait_ms_max)
+
+
+def pull(request: Any, context: Context, count: int = 1) -> c.Command[Any]:
+    """Written out, and so are the others that workers send all the time: a third of a generic way's time."""
     queues = [request.queue] if isinstance(request.queue, str) else request.queue
-    wait_ms = min(request.timeout, context.limits.wait_ms_max)
-    return c.Pull(queues, count, wait_ms, request.worker, request.lease_ms, request.claim)
+    return c.Pull(queues, count, to_wait(request.timeout, context), request.worker, request.lease_ms, request.claim)
 
 
-def pulled(request: q.Pull, reply: r.Delivery, context: Context) -> Answer:
+def pull_batch(request: Any, context: Context) -> c.Command[Any]:
+    return pull(request, context, request.count)
+
+
+def pulled(request: Any, reply: r.Delivery, context: Context) -> Answer:
     if not reply.runs:
         return empty(done(job=None), reply)
     return {"ok": True, "success": True, "job": Raw(delivered(reply, context, request.lease_ms)[0])}
 
 
-def pulled_batch(request: q.PullBatch, reply: r.Delivery, context: Context) -> Answer:
+def pulled_batch(request: Any, reply: r.Delivery, context: Context) -> Answer:
     if not reply.runs:
         return empty(done(jobs=[]), reply)
     jobs = listed(delivered(reply, context, request.lease_ms), context)
@@ -46,7 +53,7 @@ def empty(answer: Answer, reply: r.Delivery) -> Answer:
     return answer
 
 
-def ack(request: q.Ack, context: Context) -> c.Command[Any]:
+def ack(request: Any, context: Context) -> c.Command[Any]:
     result = _result(request.result, context, request.codec)
     if result is None:
         return c.Ack([request.id], request.token)
@@ -60,7 +67,7 @@ def settled(request: Any, reply: r.Settled, context: Context) -> Answer:
     return {"ok": True, "success": True, "level": reply.level}
 
 
-def ack_batch(request: q.AckBatch, context: Context) -> Plan:
+def ack_batch(request: Any, context: Context) -> Plan:
     if not request.ids:
         return done(count=0, ids=[0])
     results: list[bytes | None] | None = None
@@ -86,7 +93,7 @@ def counted(reply: r.Settled) -> Answer:
     return answer
 
 
-def fail(request: q.Fail, context: Context) -> c.Command[Any]:
+def fail(request: Any, context: Context) -> c.Command[Any]:
     return c.Fail(
         [request.id],
         request.token,
@@ -99,7 +106,7 @@ def fail(request: q.Fail, context: Context) -> c.Command[Any]:
     )
 
 
-def failed(request: q.Fail, reply: r.Failed, context: Context) -> Answer:
+def failed(request: Any, reply: r.Failed, context: Context) -> Answer:
     if reply.refused:
         raise refused(request.id, reply.refused[request.id])
     job = reply.jobs[0]
@@ -113,7 +120,7 @@ def failed(request: q.Fail, reply: r.Failed, context: Context) -> Answer:
     }
 
 
-def named(request: q.Release | q.Heartbeat) -> list[int]:
+def named(request: Any) -> list[int]:
     """The one job that a request names, or all of them."""
     ids = [*([request.id] if request.id is not None else []), *request.ids]
     if not ids:
@@ -121,23 +128,25 @@ def named(request: q.Release | q.Heartbeat) -> list[int]:
     return ids
 
 
-def tokens(request: q.Release | q.Heartbeat) -> Any:
+def tokens(request: Any) -> Any:
     return request.tokens if request.tokens is not None else request.token
 
 
-def release(request: q.Release, context: Context) -> Plan:
-    ids = named(request)
-    reply: r.Settled = yield c.Release(ids, tokens(request), request.delay)
-    if reply.refused and request.id is not None and not request.ids:
-        raise refused(request.id, reply.refused[request.id])
+def release(request: Any, context: Context) -> c.Command[Any]:
+    return c.Release(named(request), tokens(request), request.delay)
+
+
+def heartbeat(request: Any, context: Context) -> c.Command[Any]:
+    return c.Extend(named(request), tokens(request), request.lease_ms)
+
+
+def counted_or_refused(request: Any, reply: r.Settled, context: Context) -> Answer:
+    check_single(request, reply)
     return counted(reply)
 
 
-def heartbeat(request: q.Heartbeat, context: Context) -> Plan:
-    ids = named(request)
-    reply: r.Extended = yield c.Extend(ids, tokens(request), request.lease_ms)
-    if reply.refused and request.id is not None and not request.ids:
-        raise refused(request.id, reply.refused[request.id])
+def extended(request: Any, reply: r.Extended, context: Context) -> Answer:
+    check_single(request, reply)
     return done(
         count=reply.count,
         lease_until=reply.lease_until,
@@ -146,26 +155,13 @@ def heartbeat(request: q.Heartbeat, context: Context) -> Plan:
     )
 
 
-def progress(request: q.Progress, context: Context) -> c.Command[Any]:
-    if not math.isfinite(request.progress):
+def check_single(request: Any, reply: r.Settled | r.Extended) -> None:
+    """What was refused of a request about one job is an error."""
+    if reply.refused and request.id is not None and not request.ids:
+        raise refused(request.id, reply.refused[request.id])
+
+
+def percent(value: float, context: Context) -> int:
+    if not math.isfinite(value):
         raise InvalidRequest("invalid progress: expected a number from 0 to 100")
-    return c.SetProgress(request.id, int(request.progress), request.message, request.token)
-
-
-def log(request: q.Log, context: Context) -> c.Command[Any]:
-    return c.AppendLog(request.id, request.message, request.level, request.token)
-
-
-def partial(request: q.Partial, context: Context) -> c.Command[Any]:
-    data = stored_as(request.data, context.codec, request.codec)
-    return c.AppendPartial(request.id, data, request.index, request.token, request.codec or context.codec)
-
-
-def accepted(request: Any, reply: r.Done, context: Context) -> Answer:
-    """It was done, and there is nothing more to say."""
-    return {"ok": True, "success": True, "level": reply.level}
-
-
-def touched(request: Any, reply: r.Done, context: Context) -> Answer:
-    """It was done to so many jobs."""
-    return {"ok": True, "success": True, "count": reply.count, "level": reply.level}
+    return int(value)

@@ -10,12 +10,11 @@ import msgspec
 
 from stoker.model.errors import InvalidRequest, LimitExceeded
 from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.model.replies import Level
 from stoker.wire import counting
 from stoker.wire.counting import CODECS
 from stoker.wire.flashq import requests as q
-from stoker.wire.flashq.requests import AnyRequest, Request
-from stoker.wire.flashq.spelling import TooMany, Unknown, fields_of, items_of, respelt
+from stoker.wire.flashq.requests import AnyRequest
+from stoker.wire.flashq.spelling import TooMany, Unknown, fields_of, holds_many, items_of, respelt
 
 Codec = Literal["json", "msgpack"]
 
@@ -23,8 +22,6 @@ NARROW: dict[type[AnyRequest], type[AnyRequest]] = {q.Push: q.PlainPush, q.PushB
 """What is tried first: with a handful of fields a decoder is three times as fast."""
 MISFITS = (msgspec.DecodeError, ValueError, RecursionError, OverflowError)
 """Everything that decoding may raise; a ValidationError is a DecodeError, a bad UTF-8 a ValueError."""
-WITH_MANY = frozenset((q.Push, q.PushBatch, q.Flow, q.Workflow, q.FillStep, q.Cron, q.KvSetMany))
-"""Requests that hold many values with fields of their own."""
 COUNTED_BYTES = 4 * 1024 * 1024
 """Jobs of larger frames are counted before anything else: also without options each becomes ten times its size."""
 TEXT_MAX = 300
@@ -33,11 +30,11 @@ TEXT_MAX = 300
 class Tried:
     """The decoders of one command in one codec, in the order in which they are tried."""
 
-    __slots__ = ("decoders", "kind")
+    __slots__ = ("decoders", "holds_many")
 
     def __init__(self, kind: type[AnyRequest], codec: Any) -> None:
         kinds = [NARROW[kind], kind] if kind in NARROW else [kind]
-        self.kind = kind
+        self.holds_many = holds_many(kind)
         self.decoders = [codec.Decoder(one).decode for one in kinds]
 
 
@@ -64,7 +61,7 @@ def decode_as(
     if len(frame) > COUNTED_BYTES and kind is q.PushBatch:
         _count(frame, codec, limits)
     for decoder in tried.decoders:
-        if decoder is tried.decoders[-1] and len(frame) > counting.COUNTED_BYTES and kind in WITH_MANY:
+        if decoder is tried.decoders[-1] and len(frame) > counting.COUNTED_BYTES and tried.holds_many:
             _count(frame, codec, limits)
         try:
             return decoder(frame)  # type: ignore[no-any-return]
@@ -98,27 +95,16 @@ def _clean(frame: bytes) -> bytes:
 def _respelt(kind: type[AnyRequest], frame: bytes, codec: Codec, unknown: Unknown) -> AnyRequest:
     module = CODECS[codec]
     try:
-        fields = respelt(fields_of(frame, module), kind, module, unknown)
+        fields = respelt(fields_of(frame, kind, module), kind, module, unknown)
         return module.decode(module.encode(fields), type=kind)  # type: ignore[no-any-return]
     except MISFITS as error:
         _refuse(error)
 
 
-class _Batch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A batch whose jobs have not been looked at."""
-
-    queue: str
-    jobs: msgspec.Raw
-    atomic: bool = False
-    durability: str | None = None
-    durable: bool = False
-    request_key: str | None = None
-
-
 def _mixed_batch(frame: bytes, codec: Codec, limits: Limits, unknown: Unknown) -> AnyRequest:
     """Item by item: one that cannot be understood must not cost the others their place."""
-    batch = _respelt(_Batch, frame, codec, unknown)
-    assert isinstance(batch, _Batch)
+    batch = _respelt(q.RawPushBatch, frame, codec, unknown)
+    assert isinstance(batch, q.RawPushBatch)
     module = CODECS[codec]
     try:
         items = items_of(batch.jobs, module, limits.batch_jobs_max)
@@ -129,33 +115,16 @@ def _mixed_batch(frame: bytes, codec: Codec, limits: Limits, unknown: Unknown) -
     wrong: dict[int, str] = {}
     for number, raw in enumerate(items):
         try:
-            item = respelt(fields_of(raw, module), q.JobItem, module, unknown, f"jobs[{number}]")
+            item = respelt(fields_of(raw, q.JobItem, module), q.JobItem, module, unknown, f"jobs[{number}]")
             jobs.append(decode_item(module.encode(item)))
         except MISFITS as error:
             wrong[number] = _text(error)
             jobs.append(_NO_JOB)
-    return q.MixedPushBatch(
-        cmd=batch.cmd,
-        reqId=batch.reqId,
-        tenant=batch.tenant,
-        queue=batch.queue,
-        jobs=jobs,
-        atomic=batch.atomic,
-        durability=_level(batch.durability),
-        durable=batch.durable,
-        request_key=batch.request_key,
-        wrong=wrong,
-    )
+    said = {name: getattr(batch, name) for name in q.AnyBatch.__struct_fields__}
+    return q.MixedPushBatch(**said, jobs=jobs, wrong=wrong)
 
 
 _NO_JOB = q.JobItem(data=msgspec.Raw(b""))
-
-
-def _level(value: str | None) -> Any:
-    try:
-        return msgspec.convert(value, Level | None)
-    except MISFITS:
-        raise InvalidRequest("invalid durability: expected memory, commit or fsync") from None
 
 
 def _count(frame: bytes, codec: Codec, limits: Limits) -> None:

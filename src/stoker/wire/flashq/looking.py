@@ -9,8 +9,8 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, LimitExceeded, NotFound
 from stoker.model.states import State
-from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, JobFailed, Plan, TimedOut, done
+from stoker.wire.flashq.consuming import to_wait
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.jobs import job_map, state_name, state_of
 from stoker.wire.flashq.payloads import NULL, shown
@@ -23,11 +23,11 @@ DETAILED_QUEUES_MAX = 1_000
 """Of more queues only the names are told: each costs two questions."""
 
 
-def get_job(request: q.ById, context: Context) -> Plan:
+def get_job(request: Any, context: Context) -> Plan:
     return (yield from _one(c.GetJob(request.id), context))
 
 
-def find_job(request: q.ByCustomId, context: Context) -> Plan:
+def find_job(request: Any, context: Context) -> Plan:
     return (yield from _one(c.FindJob(request.job_id, request.queue), context))
 
 
@@ -45,7 +45,7 @@ def _one(command: c.Command[r.JobView], context: Context) -> Plan:
     return done(job=shown_job, state=state_name(job.state, context))
 
 
-def get_state(request: q.ById, context: Context) -> Plan:
+def get_state(request: Any, context: Context) -> Plan:
     try:
         job: r.JobView = yield c.GetJob(request.id)
     except NotFound:
@@ -53,13 +53,12 @@ def get_state(request: q.ById, context: Context) -> Plan:
     return done(id=job.id, state=state_name(job.state, context), reason=job.reason or None)
 
 
-def get_result(request: q.ById, context: Context) -> Plan:
-    job: r.JobView = yield c.GetJob(request.id)
+def result(request: Any, job: r.JobView, context: Context) -> Answer:
     result = NULL[context.codec] if job.result is None else shown(job.result, job.result_codec, context.codec)
     return done(id=job.id, result=result, state=state_name(job.state, context))
 
 
-def get_jobs_batch(request: q.ByIds, context: Context) -> Plan:
+def get_jobs_batch(request: Any, context: Context) -> Plan:
     if len(request.ids) > context.limits.browse_jobs_max:
         raise LimitExceeded(
             f"{len(request.ids)} ids are over the limit of {context.limits.browse_jobs_max}: split the call"
@@ -80,7 +79,7 @@ def get_jobs_batch(request: q.ByIds, context: Context) -> Plan:
     return done(jobs=jobs, missing=missing)
 
 
-def get_jobs(request: q.GetJobs, context: Context) -> Plan:
+def get_jobs(request: Any, context: Context) -> Plan:
     most = context.limits.browse_jobs_max
     limit, skip = min(request.limit, most), request.offset
     if limit < 0 or skip < 0:
@@ -129,10 +128,9 @@ def _total(counts: r.Counts, state: State | None) -> int:
     return sum(msgspec.structs.astuple(counts))
 
 
-def wait_job(request: q.Wait, context: Context) -> Plan:
-    wait_ms = min(request.timeout, context.limits.wait_ms_max)
-    ended: r.Ended = yield c.WaitJob(request.id, wait_ms)
+def waited(request: Any, ended: r.Ended, context: Context) -> Answer:
     if not ended.finished:
+        wait_ms = to_wait(request.timeout, context)
         raise TimedOut(f"timeout: job {request.id} has not ended within {wait_ms} ms; it is {ended.state.value}")
     if ended.state is not State.COMPLETED:
         why = ended.error or ended.reason or "for an unknown reason"
@@ -141,8 +139,7 @@ def wait_job(request: q.Wait, context: Context) -> Plan:
     return done(id=ended.id, state="completed", result=result)
 
 
-def get_progress(request: q.ById, context: Context) -> Plan:
-    job: r.JobView = yield c.GetJob(request.id)
+def progress(request: Any, job: r.JobView, context: Context) -> Answer:
     percent, message = job.progress.percent, job.progress.message or None
     return done(
         id=job.id,
@@ -152,21 +149,19 @@ def get_progress(request: q.ById, context: Context) -> Plan:
     )
 
 
-def get_logs(request: q.ById, context: Context) -> Plan:
-    logs: r.Logs = yield c.GetLogs(request.id)
+def logs(request: Any, logs: r.Logs, context: Context) -> Answer:
     lines = [{"timestamp": line.at, "message": line.message, "level": line.level} for line in logs.lines]
     return done(id=request.id, logs=lines)
 
 
-def get_partials(request: q.ById, context: Context) -> Plan:
-    partials: r.Partials = yield c.GetPartials(request.id)
+def partials(request: Any, partials: r.Partials, context: Context) -> Answer:
     chunks = [
         {"index": chunk.index, "data": shown(chunk.data, chunk.codec, context.codec)} for chunk in partials.chunks
     ]
     return done(id=request.id, partials=chunks)
 
 
-def get_children(request: q.GetChildren, context: Context) -> Plan:
+def get_children(request: Any, context: Context) -> Plan:
     """What a job waits for, or has waited for: the jobs of the steps before it, or those that it depends on."""
     found, total = yield from _children(request.parent_id, context)
     children: list[Answer] = []
@@ -200,21 +195,18 @@ CHILDREN_MAX = 100_000
 """As many as one workflow has; their ids are small."""
 
 
-def why(request: q.ById, context: Context) -> Plan:
-    reply: r.Waiting = yield c.Why(request.id)
+def why(request: Any, reply: r.Waiting, context: Context) -> Answer:
     return done(id=request.id, **{**msgspec.to_builtins(reply), "state": state_name(reply.state, context)})
 
 
-def story(request: q.ById, context: Context) -> Plan:
-    reply: r.Story = yield c.GetStory(request.id)
+def story(request: Any, reply: r.Story, context: Context) -> Answer:
     return done(id=request.id, events=reply.events, notes=reply.notes, complete=reply.complete)
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------
 
 
-def get_job_counts(request: q.ByQueue, context: Context) -> Plan:
-    stats: r.Stats = yield c.GetStats(request.queue)
+def job_counts(request: Any, stats: r.Stats, context: Context) -> Answer:
     counts = _counts(stats.counts)
     return done(**counts, counts=counts, stats=stats)
 
@@ -232,12 +224,11 @@ def _counts(counts: r.Counts) -> dict[str, int]:
     }
 
 
-def count(request: q.ByQueue, context: Context) -> Plan:
-    stats: r.Stats = yield c.GetStats(request.queue)
+def count(request: Any, stats: r.Stats, context: Context) -> Answer:
     return done(count=stats.counts.waiting + stats.counts.delayed)
 
 
-def is_paused(request: q.ByQueue, context: Context) -> Plan:
+def is_paused(request: Any, context: Context) -> Plan:
     view = yield from _policy(request.queue)
     return done(paused=view is not None and view.paused)
 
@@ -250,7 +241,7 @@ def _policy(queue: str) -> Generator[c.Command[Any], Any, r.QueueView | None]:
     return view
 
 
-def queue(request: q.ByQueue, context: Context) -> Plan:
+def queue(request: Any, context: Context) -> Plan:
     view: r.QueueView = yield c.GetQueue(request.queue)
     stats: r.Stats = yield c.GetStats(request.queue)
     return done(
@@ -281,12 +272,12 @@ def _queue_maps(names: Any) -> Generator[c.Command[Any], Any, list[Answer]]:
     return found + [{"name": name} for name in names[DETAILED_QUEUES_MAX:]]
 
 
-def list_queues(request: q.Everything, context: Context) -> Plan:
+def list_queues(request: Any, context: Context) -> Plan:
     queues: r.Queues = yield c.ListQueues()
     return done(queues=(yield from _queue_maps(queues.names)), names=list(queues.names))
 
 
-def stats(request: q.Everything, context: Context) -> Plan:
+def stats(request: Any, context: Context) -> Plan:
     totals: r.Stats = yield c.GetStats()
     queues: r.Queues = yield c.ListQueues()
     maps = yield from _queue_maps(queues.names)
@@ -303,12 +294,7 @@ def stats(request: q.Everything, context: Context) -> Plan:
     )
 
 
-def priorities(request: q.ByQueue, context: Context) -> Plan:
-    reply: r.Priorities = yield c.GetPriorities(request.queue)
-    return done(waiting=dict(reply.waiting))
-
-
-def metrics(request: q.Metrics, context: Context) -> Plan:
+def metrics(request: Any, context: Context) -> Plan:
     stats: r.Stats = yield c.GetStats()
     queues: r.Queues = yield c.ListQueues()
     totals = stats.totals
@@ -328,12 +314,13 @@ def metrics(request: q.Metrics, context: Context) -> Plan:
     return done(**found, metrics=found)
 
 
-def dead_letters(request: q.DeadLetters, context: Context) -> Plan:
-    limit = min(request.count or DEAD_LETTERS, context.limits.browse_jobs_max)
-    page: r.Page = yield c.ListDead(request.queue, request.reason, tag=request.tag, after=request.after, limit=limit)
+def to_page(limit: int, context: Context) -> int:
+    return min(limit, context.limits.browse_jobs_max)
+
+
+def to_dead_page(count: int, context: Context) -> int:
+    return to_page(count or DEAD_LETTERS, context)
+
+
+def dead_letters(request: Any, page: r.Page, context: Context) -> Answer:
     return done(jobs=[job_map(job, context) for job in page.jobs], next_after=page.next_after)
-
-
-def dead_stats(request: q.ByQueue, context: Context) -> Plan:
-    reply: r.DeadStats = yield c.GetDeadStats(request.queue)
-    return done(total=reply.total, by_reason=dict(reply.by_reason), oldest_at=reply.oldest_at)

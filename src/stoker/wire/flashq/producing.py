@@ -16,7 +16,7 @@ from stoker.wire.flashq.decoding import Codec
 from stoker.wire.flashq.options import PLAIN, REFUSED, options_of, options_of_all
 from stoker.wire.flashq.payloads import stored_as
 
-AnyBatch = q.PushBatch | q.PlainPushBatch | q.MixedPushBatch
+Batch = q.PushBatch | q.PlainPushBatch | q.MixedPushBatch
 
 
 def push(request: q.Push | q.PlainPush, context: Context) -> c.Command[Any]:
@@ -63,7 +63,7 @@ def pushed(request: q.Push | q.PlainPush, reply: r.Pushed | r.PushedBatch, conte
     return done(id=reply.id, level=reply.level, created=False, duplicate_by=by)
 
 
-def push_batch(request: AnyBatch, context: Context) -> Plan:
+def push_batch(request: Batch, context: Context) -> Plan:
     """Items that ask for the same are pushed as one thing; if they are refused for it, each of them is told."""
     if not request.jobs:
         return done(ids=[], failed=[], errors=[])
@@ -87,14 +87,14 @@ def push_batch(request: AnyBatch, context: Context) -> Plan:
     return answer
 
 
-def batch_command(request: AnyBatch, context: Context, wrong: dict[int, str]) -> c.PushBatch:
+def batch_command(request: Batch, context: Context, wrong: dict[int, str]) -> c.PushBatch:
     """One command for all items. Those that are `wrong` keep their place, as something that no queue takes."""
     codec = context.codec
     each: list[Options] | None = None
-    if type(request) is q.PlainPushBatch:
+    if isinstance(request, q.PlainPushBatch):
         payloads, options = [bytes(item.data) for item in request.jobs], PLAIN[codec]
     else:
-        items: list[q.JobItem] = request.jobs  # type: ignore[assignment]
+        items: list[q.JobItem] = request.jobs
         options, each = options_of_all(items, codec)
         payloads = [_payload(number, item, codec, wrong) for number, item in enumerate(items)]
         if wrong:

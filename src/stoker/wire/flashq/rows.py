@@ -1,65 +1,125 @@
-"""The table of flashQ's commands: what each is called, what it is sent, what it needs, and how it is carried out.
+"""The table of flashQ's commands: which command of the contract each word stands for, and what it calls its fields.
 
-A row of one engine command has `command` and `answer`; one of several has `steps`; what only a server can do (who is
-there, what it may, what it is told of) has neither and is of kind `server`. All of them, and the plans made of them,
-may raise a StokerError at any point: then that is the outcome, and `answers.failure` the answer.
+A word that is a command under other names is a row of data: its request, its checks and its way to the command derive
+from the command (`mapping.py`). Other words have a request type of their own, a function that builds the command, or
+steps of several commands. What only a server can do (who is there, what it may, what it is told of) is of kind
+`server`. Permissions, what to do after a lost answer and whether a word may wait derive from the table of commands. All
+functions here may raise a StokerError: then that is the outcome, and `answers.failure` the answer.
 """
 
 from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Raw
 
 from stoker.model import commands as c
+from stoker.model.command_table import TABLE, CommandType, Permission, Resend
 from stoker.model.errors import InvalidRequest
 from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.wire.flashq import consuming, control, keyvalue, looking, producing, schedules, workflows
+from stoker.model.options import Codec as Stored
+from stoker.wire.flashq import consuming, control, keyvalue, looking, mapping, producing, schedules, workflows
 from stoker.wire.flashq import requests as q
-from stoker.wire.flashq.answers import NOTHING, Answer, Plan, done
+from stoker.wire.flashq.answers import NOTHING, Answer, Picks, Plan, accepted, done, touched
+from stoker.wire.flashq.consuming import to_wait
 from stoker.wire.flashq.context import Context
 from stoker.wire.flashq.decoding import Codec, decode_as
-from stoker.wire.flashq.requests import AnyRequest
+from stoker.wire.flashq.jobs import state_of
+from stoker.wire.flashq.mapping import Field, Fixed, Said, also
+from stoker.wire.flashq.requests import NOT_SAID, AnyRequest
 from stoker.wire.flashq.spelling import Unknown
 
-Permission = Literal["produce", "consume", "read", "admin"]
-Again = Literal["always", "keyed", "never"]
 Kind = Literal["one", "plan", "server"]
+Answering = Callable[[Any, Any, Context], Answer]
+Steps = Callable[[Any, Context], Plan]
+
+
+SAME: Said = {}
+"""The fields are called as the command calls them."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One command of the dialect."""
 
     name: str
+    summary: str
     request: type[AnyRequest]
-    permission: Permission | None
-    """None: anybody who is connected."""
-    again: Again
-    """Whether sending it twice does no harm: always, only with a key of its own, or never."""
+    command: CommandType | None = None
+    """What it stands for; of several commands, the one whose permission it needs."""
+    fields: dict[str, Field] = {}
+    """Of a request that derives from the command."""
+    own_permission: Permission | None = None
+    """For a word without a command, or that is not for those who may send the command."""
     aliases: tuple[str, ...] = ()
-    waits: bool = False
-    """Whether it may take long to be answered; others behind it should not wait for it."""
-    command: Callable[[Any, Context], c.Command[Any]] | None = None
-    answer: Callable[[Any, Any, Context], Answer] | None = None
-    steps: Callable[[Any, Context], Plan] | None = None
+    build: mapping.Build | None = None
+    answer: Answering | None = None
+    steps: Steps | None = None
 
     @property
     def kind(self) -> Kind:
-        if self.command is not None:
-            return "one"
-        return "plan" if self.steps is not None else "server"
+        if self.steps is not None:
+            return "plan"
+        return "one" if self.build is not None else "server"
 
     @property
-    def summary(self) -> str:
-        return (self.request.__doc__ or "").strip()
+    def permission(self) -> Permission | None:
+        """None: every client that is connected."""
+        return self.own_permission or (TABLE[self.command].permission if self.command is not None else None)
+
+    @property
+    def again(self) -> Resend:
+        """Whether sending it twice does no harm: always, only with a key of its own, or never."""
+        return TABLE[self.command].resend if self.command is not None else "always"
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may take long to be answered; others behind it should not wait for it."""
+        return self.command is not None and "wait_ms" in self.command.__struct_fields__
 
     def plan(self, request: AnyRequest, context: Context) -> Plan:
         """How the request is carried out, whatever kind of row this is but `server`."""
         if self.steps is not None:
             return (yield from self.steps(request, context))
-        if self.command is None or self.answer is None:
+        if self.build is None or self.answer is None:
             raise InvalidRequest(f"invalid command {self.name}: it belongs to a connection, which is not there")
-        reply = yield self.command(request, context)
+        reply = yield self.build(request, context)
         return self.answer(request, reply, context)
+
+
+def word(
+    name: str,
+    command: CommandType | None,
+    answer: Answering | None = None,
+    *aliases: str,
+    fields: Said = SAME,
+    request: type[AnyRequest] | None = None,
+    summary: str = "",
+    permission: Permission | None = None,
+    build: mapping.Build | None = None,
+    steps: Steps | None = None,
+) -> Row:
+    """One word. Without a `request` of its own it takes the fields of the command; `fields` are those that differ."""
+    whole = {} if request is not None else mapping.fields_of(command, fields)
+    if request is None and build is None and steps is None:
+        build = mapping.builder(command, whole, fields)
+    return Row(
+        name=name,
+        summary=summary or mapping.summary_of(request or command, whole),
+        request=request or mapping.request_type(name, whole),
+        command=command,
+        fields=whole,
+        own_permission=permission,
+        aliases=aliases,
+        build=build,
+        answer=answer,
+        steps=steps,
+    )
+
+
+def of_schedule(name: str, command: CommandType, answer: Answering, *aliases: str) -> Row:
+    """About one schedule; its queue has to be said only where several have one of that name."""
+    steps = schedules.of_one(command, answer)
+    return word(name, command, answer, *aliases, steps=steps, fields={"queue": Field(type=str | None, default=None)})
 
 
 def _ping(request: AnyRequest, context: Context) -> Plan:
@@ -67,134 +127,294 @@ def _ping(request: AnyRequest, context: Context) -> Plan:
     return done(pong=True)
 
 
-def _table() -> list[Row]:
-    accepted, settled, touched = consuming.accepted, consuming.settled, consuming.touched
+GONE = Fixed()
+"""flashQ's word has no such field; the command's default holds."""
+ONE: Said = {"id": Field("ids", int), "token": Field("tokens", int | None, None)}
+ONE_OR_MANY: Said = {
+    "id": also(int | None, None),
+    "ids": Field(type=list[int], default=[]),
+    "token": also(int | None, None),
+}
+PULL: Said = {"queue": Field("queues", str | list[str]), "timeout": Field("wait_ms", default=60_000)}
+OF_QUEUE: Said = {"queue": Field(type=str)}
+OF_ALL: Said = {"queue": GONE}
+KEY_OR_KEYS: Said = {"key": also(str | None, None), "keys": Field(type=list[str], default=[])}
+TTL: Said = {"ttl": "ttl_ms"}
+PAGE = Field(convert=looking.to_page)
 
-    def one(
-        name: str,
-        request: Any,
-        permission: Permission,
-        again: Again,
-        command: Any,
-        answer: Any,
-        *aliases: str,
-        waits: bool = False,
-    ) -> Row:
-        return Row(
-            name=name,
-            request=request,
-            permission=permission,
-            again=again,
-            command=command,
-            answer=answer,
-            aliases=aliases,
-            waits=waits,
-        )
+WORDS: tuple[Row, ...] = (
+    # --- producing
+    word("PUSH", c.Push, producing.pushed, request=q.Push, build=producing.push),
+    word("PUSHB", c.PushBatch, None, "PUSHBATCH", request=q.PushBatch, steps=producing.push_batch),
+    word("FLOW", c.PushWorkflow, request=q.Flow, steps=producing.flow),
+    word("WORKFLOW", c.PushWorkflow, request=q.Workflow, steps=workflows.push),
+    # --- consuming
+    word(
+        "PULL",
+        c.Pull,
+        consuming.pulled,
+        fields=PULL | {"count": GONE},
+        build=consuming.pull,
+        summary="Take one job; wait for it up to `timeout`.",
+    ),
+    word("PULLB", c.Pull, consuming.pulled_batch, "PULLBATCH", fields=PULL, build=consuming.pull_batch),
+    word(
+        "ACK",
+        c.Ack,
+        consuming.settled,
+        fields=ONE | {"result": Field("results", Raw, NOT_SAID)},
+        build=consuming.ack,
+        summary="The job is done.",
+    ),
+    word(
+        "ACKB",
+        c.Ack,
+        None,
+        "ACKBATCH",
+        fields={
+            "results": Field(type=list[Raw] | None, default=None),
+            "codec": Field(meaning="How all of them are to be stored."),
+        },
+        steps=consuming.ack_batch,
+    ),
+    word(
+        "FAIL",
+        c.Fail,
+        consuming.failed,
+        fields={
+            **ONE,
+            "stack": Field(type=str | list[str], default="", meaning="As one text, or line by line."),
+            "delay": "delay_ms",
+            "unrecoverable": also(bool, False, "The same as `retry` false."),
+        },
+        build=consuming.fail,
+    ),
+    word(
+        "RELEASE",
+        c.Release,
+        consuming.counted_or_refused,
+        fields=ONE_OR_MANY | {"delay": "delay_ms", "note": GONE},
+        build=consuming.release,
+    ),
+    word(
+        "HEARTBEAT",
+        c.Extend,
+        consuming.extended,
+        "EXTEND",
+        fields=ONE_OR_MANY | {"renew": GONE},
+        build=consuming.heartbeat,
+    ),
+    word(
+        "PROGRESS",
+        c.SetProgress,
+        accepted,
+        fields={"progress": Field("percent", int | float, convert=consuming.percent)},
+    ),
+    word("LOG", c.AppendLog, accepted, "ADDLOG"),
+    word("PARTIAL", c.AppendPartial, accepted),
+    word(
+        "FILLSTEP",
+        c.FillStep,
+        touched,
+        fields={"jobs": Field("payloads", list[q.PlainItem]), "codec": also(Stored | None, None, mapping.STORED)},
+        build=workflows.fill,
+    ),
+    word("GETINPUTS", c.GetInputs, workflows.inputs, fields={"limit": Field(convert=workflows.to_batch)}),
+    # --- looking
+    word("GETJOB", c.GetJob, steps=looking.get_job),
+    word("GETSTATE", c.GetJob, steps=looking.get_state, summary="The state of a job."),
+    word("GETRESULT", c.GetJob, looking.result, summary="What a job has returned."),
+    word("GETPROGRESS", c.GetJob, looking.progress, summary="How far a job is."),
+    word("GETJOBBYCUSTOMID", c.FindJob, fields={"job_id": "custom_id"}, steps=looking.find_job),
+    word(
+        "GETJOBSBATCH",
+        c.GetJob,
+        fields={"id": GONE, "ids": also(list[int])},
+        steps=looking.get_jobs_batch,
+        summary="Look at some jobs.",
+    ),
+    word(
+        "GETJOBS",
+        c.Browse,
+        fields={
+            "state": Field(type=str | None, default=None),
+            "after": Field(meaning="The last id of the page before: cheaper than an offset."),
+            "offset": also(int, 0),
+            **dict.fromkeys(("pushed_from", "pushed_before", "ascending"), GONE),
+        },
+        steps=looking.get_jobs,
+        summary="Look at jobs, newest first.",
+    ),
+    word("WAITJOB", c.WaitJob, looking.waited, "FINISHED", fields={"timeout": Field("wait_ms", convert=to_wait)}),
+    word("GETLOGS", c.GetLogs, looking.logs),
+    word("GETPARTIALS", c.GetPartials, looking.partials),
+    word(
+        "GETCHILDREN",
+        c.GetInputs,
+        fields={"parent_id": "id", "after": GONE, "limit": GONE},
+        permission="read",
+        steps=looking.get_children,
+        summary="The children of a flow's parent, and how many have completed.",
+    ),
+    word("WHY", c.Why, looking.why),
+    word("STORY", c.GetStory, looking.story),
+    word(
+        "GETJOBCOUNTS",
+        c.GetStats,
+        looking.job_counts,
+        fields=OF_QUEUE,
+        summary="How many jobs of a queue are in which state.",
+    ),
+    word(
+        "COUNT",
+        c.GetStats,
+        looking.count,
+        fields=OF_QUEUE,
+        summary="How many jobs of a queue wait, for a worker or for their time.",
+    ),
+    word("ISPAUSED", c.GetQueue, steps=looking.is_paused, summary="Whether a queue is paused."),
+    word("LISTQUEUES", c.ListQueues, steps=looking.list_queues, summary="All queues of the tenant, with their counts."),
+    word("QUEUE", c.GetQueue, steps=looking.queue, summary="The policy of a queue, its counts and its totals."),
+    word("PRIORITIES", c.GetPriorities, Picks("waiting")),
+    word("STATS", c.GetStats, fields=OF_ALL, steps=looking.stats, summary="Counts of all queues of the tenant."),
+    word(
+        "METRICS",
+        c.GetStats,
+        fields=OF_ALL | {"history": also(bool, False, "Of no effect; `GET /metrics/history` has the last minutes.")},
+        steps=looking.metrics,
+        summary="Totals, rates and queues.",
+    ),
+    word(
+        "DLQ",
+        c.ListDead,
+        looking.dead_letters,
+        "GETDLQ",
+        fields={
+            "count": Field("limit", convert=looking.to_dead_page),
+            "entered_from": GONE,
+            "entered_before": GONE,
+        },
+    ),
+    word("DLQSTATS", c.GetDeadStats, Picks("total", "by_reason", "oldest_at")),
+    # --- control
+    word("CANCEL", c.Cancel, control.cancelled),
+    word("PROMOTE", c.Promote, accepted),
+    word("DISCARD", c.Discard, accepted),
+    word(
+        "UPDATEJOB",
+        c.UpdatePayload,
+        accepted,
+        "UPDATE",
+        fields={"data": "payload"},
+        summary="Give a live job or a dead letter another payload; a running delivery keeps what it got.",
+    ),
+    word("CHANGEPRIORITY", c.ChangePriority, accepted),
+    word("MOVETODELAYED", c.MoveToDelayed, accepted, fields={"delay": "delay_ms"}),
+    word("PAUSE", c.Pause, accepted),
+    word("RESUME", c.Resume, accepted),
+    word(
+        "RATELIMIT",
+        c.SetRateLimit,
+        accepted,
+        "SETRATELIMIT",
+        fields={"limit": Field(type=int), "per_ms": also(int, 1_000), "burst": also(int, 0)},
+        build=control.set_rate_limit,
+        summary="Set how many jobs of a queue may start in a second, or in `per_ms`; 0 lifts the limit.",
+    ),
+    word(
+        "RATELIMITCLEAR",
+        c.SetRateLimit,
+        accepted,
+        "CLEARRATELIMIT",
+        fields={"limit": Fixed(None)},
+        summary="Lift the rate limit of a queue.",
+    ),
+    word("SETCONCURRENCY", c.SetConcurrency, accepted, "CONCURRENCY"),
+    word(
+        "CLEARCONCURRENCY",
+        c.SetConcurrency,
+        accepted,
+        "CONCURRENCYCLEAR",
+        fields={"limit": Fixed(0)},
+        summary="Let any number of jobs of a queue run at once.",
+    ),
+    word(
+        "SETPOLICY",
+        c.SetQueuePolicy,
+        fields={
+            "dead_letters": Field(type=control.DeadLetterPolicy | None, default=None),
+            "rate_limit": also(control.RateLimit | None, None),
+            "concurrency": also(int | None, None),
+        },
+        steps=control.set_policy,
+        summary="Change the policy of a queue; what is left out stays.",
+    ),
+    word("DRAIN", c.Drain, touched),
+    word(
+        "OBLITERATE",
+        c.Obliterate,
+        touched,
+        fields={"force": Field(default=True)},
+        summary="Remove a queue with everything in it; `force` false refuses while jobs are running.",
+    ),
+    word(
+        "CLEAN",
+        c.Clean,
+        control.cleaned,
+        fields={
+            "grace": "age_ms",
+            "state": Field(type=str, default="completed", convert=lambda name, context: state_of(name)),
+            "limit": Field(default=0, convert=control.to_clean),
+        },
+        summary="Remove jobs in one state older than `grace` milliseconds; `limit` 0 = as many as one call may.",
+    ),
+    word(
+        "RETRYDLQ",
+        c.RetryDead,
+        control.retried,
+        fields={"id": also(int | None, None)},
+        build=control.retry_dead,
+    ),
+    word("PURGEDLQ", c.PurgeDead, touched),
+    # --- schedules and workflows
+    word("CRON", c.PutSchedule, None, "ADDCRON", request=q.Cron, steps=schedules.put),
+    of_schedule("CRONGET", c.GetSchedule, schedules.looked_at, "GETCRON"),
+    of_schedule("CRONDELETE", c.DeleteSchedule, schedules.deleted, "DELETECRON"),
+    of_schedule("CRONRUN", c.RunSchedule, Picks("id", "created", "level"), "RUNCRON"),
+    of_schedule("CRONPAUSE", c.PauseSchedule, schedules.changed, "PAUSECRON"),
+    of_schedule("CRONRESUME", c.ResumeSchedule, schedules.changed, "RESUMECRON"),
+    word(
+        "CRONLIST",
+        c.ListSchedules,
+        schedules.listed,
+        "LISTCRONS",
+        fields={"limit": Field(default=1_000, convert=looking.to_page)},
+    ),
+    word("WORKFLOWLIST", c.ListWorkflows, Picks("workflows", "next_after"), "LISTWORKFLOWS", fields={"limit": PAGE}),
+    word("WORKFLOWGET", c.GetWorkflow, workflows.looked_at, "GETWORKFLOW"),
+    word("WORKFLOWCANCEL", c.CancelWorkflow, workflows.looked_at, "CANCELWORKFLOW"),
+    word("WORKFLOWRETRY", c.RetryWorkflow, workflows.looked_at, "RETRYWORKFLOW"),
+    # --- keys and values
+    word("KVSET", c.KvSet, accepted, fields=TTL),
+    word("KVMSET", c.KvSetMany, fields={"entries": Field(type=list[keyvalue.Entry])}, steps=keyvalue.set_many),
+    word("KVGET", c.KvGet, keyvalue.got),
+    word("KVMGET", c.KvGetMany, steps=keyvalue.get_many),
+    word("KVDEL", c.KvDelete, keyvalue.deleted, fields=KEY_OR_KEYS, build=keyvalue.delete),
+    word("KVEXISTS", c.KvExists, keyvalue.found, fields=KEY_OR_KEYS, build=keyvalue.exists),
+    word("KVEXPIRE", c.KvExpire, Picks("exists", "level"), fields=TTL),
+    word("KVTTL", c.KvTtl, keyvalue.left, summary="How long an entry stays: -1 = for good, -2 = it is not there."),
+    word("KVKEYS", c.KvKeys, Picks("keys", "next_after")),
+    word("KVINCR", c.KvIncrement, Picks("value", "level")),
+    # --- the connection
+    word("PING", None, steps=_ping, summary="Whether the server is there."),
+    word("AUTH", None, request=q.Auth),
+    word("HELLO", None, request=q.Hello),
+    word("SUBSCRIBE", None, request=q.Subscribe, permission="read"),
+    word("UNSUBSCRIBE", None, request=q.Unsubscribe, permission="read"),
+)
 
-    def plan(
-        name: str,
-        request: Any,
-        permission: Permission | None,
-        again: Again,
-        steps: Any,
-        *aliases: str,
-        waits: bool = False,
-    ) -> Row:
-        return Row(
-            name=name, request=request, permission=permission, again=again, steps=steps, aliases=aliases, waits=waits
-        )
 
-    def server(name: str, request: Any, permission: Permission | None, *aliases: str) -> Row:
-        return Row(name=name, request=request, permission=permission, again="always", aliases=aliases)
-
-    return [
-        one("PUSH", q.Push, "produce", "keyed", producing.push, producing.pushed),
-        plan("PUSHB", q.PushBatch, "produce", "keyed", producing.push_batch, "PUSHBATCH"),
-        plan("FLOW", q.Flow, "produce", "keyed", producing.flow),
-        plan("WORKFLOW", q.Workflow, "produce", "keyed", workflows.push),
-        one("PULL", q.Pull, "consume", "keyed", consuming.pull, consuming.pulled, waits=True),
-        one("PULLB", q.PullBatch, "consume", "keyed", consuming.pull, consuming.pulled_batch, "PULLBATCH", waits=True),
-        one("ACK", q.Ack, "consume", "never", consuming.ack, settled),
-        plan("ACKB", q.AckBatch, "consume", "never", consuming.ack_batch, "ACKBATCH"),
-        one("FAIL", q.Fail, "consume", "never", consuming.fail, consuming.failed),
-        plan("RELEASE", q.Release, "consume", "never", consuming.release),
-        plan("HEARTBEAT", q.Heartbeat, "consume", "always", consuming.heartbeat, "EXTEND"),
-        one("PROGRESS", q.Progress, "consume", "always", consuming.progress, accepted),
-        one("LOG", q.Log, "consume", "never", consuming.log, accepted, "ADDLOG"),
-        one("PARTIAL", q.Partial, "consume", "never", consuming.partial, accepted),
-        plan("FILLSTEP", q.FillStep, "consume", "always", workflows.fill),
-        plan("GETINPUTS", q.GetInputs, "consume", "always", workflows.get_inputs),
-        plan("GETJOB", q.ById, "read", "always", looking.get_job),
-        plan("GETSTATE", q.ById, "read", "always", looking.get_state),
-        plan("GETRESULT", q.ById, "read", "always", looking.get_result),
-        plan("GETJOBBYCUSTOMID", q.ByCustomId, "read", "always", looking.find_job),
-        plan("GETJOBSBATCH", q.ByIds, "read", "always", looking.get_jobs_batch),
-        plan("GETJOBS", q.GetJobs, "read", "always", looking.get_jobs),
-        plan("GETJOBCOUNTS", q.ByQueue, "read", "always", looking.get_job_counts),
-        plan("COUNT", q.ByQueue, "read", "always", looking.count),
-        plan("ISPAUSED", q.ByQueue, "read", "always", looking.is_paused),
-        plan("WAITJOB", q.Wait, "read", "always", looking.wait_job, "FINISHED", waits=True),
-        plan("GETPROGRESS", q.ById, "read", "always", looking.get_progress),
-        plan("GETLOGS", q.ById, "read", "always", looking.get_logs),
-        plan("GETPARTIALS", q.ById, "read", "always", looking.get_partials),
-        plan("GETCHILDREN", q.GetChildren, "read", "always", looking.get_children),
-        plan("WHY", q.ById, "read", "always", looking.why),
-        plan("STORY", q.ById, "read", "always", looking.story),
-        plan("LISTQUEUES", q.Everything, "read", "always", looking.list_queues),
-        plan("QUEUE", q.ByQueue, "read", "always", looking.queue),
-        plan("PRIORITIES", q.ByQueue, "read", "always", looking.priorities),
-        plan("STATS", q.Everything, "read", "always", looking.stats),
-        plan("METRICS", q.Metrics, "read", "always", looking.metrics),
-        plan("DLQ", q.DeadLetters, "read", "always", looking.dead_letters, "GETDLQ"),
-        plan("DLQSTATS", q.ByQueue, "read", "always", looking.dead_stats),
-        plan("CRONLIST", q.CronList, "read", "always", schedules.list_all, "LISTCRONS"),
-        plan("CRONGET", q.CronGet, "read", "always", schedules.get, "GETCRON"),
-        plan("WORKFLOWLIST", q.WorkflowList, "read", "always", workflows.list_all, "LISTWORKFLOWS"),
-        plan("WORKFLOWGET", q.WorkflowGet, "read", "always", workflows.get, "GETWORKFLOW"),
-        one("CANCEL", q.ById, "admin", "always", control.cancel, control.cancelled),
-        plan("WORKFLOWCANCEL", q.WorkflowCancel, "admin", "always", workflows.cancel, "CANCELWORKFLOW"),
-        plan("WORKFLOWRETRY", q.WorkflowRetry, "admin", "never", workflows.retry, "RETRYWORKFLOW"),
-        one("PROMOTE", q.ById, "admin", "never", control.promote, accepted),
-        one("DISCARD", q.ById, "admin", "never", control.discard, accepted),
-        one("UPDATEJOB", q.Update, "admin", "always", control.update, accepted, "UPDATE"),
-        one("CHANGEPRIORITY", q.ChangePriority, "admin", "always", control.change_priority, accepted),
-        one("MOVETODELAYED", q.MoveToDelayed, "admin", "never", control.move_to_delayed, accepted),
-        one("PAUSE", q.ByQueue, "admin", "always", control.pause, accepted),
-        one("RESUME", q.ByQueue, "admin", "always", control.resume, accepted),
-        one("RATELIMIT", q.SetRateLimit, "admin", "always", control.set_rate_limit, accepted, "SETRATELIMIT"),
-        one("RATELIMITCLEAR", q.ByQueue, "admin", "always", control.clear_rate_limit, accepted, "CLEARRATELIMIT"),
-        one("SETCONCURRENCY", q.Limit, "admin", "always", control.set_concurrency, accepted, "CONCURRENCY"),
-        one("CLEARCONCURRENCY", q.ByQueue, "admin", "always", control.clear_concurrency, accepted, "CONCURRENCYCLEAR"),
-        plan("SETPOLICY", q.SetPolicy, "admin", "always", control.set_policy),
-        one("DRAIN", q.Drain, "admin", "always", control.drain, touched),
-        one("OBLITERATE", q.Obliterate, "admin", "always", control.obliterate, touched),
-        plan("CLEAN", q.Clean, "admin", "never", control.clean),
-        plan("RETRYDLQ", q.RetryDead, "admin", "never", control.retry_dead),
-        one("PURGEDLQ", q.PurgeDead, "admin", "always", control.purge_dead, touched),
-        plan("CRON", q.Cron, "produce", "always", schedules.put, "ADDCRON"),
-        plan("CRONDELETE", q.CronDelete, "produce", "always", schedules.delete, "DELETECRON"),
-        plan("CRONRUN", q.CronRun, "produce", "never", schedules.run, "RUNCRON"),
-        plan("CRONPAUSE", q.CronPause, "admin", "always", schedules.pause, "PAUSECRON"),
-        plan("CRONRESUME", q.CronResume, "admin", "always", schedules.resume, "RESUMECRON"),
-        one("KVSET", q.KvSet, "produce", "always", keyvalue.set_, accepted),
-        plan("KVMSET", q.KvSetMany, "produce", "always", keyvalue.set_many),
-        one("KVGET", q.ByKey, "read", "always", keyvalue.get, keyvalue.got),
-        plan("KVMGET", q.ByKeys, "read", "always", keyvalue.get_many),
-        plan("KVDEL", q.KeyOrKeys, "produce", "always", keyvalue.delete),
-        plan("KVEXISTS", q.KeyOrKeys, "read", "always", keyvalue.exists),
-        one("KVEXPIRE", q.KvExpire, "produce", "always", keyvalue.expire, keyvalue.expires),
-        one("KVTTL", q.ByKey, "read", "always", keyvalue.ttl, keyvalue.left),
-        plan("KVKEYS", q.KvKeys, "read", "always", keyvalue.keys),
-        one("KVINCR", q.KvIncrement, "produce", "never", keyvalue.increment, keyvalue.incremented),
-        plan("PING", q.Everything, None, "always", _ping),
-        server("AUTH", q.Auth, None),
-        server("HELLO", q.Hello, None),
-        server("SUBSCRIBE", q.Subscribe, "read"),
-        server("UNSUBSCRIBE", q.Unsubscribe, "read"),
-    ]
-
-
-ROWS: dict[str, Row] = {row.name: row for row in _table()}
+ROWS: dict[str, Row] = {row.name: row for row in WORDS}
 """By their names."""
 BY_NAME: dict[str, Row] = {name: row for row in ROWS.values() for name in (row.name, *row.aliases)}
 """By their names and aliases."""

@@ -5,7 +5,7 @@ that name; a CRON of a name that is in another queue takes its place.
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import msgspec
@@ -52,6 +52,7 @@ def schedule_of(request: q.Cron, context: Context) -> Schedule:
         end_at=request.end_at,
         runs_max=request.limit or 0,
         overlap=request.overlap,
+        skip_if_no_worker=request.skip_if_no_worker,
         misfire=request.misfire,
         misfires_max=request.misfires_max,
         grace_ms=request.grace_ms,
@@ -62,49 +63,40 @@ def schedule_of(request: q.Cron, context: Context) -> Schedule:
     )
 
 
-def list_all(request: q.CronList, context: Context) -> Plan:
-    limit = min(request.limit, context.limits.browse_jobs_max)
-    page: SchedulePage = yield c.ListSchedules(request.queue, request.name, request.after, limit)
+def listed(request: Any, page: SchedulePage, context: Context) -> Answer:
     crons = [described(view, context) for view in page.schedules]
     return done(crons=crons, jobs=crons, next_after=page.next_after)
 
 
-def get(request: q.CronOf, context: Context) -> Plan:
-    queue = yield from queue_of(request)
-    view: ScheduleView = yield c.GetSchedule(queue, request.name)
+def looked_at(request: Any, view: ScheduleView, context: Context) -> Answer:
     return done(cron=described(view, context))
 
 
-def pause(request: q.CronOf, context: Context) -> Plan:
-    queue = yield from queue_of(request)
-    view: ScheduleView = yield c.PauseSchedule(queue, request.name)
+def changed(request: Any, view: ScheduleView, context: Context) -> Answer:
     return done(cron=described(view, context), level=view.level)
 
 
-def resume(request: q.CronOf, context: Context) -> Plan:
-    queue = yield from queue_of(request)
-    view: ScheduleView = yield c.ResumeSchedule(queue, request.name)
-    return done(cron=described(view, context), level=view.level)
-
-
-def run(request: q.CronOf, context: Context) -> Plan:
-    queue = yield from queue_of(request)
-    reply: r.Pushed = yield c.RunSchedule(queue, request.name)
-    return done(id=reply.id, created=reply.created, level=reply.level)
-
-
-def delete(request: q.CronOf, context: Context) -> Plan:
-    queue = yield from queue_of(request)
-    reply: r.Done = yield c.DeleteSchedule(queue, request.name)
+def deleted(request: Any, reply: r.Done, context: Context) -> Answer:
     if not reply.count:
         raise not_found(request.name)
     return done(deleted=True, level=reply.level)
 
 
-def queue_of(request: q.CronOf) -> Generator[c.Command[Any], Any, str]:
+def of_one(command: Any, answer: Callable[[Any, Any, Context], Answer]) -> Callable[[Any, Context], Plan]:
+    """The steps of a command about one schedule: find its queue if none is said, then the command itself."""
+
+    def steps(request: Any, context: Context) -> Plan:
+        queue = yield from queue_of(request)
+        return answer(request, (yield command(queue, request.name)), context)
+
+    return steps
+
+
+def queue_of(request: Any) -> Generator[c.Command[Any], Any, str]:
     """The queue that is meant."""
     if request.queue is not None:
-        return request.queue
+        queue: str = request.queue
+        return queue
     found: SchedulePage = yield c.ListSchedules(name=request.name)
     queues = [view.queue for view in found.schedules]
     if not queues:

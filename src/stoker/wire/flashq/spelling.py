@@ -1,6 +1,6 @@
 """How a field of a request may be spelt: one mechanism for all requests instead of a list of aliases for each.
 
-A request that is not spelt exactly as `requests` says is taken apart one level deep, its fields are renamed
+A request that is not spelt exactly as its type says is taken apart one level deep, its fields are renamed
 (camelCase, the second names of `ALSO`), `null`s are left out, and it is put together again.
 """
 
@@ -13,7 +13,6 @@ from msgspec import Raw
 
 from stoker.model.hints import did_you_mean
 from stoker.wire import counting
-from stoker.wire.flashq import requests
 from stoker.wire.flashq.requests import ALSO, NULLS
 from stoker.wire.unknown_fields import cut
 
@@ -42,6 +41,11 @@ class TooMany(Exception):
 def _parts(kind: type) -> dict[str, tuple[bool, type | None, bool]]:
     """Of each field: whether it is passed on as it is, the struct in it, and whether that is in a list."""
     return {name: _part(hint) for name, hint in _hints(kind).items()}
+
+
+def holds_many(kind: type) -> bool:
+    """Whether a field is a list of values that have fields of their own."""
+    return any(inner is not None and is_list for _, inner, is_list in _parts(kind).values())
 
 
 def _hints(kind: type) -> dict[str, Any]:
@@ -119,25 +123,21 @@ def respelt(fields: Fields, kind: type, codec: Any, unknown: Unknown, place: str
     return found
 
 
-def fields_of(value: Any, codec: Any) -> Fields:
-    """A map taken apart. A large one must be large because of what it says, not of what nobody asked for."""
+def fields_of(value: Any, kind: type, codec: Any) -> Fields:
+    """A map taken apart. A large one must be large because of the fields that it may have, not of others."""
     if len(value if type(value) is bytes else bytes(value)) > SMALL_BYTES:
-        spelt = _spelt(codec)(value)
+        spelt = _spelt(kind, codec)(value)
         said = sum(len(bytes(getattr(spelt, name))) for name in spelt.__struct_fields__)
         if len(bytes(value)) - said > SMALL_BYTES:
-            raise ValueError(f"more than {SMALL_BYTES} bytes are in fields that no command has")
+            raise ValueError(f"more than {SMALL_BYTES} bytes are in fields that this command does not have")
     fields: Fields = codec.decode(value, type=Fields)
     return fields
 
 
 @cache
-def _spelt(codec: Any) -> Any:
-    """A decoder that knows every usual spelling of every field, and passes over all others."""
-    names = {*ALSO, "cmd", "reqId", "tenant"}
-    for kind in vars(requests).values():
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            names |= set(kind.__struct_fields__)
-    names |= {_camel(name) for name in names}
+def _spelt(kind: type, codec: Any) -> Any:
+    """A decoder that knows the usual spellings of the fields, and passes over all others."""
+    names = {*names_of(kind), *map(_camel, names_of(kind))}
     return codec.Decoder(msgspec.defstruct("Spelt", [(name, Raw, Raw(b"")) for name in sorted(names)])).decode
 
 
@@ -173,4 +173,4 @@ def _respelt_inside(value: Raw, kind: type, listed: bool, codec: Any, unknown: U
     is_map = opening == b"{" if codec is msgspec.json else 0x80 <= opening[0] <= 0x8F or opening in (b"\xde", b"\xdf")
     if not is_map:
         return value
-    return Raw(codec.encode(respelt(fields_of(value, codec), kind, codec, unknown, place)))
+    return Raw(codec.encode(respelt(fields_of(value, kind, codec), kind, codec, unknown, place)))

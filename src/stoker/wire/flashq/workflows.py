@@ -5,6 +5,7 @@ their numbers. What a graph may be is the engine's business.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -58,39 +59,23 @@ def _number(step: int | str, numbers: Mapping[str, int], where: str) -> int:
     return number
 
 
-def list_all(request: q.WorkflowList, context: Context) -> Plan:
-    limit = min(request.limit, context.limits.browse_jobs_max)
-    page: r.WorkflowPage = yield c.ListWorkflows(request.state, request.name, request.after, limit)  # type: ignore[arg-type]
-    return done(workflows=list(page.workflows), next_after=page.next_after)
-
-
-def get(request: q.WorkflowGet, context: Context) -> Plan:
-    view: r.WorkflowView = yield c.GetWorkflow(request.id)
-    return done(workflow=view)
-
-
-def cancel(request: q.WorkflowCancel, context: Context) -> Plan:
-    view: r.WorkflowView = yield c.CancelWorkflow(request.id)
-    return done(workflow=view)
-
-
-def retry(request: q.WorkflowRetry, context: Context) -> Plan:
-    view: r.WorkflowView = yield c.RetryWorkflow(request.id)
+def looked_at(request: Any, view: r.WorkflowView, context: Context) -> Answer:
     return done(workflow=view)
 
 
 # --- what jobs of one ask for --------------------------------------------------------------------------
 
 
-def fill(request: q.FillStep, context: Context) -> Plan:
+def fill(request: Any, context: Context) -> c.Command[Any]:
     payloads = [stored_as(job.data, context.codec, request.codec) for job in request.jobs]
-    reply: r.Done = yield c.FillStep(request.id, request.step, payloads, request.token)
-    return done(count=reply.count, level=reply.level)
+    return c.FillStep(request.id, request.step, payloads, request.token)
 
 
-def get_inputs(request: q.GetInputs, context: Context) -> Plan:
-    limit = min(request.limit, context.limits.batch_jobs_max)
-    page: r.Inputs = yield c.GetInputs(request.id, request.after, limit)
+def to_batch(limit: int, context: Context) -> int:
+    return min(limit, context.limits.batch_jobs_max)
+
+
+def inputs(request: Any, page: r.Inputs, context: Context) -> Answer:
     return done(
         inputs=[_input(one, context) for one in page.inputs],
         next_after=page.next_after,
