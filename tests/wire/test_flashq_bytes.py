@@ -13,9 +13,10 @@ import pytest
 
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model.errors import StokerError
+from stoker.model.steps import carry_out
 from stoker.testing import FakeClock
 from stoker.wire import native
-from stoker.wire.flashq import Context, decode, failure, row_of, run
+from stoker.wire.flashq import Context, decode, failure, row_of
 from stoker.wire.flashq.decoding import Codec
 from tools.wire_page import LIFE
 
@@ -123,7 +124,7 @@ def exchange(broker: LocalBroker, codec: Codec, hello: bool, request: dict[str, 
 
     try:
         context = Context(codec, hello, now=broker.now())
-        answer = run(row_of(request["cmd"]).plan(decode(frame, codec, request["cmd"]), context), execute)
+        answer = carry_out(row_of(request["cmd"]).plan(decode(frame, codec, request["cmd"]), context), execute)
     except StokerError as error:
         answer = failure(error)
     encoded = native.FORMATS[codec].encode(without_texts(answer))
