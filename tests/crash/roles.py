@@ -113,12 +113,12 @@ def work(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, seed:
     After `STEPS` commands it waits to be killed, or to be asked to close.
     """
     broker, clock = open_at(path, settings, memory.now)
-    tell_what_is_there(wire, broker, clock)
+    tell_what_is_there(wire, broker)
     workload = Work(seed, memory)
     for _ in range(STEPS):
         command = workload.next()
         clock.advance(workload.now - clock.now_ms())
-        reply = ask(wire, broker, clock, command)
+        reply = ask(wire, broker, command)
         if reply is not None:
             workload.learn(command, reply)
         if workload.chance.random() < 0.1:
@@ -151,12 +151,12 @@ def work_watched(
     """A short piece of work with everything that a journal does, under somebody's eyes; then close, and say so."""
     witness = make_witness()
     with watching(path, settings, memory.now, witness) as (broker, clock):
-        tell_what_is_there(wire, broker, clock)
+        tell_what_is_there(wire, broker)
         workload = Work(seed, memory)
         for number in range(STEPS_WATCHED):
             command = workload.next()
             clock.advance(workload.now - clock.now_ms())
-            reply = ask(wire, broker, clock, command)
+            reply = ask(wire, broker, command)
             if reply is not None:
                 workload.learn(command, reply)
             if number % UPKEEP_EVERY == UPKEEP_EVERY - 1:
@@ -179,14 +179,14 @@ def work_traced(
     Some pushes ask to be on disk before they are answered. Every reply comes with the number of changes before it.
     """
     trace = Trace()
-    with watching(path, settings, memory.now, trace, LyingDisk if lies else WatchedDisk) as (broker, clock):
-        tell_what_is_there(wire, broker, clock)
+    with watching(path, settings, memory.now, trace, LyingDisk if lies else WatchedDisk) as (broker, _):
+        tell_what_is_there(wire, broker)
         workload = Work(seed, memory)
         for number in range(STEPS_TRACED):
             command = workload.next()
             if isinstance(command, (c.Push, c.PushBatch, c.Publish)) and workload.chance.random() < 0.2:
                 command = msgspec.structs.replace(command, durability="fsync")
-            reply = ask(wire, broker, clock, command)
+            reply = ask(wire, broker, command)
             wire.send(len(trace.calls))
             if reply is not None:
                 workload.learn(command, reply)
@@ -225,16 +225,16 @@ def watching(
 
 def recover(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now: int) -> None:
     """Open, tell what is there, and close."""
-    broker, clock = open_at(path, settings, now)
-    tell_what_is_there(wire, broker, clock)
+    broker, _ = open_at(path, settings, now)
+    tell_what_is_there(wire, broker)
     broker.close()
 
 
 def recover_and_repeat(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, gap: int) -> None:
     """Open at the time of the last record, tell what is there, and carry out what is asked then."""
     recovery.GAP = gap
-    broker, clock = open_at(path, settings, 0)
-    tell_what_is_there(wire, broker, clock)
+    broker, _ = open_at(path, settings, 0)
+    tell_what_is_there(wire, broker)
     for command in wire.recv():
         wire.send(broker.execute(TENANT, command))
     broker.close()
@@ -274,32 +274,32 @@ def push_once(
 def finish(wire: "Connection[Any, Any]", path: str, settings: LocalSettings, now: int) -> None:
     """Recover and work everything off: whatever can still be delivered is delivered and done."""
     broker, clock = open_at(path, settings, now)
-    tell_what_is_there(wire, broker, clock)
+    tell_what_is_there(wire, broker)
     idle = 0
     while idle < IDLE_ROUNDS:
         clock.advance(LONG_MS)
-        delivery = ask(wire, broker, clock, c.Pull(QUEUES, 1_000))
+        delivery = ask(wire, broker, c.Pull(QUEUES, 1_000))
         idle = 0 if delivery else idle + 1
         if delivery:
             ids = list(delivery.ids)
-            ask(wire, broker, clock, c.Ack(ids, [delivery.token] * len(ids)))
+            ask(wire, broker, c.Ack(ids, [delivery.token] * len(ids)))
     _, jobs = take_pictures(broker)
     wire.send((jobs, broker.execute(TENANT, c.GetStats()).totals.pushed))
     broker.close()
 
 
-def tell_what_is_there(wire: "Connection[Any, Any]", broker: LocalBroker, clock: FakeClock) -> None:
+def tell_what_is_there(wire: "Connection[Any, Any]", broker: LocalBroker) -> None:
     """And go on when told to."""
     broker.advance()
     pictures, jobs = take_pictures(broker)
-    wire.send(Recovered(clock.now_ms(), jobs, pictures))
+    wire.send(Recovered(broker.now(), jobs, pictures))  # its time may be ahead of the clock: what it had written counts
     if wire.recv() == "what exactly?":
         with broker.guard:
             wire.send([state_of(shard) for shard in broker.runtime.shards])
 
 
-def ask(wire: "Connection[Any, Any]", broker: LocalBroker, clock: FakeClock, command: c.Command[Any]) -> Any:
-    wire.send(Intent(clock.now_ms(), command))
+def ask(wire: "Connection[Any, Any]", broker: LocalBroker, command: c.Command[Any]) -> Any:
+    wire.send(Intent(broker.now(), command))
     try:
         reply = broker.execute(TENANT, command)
     except StokerError as error:

@@ -98,9 +98,10 @@ def test_every_job_that_ends_has_a_line_when_asked(told: Told):
 
 
 def test_a_timeout_is_told(told: Told):
+    """By the worker's own clock or, if the machine is slow, by the queue, which has ended the delivery first."""
     line = told.of("slow")[0]
     assert (line["level"], line["job_id"]) == ("warning", told.ids["slow"])
-    assert "exceeded its timeout of 1 s" in line["message"]
+    assert "exceeded its timeout of 1 s" in line["message"] or "lost its lease while it was running" in line["message"]
     assert line["held_ms"] >= 1_000
 
 
