@@ -20,7 +20,7 @@ import msgspec
 from stoker import settings as python_settings
 from stoker.cli import exits
 from stoker.cli.main import stoker
-from stoker.model import commands, errors, events, limits, options, replies, schedules, states
+from stoker.model import commands, errors, events, limits, options, reasons, replies, schedules, states
 from stoker.server import config as settings
 from stoker.server.config import keys, values
 from stoker.server.config.tree import NOT_SETTINGS, ServerConfig
@@ -209,7 +209,7 @@ def states_page() -> str:
         table("From, To, When", [[code(old), code(new), why] for old, new, why in steps]),
         "## Reasons",
         "Why a delivery failed, or why a job did not complete: "
-        + ", ".join(code(reason) for reason in states.Reason)
+        + ", ".join(code(reason) for reason in reasons.Reason)
         + ".",
     )
 

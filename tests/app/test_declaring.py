@@ -69,7 +69,7 @@ def test_what_cannot_be_a_job_is_refused(app: App):
         app.job(kind="process")(work)
     with pytest.raises(BadHandler, match="generator is a generator"):
         app.job(generator)
-    with pytest.raises(BadHandler, match="kind 'gpu': expected async, thread or process"):
+    with pytest.raises(BadHandler, match="kind 'gpu': expected one of async, thread, process"):
         app.job(kind="gpu")(work)  # type: ignore[call-overload]
     with pytest.raises(BadHandler, match="5 cannot be a job"):
         app.job(5)  # type: ignore[call-overload]

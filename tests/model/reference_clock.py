@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from stoker.model.states import PENDING, Reason, State
+from stoker.model.reasons import Reason
+from stoker.model.states import PENDING, State
 from tests.model.reference_life import end, fail_delivery, forget, keep_age_ms, make_waiting, plan_retry, revive
 from tests.model.reference_pull import serve_parked, time_out_parked
 from tests.model.reference_schedules import reach_slot

@@ -7,7 +7,8 @@ import msgspec
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, NotFound, QueueActive, WrongState
-from stoker.model.states import ENDED, Reason, State
+from stoker.model.reasons import Reason
+from stoker.model.states import ENDED, State
 from tests.model import reference_checks as check
 from tests.model.reference_finish import fenced
 from tests.model.reference_life import end, evict, forget, hand_back, make_ready, make_waiting, revive, together

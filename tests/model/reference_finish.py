@@ -6,7 +6,8 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, LostLease, NotFound, Refused, WrongState
 from stoker.model.options import Codec
-from stoker.model.states import GIVEN_REASONS, Reason, State
+from stoker.model.reasons import GIVEN_REASONS, Reason
+from stoker.model.states import State
 from tests.model import reference_checks as check
 from tests.model.reference_life import end, fail_delivery, hand_back, jobs_under
 from tests.model.reference_world import Claim, Job, World

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.options import Backoff
-from stoker.model.states import Reason, State
+from stoker.model.reasons import Reason
+from stoker.model.states import State
 from tests.model.reference_world import OWN_WORDS, Job, Key, Queue, World
 
 # --- becoming ready ------------------------------------------------------------------------------

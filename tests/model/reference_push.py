@@ -25,7 +25,8 @@ from stoker.model.errors import (
 )
 from stoker.model.ids import STEP
 from stoker.model.options import Options
-from stoker.model.states import LIVE, Reason, State
+from stoker.model.reasons import Reason
+from stoker.model.states import LIVE, State
 from tests.model import reference_checks as check
 from tests.model.reference_life import end, hold_keys, judge_edges, settle_edges
 from tests.model.reference_world import Edge, Job, Key, Part, Queue, StageOfJobs, Transaction, World

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from stoker.model import commands as c
-from stoker.model.command_table import FENCED, TABLE
+from stoker.model.command_table import FENCED, TABLE, at_home
+from stoker.runtime.routing import ALL_OF, SPECIAL, look
 from tests.unit.literal_sets import HOUSE, is_attribute_of, literal_sets, modules
 
 IS_COMMAND = is_attribute_of(("c", "commands"), frozenset(kind.__name__ for kind in c.ALL))
@@ -28,6 +29,11 @@ def test_the_home_of_a_command_is_a_field_that_names_it() -> None:
     for command, row in TABLE.items():
         if row.home in fields:
             assert fields[row.home] in command.__struct_fields__, command
+
+
+def test_replies_of_several_shards_can_be_put_together() -> None:
+    """Where nothing says how, a command about a whole tenant would fail on a broker with several shards."""
+    assert {command for command in at_home("tenant") if SPECIAL[command] is look} == ALL_OF.keys()
 
 
 def test_what_settles_names_a_delivery_or_a_claim() -> None:

@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, get_args
 
 import msgspec
 
@@ -398,8 +398,8 @@ def kind_of(function: Callable[..., Any], kind: Kind | None, label: str) -> Kind
     is_async = inspect.iscoroutinefunction(function)
     if kind is None:
         return "async" if is_async else "thread"
-    if kind not in ("async", "thread", "process"):
-        raise BadHandler(f"{label}: kind {kind!r}: expected async, thread or process")
+    if kind not in get_args(Kind):
+        raise BadHandler(f"{label}: kind {kind!r}: expected one of {', '.join(get_args(Kind))}")
     if is_async != (kind == "async"):
         what = "a coroutine function" if is_async else "a plain function"
         raise BadHandler(f"{label} is {what} and cannot be of kind {kind!r}")

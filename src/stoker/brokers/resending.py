@@ -19,7 +19,8 @@ from stoker.model.command_table import NUMBERED, READS, SETTLES, TABLE, TAKES
 from stoker.model.errors import Forbidden, LimitExceeded, NotFound, StokerError, Unavailable, Unknown
 from stoker.model.event_table import ENDS_DELIVERY, HANDS_BACK
 from stoker.model.events import Event, EventKind
-from stoker.model.states import Reason, State
+from stoker.model.reasons import Reason
+from stoker.model.states import State
 
 R = TypeVar("R")
 

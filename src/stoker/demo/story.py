@@ -15,8 +15,9 @@ import msgspec
 import stoker
 from stoker.client.sync import Client
 from stoker.demo import jobs
+from stoker.model.reasons import Reason
 from stoker.model.replies import JobView
-from stoker.model.states import LIVE, Reason, State
+from stoker.model.states import LIVE, State
 from stoker.model.workflows import WorkflowState
 
 THUMBNAILS, DOCUMENTS, MAILS, URGENT = 2_000, 1_000, 600, 20

@@ -43,8 +43,8 @@ from stoker.engine.shard_state import ShardState
 from stoker.engine.spans import Span
 from stoker.engine.state import T_FAILED, T_RETRIED, T_STALLED, T_STARTED, T_TIMED_OUT, Appliers, Claim, Queue
 from stoker.model.options import CODECS
+from stoker.model.reasons import Reason
 from stoker.model.replies import Attempt, Chunk, LogLine
-from stoker.model.states import Reason
 from stoker.records import records as rec
 from stoker.records.stored import total_size
 

@@ -1,5 +1,7 @@
 """How long a failed job waits. The jitter is a hash of (seed, id, k), so it is the same in every replay."""
 
+from typing import assert_never
+
 from stoker.model.options import Backoff
 
 _MASK = (1 << 64) - 1
@@ -12,8 +14,10 @@ def delay_ms(policy: Backoff, failures: int, seed: int, job_id: int) -> int:
         delay = policy.base_ms << min(failures - 1, 62)
     elif policy.kind == "linear":
         delay = policy.base_ms * failures
-    else:
+    elif policy.kind == "fixed":
         delay = policy.base_ms
+    else:
+        assert_never(policy.kind)
     delay = min(delay, policy.cap_ms)
     if policy.jitter == "none":
         return delay

@@ -33,7 +33,8 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.limits import INT_MAX
 from stoker.model.options import CODECS
-from stoker.model.states import STATES, Reason, State
+from stoker.model.reasons import Reason
+from stoker.model.states import STATES, State
 from stoker.records import records as rec
 
 # --- a queue's policy ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Tenant
 from stoker.model.ids import SHARD_BITS, SHARD_MASK, shard_of
 from stoker.model.options import Dependency
-from stoker.model.states import Reason
+from stoker.model.reasons import Reason
 from stoker.records import records as rec
 
 OPEN, GOOD, BAD = range(3)

@@ -7,7 +7,7 @@ from stoker.engine.jobs import ACTIVE, CANCELLED, EXPIRED, FAILED, Job, Members,
 from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue
 from stoker.model.options import DEFAULT_OPTIONS, Options
-from stoker.model.states import Reason
+from stoker.model.reasons import Reason
 from stoker.records import records as rec
 
 LABELS_MAX = 1024

@@ -15,7 +15,8 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import STEP
 from stoker.model.options import CODECS, Codec
-from stoker.model.states import GIVEN_REASONS, STATES, Reason, State
+from stoker.model.reasons import GIVEN_REASONS, Reason
+from stoker.model.states import STATES, State
 from stoker.records import records as rec
 
 # --- finding deliveries ----------------------------------------------------------------------------

@@ -27,8 +27,9 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import make_id
 from stoker.model.options import Dependency, Options
+from stoker.model.reasons import Reason
 from stoker.model.schedules import NEXT_RUNS, Schedule, SchedulePage, ScheduleRun, ScheduleView, SlotOutcome
-from stoker.model.states import STATES, Reason
+from stoker.model.states import STATES
 from stoker.records import records as rec
 
 RULE = ("cron", "every_ms", "at", "zone", "start_at", "end_at")

@@ -24,7 +24,7 @@ from stoker.engine.schedules import holds as schedule_holds
 from stoker.engine.schedules import on_crowd, on_slot
 from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Queue, Tenant
-from stoker.model.states import Reason
+from stoker.model.reasons import Reason
 from stoker.records import records as rec
 
 

@@ -27,7 +27,7 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.ids import make_id
 from stoker.model.options import Options
-from stoker.model.states import Reason
+from stoker.model.reasons import Reason
 from stoker.records import records as rec
 from stoker.records.stored import sizes_of
 

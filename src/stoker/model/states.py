@@ -72,29 +72,3 @@ TRANSITIONS: dict[str, dict[str, str]] = {
     State.CANCELLED: {GONE: "retention passed or cleaned"},
     State.EXPIRED: {GONE: "retention passed or cleaned"},
 }
-
-
-class Reason(StrEnum):
-    """Why a delivery failed, or why a job did not complete."""
-
-    FAILED = "failed"
-    EXPLICIT_FAIL = "explicit_fail"
-    INVALID_ARGUMENTS = "invalid_arguments"
-    INVALID_RESULT = "invalid_result"
-    MAX_ATTEMPTS = "max_attempts_exceeded"
-    TIMEOUT = "timeout"
-    STALLED = "stalled"
-    WORKER_LOST = "worker_lost"
-    CORRUPT = "corrupt"
-    DEPENDENCY_FAILED = "dependency_failed"
-    TTL_EXPIRED = "ttl_expired"
-    CANCELLED = "cancelled"
-    REPLACED = "replaced"
-    DRAINED = "drained"
-    CLEANED = "cleaned"
-    OBLITERATED = "obliterated"
-    UNKNOWN = "unknown"
-
-
-GIVEN_REASONS = (Reason.EXPLICIT_FAIL, Reason.INVALID_ARGUMENTS, Reason.INVALID_RESULT)
-"""The reasons that a worker may give when it fails a job for good."""

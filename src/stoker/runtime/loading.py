@@ -10,7 +10,7 @@ from stoker.journal.contract import Journal
 from stoker.model import replies as r
 from stoker.model.errors import StokerError
 from stoker.model.ids import shard_of
-from stoker.model.states import Reason
+from stoker.model.reasons import Reason
 from stoker.records.stored import Stored, StoredRun
 from stoker.runtime.parts import Looked, Taken
 

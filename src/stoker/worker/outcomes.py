@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stoker.model.limits import DEFAULT_LIMITS
-from stoker.model.states import Reason
+from stoker.model.reasons import Reason
 from stoker.model.units import Duration, duration_ms
 from stoker.worker.errors import BadArguments, BadHandler, BadResult, UnknownHandler
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from stoker.model import commands as c
 from stoker.model.errors import Closed, DiskFull, Forbidden, LostLease, Refused, StokerError, Unauthenticated
-from stoker.model.states import Reason
+from stoker.model.reasons import Reason
 from stoker.worker.books import Books
 from stoker.worker.joblog import JobLog
 from stoker.worker.lane import Dropped, Failed, Settlement

@@ -11,8 +11,9 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import NotFound
 from stoker.model.options import DEFAULT_OPTIONS, Codec, Options
+from stoker.model.reasons import Reason
 from stoker.model.schedules import Schedule, ScheduleRun, ScheduleView
-from stoker.model.states import Reason, State
+from stoker.model.states import State
 from tests.conformance.dialect.speaking import NotInDialect
 from tests.reference_clients.calling import Answer
 
