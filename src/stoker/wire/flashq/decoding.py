@@ -1,7 +1,7 @@
 """From a frame to a typed request, or to an error that names the field.
 
-Nothing else comes out, whatever bytes go in. The most common requests have a narrow type that is tried first; what does
-not fit is tried with the whole type, and then spelt anew (`spelling.py`).
+Any bytes give one of the two. The most common requests have a narrow type that is tried first. A request that does not
+fit is tried with the whole type, and then with its fields renamed (`spelling.py`).
 """
 
 from typing import Any, Literal, NoReturn

@@ -115,7 +115,7 @@ def _payload(number: int, item: q.JobItem, codec: Codec, wrong: dict[int, str]) 
 
 
 def flow(request: q.Flow, context: Context) -> Plan:
-    """The parent and all below it as one workflow: there in whole or not at all, whatever queues they are in."""
+    """The parent and all below it as one workflow: pushed as a whole or not at all, also across queues."""
     tree = Tree(context.codec)
     tree.add(request, request.queue, None)
     if tree.has_keys:
