@@ -451,7 +451,7 @@ class Runtime:
         return any(shard.schedules for shard in self.shards)
 
     def set_limits(self, limits: Limits) -> None:
-        """Other limits from now on, for whatever comes in."""
+        """Use other limits for commands from now on."""
         self.limits = limits
         for shard in self.shards:
             shard.configure(shard.settings, limits)
