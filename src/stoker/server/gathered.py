@@ -18,7 +18,7 @@ MOST = 1_000
 
 
 class Gathered:
-    """Neighbouring pushes with the same options to one queue, and who waits for their replies."""
+    """Neighbouring pushes with the same options to one queue, and the calls that wait for their replies."""
 
     __slots__ = ("dones", "options", "payloads", "queue", "tenant")
 

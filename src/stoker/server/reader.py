@@ -134,7 +134,7 @@ class SharedReads:
 
 
 class SharedRead:
-    """Who waits for one answer, and what waits for it at the desk."""
+    """The client's wait for one answer, and the wait at the desk."""
 
     def __init__(self) -> None:
         self.dones: list[Done] = []
