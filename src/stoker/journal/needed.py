@@ -62,7 +62,7 @@ class Held(Protocol):
 
 
 def is_due(finished: Sequence[Finished], position: Sequence[int], bounds: Bounds) -> bool:
-    """Whether the log behind a checkpoint, which reaches to `position`, has grown so much that the next one is due."""
+    """Whether the log behind a checkpoint, which reaches to `position`, has grown enough that the next one is due."""
     behind = [part for part in finished if not is_covered(part, position)]
     if not behind:
         return False
