@@ -143,7 +143,7 @@ Owner = LocalBroker | RemoteBroker
 """What reaches the engine: in this process, or in another."""
 
 Step = tuple[Owner, c.Command[Any]] | float | None
-"""Of a call: ask an owner once, pause for so many seconds, or try to become the owner."""
+"""The next step of a call: ask an owner once, pause for this many seconds, or try to become the owner."""
 
 
 class SharedBroker:

@@ -97,7 +97,7 @@ class Journal(Protocol):
         ...
 
     def rows(self, shard: int, after: int, bytes_max: int) -> list[Row]:
-        """The rows with records above `after`, in order: about so many bytes, at least one if there is one."""
+        """The rows with records above `after`, in order: about this many bytes, at least one row if there is one."""
         ...
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:

@@ -1,4 +1,4 @@
-"""Which parts of a log are still needed, and when the state is saved anew: decisions, without the files they are about.
+"""Which parts of a log are still needed, and when the state is saved again: decisions, without their files.
 
 The log serves three: recovery (everything behind the last checkpoint), readers of events (a time and a number of
 bytes), and payloads that stay in it until they are due.

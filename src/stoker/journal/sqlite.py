@@ -302,7 +302,7 @@ class SqliteJournal:
         return waits
 
     def reached(self, ticket: int) -> bool:
-        """Whether so many turns are safely on disk."""
+        """Whether this many turns are safely on disk."""
         return self._tickets.reached >= ticket
 
     @property

@@ -286,7 +286,7 @@ def outcome(shards: Shards, tenant: str, transaction: str) -> r.Transaction:
 
 
 def push_workflow(shards: Shards, tenant: str, command: c.PushWorkflow, now: int) -> r.PushedWorkflow:
-    """All parts in one turn, so that they are journaled together; shards of other processes are told by messages."""
+    """All parts in one turn, so that they are journaled together; shards of other processes get messages."""
     here = {shard.number: shard for shard in shards}
     workflow_checks.workflow(command, shards[0].limits)
     for step in command.steps:

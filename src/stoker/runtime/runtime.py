@@ -299,7 +299,7 @@ class Runtime:
         return self._room.refusal_of(tenant, size, self.limits.schedule_payload_bytes_max)
 
     def refuse_schedules_when(self, is_over: Callable[[str, int], bool]) -> None:
-        """A schedule pushes nothing while one more job with so many bytes is too much for its tenant."""
+        """A schedule pushes nothing while one more job of this size is too much for its tenant."""
         self._room.over_quota = is_over
 
     def _told(self, reply: Any) -> Any:

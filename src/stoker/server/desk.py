@@ -284,7 +284,7 @@ class Desk:
         return self._stopping
 
     async def stop_dispatching(self) -> None:
-        """Give out no more jobs: pulls that wait are told so, everything else goes on."""
+        """Give out no more jobs: waiting pulls are refused, everything else goes on."""
         self._stopping = True
         self._refuse([waiter for waiter in self._waiting if type(waiter.command) in GIVING])
         await asyncio.sleep(0)

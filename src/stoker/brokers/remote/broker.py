@@ -60,7 +60,7 @@ class Trial:
         return doubted(command, error) if self.again else error
 
     def given_up(self, address: Address) -> StokerError:
-        """What the caller is told, with what was tried."""
+        """The error for the caller, with what was tried."""
         error, tried = self._error, ""
         assert error is not None
         if self._count > 1:

@@ -137,7 +137,7 @@ def check_head(head: native.Head, address: Address, codec: Codec) -> None:
 
 
 async def greeted(link: AsyncLink, address: Address, settings: RemoteSettings) -> AsyncLink:
-    """A link whose greeting is a request like any other, once the server has answered it; otherwise it is closed."""
+    """A link whose greeting is a request like any other, once the server has answered it; else it is closed."""
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
             head = await link.call(native.Request("hello", native.Greeting(client="python", tokens=False)))

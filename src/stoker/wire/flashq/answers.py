@@ -131,4 +131,4 @@ class Picks:
 accepted = Picks("level")
 """It was done, and there is nothing more to say."""
 touched = Picks("count", "level")
-"""It was done to so many."""
+"""The answer with the number of jobs that were changed."""

@@ -50,7 +50,7 @@ def decode_as(
 ) -> AnyRequest:
     """The request that the frame holds. Raises InvalidRequest or LimitExceeded, and nothing else.
 
-    `unknown` is told of the fields that the command does not have.
+    `unknown` is called with the fields that the command does not have.
     """
     unknown = unknown or Unknown()
     tried = _TRIED.get((kind, codec))
