@@ -2,7 +2,7 @@
 
 The directory has everything in it: jobs in all states, leases, transactions half done, keys in memory and in their
 file, saved state, finished, rewritten and unfinished files of the log. A process that deals is killed at its first,
-second, third, ... change to any file; whoever comes next, with whatever number of processes, finds the same.
+second, third, ... change to any file; the next process to open it, for any number of processes, finds the same.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Every change of a file or of the directory is one point, SQLite's and the journal's own alike; a write may also be cut
 in half. The work is short and has everything in it: files begun, finished, saved, rewritten and dropped. After each
-death a new process must find what was answered. And whoever recovers is killed in the same way: however far it came,
+death a new process must find what was answered. A process that recovers is killed in the same way, at every point, and
 the next one finds the same.
 """
 

@@ -4,7 +4,7 @@ Three processes work on one directory, one after the other: the first two close,
 are written down, with the moments at which something was answered. Then the power goes at many moments of that story,
 and each time something else of what was not flushed is left (`images.py`). Whatever is left must open, and hold what
 was there after one of the commands: none that was answered as being on disk, and none from before the last
-flush, may be missing. Ids and tokens that anybody has seen are not given out again.
+flush, may be missing. Ids and tokens that a client has seen are not given out again.
 """
 
 import os

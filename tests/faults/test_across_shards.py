@@ -1,4 +1,4 @@
-"""A transaction over several shards is published everywhere or nowhere, whatever dies in between.
+"""A transaction over several shards is published everywhere or nowhere, also after a crash in between.
 
 One shard decides, in one record with the messages to the others; they take them, and it learns that they have. Here
 the logs are cut in every place between these: the decision is in, and any of what follows is not. Opening brings about

@@ -3,7 +3,7 @@
 Every way in which one file can be wrong: a byte flipped, its end cut off, itself gone, an older one in its place, two
 of them exchanged, a page of nothing. A new process must refuse to open it, and say which file and what to do; or it
 finds exactly what was there. Only of the end of the log that was never flushed may something be missing, and then it is
-an earlier state. Whoever was refused finds everything again once the damage is undone.
+an earlier state. After a refusal, everything is found again once the damage is undone.
 
 Not noticed: an older copy of the file of old keys, and a key in it whose name is no longer its own. Such a key is not
 found, and never one with another answer.

@@ -1,7 +1,7 @@
 """F7: a flush fails, and what was not flushed is gone, as Linux does it.
 
-The n-th fsync of the journal itself or of SQLite fails, or a write does; once, or from then on. After it nobody is told
-that anything is safe: whoever waits for `fsync` hears that the outcome is unknown, the broker stops and says why. Then
+The n-th fsync of the journal itself or of SQLite fails, or a write does; once, or from then on. After it no call is
+told that anything is safe: calls that wait for `fsync` get `unknown`, and the broker stops and says why. Then
 the process is killed and every file is cut back to what its last good flush has seen: a new process finds everything
 that was acknowledged with `fsync`, and a state that was there.
 """

@@ -1,6 +1,6 @@
 """F9: one call of one place fails, once or from then on, for every place and every call of it.
 
-The same piece of work over and over (`script.py`), on a directory with a past. Whatever fails: nobody waits for ever,
+The same piece of work over and over (`script.py`), on a directory with a past. After any fault no call waits for ever,
 nothing but a StokerError comes out, the broker goes on or stops with a reason; and a new process finds a state that the
 old one was in, not before the last that it had promised to keep.
 """

@@ -76,9 +76,9 @@ def stranger() -> Iterator[int]:
 
 def test_another_server_is_told_from_ours(stranger: int):
     broker = open_broker(f"http://127.0.0.1:{stranger}?retry_s=0")
-    with pytest.raises(Unreachable, match="no Stoker server"):
+    with pytest.raises(Unreachable, match="not a Stoker server"):
         broker.execute("default", c.ListQueues())
-    with pytest.raises(Unreachable, match="no Stoker server"):
+    with pytest.raises(Unreachable, match="not a Stoker server"):
         asyncio.run(broker.execute_async("default", c.ListQueues()))
     broker.close()
 
@@ -97,7 +97,7 @@ def test_what_another_protocol_says_is_not_quoted():
         thread = threading.Thread(target=answer)
         thread.start()
         broker = open_broker(f"http://127.0.0.1:{listener.getsockname()[1]}?retry_s=0")
-        with pytest.raises(Unreachable, match="no Stoker server") as raised:
+        with pytest.raises(Unreachable, match="not a Stoker server") as raised:
             broker.execute("default", c.ListQueues())
         broker.close()
         thread.join()

@@ -1,6 +1,6 @@
 """A process dies between any two messages, comes back, and nothing is lost or done twice.
 
-The work goes over all shards at once: transactions, pulls, acks, claims, waits. Whoever is told `unavailable` or
+The work goes over all shards at once: transactions, pulls, acks, claims, waits. A caller that gets `unavailable` or
 `unknown` does the same again, as clients do; in the end everything is there exactly once.
 """
 

@@ -1,6 +1,6 @@
 """Several brokers over one dealt directory, in one process: what they say to each other goes as bytes, in order.
 
-Their clock moves when nobody has anything to do and somebody waits: then to the earliest time that anybody waits for.
+Their clock moves when all are idle and at least one waits: then to the earliest time that one of them waits for.
 A process can die between any two messages: what it had not written is gone, and so is what it was asked.
 """
 

@@ -161,7 +161,7 @@ def test_a_server_that_stays_away_is_not_replaced_behind_its_back(
         server.communicate(timeout=60)
         with monkeypatch.context() as patched, caplog.at_level("WARNING", "stoker.client"):
             patched.setattr(patience, "RETRY_S", 1.2)  # five seconds for users
-            with pytest.raises(Unreachable, match=r"tried for 1\.\d s\): start its server again, or connect anew"):
+            with pytest.raises(Unreachable, match=r"tried for 1\.\d s\): start its server again, or connect again"):
                 queue.get_counts()
             assert "this call is tried again for up to 0" in caplog.text
     with stoker.connect(url) as queue:

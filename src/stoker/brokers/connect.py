@@ -18,7 +18,7 @@ REMOTE = ("tcp", "tcps", "unix", "http", "https", "grpc", "grpcs")
 SCHEMES = (*EMBEDDED, *REMOTE)
 
 DEFAULT_URL = "sqlite:///stoker.db"
-"""Where neither the caller nor STOKER_URL says: a data directory beside whatever runs."""
+"""Used if neither the caller nor STOKER_URL names a URL: a data directory in the working directory."""
 
 
 def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSettings | None" = None) -> Broker:
@@ -57,6 +57,6 @@ def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSetting
 
 
 def shown(parts: SplitResult) -> str:
-    """A URL as it may be repeated to people: whatever could be a token or a password is left out."""
+    """A URL as it may be shown: everything that could be a token or a password is left out."""
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"***@{host}" if "@" in parts.netloc else host, query="", fragment="").geturl()

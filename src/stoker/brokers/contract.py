@@ -60,5 +60,5 @@ class Broker(Protocol):
         ...
 
     def close(self) -> None:
-        """Answer whoever still waits with `closed` and let go of everything. A second call does nothing."""
+        """Answer all waiting calls with `closed` and release everything. A second call does nothing."""
         ...

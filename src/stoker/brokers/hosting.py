@@ -1,7 +1,7 @@
 """The socket in a data directory: where its owner lets other processes of the same user in.
 
 A thread waits for the first of them. Only when one comes are the parts of a server loaded and an event loop started,
-so whoever is alone pays for a socket and a sleeping thread.
+so a process that is alone pays only for a socket and a sleeping thread.
 """
 
 import logging
@@ -25,7 +25,7 @@ BACKLOG = 1024
 ADDRESS_BYTES_MAX = 100
 """Of a socket's path: systems take 104 to 108."""
 STOP_S = 5.0
-"""For the last answers of an owner that closes; whoever has not got his by then asks the next owner."""
+"""For the last answers of an owner that closes; clients without an answer by then ask the next owner."""
 
 log = logging.getLogger("stoker.sharing")
 
@@ -46,7 +46,7 @@ class Place:
             self.address = f"/proc/self/fd/{self._descriptor}/{name}"
 
     def listen(self) -> socket.socket:
-        """For the directory's owner alone. Nobody can connect before the permissions are right."""
+        """For the directory's owner alone. No process can connect before the permissions are right."""
         self.remove()  # of an owner that was killed
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -105,14 +105,14 @@ class Host:
         return all(key.fileobj is not self._ended for key, _ in ready)
 
     def stop(self) -> None:
-        """Answer whoever can be answered, and let nobody in any more. The directory is still ours meanwhile."""
+        """Accept no more connections, and answer the calls that can be answered. The directory is ours until then."""
         self._place.remove()
         self._end.close()
         self._thread.join(STOP_S)
         self._ended.close()
 
     def forget(self) -> None:
-        """In a forked process: nobody may take it for the owner, least of all those who wait for the owner's end."""
+        """In a forked process: close the socket, so no process takes this one for the owner or waits for its end."""
         descriptors = [own.fileno() for own in (self._listener, self._ended, self._end)]
         if self.sharing is not None:
             descriptors += self.sharing.descriptors()

@@ -38,7 +38,7 @@ Plan = Generator[c.Command[Any], Answer, R]
 
 
 def plan_of(command: c.Command[R], windows: SendingWindows) -> Plan[R]:
-    """How a command is carried out by somebody who may be lost over it."""
+    """Carries out a command over a connection that may be lost meanwhile."""
     kind: Any = type(command)
     if kind in NUMBERED and is_nameless(command):
         return (yield from pushed_once(command, windows))  # type: ignore[no-any-return]
@@ -58,7 +58,7 @@ def plan_of(command: c.Command[R], windows: SendingWindows) -> Plan[R]:
 def may_resend(command: c.Command[Any]) -> bool:
     """Whether a second sending does no harm, or can be told from the first one.
 
-    A pull may: what the first brought and nobody got comes back when its lease ends, as if its worker had died.
+    A pull may: jobs of the first that no worker received come back when their lease ends, as if the worker had died.
     """
     kind: Any = type(command)
     if kind is c.Pull or kind is c.Ack:

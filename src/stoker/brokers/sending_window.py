@@ -87,7 +87,7 @@ class SendingWindows:
         """The window whose turn it is comes last."""
 
     def take(self) -> c.Sending:
-        """A number for a push. The caller settles it when the push has ended, whatever came of it."""
+        """A number for a push. The caller settles it when the push has ended, also when it failed."""
         try:
             window = self._queue.pop()
         except IndexError:

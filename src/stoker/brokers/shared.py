@@ -1,8 +1,8 @@
 """A data directory that several processes use at once, without a server.
 
 One of them owns it by the file lock: its calls go straight to the engine, and it lets the others in through the socket
-in the directory (`hosting.py`). When it ends, whoever calls next finds nobody there, tries the lock, and either
-becomes the owner or finds the one who did. Calls that were under way are sent again (`resending.py` says which); their
+in the directory (`hosting.py`). When it ends, the next process that calls gets no answer, tries the lock, and either
+becomes the owner or finds the new one. Calls that were under way are sent again (`resending.py` says which); their
 callers notice nothing but a pause.
 
 A directory that `stoker serve` has open is used the same way, but never taken over: the server comes back.
@@ -64,7 +64,7 @@ EMBEDDED, SERVER = "shared", "server"
 """What a directory's owner says of itself: another one of us, or `stoker serve`. Others say nothing."""
 
 PATIENCE_S = 30.0
-"""For how long a call looks for an owner while nobody answers. An owner that recovers a large directory takes time."""
+"""How long a call looks for an owner while none answers. An owner that recovers a large directory takes time."""
 PAUSE_S, PAUSE_S_MAX = 0.005, 0.1
 """Between two looks: takeover is to be a matter of tenths of a second, and a look costs microseconds."""
 TAKEOVER_S = 1.0
@@ -85,7 +85,7 @@ _barred: dict[str, tuple[float, str]] = {}
 
 
 def notice(kind: str, settings: LocalSettings) -> str:
-    """What an owner writes beside its process id, for those who find the directory in use."""
+    """What an owner writes beside its process id, for processes that find the directory in use."""
     return f"{kind} {settings.durability}"
 
 
@@ -103,7 +103,7 @@ class Trial:
 
     @property
     def command(self) -> c.Command[Any]:
-        """What to send now: who has waited for a while waits only for the rest."""
+        """The command to send now: a call that has waited for a while waits only for the rest."""
         if not self._wait_ms or self._alone_since is None:
             return self._command
         waited_ms = round((time.monotonic() - self._began) * 1000)
@@ -127,7 +127,7 @@ class Trial:
             raise self.meaning(
                 Unreachable(
                     f"no process answers for the data directory any more ({error}; tried for {spent_s:.1f} s):"
-                    " start its server again, or connect anew"
+                    " start its server again, or connect again"
                 )
             ) from None
         self._outage.lasts(error, spent_s, patience_s - spent_s)
@@ -143,11 +143,11 @@ Owner = LocalBroker | RemoteBroker
 """What reaches the engine: in this process, or in another."""
 
 Step = tuple[Owner, c.Command[Any]] | float | None
-"""Of a call: ask an owner once, pause for so many seconds, or try to become the owner."""
+"""The next step of a call: ask an owner once, pause for this many seconds, or try to become the owner."""
 
 
 class SharedBroker:
-    """The broker over a data directory, in whichever process its engine runs."""
+    """The broker over a data directory; its engine runs in this process or in another."""
 
     def __init__(self, path: str, settings: LocalSettings, *, asked: bool = False) -> None:
         self.settings = settings
@@ -157,7 +157,7 @@ class SharedBroker:
         self._users = 1
         self._closed = False
         self._change = threading.Lock()
-        """Held by whoever finds out who the owner is."""
+        """Held by the thread that finds out which process is the owner."""
         self._found = threading.Lock()
         self._owned: LocalBroker | None = None
         self.host: Host | None = None
@@ -171,7 +171,7 @@ class SharedBroker:
         self._by_server = False
         """Whether the owner is, or was, a server."""
         self._strange_since: float | None = None
-        """Since when somebody has the directory who lets nobody in."""
+        """Since when a process owns the directory but accepts no connections."""
         try:
             self._open()
         except BaseException:
@@ -251,7 +251,7 @@ class SharedBroker:
         return error
 
     def open_again(self) -> bool:
-        """One more user in this process, who will close it too; false if it is closed already."""
+        """Count one more user in this process, which will close it too; false if it is closed already."""
         with self._found:
             if self._closed:
                 return False
@@ -259,7 +259,7 @@ class SharedBroker:
             return True
 
     def close(self) -> None:
-        """Let the others go on: whoever still asks us something is told to ask the next owner."""
+        """Let the other processes go on: those that still ask this one are sent to the next owner."""
         with self._found:
             self._users -= 1
             if self._users > 0 or self._closed:
@@ -318,7 +318,7 @@ class SharedBroker:
         return await carry_out_async(self._tries(command), do)
 
     def _tries(self, command: c.Command[Any]) -> Generator[Step, Any, Answer]:
-        """Ask the owner of the directory; while it does not answer, find out who is the owner now."""
+        """Ask the owner of the directory; while it does not answer, find out which process is the owner now."""
         trial = Trial(command, self._outage)
         while True:
             target = self._target()
@@ -411,7 +411,7 @@ class SharedBroker:
         self._owned = owned
         owned.when_stopped(partial(self._hand_over_soon, owned))
         if self._served is not None:
-            self._served.close()  # wakes who still waits for somebody who is gone
+            self._served.close()  # wakes calls that still wait for an owner that is gone
 
     # --- when the log has failed here --------------------------------------------------------------
 
@@ -489,7 +489,7 @@ _open_lock = threading.Lock()
 
 
 def open_shared(path: str, parameters: dict[str, str], settings: LocalSettings | None = None) -> SharedBroker:
-    """The broker over a data directory, whoever owns it: a new one, or the one that this process has already."""
+    """The broker over a data directory: a new one, or the one that this process has already."""
     asked = settings is not None or bool(parameters)
     settings = with_parameters(settings or LocalSettings(), parameters, ("shards", "durability"), "sqlite://")
     if not path:
@@ -507,7 +507,7 @@ def open_shared(path: str, parameters: dict[str, str], settings: LocalSettings |
 
 @atexit.register
 def _close_all() -> None:
-    """Whoever forgot to close hands the directory over in good order all the same."""
+    """At exit, close brokers that the program did not close, so that the directory is handed over cleanly."""
     for broker in list(_open.values()):
         while broker.open_again():
             broker.close()

@@ -44,7 +44,7 @@ def park(shard: "ShardState", tenant: str, command: c.Pull, now: int) -> Parked:
 
 
 def kept(command: c.Pull) -> c.Pull:
-    """The command as it is now, whatever its sender does with the list of queues while it waits."""
+    """A copy of the command, because its sender may change the list of queues while it waits."""
     return msgspec.structs.replace(command, queues=tuple(command.queues))
 
 

@@ -262,7 +262,7 @@ def holds(at: int, planned: Planned) -> bool:
 
 
 def miss(shard: ShardState, planned: Planned, at: int) -> None:
-    """Nobody was there for its slot, and perhaps for others after it: which of them are made up for."""
+    """Make up for missed slots, this one and perhaps later ones, as the schedule's `misfire` says."""
     schedule, first = planned.schedule, planned.next_slot
     last = last_due(shard, planned)
     late = shard.now - (last + jitter(shard, planned.name, schedule, last) + shard.ahead_ms)
@@ -300,7 +300,7 @@ def next_slot(shard: ShardState, planned: Planned, slot: int) -> int:
 
 
 class Over(NamedTuple):
-    """A slot that is dealt with, and what follows from that. Without a slot to follow: somebody asked for a job."""
+    """A slot that is dealt with, and what follows from that. Without a slot: a client asked for a job."""
 
     slot: int
     at: int

@@ -77,7 +77,7 @@ def _chunks(path: Path) -> Iterator[Chunk]:
         raise Damaged(f"{path} is missing: restore the directory from a backup")
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise Damaged(f"{path} is no checkpoint: restore the directory from a backup")
+            raise Damaged(f"{path} is not a checkpoint: restore the directory from a backup")
         while True:
             at = file.tell()
             head = file.read(HEAD.size)

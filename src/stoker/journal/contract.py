@@ -70,8 +70,8 @@ class Journal(Protocol):
         """Add the records of one turn, all or none. From now on they can be read here, whether they are safe or not.
 
         `defer` leaves it to the next turn, to the next flush, or to a moment later: no reply needs it when `append`
-        returns. So one commit and one flush serve all who wait for a ticket. `waits` says whether the replies wait
-        for anything: those that do not may tell of something that is lost with the process.
+        returns. So one commit and one flush serve all calls that wait for a ticket. `waits` says whether the replies
+        wait for anything: those that do not may tell of something that is lost with the process.
         """
         ...
 
@@ -97,7 +97,7 @@ class Journal(Protocol):
         ...
 
     def rows(self, shard: int, after: int, bytes_max: int) -> list[Row]:
-        """The rows with records above `after`, in order: about so many bytes, at least one if there is one."""
+        """The rows with records above `after`, in order: about this many bytes, at least one row if there is one."""
         ...
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
@@ -210,7 +210,7 @@ class DataDirectory(Protocol):
 
     @property
     def notice(self) -> str:
-        """What other processes read who find the directory in use. Empty if they cannot share it."""
+        """What other processes read that find the directory in use. Empty if they cannot share it."""
         ...
 
     def snapshot_into(self, folder: Path, meeting: Meeting | None = None) -> None:

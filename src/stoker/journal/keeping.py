@@ -1,7 +1,7 @@
 """Moving keys of ended jobs out of memory, into the file beside the log, when there are many of them.
 
 The order is what makes it safe. A key goes to the file only when the job that it speaks of is on disk, and leaves
-memory only when it is in the file: whoever dies in between, it is in at least one of the two, and memory wins.
+memory only when it is in the file. After a crash in between it is in at least one of the two, and memory wins.
 """
 
 from collections.abc import Callable, Sequence

@@ -139,7 +139,7 @@ class KeyStore:
         return put
 
     def _empty(self, forgotten: Collection[tuple[str, str]]) -> None:
-        """Take the keys of queues out that nobody finds any more; once they are out, new ones may be found."""
+        """Take out the keys of queues whose keys are no longer looked up; after that, new keys may be looked up."""
         for tenant, queue in forgotten:
             while self._delete(FORGET_QUEUE, [(tenant, queue, STEP_KEYS)]):
                 pass

@@ -171,7 +171,7 @@ class LogFile:
         """Its first turn follows these sequence numbers, one for each shard: with it, that is written down.
 
         Files are flushed one by one. Should the power fail in between, the end of the one before may be lost and this
-        one not; whoever reads it then must be able to tell.
+        one not; recovery must be able to tell.
         """
         self._begin = (BEGIN, b"".join(sequence.to_bytes(8, "little") for sequence in last))
 

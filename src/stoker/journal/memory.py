@@ -17,7 +17,7 @@ ROW_RECORDS = 64
 """Written as one row for readers of records."""
 
 SEGMENT_RECORDS = 1024
-"""Records leave by segments of so many: dropping one by one would cost as much as adding."""
+"""Records are dropped in segments of this size: dropping one by one would cost as much as adding."""
 
 
 class MemoryJournal:

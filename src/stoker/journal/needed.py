@@ -1,4 +1,4 @@
-"""Which parts of a log are still needed, and when the state is saved anew: decisions, without the files they are about.
+"""Which parts of a log are still needed, and when the state is saved again: decisions, without their files.
 
 The log serves three: recovery (everything behind the last checkpoint), readers of events (a time and a number of
 bytes), and payloads that stay in it until they are due.
@@ -62,7 +62,7 @@ class Held(Protocol):
 
 
 def is_due(finished: Sequence[Finished], position: Sequence[int], bounds: Bounds) -> bool:
-    """Whether the log behind a checkpoint, which reaches to `position`, has grown so much that the next one is due."""
+    """Whether the log behind a checkpoint, which reaches to `position`, has grown enough that the next one is due."""
     behind = [part for part in finished if not is_covered(part, position)]
     if not behind:
         return False

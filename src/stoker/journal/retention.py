@@ -1,4 +1,4 @@
-"""Has the state of a data directory saved anew when it is time, and lets go of the files that are not needed then.
+"""Has the state of a data directory saved when it is due, and removes the files that are not needed after that.
 
 `needed.py` decides. A file that nothing needs is dropped, one that is mostly dead rewritten.
 """

@@ -63,7 +63,7 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     disk_reserve_share: float = 0.0001
     """Room kept for acks and cancels when the disk is full, as a share of the disk: at least 4 and at most 64 MiB."""
     disk_reserve_bytes: int | None = None
-    """The same in bytes, whatever the size of the disk; 0 keeps none."""
+    """The same in bytes, for a disk of any size; 0 keeps none."""
     keys_in_memory: int = 10_000
     """Keys of a shard beyond which those of ended jobs move to the file of old keys."""
     filters: FilterSettings | None = None
@@ -196,7 +196,7 @@ class SqliteJournal:
             self.go_on()
 
     def commit_deferred(self) -> None:
-        """Write what nobody waits for."""
+        """Write the turns that no call waits for."""
         if self._deferred:
             rows, self._deferred, self._deferred_bytes = self._deferred, [], 0
             self._write(rows)
@@ -242,7 +242,7 @@ class SqliteJournal:
             self.upkeep_asked.set()  # which will say more
 
     def note_room(self, free: int) -> None:
-        """So much of the disk is free."""
+        """Note how much of the disk is free."""
         self.room = free - self.reserve_bytes
         self._left = free + self.reserve_bytes if self.has_reserve else free
 
@@ -302,7 +302,7 @@ class SqliteJournal:
         return waits
 
     def reached(self, ticket: int) -> bool:
-        """Whether so many turns are safely on disk."""
+        """Whether this many turns are safely on disk."""
         return self._tickets.reached >= ticket
 
     @property
@@ -315,7 +315,7 @@ class SqliteJournal:
         return self._failure
 
     def fail(self, error: Exception) -> None:
-        """From now on nothing is promised; those who wait for a flush are told."""
+        """From now on nothing is promised; calls that wait for a flush fail."""
         if self._failure is None:
             self._failure = error
             with suppress(OSError):  # what was written may be gone although the system runs on
@@ -418,7 +418,7 @@ class SqliteJournal:
         return self._last[shard]
 
     def close(self) -> None:
-        """Write and flush everything. The directory is closed by whoever opened it."""
+        """Write and flush everything. The caller that opened the directory closes it."""
         if self._failure is None:
             self.commit_deferred()
             self.flush()

@@ -240,7 +240,7 @@ def open_store(
 ) -> DirectoryStore:
     """Recover a data directory, or make a new one. What was dealt to several processes is gathered first.
 
-    `notice` is what others read who find it in use; `part` opens one process's own part of a directory that is dealt.
+    `notice` is what processes read that find it in use; `part` opens one process's part of a directory that is dealt.
     """
     directory: Directory | None = None
     kept = settings.journal or JournalSettings()
@@ -291,5 +291,5 @@ def _with_reserve(directory: Directory, opening: Callable[[], Opened]) -> Opened
 
 def _open_part(path: Path, shards: int | None, disk: Disk) -> Directory:
     if not (path / "manifest.json").exists():
-        raise InvalidRequest(f"{path} is no part of a data directory: whoever looks after it makes the parts")
+        raise InvalidRequest(f"{path} is not a part of a data directory: the supervisor makes the parts")
     return Directory(path, shards, disk)

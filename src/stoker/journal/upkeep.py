@@ -1,6 +1,6 @@
 """What a journal needs besides appends, on two threads of its own: flushing, and everything that takes longer.
 
-The flusher does nothing but flush: at once when somebody waits for it, otherwise every `fsync_interval_ms`. The upkeep
+The flusher does nothing but flush: at once when a call waits for it, else every `fsync_interval_ms`. The upkeep
 makes the next file ahead of need, seals full ones, watches the room on the disk, has checkpoints made, and lets go of
 what is past retention. It takes the owner's lock only to swap one object for another.
 """
@@ -25,7 +25,7 @@ from stoker.journal.sqlite import Segment, SqliteJournal
 IDLE_S = 0.25
 KEYS_EVERY_MS = 5_000
 DEFERRED_S = 0.02
-"""How long a turn that nobody waits for stays unwritten, at most about."""
+"""How long, at most about, a turn that no call waits for stays unwritten."""
 TELL_EVERY_S = 60.0
 """While the same thing cannot be done, the log says so this often."""
 
@@ -46,10 +46,10 @@ class Upkeep:
         self._keys = keys
         self._keys_at = 0
         self.work_lock = threading.Lock()
-        """Held during a round of upkeep, and by whoever wants none to happen."""
+        """Held during a round of upkeep, and by threads that must keep it from running."""
         self._journal = journal
         self._tried = 0
-        """The number of the last file that was begun, whatever has become of it."""
+        """The number of the last file that was begun, even if it is gone."""
         self._tell_at = 0.0
         self._guard = guard
         """The owner's lock."""
@@ -65,14 +65,14 @@ class Upkeep:
 
     def start(self) -> None:
         try:
-            self.watch_room()  # before anybody asks for any
+            self.watch_room()  # before the first append asks for any
         except OSError:
             self._journal.is_full = True  # the first round will say more
         for thread in self._threads:
             thread.start()
 
     def stop(self, patience_s: float) -> None:
-        """End the threads; whatever they are at is finished first, and so is a checkpoint, unless it takes too long."""
+        """End the threads after what they are doing. A checkpoint is finished, too, unless it takes too long."""
         self._ended.set()
         self._journal.flush_asked.set()
         self._journal.upkeep_asked.set()
@@ -115,7 +115,7 @@ class Upkeep:
         journal = self._journal
         journal.flush_asked.wait(journal.settings.fsync_interval_ms / 1000)
         journal.flush_asked.clear()
-        with self._guard:  # also when nothing seems deferred: somebody may be about to write it
+        with self._guard:  # also when nothing seems deferred: another thread may be about to write it
             journal.commit_deferred()
         journal.flush()
 
@@ -222,12 +222,12 @@ class Upkeep:
         sealed = LogFile.sealed(writer.path, journal.settings.vfs)
         log = msgspec.structs.replace(segment.log, state="sealed", bytes=writer.path.stat().st_size)
         self._update(lambda logs: [log if other.name == log.name else other for other in logs])
-        with journal.flush_lock, self._guard:  # in this order: nobody serves while the guard waits for a flush
+        with journal.flush_lock, self._guard:  # in this order: no call is served while the guard waits for a flush
             segment.log, segment.file = log, sealed
         writer.close(finished=True)
 
     def _numbers(self, files: int) -> int:
-        """The first of so many numbers for new files, which nobody else will use."""
+        """Reserve this many numbers for new files, and return the first."""
         directory = self._journal.directory
         with self.update_lock:
             first = self._last_number() + 1

@@ -28,7 +28,7 @@ SHORT = {
 ANSWERS_MAX = 16_384
 """Schedules with the same expression share one answer, however many they are."""
 STEPS_BACK = 2
-"""Whoever looks back starts so many slots earlier and comes forward: forwards is what counts."""
+"""A search backwards starts this many slots earlier and then goes forward, because the forward search decides."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(9900, 1, 1, tzinfo=UTC)
 """Beyond it there are no slots: the calendar itself ends soon after."""

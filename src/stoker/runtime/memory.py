@@ -52,7 +52,7 @@ class Memory:
         lowest = min(self._spill_above, self._full_above)
         self._quiet = lowest if len(shards) == 1 or lowest == inf else -1
         self.quiet_below = self._quiet
-        """After a turn of a shard with at most so many bytes there is nothing to do: one comparison for most turns."""
+        """After a turn of a shard with up to this many bytes nothing has to be done: one comparison for most turns."""
         self.is_full = False
         self.is_spilling = False
         self.is_stored = False

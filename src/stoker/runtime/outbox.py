@@ -22,7 +22,7 @@ class News:
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._told: dict[tuple[int, int], int] = {}
-        """The newest letter from a shard to another that was told of."""
+        """The newest letter from a shard to another that was reported."""
 
     def is_there(self) -> bool:
         """Whether something lies in an outbox that was not told of yet.

@@ -58,7 +58,7 @@ class Take(c.Command[Taken], frozen=True, gc=False):
 
 
 class Await(c.Command[r.Delivery], frozen=True, gc=False):
-    """Wait for the first job in those queues of the pull that live here; and for its claim, whoever makes it."""
+    """Wait for the first job in those queues of the pull that live here, and for its claim, from any process."""
 
     pull: c.Pull
     queues: list[str]
@@ -119,7 +119,7 @@ def wait(shards: Shards, tenant: str, command: Await, now: int) -> "Parked | r.D
             return routing.joined(there)
     for shard in shards:
         shard.advance(now)
-    for name in command.queues:  # somebody may have pushed since they were looked at
+    for name in command.queues:  # a client may have pushed since they were looked at
         own = msgspec.structs.replace(pull, queues=(name,))
         delivery = pulling.dispatch(shards.home(tenant, name), tenant, own, now)
         if delivery is not None:
@@ -151,7 +151,7 @@ class FindTransaction(c.Command[list[Staged]], frozen=True, gc=False):
     part: int | None = None
     publish: tuple[str, ...] = ()
     durability: r.Level | None = None
-    """`fsync` answers when what is staged here is on disk: before somebody decides that it is published."""
+    """`fsync` answers when what is staged here is on disk: before the deciding shard publishes it."""
 
 
 class Decide(c.Command[r.Done], frozen=True, gc=False):
@@ -270,8 +270,8 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class Letters(c.Command[list[Letter]], frozen=True, gc=False):
-    """What lies here for these shards, in order. Answered when it is on disk: who has taken a message must never meet a
-    sender who forgot it, and gives its number to another."""
+    """The messages that lie here for these shards, in order. Answered when they are on disk. Else a sender could forget
+    a message that its receiver has taken, and give its number to another."""
 
     to: list[int]
     durability: r.Level | None = "fsync"

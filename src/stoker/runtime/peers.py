@@ -31,12 +31,12 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
     number: int
     kind: str
-    """The name of the command that it answers: only who knows it can read the reply from bytes."""
+    """The name of the command that it answers, which is needed to decode the reply."""
     reply: Any
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
-    """Nobody waits for the answer any more. It comes all the same, because it may have been on its way."""
+    """The asking process no longer waits for the answer. It comes all the same, because it may have been on its way."""
 
     number: int
 

@@ -61,7 +61,7 @@ async def settle(spread: "Spread", tenant: str, command: Any) -> Any:
 
 
 async def claim(spread: "Spread", tenant: str, command: Any) -> Any:
-    """Ack, release or extend a claim wherever it holds jobs. May be repeated when it was broken off."""
+    """Ack, release or extend a claim in all shards where it holds jobs. May be repeated when it was broken off."""
     replies = await spread.ask_all(tenant, dict.fromkeys(spread.processes, command))
     there = [reply for reply in replies if not isinstance(reply, errors.NotFound)]
     check_all(there, changes=True)

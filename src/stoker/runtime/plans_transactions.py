@@ -125,7 +125,7 @@ async def decide(
     staged: Mapping[int, list[str]],
     durability: r.Level | None,
 ) -> r.Done:
-    """On disk before anybody else hears of it."""
+    """On disk before any other process hears of it."""
     if any(spread.at(shard) != spread.me for shard in staged):
         durability = "fsync"
     return await spread.local.execute_async(tenant, parts.Decide(transaction, stages, staged, durability))

@@ -128,7 +128,7 @@ def named(command: Any) -> Iterable[int]:
 
 
 async def push(spread: "Spread", tenant: str, command: Any) -> Any:
-    """Those who know say which of the jobs ever were; one that was not is refused as if it were one of the queue's."""
+    """Ask the shards of the jobs which of them ever existed. Others are refused like unknown jobs of the queue."""
     own: dict[int, set[int]] = {}
     owner = spread.home(tenant, command.queue)
     for job_id in named(command):

@@ -39,7 +39,7 @@ class Room:
         self.claimed = 0
         """How much room on the disk the turn may need, as far as it is decided."""
         self.over_quota: Callable[[str, int], bool] | None = None
-        """Says whether one more job with so many bytes is too much for a tenant: for jobs that schedules push."""
+        """Says whether one more job of this size is too much for a tenant: for jobs that schedules push."""
 
     @property
     def is_tight(self) -> bool:
@@ -73,7 +73,7 @@ class Room:
             raise errors.DiskFull(NO_ROOM_AT_ALL)
 
     def _claim(self, size: int) -> bool:
-        """Whether there is room for so many bytes besides what was begun in this turn and is not written yet."""
+        """Whether there is room for this many bytes besides what was begun in this turn and is not written yet."""
         needed = self.claimed + size * 2 + ROOM_EACH
         if needed > self._journal.room:
             return False

@@ -169,7 +169,7 @@ def joined(claimed: Sequence[r.Delivery]) -> r.Delivery:
 
 
 def answer_claim_waiters(shards: Shards, tenant: str, name: str) -> None:
-    """Others who wait to make the claim that was just made get what it holds in all shards."""
+    """Other pulls that wait to make the claim that was just made get what it holds in all shards."""
     found = [pulling.reread_claim(shard, tenant, name) for shard in shards]
     delivery = joined([one for one in found if one is not None])
     for shard in shards:
@@ -184,7 +184,7 @@ def each(shards: Shards, tenant: str, command: Any, now: int) -> list[Any]:
 
 
 def claim(shards: Shards, tenant: str, command: Any, now: int) -> Any:
-    """Ack, release or extend a claim wherever it holds jobs."""
+    """Ack, release or extend a claim in all shards where it holds jobs."""
     replies, error = [], None
     for shard in shards:
         try:
@@ -197,14 +197,14 @@ def claim(shards: Shards, tenant: str, command: Any, now: int) -> Any:
 
 
 def home_of(shards: Shards, tenant: str, transaction: str) -> Shard:
-    """The shard that decides about a transaction; whatever stages lie elsewhere, its word counts."""
+    """The shard that decides about a transaction, also for the stages in other shards."""
     checks.key(transaction, "transaction", shards[0].limits)
     return shards.home(tenant, transaction)
 
 
 def stage(shards: Shards, tenant: str, command: c.Stage, now: int) -> Any:
     """Each queue's part lies in its own shard; numbers of parts and jobs count over all of them."""
-    if shards.is_part:  # whoever asks for this knows the others
+    if shards.is_part:  # the process that asks for this knows the others
         return shards.home(tenant, command.queue).execute(tenant, command, now)
     decider = home_of(shards, tenant, command.transaction)
     home = shards.home(tenant, command.queue)
@@ -286,7 +286,7 @@ def outcome(shards: Shards, tenant: str, transaction: str) -> r.Transaction:
 
 
 def push_workflow(shards: Shards, tenant: str, command: c.PushWorkflow, now: int) -> r.PushedWorkflow:
-    """All parts in one turn, so that they are journaled together; shards of other processes are told by messages."""
+    """All parts in one turn, so that they are journaled together; shards of other processes get messages."""
     here = {shard.number: shard for shard in shards}
     workflow_checks.workflow(command, shards[0].limits)
     for step in command.steps:
@@ -367,7 +367,7 @@ def all_stats(command: c.GetStats, found: Sequence[r.Stats]) -> r.Stats:
 def all_pages(command: c.Browse, pages: Sequence[r.Page]) -> r.Page:
     sign = 1 if command.ascending else -1
     jobs = sorted((job for page in pages for job in page.jobs), key=lambda job: job.id * sign)
-    # no further than the one that has looked least far: beyond it there may be jobs that nobody has seen yet
+    # no further than the shard that has looked least far: beyond it there may be jobs that were not read yet
     seen = min((page.next_after * sign for page in pages if page.next_after is not None), default=None)
     if seen is not None:
         jobs = [job for job in jobs if job.id * sign <= seen]

@@ -299,7 +299,7 @@ class Runtime:
         return self._room.refusal_of(tenant, size, self.limits.schedule_payload_bytes_max)
 
     def refuse_schedules_when(self, is_over: Callable[[str, int], bool]) -> None:
-        """A schedule pushes nothing while one more job with so many bytes is too much for its tenant."""
+        """A schedule pushes nothing while one more job of this size is too much for its tenant."""
         self._room.over_quota = is_over
 
     def _told(self, reply: Any) -> Any:
@@ -451,7 +451,7 @@ class Runtime:
         return any(shard.schedules for shard in self.shards)
 
     def set_limits(self, limits: Limits) -> None:
-        """Other limits from now on, for whatever comes in."""
+        """Use other limits for commands from now on."""
         self.limits = limits
         for shard in self.shards:
             shard.configure(shard.settings, limits)

@@ -15,7 +15,7 @@ class Shards(list[Shard]):
         super().__init__(shards)
         self.total = len(self) if total is None else total
         self.is_part = self.total > len(self)
-        """Whether other processes have some: then whatever concerns all shards is put together by `spread.py`."""
+        """Whether other processes have some: then `spread.py` carries out what concerns all shards."""
         self._places: list[Shard | None] = [None] * self.total
         for shard in self:
             self._places[shard.number] = shard
@@ -34,6 +34,6 @@ class Shards(list[Shard]):
         return self.at(shard_for(tenant, name, self.total))
 
     def by_id(self, job_id: Any) -> Shard:
-        """Where a job lives; for an id that is none, somebody who can say so."""
+        """The shard where a job lives; for an invalid id, any shard, which then refuses it."""
         number = shard_of(job_id) if type(job_id) is int else self.total
         return self.at(number) if number < self.total else self[0]

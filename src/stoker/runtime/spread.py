@@ -130,7 +130,7 @@ class Spread:
     # --- commands --------------------------------------------------------------------------------
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
-        """Carry out a command, wherever its shards live."""
+        """Carry out a command in the processes where its shards live."""
         self._check(tenant, command)
         return await self._execute(tenant, command)
 
@@ -378,7 +378,7 @@ class Spread:
             self._loop.call_soon_threadsafe(self._deliver_soon)
 
     def _deliver_soon(self) -> None:
-        self._is_delivering = False  # whatever comes from now on needs another look
+        self._is_delivering = False  # what comes from now on needs another look
         self.run(self._deliver_all())
 
     async def _deliver_all(self) -> None:

@@ -89,7 +89,7 @@ class Crowd:
                 self._spoken[place] = None
 
     def know(self, place: Place) -> None:
-        """The client has said who it is: from now on it keeps its place."""
+        """The client has authenticated: from now on it keeps its place."""
         if not place.is_known:
             place.is_known = True
             self._silent.pop(place, None)

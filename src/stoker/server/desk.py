@@ -284,7 +284,7 @@ class Desk:
         return self._stopping
 
     async def stop_dispatching(self) -> None:
-        """Give out no more jobs: pulls that wait are told so, everything else goes on."""
+        """Give out no more jobs: waiting pulls are refused, everything else goes on."""
         self._stopping = True
         self._refuse([waiter for waiter in self._waiting if type(waiter.command) in GIVING])
         await asyncio.sleep(0)
@@ -422,7 +422,7 @@ class Desk:
     def _send_away(
         self, spread: "Spread", process: int | None, tenant: str, command: c.Command[Any], done: Done
     ) -> Waiter | None:
-        """Have it carried out wherever its shards live."""
+        """Have it carried out in the processes where its shards live."""
         if process is None:
             return self._hand_over(spread.execute_async, tenant, command, done)
         waiter = self._wait_elsewhere(tenant, command, done)
@@ -477,5 +477,5 @@ class Desk:
 
 def unexpected(command: c.Command[Any], error: Exception) -> StokerError:
     """A bug: the caller hears that the outcome is unknown."""
-    log.error("%s failed in a way that nobody expected", type(command).__name__, exc_info=error)
+    log.error("%s failed unexpectedly", type(command).__name__, exc_info=error)
     return Unknown(f"it is not known whether this happened: an unexpected {type(error).__name__}; see the log")

@@ -14,11 +14,11 @@ from stoker.model.errors import BY_CODE
 from stoker.model.options import DEFAULT_OPTIONS
 
 MOST = 1_000
-"""Pushes put together at most; a turn rarely brings so many."""
+"""The most pushes that are put together; a turn rarely brings more."""
 
 
 class Gathered:
-    """Neighbouring pushes with the same options to one queue, and who waits for their replies."""
+    """Neighbouring pushes with the same options to one queue, and the calls that wait for their replies."""
 
     __slots__ = ("dones", "options", "payloads", "queue", "tenant")
 
@@ -46,7 +46,7 @@ class Gathered:
         return c.PushBatch(self.queue, self.payloads, self.options)
 
     def replies(self, reply: Any) -> list[Any]:
-        """What each of them is told."""
+        """The reply for each of them."""
         if type(reply) is not r.PushedBatch:
             return [reply] * len(self.dones)
         told: list[Any] = [r.Pushed(job, True, None, reply.level) for job in reply.ids]

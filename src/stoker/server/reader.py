@@ -32,7 +32,7 @@ WAIT_MS: Final = 60_000
 HELD_BYTES_MAX: Final = 1 << 20
 """A page that would make a reader hold more is dropped and read again later. One page is always held."""
 TURN_EVENTS: Final = 500
-"""A transport encodes about so many events before it lets others have the event loop."""
+"""A transport encodes about this many events before other tasks get the event loop."""
 
 Position = tuple[int, int]
 """A sequence number, and the index of the last event that was taken of it."""
@@ -134,7 +134,7 @@ class SharedReads:
 
 
 class SharedRead:
-    """Who waits for one answer, and what waits for it at the desk."""
+    """The client's wait for one answer, and the wait at the desk."""
 
     def __init__(self) -> None:
         self.dones: list[Done] = []

@@ -61,10 +61,10 @@ class Service:
         self.webhooks: Webhooks | None = None
         """Where they are posted: a server has them, a queue that is only shared between processes has not."""
         self.snapshots: Snapshots | None = None
-        """Who makes them. Only peers at the socket in the data directory may ask for one."""
+        """What makes them. Only peers at the socket in the data directory may ask for one."""
 
     def identify(self, credential: str | None, *, loopback: bool, entitlement: str | None = None) -> Identity:
-        """Who sends a request. Raises `Unauthenticated`, or `Forbidden` for an entitlement that does not count."""
+        """The identity that sends a request. Raises `Unauthenticated`, or `Forbidden` for an invalid entitlement."""
         identity = self.gate.identify(credential, loopback=loopback or self.config.insecure)
         return identity if entitlement is None else self.gate.entitle(identity, entitlement)
 
@@ -73,7 +73,7 @@ class Service:
         return bounds_for(self.config.server, self._descriptors, has_tokens=self.gate.configured)
 
     def admit(self, identity: Identity, permission: Permission, tenant: str | None, command: Any) -> str:
-        """The tenant to act for. Raises if this identity may not, or not so much."""
+        """The tenant to act for. Raises if this identity may not act for it, or is over its limits."""
         tenant = self.gate.allow(identity, permission, tenant, time.time())
         quotas = self.gate.quotas(identity, tenant, time.time())
         if quotas is not None:
@@ -140,7 +140,7 @@ class Service:
         return any(step.key == command.step and step.count for step in steps)
 
     def check_still(self, identity: Identity, tenant: str, command: c.Command[Any], reply: Any) -> None:
-        """Whether who waited for a reply may still have it; if not, what it brought goes back."""
+        """Raises if the token has expired while the client waited for a reply; jobs in the reply go back."""
         if not identity.is_valid(time.time()):
             self.desk.return_unsent(tenant, command, reply, claimed=True)
             raise Unauthenticated(EXPIRED)

@@ -34,7 +34,7 @@ LOOK_S = 0.002
 
 
 class SharedListener:
-    """The socket in a data directory, on whichever event loop."""
+    """The socket in a data directory, on any event loop."""
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class Traced:
         self._done(reply)
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more."""
+        """The client no longer waits for the answer."""
         if self._span.is_recording():
             self._span.set_attribute("stoker.given_up", True)
             self._span.end()

@@ -23,9 +23,9 @@ from stoker.wire.frames import SHARED_BYTES, Codec, Frames, codec_of, framed
 SWEEP_S = 1.0
 """How often connections are looked at for being slow. Their limits are tens of seconds."""
 LINGER_S = 2.0
-"""How long a peer that was told off may go on sending into the void: a close at once would take the answer away."""
+"""How long a refused peer may go on sending, unread: closing at once could lose the answer on its way."""
 HIGH_BYTES = 1 << 20
-"""With so much that was not read, a peer is not read from, and is sent no events."""
+"""A peer that leaves this many bytes unread is not read from, and is sent no events."""
 
 
 class Door:
@@ -111,9 +111,9 @@ class Connection(asyncio.BufferedProtocol):
             self._since = self._heard_at
 
     def eof_received(self) -> bool:
-        """Who has said all may still read: what is being carried out is answered, as for `printf ... | nc`.
+        """A peer that has closed its sending side still gets answers to requests under way, as for `printf ... | nc`.
 
-        Who waits for something to happen may as well be gone, and is.
+        A peer that only waits for jobs or events may be gone, and is disconnected.
         """
         self._has_said_all = (
             self.session is not None and self.session.is_at_work and bool(self.transport.can_write_eof())
@@ -137,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
             self.session.go_on()
 
     def _introduce(self) -> None:
-        """A whole request has come: it may have said who the peer is."""
+        """A whole request has come: it may have authenticated the peer."""
         crowd = self._door.service.crowd
         crowd.spoke(self.place)
         if self.session is not None and self.session.identity is not None:
@@ -221,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.session is not None and self.session.is_waiting
 
     def check_pace(self, now: float) -> None:
-        """Cut off who holds a connection without using it as agreed."""
+        """Disconnect a peer that is too slow or idle, or that was refused a while ago."""
         limits = self._limits
         reads_nothing = self._paused_since is not None and now - self._paused_since > limits.output_stalled_s
         trickles = self._frames.is_partial and now - self._since > limits.frame_s

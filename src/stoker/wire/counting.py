@@ -21,7 +21,7 @@ Verdict = Literal["few", "many", "odd"]
 
 
 def judge(body: Any, codec: str, most: int = OBJECTS_MAX, *, as_list: bool = False) -> Verdict:
-    """Whether a request (or, `as_list`, a list of items) holds more than so many items and edges."""
+    """Whether a request (or, `as_list`, a list of items) holds more than this many items and edges."""
     counted = 0
 
     def one_more() -> None:

@@ -38,7 +38,7 @@ class Frames:
         self.bytes_max = bytes_max
         self.framing: Literal["lines", "lengths"] | None = None
         self.failure: LimitExceeded | None = None
-        """Why the stream cannot go on: whatever comes now has no beginning."""
+        """Why the stream cannot go on: the start of the next frame is unknown."""
 
     @property
     def is_partial(self) -> bool:

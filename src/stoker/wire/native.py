@@ -32,7 +32,7 @@ RequestId = Annotated[str, msgspec.Meta(max_length=256)] | int | None
 
 
 class Envelope(msgspec.Struct, gc=False):
-    """What every request has, whatever it asks for."""
+    """The fields that every request has."""
 
     cmd: str
     reqId: RequestId = None
@@ -211,7 +211,7 @@ def is_large(body: msgspec.Raw, codec: Codec) -> bool:
 
 
 def is_bearable(body: msgspec.Raw, name: str, codec: Codec) -> bool:
-    """Raises if it has too many items; false if something is wrong with them, so that nobody looks at each."""
+    """Raises if it has too many items; false if something is wrong with them, so they are not decoded one by one."""
     verdict = judge(body, codec)
     if verdict == "many":
         raise LimitExceeded(f"invalid {name}: more than {OBJECTS_MAX} items and edges in one request: split it")

@@ -3,7 +3,7 @@
 One lock guards the runtime; a call is one turn. A call that has to wait sleeps outside the lock until it is
 answered. One of the sleepers is the timekeeper: it wakes at the next deadline of any shard and works it off for all; a
 second one looks a little later, in case the first one's event loop is busy.
-So the engine needs no thread of its own, and where nobody waits nothing has to happen before the next call. A journal
+So the engine needs no thread of its own: while no call waits, nothing has to happen before the next call. A journal
 on disk has two, for flushing and for upkeep (`journal/upkeep.py`).
 
 The lock is not reentrant: a signal handler that runs in the middle of a call must not call the broker itself. Let it
@@ -76,7 +76,7 @@ class LocalBroker:
         """The timekeeper and its deputy."""
         self._keeper_until = 0
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, FlushLine] = WeakKeyDictionary()
-        """Who waits for the disk, by event loop."""
+        """The calls that wait for the disk, by event loop."""
         self._users = 1
         shards: Sequence[Shard] = new_shards(settings) if store is None else store.shards
         chosen: Journal
@@ -288,7 +288,7 @@ class LocalBroker:
             return self.runtime.shard_stats(self._now())
 
     def set_limits(self, limits: Limits) -> None:
-        """Other limits from now on, for whatever comes in."""
+        """Use other limits for commands from now on."""
         with self._lock:
             self.runtime.set_limits(limits)
 
@@ -320,7 +320,7 @@ class LocalBroker:
                 self._wake_sleepers()
 
     def open_again(self) -> bool:
-        """One more user of a shared broker, who will close it too; false if it is closed already."""
+        """Count one more user of a shared broker, which will close it too; false if it is closed already."""
         with self._lock:
             if self._closed:
                 return False
@@ -356,14 +356,14 @@ class LocalBroker:
 
     def leave_to_parent(self) -> None:
         """In a process forked off the owner's: the directory stays the parent's, and this copy does nothing more."""
-        self._lock = threading.Lock()  # whoever held the old one does not exist here
+        self._lock = threading.Lock()  # the thread that held the old one does not exist here
         self._closed = "this broker was opened before the process forked: connect again in the child"
         store, self.store = self.store, None
         if store is not None:
             store.leave_to_parent()
 
     def stop(self, error: Exception) -> None:
-        """The journal can promise nothing any more: stop, and say so to everybody."""
+        """The journal can promise nothing any more: stop, and fail all calls."""
         with self._lock:
             if not self._closed:
                 self._failed(error)

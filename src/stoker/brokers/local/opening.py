@@ -66,7 +66,7 @@ def open_sqlite(
 ) -> LocalBroker:
     """The broker over a data directory: a new one, or the one that this process has open already.
 
-    `notice` is what other processes read who find the directory in use; see `brokers/shared.py`.
+    `notice` is what processes read that find the directory in use; see `brokers/shared.py`.
     """
     asked = settings is not None or bool(parameters)
     settings = with_parameters(settings or LocalSettings(), parameters, ("shards", "durability"), "sqlite://")
@@ -117,7 +117,7 @@ def open_over(open_store: OpenStore, settings: LocalSettings, clock: Clock | Non
 
 
 def holder_of(path: Path) -> "Holder":
-    """Who has a data directory open, or had it last."""
+    """The process that has a data directory open, or had it last."""
     from stoker.journal.directory import holder_of
 
     return holder_of(path)

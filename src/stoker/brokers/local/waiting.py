@@ -42,7 +42,7 @@ class FlushLine:
         self._asked = False
 
     async def wait(self, ticket: int) -> None:
-        """Until so many turns are on disk, or never will be."""
+        """Wait until this many turns are on disk, or never will be."""
         future = self._loop.create_future()
         self._waiting.append((ticket, future))
         if not self._asked:

@@ -1,7 +1,8 @@
 """The broker contract over a connection to a server.
 
-A call that nobody answered is tried again, with growing pauses, as long as doing it twice would do no harm; otherwise
-the caller is told that the outcome is unknown. Threads take a connection each from a pool; an event loop shares one.
+A call without an answer is tried again, with growing pauses, if doing it twice would do no harm. If it would, the
+caller gets an error that says that the outcome is unknown. Threads take a connection each from a pool; an event loop
+shares one.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ R = TypeVar("R")
 
 CLOSED = "this broker is closed: connect again"
 OWN_TENANT = "default"
-"""Whoever names no tenant means his token's own."""
+"""Without a tenant, the server uses the one of the token."""
 PLANNED = KEYED_PUSHES | SETTLES
 """What needs more than being sent again, if its answer is lost."""
 
@@ -59,7 +60,7 @@ class Trial:
         return doubted(command, error) if self.again else error
 
     def given_up(self, address: Address) -> StokerError:
-        """What the caller is told, with what was tried."""
+        """The error for the caller, with what was tried."""
         error, tried = self._error, ""
         assert error is not None
         if self._count > 1:
@@ -178,7 +179,7 @@ class RemoteBroker:
         return reply
 
     def greet(self) -> None:
-        """See whether somebody answers, and speaks as we do. Raises `Unreachable`, or what the other side says."""
+        """See whether a server answers and speaks our protocol. Raises `Unreachable`, or the server's own error."""
         self._give_back(self._take())
 
     @property
@@ -343,7 +344,7 @@ class Streams:
             self._link = None
 
     async def _close_with_loop(self) -> AsyncGenerator[None, None]:
-        """A loop that ends closes the generators begun on it: the last moment for a connection that nobody closed."""
+        """A loop that ends closes the generators begun on it: the last moment to close an open connection."""
         try:
             yield
         finally:
@@ -368,7 +369,7 @@ class Streams:
 
 
 def heard(future: "asyncio.Future[Any]") -> None:
-    """Nobody waits for this answer; a failure of it is no news."""
+    """No caller waits for this answer, so its failure is ignored."""
     if not future.cancelled():
         future.exception()
 

@@ -12,7 +12,7 @@ class Forked(Protocol):
     """Something with connections."""
 
     def begin_anew(self) -> None:
-        """In the child, before anything else runs there: let go of what is the parent's, without a word to anybody."""
+        """In the child, before anything else runs there: drop the parent's connections without sending anything."""
         ...
 
 
@@ -24,7 +24,7 @@ def remember(broker: Forked) -> None:
 
 
 def leave_to_parent(descriptor: int) -> None:
-    """Take a connection away from this process and leave a number behind that whoever still has it may close."""
+    """Take a connection away from this process, and leave a descriptor behind that its other users may close."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     try:
         os.dup2(nowhere, descriptor, inheritable=False)

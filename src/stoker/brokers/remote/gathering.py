@@ -40,7 +40,7 @@ class Key(NamedTuple):
 
 
 class Place:
-    """One push in a batch, and whoever waits for its answer."""
+    """One push in a batch, and the caller that waits for its answer."""
 
     __slots__ = ("answer", "push")
 
@@ -257,7 +257,7 @@ class ThreadSheaves:
 
 
 def send(broker: RemoteBroker, sheaf: Sheaf) -> None:
-    """Send a batch and answer everybody, whatever happens."""
+    """Send a batch and answer all its callers, also when it fails."""
     groups = [sheaf.places] if sheaf.places else []
     while groups:
         places = groups.pop()
@@ -324,7 +324,7 @@ class LoopSheaves:
             return sheaf
 
     def end(self) -> list[Sheaf]:
-        """What is not sent yet, for somebody else to send."""
+        """Take out what is not sent yet, for another sender."""
         with self._lock:
             self._is_over = True
             left, self._open = list(self._open.values()), {}
@@ -338,7 +338,7 @@ class LoopSheaves:
         try:
             self._loop.call_soon_threadsafe(answer, reply)
         except RuntimeError:
-            pass  # the loop is closed, and nobody waits on it
+            pass  # the loop is closed, and no task waits on it
 
     def _send_due(self, sheaf: Sheaf) -> None:
         with self._lock:

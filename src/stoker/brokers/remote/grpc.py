@@ -151,7 +151,7 @@ class GrpcAsyncLink:
         try:
             self._loop.call_soon_threadsafe(self._answered, number, call)
         except RuntimeError:
-            pass  # the loop is closed, and nobody waits
+            pass  # the loop is closed, and no task waits
 
     def _answered(self, number: int, call: Any) -> None:
         future = self._waiting.pop(number, None)
@@ -236,5 +236,5 @@ def opened(message: bytes) -> bytes:
     while message[at : at + 1] >= b"\x80":
         at += 1
     if message[:1] != BODY_TAG or at >= len(message):
-        raise LinkLost(f"{NOT_OURS} (an answer that is no frame)", sent=True)
+        raise LinkLost(f"{NOT_OURS} (an answer that is not a frame)", sent=True)
     return message[at + 1 :]

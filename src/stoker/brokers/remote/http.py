@@ -139,7 +139,7 @@ class ClientLink:
         connected = self._http.sock
         if connected is not None:
             try:
-                connected.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for a reply
+                connected.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a reply
             except OSError:
                 pass
         self._http.close()
@@ -219,7 +219,7 @@ class Wire:
             await self._reader.readexactly(2)
 
     def stop_asking(self) -> None:
-        """Tell the server that nobody waits; what it has sent already can still be read."""
+        """Tell the server that the caller no longer waits; what it has sent already can still be read."""
         self.can_stay = False
         if self._writer.can_write_eof():
             self._writer.write_eof()
@@ -283,7 +283,7 @@ class PoolLink:
             wire.forget()
 
     async def _carry(self, request: native.Request, body: bytes, future: "asyncio.Future[native.Head]") -> None:
-        """From the request to its reply. Whoever cancels the future gives the request up."""
+        """From the request to its reply. Cancelling the future gives the request up."""
         sent = False
         wire: Wire | None = None
         try:

@@ -24,8 +24,8 @@ from stoker.wire.frames import LENGTH, Codec, Frames, framed
 READ_BYTES = 256 * 1024
 REPLY_BYTES_MAX = 1 << 31
 WELCOME_BYTES_MAX = 64 * 1024
-"""Of the answer to the greeting: whatever says more is no server of ours, and what looks like a length is none."""
-NOT_OURS = "what answers there is no Stoker server, or none for this scheme"
+"""The longest answer to the greeting. A longer one is not from a Stoker server; its length is other text."""
+NOT_OURS = "what answers there is not a Stoker server, or not one for this scheme"
 
 
 class LinkLost(Exception):
@@ -49,7 +49,7 @@ class BlockingLink(Protocol):
         ...
 
     def close(self) -> None:
-        """Also from another thread: it wakes whoever waits for a reply."""
+        """Also from another thread: it wakes the thread that waits for a reply."""
         ...
 
     def forget(self) -> None:
@@ -137,7 +137,7 @@ def check_head(head: native.Head, address: Address, codec: Codec) -> None:
 
 
 async def greeted(link: AsyncLink, address: Address, settings: RemoteSettings) -> AsyncLink:
-    """A link whose greeting is a request like any other, once the server has answered it; otherwise it is closed."""
+    """A link whose greeting is a request like any other, once the server has answered it; else it is closed."""
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
             head = await link.call(native.Request("hello", native.Greeting(client="python", tokens=False)))
@@ -299,7 +299,7 @@ class SocketLink:
 
     def close(self) -> None:
         try:
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for a reply
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a reply
         except OSError:
             pass
         self._socket.close()

@@ -49,7 +49,7 @@ def addresses_of(host: str, port: int, timeout_s: float) -> list[Any]:
 
 
 def is_numeric(host: str) -> bool:
-    """Nobody has to be asked."""
+    """Whether the host is an address already, so that no name has to be resolved."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

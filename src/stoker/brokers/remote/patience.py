@@ -109,16 +109,16 @@ class Patience:
             self._napping.discard(future)
 
     def end(self) -> None:
-        """From any thread: let everybody go on at once."""
+        """From any thread: let all waiting calls go on at once."""
         self._ended.set()
         for future in list(self._napping):
             try:
                 future.get_loop().call_soon_threadsafe(wake, future)
             except RuntimeError:
-                pass  # its loop is closed, and nobody waits on it
+                pass  # its loop is closed, and no task waits on it
 
     def begin_anew(self) -> None:
-        """In a forked process: those who waited did so in the parent."""
+        """In a forked process: the waiting calls belong to the parent."""
         was_ended, self._ended, self._napping = self._ended.is_set(), threading.Event(), set()
         if was_ended:
             self._ended.set()

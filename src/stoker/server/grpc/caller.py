@@ -1,7 +1,7 @@
-"""Who calls: told by the metadata of each call, judged by the one gate.
+"""The caller of a gRPC call: read from the call's metadata, and checked by the gate.
 
-gRPC has connections, but its calls do not know them: a proxy may carry many clients over one. So everything that
-is said about a caller is said with each call.
+gRPC has connections, but its calls do not know them: a proxy may carry many clients over one. So each
+call carries everything about its caller.
 """
 
 import time
@@ -25,7 +25,7 @@ ENTITLEMENT = "stoker-entitlement"
 
 
 class Caller:
-    """The other side of one call, for as long as it lasts. Nobody is one who is not known: `Unauthenticated`."""
+    """The client of one call, for as long as the call lasts. An unknown client raises `Unauthenticated`."""
 
     __slots__ = (
         "_service",

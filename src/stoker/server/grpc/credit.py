@@ -1,6 +1,6 @@
-"""How many jobs a stream may still send, and who holds those that it has sent.
+"""How many jobs a stream may still send, and which client holds those that it has sent.
 
-Credit is what a client says it can hold. Each job takes one; settling the job, whatever comes of that, gives it back.
+Credit is what a client says it can hold. Each job takes one; settling the job, also without success, gives it back.
 A job is known by its id and the token of its delivery, so that a second delivery of it is a second job here.
 """
 
@@ -15,7 +15,7 @@ from stoker.model.command_table import SETTLES
 from stoker.model.errors import Busy, InvalidRequest, LimitExceeded, NotFound
 
 CREDIT_MAX = 100_000
-"""Of one stream, with what its client holds: each costs some bytes here, and nobody works on more at once."""
+"""The most credit of one stream, with the jobs its client holds: each costs some bytes, and no client needs more."""
 
 
 class Account:
@@ -65,7 +65,7 @@ class Accounts:
         self._streams_max = streams_max
         self._by_name: dict[str, Account] = {}
         self._holders: dict[tuple[str, int], dict[int, Account]] = {}
-        """Who has been sent a job, by the job and then by the token."""
+        """The holders of jobs that were sent, by the job and then by the token."""
 
     def __len__(self) -> int:
         return len(self._by_name)

@@ -31,7 +31,7 @@ NAMED: dict[str, grpc.StatusCode] = {
 
 
 def status_of(kind: type[StokerError]) -> grpc.StatusCode:
-    """Whatever is not named is told by its branch of the tree."""
+    """The gRPC status of an error: by its code, else by its base class."""
     named = NAMED.get(kind.code)
     if named is not None:
         return named

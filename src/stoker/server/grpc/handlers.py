@@ -1,4 +1,4 @@
-"""How a call reaches its service: who calls is known before anything that was sent is unpacked.
+"""How a call reaches its service: the caller is checked before its message is unpacked.
 
 gRPC would unpack a message first, and write a trace of its own to the log where it cannot. So it is given none to
 unpack: services are offered by their descriptors, and their methods are handed a caller and a message.
@@ -47,7 +47,7 @@ def handler_of(service: Service, descriptor: Any, method: Method) -> Any:
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except Exception as error:
-            log.exception("%s failed in a way that nobody expected", descriptor.full_name)
+            log.exception("%s failed unexpectedly", descriptor.full_name)
             name = type(error).__name__
             failure = Unknown(f"it is not known whether this happened: an unexpected {name}; see the log")
         await abort(context, failure)
@@ -70,7 +70,7 @@ def message_of(kind: Any, sent: bytes) -> Any:
         return kind.FromString(sent)
     except DecodeError:
         name = kind.DESCRIPTOR.full_name
-        raise InvalidRequest(f"invalid message: these bytes are no {name}; is your .proto file ours?") from None
+        raise InvalidRequest(f"invalid message: these bytes are not a {name}; is your .proto file ours?") from None
 
 
 async def messages_of(kind: Any, sent: AsyncIterator[bytes]) -> AsyncIterator[Any]:

@@ -28,7 +28,7 @@ from stoker.server.grpc.queue import Queue
 GRACE_S = 0.5
 """For answers that are under way when the listener closes; what waits for something to happen is cut off then."""
 PING_MS_MIN = 10_000
-"""Clients may ask so often whether we are still there; who asks faster is disconnected."""
+"""The shortest time between two pings of a client; one that pings faster is disconnected."""
 PING_ANSWER_MS = 20_000
 SERVING = health_pb2.HealthCheckResponse.SERVING
 OURS = stoker_pb2.DESCRIPTOR.services_by_name["Queue"]
@@ -56,7 +56,7 @@ class GrpcListener:
         return f"grpc   {written(address.host, port)}"
 
     async def stop_accepting(self) -> None:
-        """gRPC cannot close its door alone: whoever asks is told that this server is no place to come to."""
+        """gRPC cannot stop accepting alone, so health checks are answered with "not serving" from now on."""
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:

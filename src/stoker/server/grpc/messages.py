@@ -256,7 +256,7 @@ def failed(reply: r.Failed) -> Any:
 
 
 def settled_by(reply: r.Settled | r.Failed) -> Any:
-    """The outcome of a worker's result, whichever it was."""
+    """The outcome of a worker's result of any kind."""
     count = len(reply.jobs) if isinstance(reply, r.Failed) else reply.count
     return pb.Settled(count=count, refused=dict(reply.refused), level=reply.level)
 

@@ -1,6 +1,6 @@
 """The service `stoker.v1.Queue`: each call is one command of the contract, carried out at the desk.
 
-What a call carries is translated by `messages`, who calls is told by `caller`; here they only meet.
+`messages` translates what a call carries, and `caller` says which client calls; this module joins them.
 """
 
 import asyncio

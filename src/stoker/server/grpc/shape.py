@@ -9,7 +9,7 @@ from typing import Any
 from stoker.model.errors import LimitExceeded
 
 SMALL_BYTES = 256 * 1024
-"""Whatever these become is bearable, and a usual batch is never counted."""
+"""Messages up to this size are not counted: what they unpack to is small enough, and usual batches fit."""
 FIELDS_MAX = 250_000
 """In all, at every depth: ten thousand jobs with two dozen options each."""
 VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5

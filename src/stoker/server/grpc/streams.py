@@ -121,7 +121,7 @@ class Processing:
         except StokerError as error:
             return {"refused": pb.Refusal(code=error.code, message=str(error))}
         except Exception:
-            log.exception("a %s of a stream failed in a way that nobody expected", kind)
+            log.exception("a %s of a stream failed unexpectedly", kind)
             return {"refused": pb.Refusal(code=Unknown.code, message=f"it is not known whether this {kind} happened")}
 
     async def _settle(self, command: Any) -> Any:
@@ -151,7 +151,7 @@ class Processing:
             await self._caller.write(pb.ProcessJobsReply(**said))
 
     def _abandon(self) -> None:
-        """Nobody hears what is still to be said; it happens all the same."""
+        """The client no longer reads answers; what it sent is carried out all the same."""
         while not self._answers.empty():
             answer = self._answers.get_nowait()
             if isinstance(answer, asyncio.Future) and answer.done() and not answer.cancelled():

@@ -84,7 +84,7 @@ async def call_named(visit: Visit) -> None:
 
 
 async def _other(visit: Visit, identity: Identity, envelope: native.Envelope, frame: bytes, codec: Codec) -> None:
-    """A greeting, a command of the server itself, or what nobody knows."""
+    """A greeting, a command of the server itself, or an unknown command."""
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     session = Session(visit.service, loopback=visit.is_loopback, identity=identity)
     session.request(envelope, frame, codec, answered.set_result)

@@ -196,7 +196,7 @@ def _responses(schema: Schema, example: Any, waits: bool) -> dict[str, Any]:
 def _problem() -> dict[str, Any]:
     properties = {"ok": {"const": False}, "error": {"type": "string"}, "code": {"enum": sorted(STATUS)}}
     schema = {"type": "object", "properties": properties, "required": ["ok", "error", "code"]}
-    example = {"ok": False, "error": "Job not found: 7 never was, or is forgotten", "code": "not_found"}
+    example = {"ok": False, "error": "Job not found: 7 never existed, or is forgotten", "code": "not_found"}
     return {"description": "It was refused, and nothing has changed.", "content": {
         "application/json": {"schema": schema, "example": example}
     }}  # fmt: skip

@@ -100,7 +100,7 @@ class Streams:
 
 
 class Sse:
-    """An answer that goes on for as long as somebody reads it."""
+    """An answer that goes on until the client stops reading."""
 
     def __init__(self, streams: Streams, request: Request) -> None:
         self._streams, self._request = streams, request
@@ -138,7 +138,7 @@ class Sse:
 
 
 async def until_either(sending: Coroutine[Any, Any, None], leaving: Coroutine[Any, Any, None]) -> None:
-    """Send until there is nothing more to send, or nobody is left."""
+    """Send until there is nothing more to send, or the client is gone."""
     tasks = [asyncio.ensure_future(sending), asyncio.ensure_future(leaving)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -31,7 +31,7 @@ class TimedOut(errors.Refused):
 
 
 class JobFailed(errors.Refused):
-    """The job that somebody waited for ended, but not well."""
+    """The job that the client waited for has ended without success."""
 
     code = "job_failed"
 
@@ -72,8 +72,8 @@ def worded(code: str, text: str) -> str:
 
 
 SETTLING: dict[str, str] = {
-    "not_found": "Job not found: {id} never was, is forgotten, or belongs to somebody else",
-    "lost_lease": "lost lease: this delivery of job {id} is over; somebody else may have it by now",
+    "not_found": "Job not found: {id} never existed, is forgotten, or belongs to another tenant",
+    "lost_lease": "lost lease: this delivery of job {id} is over; another worker may have it by now",
     "wrong_state": "job {id} is not active: pull it first, and settle it only once",
 }
 
@@ -90,7 +90,7 @@ def failed_items(items: Mapping[int, str], by: str = "id") -> list[Answer]:
 
 
 def ids_of(ids: Sequence[int], context: Context) -> list[int] | list[list[int]]:
-    """Ids as a list, or as `[[first, count, step], ...]` for those who asked for it."""
+    """Ids as a list, or as `[[first, count, step], ...]` if the client asked for that."""
     if not context.ranges:
         return ids if type(ids) is list else list(ids)
     return runs_of(ids)
@@ -131,4 +131,4 @@ class Picks:
 accepted = Picks("level")
 """It was done, and there is nothing more to say."""
 touched = Picks("count", "level")
-"""It was done to so many."""
+"""The answer with the number of jobs that were changed."""

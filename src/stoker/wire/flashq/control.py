@@ -64,5 +64,5 @@ def retried(request: Any, reply: r.Retried, context: Context) -> Answer:
 
 def refused_letter(job_id: int, code: str) -> Exception:
     if code == "not_found":
-        return NotFound(f"Job not found: {job_id} is no dead letter of this queue")
+        return NotFound(f"Job not found: {job_id} is not a dead letter of this queue")
     return refused(job_id, code)

@@ -1,7 +1,7 @@
 """From a frame to a typed request, or to an error that names the field.
 
-Nothing else comes out, whatever bytes go in. The most common requests have a narrow type that is tried first; what does
-not fit is tried with the whole type, and then spelt anew (`spelling.py`).
+Any bytes give one of the two. The most common requests have a narrow type that is tried first. A request that does not
+fit is tried with the whole type, and then with its fields renamed (`spelling.py`).
 """
 
 from typing import Any, Literal, NoReturn
@@ -50,7 +50,7 @@ def decode_as(
 ) -> AnyRequest:
     """The request that the frame holds. Raises InvalidRequest or LimitExceeded, and nothing else.
 
-    `unknown` is told of the fields that the command does not have.
+    `unknown` is called with the fields that the command does not have.
     """
     unknown = unknown or Unknown()
     tried = _TRIED.get((kind, codec))

@@ -41,7 +41,7 @@ _KEPT = frozenset(("id", "queue", "state", "data", "attempts", "max_attempts", "
 
 
 def state_name(state: State, context: Context) -> str:
-    """What a client is told of a state: those that know us get those that flashQ has not, too."""
+    """The name of a state for a client: clients made for Stoker also get the states that flashQ does not have."""
     return (_EXACT if context.hello else STATE_NAMES)[state]
 
 

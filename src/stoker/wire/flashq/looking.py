@@ -16,11 +16,11 @@ from stoker.wire.flashq.jobs import job_map, state_name, state_of
 from stoker.wire.flashq.payloads import NULL, shown
 
 OFFSET_MAX = 100_000
-"""Skipping is looking; whoever wants to go deeper goes on `after` the last id."""
+"""The most jobs that `offset` may skip, because each skipped job is read. To go on, use `after` with the last id."""
 DEAD_LETTERS = 100
 """How many are shown when 0 are asked for."""
 DETAILED_QUEUES_MAX = 1_000
-"""Of more queues only the names are told: each costs two questions."""
+"""Beyond this many queues only names are listed, because each queue costs two commands."""
 
 
 def get_job(request: Any, context: Context) -> Plan:

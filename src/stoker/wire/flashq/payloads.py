@@ -93,7 +93,7 @@ def transcoded(payload: bytes, codec: Codec) -> bytes:
 
 
 def _containers(payload: bytes, codec: Codec) -> int:
-    """At most so many lists and maps are in it."""
+    """An upper bound of the lists and maps in it."""
     if codec == "msgpack":
         return payload.count(b"[") + payload.count(b"{")
     return len(payload) - len(payload.translate(None, _SMALL_CONTAINERS))

@@ -64,7 +64,7 @@ def pushed(request: q.Push | q.PlainPush, reply: r.Pushed | r.PushedBatch, conte
 
 
 def push_batch(request: Batch, context: Context) -> Plan:
-    """Items that ask for the same are pushed as one thing; if they are refused for it, each of them is told."""
+    """Items with the same options are pushed together; if they are refused for that, each of them gets the error."""
     if not request.jobs:
         return done(ids=[], failed=[], errors=[])
     wrong: dict[int, str] = dict(request.wrong) if isinstance(request, q.MixedPushBatch) else {}
@@ -115,7 +115,7 @@ def _payload(number: int, item: q.JobItem, codec: Codec, wrong: dict[int, str]) 
 
 
 def flow(request: q.Flow, context: Context) -> Plan:
-    """The parent and all below it as one workflow: there in whole or not at all, whatever queues they are in."""
+    """The parent and all below it as one workflow: pushed as a whole or not at all, also across queues."""
     tree = Tree(context.codec)
     tree.add(request, request.queue, None)
     if tree.has_keys:

@@ -2,7 +2,7 @@
 
 A word that is a command under other names is a row of data: its request, its checks and its way to the command derive
 from the command (`mapping.py`). Other words have a request type of their own, a function that builds the command, or
-steps of several commands. What only a server can do (who is there, what it may, what it is told of) is of kind
+steps of several commands. What only a server can do (greet, check permissions, send events) is of kind
 `server`. Permissions, what to do after a lost answer and whether a word may wait derive from the table of commands. All
 functions here may raise a StokerError: then that is the outcome, and `answers.failure` the answer.
 """
@@ -49,7 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, Field] = {}
     """Of a request that derives from the command."""
     own_permission: Permission | None = None
-    """For a word without a command, or that is not for those who may send the command."""
+    """For a word that has no command, or that needs another permission than its command."""
     aliases: tuple[str, ...] = ()
     build: mapping.Build | None = None
     answer: Answering | None = None
@@ -77,7 +77,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return self.command is not None and "wait_ms" in self.command.__struct_fields__
 
     def plan(self, request: AnyRequest, context: Context) -> Plan:
-        """How the request is carried out, whatever kind of row this is but `server`."""
+        """How the request is carried out, for every kind of row except `server`."""
         if self.steps is not None:
             return (yield from self.steps(request, context))
         if self.build is None or self.answer is None:

@@ -1,7 +1,7 @@
 """Schedules in flashQ's words: CRON, CRONLIST, CRONDELETE, and what flashQ had no words for.
 
-There a schedule has a name of its own, here it belongs to a queue. Whoever names no queue means the only schedule of
-that name; a CRON of a name that is in another queue takes its place.
+In flashQ a schedule has a name of its own; in Stoker it belongs to a queue. A request without a queue means the only
+schedule of that name. A CRON with a name that another queue has replaces that schedule.
 """
 
 import re

@@ -18,11 +18,11 @@ from stoker.wire.unknown_fields import cut
 
 Fields = dict[str, Raw]
 ITEMS_MAX = 10_000
-"""Of a list whose items are spelt anew: each takes some microseconds, and everybody waits meanwhile."""
+"""The longest list whose items are renamed: each takes some microseconds, and all other clients wait meanwhile."""
 SMALL_BYTES = 64 * 1024
-"""What fits in here is taken apart without further thought."""
+"""A request up to this size is parsed without counting its items first."""
 WARNINGS_MAX = 10
-"""Of one request: the first few tell enough."""
+"""The most warnings for one request."""
 NAME_CHARS_MAX = 64
 """No field has a longer name, and a cache of names must not become one of payloads."""
 
@@ -34,7 +34,7 @@ def _snake(name: str) -> str:
 
 
 class TooMany(Exception):
-    """A list has more items than anybody may send."""
+    """A list has more items than a client may send."""
 
 
 @cache
