@@ -42,6 +42,10 @@ def is_accessible(path: Path) -> bool:
     return os.access(path, os.R_OK)
 
 
+LOCKED_MS = 10_000
+"""How long to wait for a lock of a process that is dying: it lets the directory go a moment before its files."""
+
+
 class LogFile:
     """A file of the log, for writing or for reading."""
 
@@ -149,6 +153,7 @@ class LogFile:
     def write_on(self) -> None:
         """Make it the file that is written to. Nothing in it changes by that."""
         self._connection.pragma("synchronous", 0)
+        self._connection.set_busy_timeout(LOCKED_MS)
         self._connection.pragma("locking_mode", "exclusive")  # six calls of fcntl a turn, half the time of an insert
         self._wal = os.open(self.wal_path, os.O_RDONLY | os.O_CLOEXEC)
         self.wal_bytes = os.fstat(self._wal).st_size
@@ -194,7 +199,7 @@ class LogFile:
     def seal(self) -> None:
         """Move everything out of the write-ahead log, with every flush on the way. May be repeated."""
         self._connection.pragma("synchronous", 2)
-        self._connection.set_busy_timeout(10_000)
+        self._connection.set_busy_timeout(LOCKED_MS)
         self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self._connection.config(KEEP_WAL, False)
 
