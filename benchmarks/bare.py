@@ -25,13 +25,13 @@ class Body(msgspec.Struct, gc=False):
     ids: list[int] = []
 
 
-class Request(msgspec.Struct, gc=False):
+class BareRequest(msgspec.Struct, gc=False):
     cmd: str
     body: Body
     reqId: int | None = None
 
 
-class Ids(msgspec.Struct, gc=False):
+class BareIds(msgspec.Struct, gc=False):
     ids: tuple[int, int, int, int]
 
 
@@ -41,14 +41,14 @@ class Reply(msgspec.Struct, omit_defaults=True, gc=False):
     reqId: int | None = None
 
 
-class Bare:
+class BareServer:
     """State that all connections share."""
 
     def __init__(self, directory: str | None) -> None:
-        self.decode = msgspec.msgpack.Decoder(Request).decode
+        self.decode = msgspec.msgpack.Decoder(BareRequest).decode
         self.encode = msgspec.msgpack.Encoder().encode
         self.next_id = 1
-        self.kept: list[Request] = []
+        self.kept: list[BareRequest] = []
         self.rows: list[tuple[bytes]] = []
         self.waiting: list[tuple[Any, bytes]] = []
         self.connection: apsw.Connection | None = None
@@ -66,7 +66,7 @@ class Bare:
         self.kept.append(request)
         first, count = self.next_id, len(request.body.payloads) or 1
         self.next_id += count
-        body = self.encode(Reply(True, Ids((-1, first, first + count, 1)), request.reqId))
+        body = self.encode(Reply(True, BareIds((-1, first, first + count, 1)), request.reqId))
         if not self.rows:
             asyncio.get_running_loop().call_soon(self.commit)
         self.rows.append((frame,))
@@ -85,10 +85,10 @@ class Bare:
             transport.write(reply)
 
 
-class Peer(asyncio.BufferedProtocol):
+class BarePeer(asyncio.BufferedProtocol):
     """One connection."""
 
-    def __init__(self, bare: Bare) -> None:
+    def __init__(self, bare: BareServer) -> None:
         self._bare = bare
         self._buffer = bytearray(1 << 18)
         self._end = 0
@@ -120,8 +120,8 @@ class Peer(asyncio.BufferedProtocol):
 
 async def main(kind: str, directory: str) -> None:
     loop = asyncio.get_running_loop()
-    bare = Bare(directory if kind == "commit" else None)
-    server = await loop.create_server(lambda: Peer(bare), "127.0.0.1", 0)
+    bare = BareServer(directory if kind == "commit" else None)
+    server = await loop.create_server(lambda: BarePeer(bare), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 

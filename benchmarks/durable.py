@@ -26,10 +26,10 @@ from benchmarks import measure
 from benchmarks.measure import PAYLOAD, Row, resident_bytes
 from stoker.aio import connect as connect_async
 from stoker.brokers.local import LocalSettings
-from stoker.brokers.shared import SharedBroker
+from stoker.brokers.shared_directory import SharedBroker
 from stoker.cli.measuring import quantiles, times_us
+from stoker.journal.directory_store import DirectoryStore
 from stoker.journal.sqlite import JournalSettings
-from stoker.journal.store import DirectoryStore
 
 MIB = 1024 * 1024
 
@@ -58,7 +58,7 @@ def best(run: Callable[[], int]) -> float:
     return measure.best(run, clock=time.perf_counter)
 
 
-class Bare:
+class BareLog:
     """The floor: one table, the same pragmas, one insert and commit a turn."""
 
     def __init__(self, path: str) -> None:
@@ -90,7 +90,7 @@ def push_row(size: int, rounds: int) -> Row:
             rate = best(lambda: repeated(rounds, size, lambda: queue.push_batch("q", payloads)))
             waiting = queue.get_counts("q").waiting
             assert waiting == 3 * rounds * size, waiting
-        bare = Bare(path)
+        bare = BareLog(path)
         floor = best(lambda: repeated(rounds, size, lambda: bare.commit(payloads)))
     return Row(f"push, uniform batches of {size:,}", rate, floor)
 
@@ -111,7 +111,7 @@ def cycle_row(size: int, rounds: int) -> Row:
     with place() as path, client(path) as queue:
         rate = best(lambda: measure.cycles(queue, size, rounds))
         measure.check(queue, 3 * rounds * size)
-        bare = Bare(path)
+        bare = BareLog(path)
 
         def commit() -> None:
             bare.commit(payloads)
@@ -129,7 +129,7 @@ def latencies() -> list[Row]:
         queue.push("q", PAYLOAD)
         ours = quantiles(times_us(lambda: queue.push("q", PAYLOAD), pushes))
         assert queue.get_counts("q").waiting == pushes + 1
-        bare = Bare(path)
+        bare = BareLog(path)
         record = ["pushed", 1, "default", "q", 64, 100, PAYLOAD]
         floor = quantiles(times_us(lambda: bare.commit(record), pushes))
     return [
@@ -236,7 +236,7 @@ def backlog() -> list[Row]:
     """More jobs than fit into memory: pushed, one in a hundred changed, drained with every payload verified."""
     jobs, limit = int(os.environ.get("STOKER_BENCH_BACKLOG", "10_000_000")), 512 * MIB
     generator = random.Random(7)
-    with place() as path, client(path, LocalSettings(memory_bytes_max=limit)) as queue, Watch(path) as watch:
+    with place() as path, client(path, LocalSettings(memory_bytes_max=limit)) as queue, MemoryWatch(path) as watch:
         started = time.perf_counter()
         changed: list[int] = []
         for first in range(0, jobs, 1_000):
@@ -277,7 +277,7 @@ def change(queue: stoker.Client, ids: list[int]) -> int:
     return len(ids[::3])
 
 
-def drain(queue: stoker.Client, watch: "Watch") -> tuple[int, float, float]:
+def drain(queue: stoker.Client, watch: "MemoryWatch") -> tuple[int, float, float]:
     """How many jobs came, in what time, and the time it took to verify them."""
     drained, busy, checking = 0, 0.0, 0.0
     while True:
@@ -295,7 +295,7 @@ def drain(queue: stoker.Client, watch: "Watch") -> tuple[int, float, float]:
         watch.look()
 
 
-class Watch:
+class MemoryWatch:
     """The peak memory of this process and the checkpoint process."""
 
     def __init__(self, path: str) -> None:
@@ -303,7 +303,7 @@ class Watch:
         self.most = 0
         self.most_child = 0
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "MemoryWatch":
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch_child, daemon=True)
         self._thread.start()

@@ -98,17 +98,17 @@ def stalls() -> list[Row]:
     ]
 
 
-def longest(run: Callable[[stoker.Client, "Watch"], None]) -> float:
+def longest(run: Callable[[stoker.Client, "LongestCall"], None]) -> float:
     worst = []
     for _ in range(3):
-        watch = Watch()
+        watch = LongestCall()
         with stoker.connect("memory://") as client:
             run(client, watch)
         worst.append(watch.worst_ms)
     return min(worst)
 
 
-class Watch:
+class LongestCall:
     """The longest call in CPU time: what other programs do on the machine does not count."""
 
     def __init__(self) -> None:
@@ -120,21 +120,21 @@ class Watch:
         self.worst_ms = max(self.worst_ms, (time.thread_time() - started) * 1_000)
 
 
-def until_none(client: stoker.Client, watch: Watch) -> None:
+def until_none(client: stoker.Client, watch: LongestCall) -> None:
     """Poll, as other clients would, until nothing is blocked any more."""
     while client.get_stats().counts.blocked:
         watch.time(lambda: client.push("other", b""))
         time.sleep(0.001)
 
 
-def release_step(client: stoker.Client, watch: Watch) -> None:
+def release_step(client: stoker.Client, watch: LongestCall) -> None:
     client.push_workflow([Step("first", [PAYLOAD]), Step("each", [PAYLOAD] * (JOBS - 1), after=[Edge(0)])])
     delivery = client.pull("first")
     watch.time(lambda: client.ack_batch(delivery.ids, delivery.token))
     until_none(client, watch)
 
 
-def release_edges(client: stoker.Client, watch: Watch) -> None:
+def release_edges(client: stoker.Client, watch: LongestCall) -> None:
     first = client.push("first", PAYLOAD).id
     for _ in range(JOBS // BATCH):
         client.push_batch("each", [PAYLOAD] * BATCH, depends_on=(Dependency(first),))
@@ -143,7 +143,7 @@ def release_edges(client: stoker.Client, watch: Watch) -> None:
     until_none(client, watch)
 
 
-def give_up_step(client: stoker.Client, watch: Watch) -> None:
+def give_up_step(client: stoker.Client, watch: LongestCall) -> None:
     client.push_workflow([Step("first", [PAYLOAD]), Step("each", [PAYLOAD] * (JOBS - 1), after=[Edge(0)])])
     delivery = client.pull("first")
     watch.time(lambda: client.fail(delivery.ids[0], delivery.token, retry=False))

@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row
-from benchmarks.served import ROUNDS, SECONDS, Wire, frame, stoker_server, waiting
+from benchmarks.served import ROUNDS, SECONDS, CountingSocket, frame, stoker_server, waiting
 from stoker.cli.measuring import rate
 from stoker.model import commands as c
 
@@ -60,7 +60,7 @@ def rate_of(port: int, size: int) -> float:
 
 def push(port: int, size: int, number: int) -> float:
     """One client: a request under way on each of its connections, each to its own queue."""
-    wires = [Wire(port) for _ in range(CONNECTIONS)]
+    wires = [CountingSocket(port) for _ in range(CONNECTIONS)]
     queues = [f"queue-{(number * CONNECTIONS + place) % QUEUES}" for place in range(CONNECTIONS)]
     if size == 1:
         requests = [frame(c.Push(queue, PAYLOAD)) for queue in queues]

@@ -11,7 +11,7 @@ import stoker
 from benchmarks.durable import place
 from benchmarks.measure import Row, cpu_seconds, resident_bytes
 from benchmarks.served import stoker_server
-from stoker.engine.crowds import PAUSE_MS
+from stoker.engine.slot_pacing import PAUSE_MS
 from stoker.journal.directory import holder_of
 from stoker.model import commands as c
 from stoker.model.schedules import Schedule
@@ -73,7 +73,7 @@ def at_once() -> list[Row]:
                 world.client.execute(c.PutSchedule("q", f"s{number}", rule))
             world.clock.advance(midnight - world.now)
             turns = [turn(world)]
-            while world.broker.runtime.shards[0].crowd:
+            while world.broker.runtime.shards[0].backlog:
                 world.clock.advance(PAUSE_MS)
                 turns.append(turn(world))
             pushed = world.client.get_stats("q").totals.pushed

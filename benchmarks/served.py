@@ -35,7 +35,7 @@ def frame(command: c.Command[Any], number: int | None = None) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-class Wire:
+class CountingSocket:
     """A blocking socket that counts frames."""
 
     def __init__(self, port: int) -> None:
@@ -116,7 +116,7 @@ def in_turn(runs: list[Callable[[], float]], pick: Callable[[list[float]], float
 
 def push_rate(port: int, request: bytes, jobs: int) -> float:
     """Jobs a second with one request after another on one connection."""
-    with closing(Wire(port)) as wire:
+    with closing(CountingSocket(port)) as wire:
 
         def step() -> int:
             wire.ask(request)
@@ -163,7 +163,7 @@ def waiting(port: int) -> int:
 
 
 def latencies_us(port: int, request: bytes, count: int = 5_000) -> list[float]:
-    with closing(Wire(port)) as wire:
+    with closing(CountingSocket(port)) as wire:
         return times_us(lambda: wire.ask(request), count)
 
 
@@ -176,7 +176,7 @@ def usual_us(port: int, request: bytes) -> Quantiles:
 def in_flight_rate(port: int, make: Callable[[int], bytes], most: int) -> float:
     """Requests a second on one connection with `most` of them under way."""
     burst = b"".join(make(number) for number in range(most))
-    with closing(Wire(port)) as wire:
+    with closing(CountingSocket(port)) as wire:
 
         def step() -> int:
             wire.socket.sendall(burst)
@@ -263,12 +263,12 @@ def crowds() -> list[Row]:
     storm = ("--set", "server.connections_per_second_max=100000")  # they all connect at once
     with place() as path, stoker_server(path, *storm) as port:
         pid = server_pid(port)
-        wires = [Wire(port) for _ in range(10)]
+        wires = [CountingSocket(port) for _ in range(10)]
         for wire in wires:
             wire.ask(frame(c.ListQueues()))
         before = resident_bytes(pid)
         count = 2_000
-        wires += [Wire(port) for _ in range(count)]
+        wires += [CountingSocket(port) for _ in range(count)]
         for wire in wires[10:]:
             wire.ask(frame(c.ListQueues()))
         each = (resident_bytes(pid) - before) / count / 1024

@@ -19,7 +19,7 @@ import stoker
 from benchmarks.client import cpu_ms
 from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row, check, cpu_seconds
-from benchmarks.served import ROUNDS, Wire, frame, process, server_pid, stoker_server
+from benchmarks.served import ROUNDS, CountingSocket, frame, process, server_pid, stoker_server
 from stoker.cli.measuring import quantiles, rate, settle, times_us
 from stoker.client.sync import Client
 from stoker.model import commands as c
@@ -126,7 +126,7 @@ def latency() -> list[Row]:
 def echoes(port: int) -> list[float]:
     """Bare round trips, with the same pauses."""
     request = frame(c.Push("q", PAYLOAD))
-    with closing(Wire(port)) as wire:
+    with closing(CountingSocket(port)) as wire:
         return times_us(lambda: wire.ask(request), IDLE_JOBS, IDLE_S)
 
 

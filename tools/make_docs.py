@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from stoker import settings as python_settings
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.cli.main import stoker
 from stoker.model import commands, errors, events, limits, options, reasons, replies, schedules, states
 from stoker.server import config as settings
@@ -387,7 +387,7 @@ def cli_page() -> str:
     blocks = [joined_paragraphs(stoker.help), command_table(context)]
     for name in stoker.list_commands(context):
         blocks += command_blocks(stoker.get_command(context, name), context, name)
-    codes = [[code(str(number)), meaning] for number, meaning in exits.MEANINGS.items()]
+    codes = [[code(str(number)), meaning] for number, meaning in exit_codes.MEANINGS.items()]
     return page(
         "The command line",
         "cli",

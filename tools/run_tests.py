@@ -78,7 +78,7 @@ PART_S = 100
 
 
 @dataclass
-class Share:
+class TestShare:
     """Tests that run in one process."""
 
     name: str
@@ -154,15 +154,15 @@ class Share:
         return json.loads(text) if text else {}
 
 
-def conformance(brokers: str, cases: int = 0, every: int = 1) -> Share:
+def conformance(brokers: str, cases: int = 0, every: int = 1) -> TestShare:
     """The tests over some brokers: all cases over brokers that decide something, one case of each test over those that
     only carry decisions, and a different third of the tests over each that carries them like another one. `make soak`
     runs everything over all.
     """
-    return Share(f"conformance: {brokers}", ["tests/conformance"], SECONDS[brokers], brokers, cases, every)
+    return TestShare(f"conformance: {brokers}", ["tests/conformance"], SECONDS[brokers], brokers, cases, every)
 
 
-def all_shares() -> list[Share]:
+def all_shares() -> list[TestShare]:
     """The longest first."""
     shares = [
         conformance("memory sqlite strangers-lines"),
@@ -178,7 +178,7 @@ def all_shares() -> list[Share]:
     return sorted(shares, key=lambda share: -share.seconds)
 
 
-def in_parts(paths: Sequence[str]) -> list[Share]:
+def in_parts(paths: Sequence[str]) -> list[TestShare]:
     """All other tests: each folder, the longest first, goes to the part with the least so far."""
     taking = {path: SECONDS.get(path, UNKNOWN_S) for path in paths}
     parts = max(1, round(sum(min(seconds, PART_S) for seconds in taking.values()) / PART_S))
@@ -188,7 +188,7 @@ def in_parts(paths: Sequence[str]) -> list[Share]:
         least = sums.index(min(sums))
         groups[least].append(path)
         sums[least] += taking[path]
-    return [Share(named(group), group, total) for group, total in zip(groups, sums, strict=True) if group]
+    return [TestShare(named(group), group, total) for group, total in zip(groups, sums, strict=True) if group]
 
 
 def named(paths: Sequence[str]) -> str:
@@ -205,7 +205,7 @@ def compile_all() -> None:
         compileall.compile_dir(ROOT / folder, quiet=2, workers=0)
 
 
-def show_slowest(shares: Sequence[Share]) -> None:
+def show_slowest(shares: Sequence[TestShare]) -> None:
     """The test files that took the longest, over all shares."""
     taken: dict[str, float] = {}
     for share in shares:
@@ -219,8 +219,8 @@ def show_slowest(shares: Sequence[Share]) -> None:
 def main() -> int:
     compile_all()
     waiting = all_shares()
-    running: list[Share] = []
-    ended: list[Share] = []
+    running: list[TestShare] = []
+    ended: list[TestShare] = []
     failed: list[str] = []
     at_once = (os.cpu_count() or 1) + 1
     started = time.monotonic()

@@ -20,14 +20,14 @@ from stoker.model import commands, options, replies, schedules
 from stoker.model.command_table import TABLE
 from stoker.model.errors import StokerError
 from stoker.model.steps import carry_out
-from stoker.server.http.others import OTHERS
+from stoker.server.http.other_routes import OTHERS
 from stoker.server.http.routes import ROUTES
 from stoker.server.session import Session
 from stoker.server.webhooks import circuit
 from stoker.server.webhooks import commands as hooks
-from stoker.server.webhooks.hooks import HookView, Status, Wanted
+from stoker.server.webhooks.hooks import HookRequest, HookView, Status
 from stoker.testing import FakeClock
-from stoker.wire import flashq, native, table
+from stoker.wire import flashq, native, native_commands
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Picks
 from tools.make_docs import Class, Field, aliases_of, classes_of, code, field_table, joined, page, shown
@@ -46,7 +46,7 @@ ENVELOPE = frozenset(("ok", "success"))
 def wire_page() -> str:
     return page(
         "The wire",
-        "wire/table.py and src/stoker/wire/flashq/rows.py",
+        "wire/native_commands.py and src/stoker/wire/flashq/rows.py",
         "Every command that a server takes, in both dialects; [protocol.md](../protocol.md) says how they are sent."
         " Times are milliseconds since the epoch, durations milliseconds. A field without a default is required.",
         *native_blocks(),
@@ -67,10 +67,10 @@ def native_blocks() -> Iterator[str]:
     )
     rows = [
         [f"[`{row.name}`](#{row.name})", row.permission, told_again(row.again, row.keys), joined(row.command.__doc__)]
-        for row in table.ROWS.values()
+        for row in native_commands.ROWS.values()
     ]
     yield markdown("Command, Needs, After a lost answer, What it does", rows)
-    for row in table.ROWS.values():
+    for row in native_commands.ROWS.values():
         yield from native_command(row, asked[row.command.__name__], answered[row.reply.__name__])
     yield from of_the_connection()
     yield "### Values"
@@ -84,7 +84,7 @@ def native_blocks() -> Iterator[str]:
             yield f"{found.meaning}\n\n{typed(found.fields)}".strip()
 
 
-def native_command(row: table.Row, asked: Class, answer: Class) -> Iterator[str]:
+def native_command(row: native_commands.CommandName, asked: Class, answer: Class) -> Iterator[str]:
     yield f"### {row.name}"
     yield asked.meaning
     yield typed(asked.fields) or "No fields."
@@ -96,7 +96,7 @@ def native_command(row: table.Row, asked: Class, answer: Class) -> Iterator[str]
 def of_the_connection() -> Iterator[str]:
     yield "### Of the connection and of the server"
     structs: dict[str, tuple[type, str]] = {
-        "hello": (native.Greeting, f"Describe the server. Answers with {words(answer_fields(Session.hello))}."),
+        "hello": (native.NativeHello, f"Describe the server. Answers with {words(answer_fields(Session.hello))}."),
         "give_up": (
             native.GivenUp,
             "Stop waiting for a request of this connection. Answers with `count`: 0 if it was answered.",
@@ -106,7 +106,7 @@ def of_the_connection() -> Iterator[str]:
             "Events as they happen; needs `read`. Answers with `subscriptions` and `after`, where each shard starts.",
         ),
         "unsubscribe": (hooks.Nothing, "End the subscriptions of a queue (`queue`), or all. Answers with `count`."),
-        "set_webhook": (Wanted, "Have events posted to a URL; needs `admin`. Answers with the hook."),
+        "set_webhook": (HookRequest, "Have events posted to a URL; needs `admin`. Answers with the hook."),
         "list_webhooks": (hooks.Nothing, "Needs `admin`. Answers with `webhooks`."),
         "delete_webhook": (hooks.Named, "Needs `admin`. Answers with `count`."),
         "test_webhook": (
@@ -192,7 +192,9 @@ def flashq_blocks() -> Iterator[str]:
         yield from flashq_command(row, written, life)
 
 
-def flashq_command(row: flashq.Row, written: dict[str, Class], life: dict[str, tuple[Any, Any]]) -> Iterator[str]:
+def flashq_command(
+    row: flashq.DialectRow, written: dict[str, Class], life: dict[str, tuple[Any, Any]]
+) -> Iterator[str]:
     yield f"### {row.name}"
     also = f" Also called {words(row.aliases)}." if row.aliases else ""
     yield re.sub(r"\bNone\b", "`null`", row.summary) + also
@@ -213,12 +215,12 @@ def own_fields(kind: type, written: dict[str, Class]) -> list[Field]:
     """The fields of a request besides those of all, and besides the options of a job."""
     found: list[Field] = []
     for above in reversed(kind.__mro__):
-        if above.__name__ in written and above not in (q.Request, q.JobRequest, q.JobOptions):
+        if above.__name__ in written and above not in (q.FlashqRequest, q.JobRequest, q.JobOptions):
             found += written[above.__name__].fields
     return found
 
 
-def derived_fields(row: flashq.Row) -> list[Field]:
+def derived_fields(row: flashq.DialectRow) -> list[Field]:
     """The fields of a request that is a command under other names. What they mean stands with the command."""
     meant = {field.name: field.meaning for field in fields_of(row.command)} if row.command is not None else {}
     return [
@@ -250,7 +252,7 @@ def words(names: Any) -> str:
     return ", ".join(code(name) for name in names)
 
 
-def answers_of(row: flashq.Row) -> list[str]:
+def answers_of(row: flashq.DialectRow) -> list[str]:
     by_the_server: dict[str, Callable[..., Any]] = {
         "HELLO": Session.hello,
         "SUBSCRIBE": Session.subscribe,
@@ -451,8 +453,8 @@ def examples() -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def carried_out(broker: LocalBroker, row: flashq.Row, request: dict[str, Any]) -> Any:
-    context = flashq.Context("json", hello=True, now=broker.now())
+def carried_out(broker: LocalBroker, row: flashq.DialectRow, request: dict[str, Any]) -> Any:
+    context = flashq.RequestContext("json", hello=True, now=broker.now())
     frame = msgspec.json.encode(request)
     try:
         plan = row.plan(flashq.decode(frame, "json", row.name), context)

@@ -36,7 +36,7 @@ LIMIT_S = 60.0
 """A queue that is not done by then is measured by what it has done."""
 
 
-class Peer(msgspec.Struct, frozen=True):
+class OtherQueue(msgspec.Struct, frozen=True):
     """How one of them is installed and run."""
 
     packages: tuple[str, ...]
@@ -48,7 +48,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 PEERS = {
-    "celery": Peer(
+    "celery": OtherQueue(
         ("celery[redis]>=5.5",),
         5_000,
         tuple(
@@ -57,34 +57,36 @@ PEERS = {
         ),
         note="2 processes, prefetch 1,000",
     ),
-    "rq": Peer(
+    "rq": OtherQueue(
         ("rq>=2",),
         2_500,
         ("rq", "worker", "-w", "rq.worker.SimpleWorker", "-q"),
         copies=2,
         note="2 workers that do not fork",
     ),
-    "dramatiq": Peer(
+    "dramatiq": OtherQueue(
         ("dramatiq[redis]>=2",),
         20_000,
         ("dramatiq", "dramatiq_app", "--processes", "2", "--threads", "2"),
         env={"dramatiq_queue_prefetch": "1000"},
         note="2 processes, 2 threads each, prefetch 1,000",
     ),
-    "arq": Peer(("arq>=0.26",), 5_000, ("arq", "arq_app.WorkerSettings"), note="100 at a time, polled every 10 ms"),
-    "saq": Peer(
+    "arq": OtherQueue(
+        ("arq>=0.26",), 5_000, ("arq", "arq_app.WorkerSettings"), note="100 at a time, polled every 10 ms"
+    ),
+    "saq": OtherQueue(
         ("saq[redis,hiredis]>=0.24", "typing_extensions"),
         10_000,
         ("saq", "saq_app.settings", "--workers", "2", "--quiet"),
         note="2 processes, 50 at a time each",
     ),
-    "taskiq": Peer(
+    "taskiq": OtherQueue(
         ("taskiq-redis>=1.1",),
         15_000,
         ("taskiq", "worker", "taskiq_app:broker", "--workers", "2", "--max-async-tasks", "100", "--log-level", "ERROR"),
         note="stream, 2 processes, 100 at a time each",
     ),
-    "huey": Peer(
+    "huey": OtherQueue(
         ("huey>=2.5", "redis[hiredis]>=5"),
         10_000,
         ("huey_consumer", "huey_app.huey", "-w", "1", "-k", "thread", "-q"),
@@ -198,7 +200,7 @@ def wait_for(port: int) -> None:
             time.sleep(0.01)
 
 
-def peer_row(name: str, peer: Peer) -> Row:
+def peer_row(name: str, peer: OtherQueue) -> Row:
     with redis() as url, tempfile.TemporaryDirectory() as folder:
         counter = Counter(f"{folder}/counter")
         env = {**os.environ, **peer.env, "REDIS_URL": url, "STOKER_COUNTER": counter.path, "PYTHONPATH": str(APPS)}

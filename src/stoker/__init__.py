@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         LeaseLost,
         SoftTimeout,
     )
-    from stoker.worker.fields import JobFields
     from stoker.worker.handler import Batch, Middleware
+    from stoker.worker.log_fields import JobFields
     from stoker.worker.outcomes import Cancel, Dead, Retry, RetryPolicy, Snooze
     from stoker.worker.queues import QueueSettings
     from stoker.worker.spans import Spans
@@ -134,7 +134,7 @@ _HOMES = {
     "stoker.model.version": "__version__",
     "stoker.settings": "BackupSettings JournalSettings Limits LocalSettings RemoteSettings",
     "stoker.worker.context": "Context JobLogHandler current_job",
-    "stoker.worker.fields": "JobFields",
+    "stoker.worker.log_fields": "JobFields",
     "stoker.worker.errors": "BadArguments BadHandler BadResult Interrupted JobCancelled LeaseLost SoftTimeout",
     "stoker.worker.handler": "Batch Middleware",
     "stoker.worker.outcomes": "Cancel Dead Retry RetryPolicy Snooze",

@@ -12,19 +12,19 @@ from pathlib import Path
 
 from stoker.brokers.contract import Broker
 from stoker.brokers.local import LocalBroker
-from stoker.brokers.shared import SharedBroker, open_shared
+from stoker.brokers.shared_directory import SharedBroker, open_shared
 from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
 from stoker.journal import backup as backups
 from stoker.journal import doctor as checks
 from stoker.journal import snapshots
 from stoker.journal.backup import BackupInfo, BackupSettings, Listed
-from stoker.journal.dealing import gather
-from stoker.journal.deals import FACT
+from stoker.journal.backup_targets import open_target
+from stoker.journal.directory_store import DirectorySnapshot
 from stoker.journal.disk import Disk
 from stoker.journal.doctor import Finding, Progress
-from stoker.journal.store import Snapshot
-from stoker.journal.targets import open_target
+from stoker.journal.resharding import gather
+from stoker.journal.shard_layout import FACT
 from stoker.model.errors import InUse, InvalidRequest
 
 __all__ = [
@@ -61,7 +61,7 @@ def backup(client: Client | AsyncClient, url: str, progress: Progress | None = N
 
 @contextmanager
 def _snapshot(broker: SharedBroker) -> Iterator[Path]:
-    with broker.snapshot() as folder, snapshots.held(folder):
+    with broker.snapshot() as folder, snapshots.snapshot_lock(folder):
         yield folder
 
 
@@ -69,7 +69,7 @@ def _backup_folder(folder: Path, url: str, progress: Progress | None) -> BackupI
     target = open_target(url)
     if (folder / FACT).exists():  # a server in several processes: a backup has one
         gather(folder, None, Disk(), "")
-    return backups.backup(Snapshot(*snapshots.files_of(folder)), target, progress=progress)
+    return backups.backup(DirectorySnapshot(*snapshots.files_of(folder)), target, progress=progress)
 
 
 def list_backups(url: str) -> Sequence[Listed]:

@@ -13,7 +13,7 @@ server is configured by a file, the environment and the options of `stoker serve
 from stoker.brokers.local.settings import LocalSettings
 from stoker.brokers.remote.settings import RemoteSettings
 from stoker.journal.backup import BackupSettings
-from stoker.journal.filters import FilterSettings
+from stoker.journal.bloom_filters import FilterSettings
 from stoker.journal.sqlite import JournalSettings
 from stoker.model.limits import Limits
 from stoker.model.options import Settings

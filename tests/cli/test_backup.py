@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from tests.cli.conftest import Stoker
 
 
@@ -39,12 +39,12 @@ def test_what_is_there_is_not_replaced(stoker: Stoker):
 
 
 def test_only_a_data_directory_can_be_backed_up(stoker: Stoker, tmp_path: Path):
-    assert stoker("backup", "safe", "--url", "tcp://127.0.0.1:6789").code == exits.USAGE
-    assert stoker("backup", "safe").code == exits.REFUSED
+    assert stoker("backup", "safe", "--url", "tcp://127.0.0.1:6789").code == exit_codes.USAGE
+    assert stoker("backup", "safe").code == exit_codes.REFUSED
     assert not (tmp_path / "stoker.db").exists()
 
 
 def test_a_place_without_backups_has_none(stoker: Stoker, tmp_path: Path):
     (tmp_path / "safe").mkdir()
-    assert stoker("restore", "safe", "--list") == (exits.NOTHING, "no backups there\n", "")
-    assert stoker("restore", "safe").code == exits.USAGE
+    assert stoker("restore", "safe", "--list") == (exit_codes.NOTHING, "no backups there\n", "")
+    assert stoker("restore", "safe").code == exit_codes.USAGE

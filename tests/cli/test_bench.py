@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stoker import Client
-from stoker.cli import bench, exits, measuring
+from stoker.cli import bench, exit_codes, measuring
 from tests.cli.conftest import Stoker
 
 
@@ -34,13 +34,13 @@ def test_a_job_that_does_not_come_back_is_noticed(client: Client, at: Stoker, mo
 
     monkeypatch.setattr(bench, "measure", thieving)
     outcome = at("bench")
-    assert outcome.code == exits.FAILED
+    assert outcome.code == exit_codes.FAILED
     assert "3 jobs did not come back" in outcome.err
 
 
 def test_no_time_is_refused(client: Client, at: Stoker):
     outcome = at("bench", "--seconds", "0")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert "500ms" in outcome.err
 
 

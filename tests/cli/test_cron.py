@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from stoker import Client
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.cli.cron import read_time
 from stoker.model.errors import NotFound
 from tests.cli.conftest import Stoker
@@ -85,21 +85,21 @@ def test_pausing_resuming_and_running(client: Client, at: Stoker):
 
 def test_deleting_is_asked_for(client: Client, at: Stoker):
     at(*DIGEST)
-    assert at("cron", "delete", "digest").code == exits.USAGE
+    assert at("cron", "delete", "digest").code == exit_codes.USAGE
     assert at("cron", "delete", "digest", "--dry-run").out.startswith("would delete the schedule digest of queue mail")
     assert client.get_schedule("mail", "digest").state == "active"
     assert at("cron", "delete", "digest", "--yes").out == "deleted digest of queue mail\n"
     with pytest.raises(NotFound):
         client.get_schedule("mail", "digest")
-    assert at("cron", "delete", "digest", "--yes").code == exits.exit_code_for(NotFound())
+    assert at("cron", "delete", "digest", "--yes").code == exit_codes.exit_code_for(NotFound())
 
 
 def test_a_name_in_several_queues_needs_a_queue(client: Client, at: Stoker):
     for queue in ("a", "b"):
         at("cron", "add", "same", queue, "--every", "1m")
     asked = at("cron", "pause", "same")
-    assert (asked.code, "--queue" in asked.err) == (exits.USAGE, True)
-    assert at("cron", "pause", "same", "--queue", "b").code == exits.OK
+    assert (asked.code, "--queue" in asked.err) == (exit_codes.USAGE, True)
+    assert at("cron", "pause", "same", "--queue", "b").code == exit_codes.OK
     assert [client.get_schedule(queue, "same").state for queue in ("a", "b")] == ["active", "paused"]
 
 
@@ -119,7 +119,7 @@ def test_a_name_in_several_queues_needs_a_queue(client: Client, at: Stoker):
 )
 def test_what_cannot_be_is_refused_and_the_field_is_named(client: Client, at: Stoker, arguments: list[str], told: str):
     refused = at("cron", "add", "bad", "mail", *arguments)
-    assert refused.code != exits.OK
+    assert refused.code != exit_codes.OK
     assert told in refused.err
     assert list(client.list_schedules().schedules) == []
 

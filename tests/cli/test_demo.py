@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from stoker import connect
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.cli.demo import conclude
-from stoker.demo.story import EXPECTED, Check, Story
-from stoker.spark.noise import NOISE
+from stoker.demo.story import EXPECTED, Demo, DemoCheck
+from stoker.spark.jvm_output import NOISE
 from tests.cli.conftest import Stoker
 
 
@@ -38,8 +38,8 @@ def test_the_demo_runs_and_every_number_adds_up(tmp_path: Path):
 
 
 def test_a_number_that_does_not_add_up_is_a_failure(capsys: pytest.CaptureFixture[str]):
-    assert conclude([Check(True, "fine")], None) == exits.OK
-    assert conclude([Check(True, "fine"), Check(False, "one is missing")], None) == exits.FAILED
+    assert conclude([DemoCheck(True, "fine")], None) == exit_codes.OK
+    assert conclude([DemoCheck(True, "fine"), DemoCheck(False, "one is missing")], None) == exit_codes.FAILED
     said = capsys.readouterr()
     assert "NO  one is missing" in said.out
     assert said.err.endswith("(demo)\n")
@@ -47,10 +47,10 @@ def test_a_number_that_does_not_add_up_is_a_failure(capsys: pytest.CaptureFixtur
 
 def test_a_queue_that_lost_everything_passes_no_check(tmp_path: Path):
     with connect("memory://") as client:
-        story = Story(client, tmp_path, lambda text: None, lambda name: False)
+        story = Demo(client, tmp_path, lambda text: None, lambda name: False)
         assert not any(check.holds for check in story.checks())
 
 
 def test_what_is_there_is_not_written_into(stoker: Stoker, tmp_path: Path):
     (tmp_path / "mine").mkdir()
-    assert stoker("demo", "--keep", "mine").code == exits.USAGE
+    assert stoker("demo", "--keep", "mine").code == exit_codes.USAGE

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from stoker import Client
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from tests.cli.conftest import Stoker
 from tests.cli.test_job import dead
 
@@ -48,7 +48,7 @@ def test_a_dead_letter_is_shown_and_nothing_else_is(client: Client, at: Stoker):
     assert "max_attempts_exceeded" in at("dlq", "show", job).out
     assert json.loads(at("dlq", "show", job, "--json").out)["dead"]["reason"] == "max_attempts_exceeded"
     outcome = at("dlq", "show", client.push("q", b"").id)
-    assert outcome.code == exits.REFUSED
+    assert outcome.code == exit_codes.REFUSED
     assert outcome.err.endswith("(wrong_state)\n")
 
 
@@ -66,18 +66,18 @@ def test_dead_letters_go_back_to_work_by_id_reason_or_all(client: Client, at: St
 def test_a_job_that_is_no_dead_letter_is_named(client: Client, at: Stoker):
     job = client.push("mail", b"").id
     outcome = at("dlq", "retry", "mail", job)
-    assert outcome.code == exits.REFUSED
+    assert outcome.code == exit_codes.REFUSED
     assert f"job {job} was left" in outcome.err
 
 
 def test_dead_letters_are_removed_only_on_purpose(client: Client, at: Stoker):
     job, other = dead(client), discarded(client)
     outcome = at("dlq", "purge", "mail")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert "this would remove 2 dead letters of mail" in outcome.err
     assert at("dlq", "purge", "mail", job, "--dry-run").out == "would remove 1 dead letter of mail\n"
     assert json.loads(at("dlq", "purge", "mail", job, "--yes", "--json").out) == {"queue": "mail", "count": 1}
-    assert at("dlq", "purge", "mail", job, "--yes").code == exits.NOTHING
+    assert at("dlq", "purge", "mail", job, "--yes").code == exit_codes.NOTHING
     assert at("dlq", "purge", "mail", "--reason", reason_of(client, other), "--yes").code == 0
     assert client.get_dead_stats("mail").total == 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stoker import Client, connect
-from stoker.cli import examination, exits
+from stoker.cli import doctor_checks, exit_codes
 from stoker.maintenance import Finding
 from tests.cli.conftest import Stoker
 
@@ -39,7 +39,7 @@ def test_damage_is_a_problem_and_exits_with_1(stoker: Stoker, tmp_path: Path):
     (log,) = (tmp_path / "stoker.db").glob("log-*.db")
     log.unlink()
     outcome = stoker("doctor")
-    assert outcome.code == exits.FAILED
+    assert outcome.code == exit_codes.FAILED
     assert "PROBLEM" in outcome.out
 
 
@@ -47,12 +47,12 @@ def test_every_record_is_read_if_asked(stoker: Stoker):
     stoker("push", "mail", "1")
     assert "sequence" in found_in(stoker("doctor", "--full", "--json").out)
     outcome = stoker("doctor", "--full", "--url", "tcp://127.0.0.1:1")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
 
 
 def test_a_server_that_does_not_answer_is_a_problem(stoker: Stoker):
     outcome = stoker("doctor", "--url", "tcp://127.0.0.1:1?retry_s=0", "--json")
-    assert outcome.code == exits.FAILED
+    assert outcome.code == exit_codes.FAILED
     assert found_in(outcome.out)["connection"].status == "problem"
 
 
@@ -60,14 +60,14 @@ def test_a_warning_is_no_failure_unless_one_is_strict(client: Client, at: Stoker
     client.push("mail", b"")
     client.pause("mail")
     assert at("doctor").code == 0
-    assert at("doctor", "--strict").code == exits.FAILED
+    assert at("doctor", "--strict").code == exit_codes.FAILED
 
 
 # --- queues ------------------------------------------------------------------------------------------
 
 
 def troubles(client: Client) -> dict[str, Finding]:
-    return {one.name: one for one in examination.queues(client)}
+    return {one.name: one for one in doctor_checks.queues(client)}
 
 
 def test_a_paused_queue_with_jobs_is_told_of(client: Client):
@@ -83,7 +83,7 @@ def test_a_paused_queue_with_jobs_is_told_of(client: Client):
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The doctor comes two hours after whatever the test does."""
-    for module in ("stoker.cli.examination", "stoker.cli.watching"):
+    for module in ("stoker.cli.doctor_checks", "stoker.cli.queue_snapshot"):
         monkeypatch.setattr(f"{module}.now_ms", lambda: time.time_ns() // 1_000_000 + 2 * HOUR_MS)
 
 
@@ -117,19 +117,19 @@ def test_a_healthy_queue_is_not_worth_a_line(client: Client):
 
 def test_the_clock_of_a_queue_that_is_ahead_is_noticed(client: Client, monkeypatch: pytest.MonkeyPatch):
     client.push("mail", b"")
-    for module in ("stoker.cli.examination", "stoker.cli.watching"):
+    for module in ("stoker.cli.doctor_checks", "stoker.cli.queue_snapshot"):
         monkeypatch.setattr(f"{module}.now_ms", lambda: time.time_ns() // 1_000_000 - HOUR_MS)
     assert "ahead" in troubles(client)["clocks"].found
 
 
 def test_few_files_are_a_warning(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("resource.getrlimit", lambda kind: (256, 1_024))
-    assert examination.open_files().advice.endswith("ulimit -n 1024")
+    assert doctor_checks.open_files().advice.endswith("ulimit -n 1024")
 
 
 def test_a_clock_that_was_never_set_is_a_problem(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert examination.clock().status == "problem"
+    assert doctor_checks.clock().status == "problem"
 
 
 def test_looking_at_an_open_directory_needs_nobody_to_close_it(stoker: Stoker, tmp_path: Path):

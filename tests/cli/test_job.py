@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from stoker import Backoff, Client, Dependency
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.model.workflows import Edge, Step
 from tests.cli.conftest import Stoker
 
@@ -50,13 +50,13 @@ def test_options_that_differ_from_the_default_are_shown(client: Client, at: Stok
 def test_a_job_that_there_is_not_exits_with_4(client: Client, at: Stoker):
     for command in ("show", "why", "logs", "wait", "cancel", "retry"):
         outcome = at("job", command, 1 << 20)
-        assert (outcome.code, outcome.out) == (exits.REFUSED, "")
+        assert (outcome.code, outcome.out) == (exit_codes.REFUSED, "")
         assert outcome.err.endswith("(not_found)\n")
 
 
 def test_looking_makes_no_data_directory(stoker: Stoker):
     outcome = stoker("job", "list")
-    assert outcome.code == exits.REFUSED
+    assert outcome.code == exit_codes.REFUSED
     assert "there is no data directory 'stoker.db'" in outcome.err
     assert stoker("push", "q", "1").code == 0
     assert stoker("job", "list").code == 0
@@ -123,7 +123,7 @@ def test_a_delayed_job_is_let_go_at_once(client: Client, at: Stoker):
 def test_what_cannot_be_retried_does_not_hurt_the_others(client: Client, at: Stoker):
     waiting, letter = client.push("q", b"").id, dead(client)
     outcome = at("job", "retry", waiting, letter)
-    assert outcome.code == exits.REFUSED
+    assert outcome.code == exit_codes.REFUSED
     assert outcome.err.endswith("(wrong_state)\n")
     assert client.get_state(letter) == "waiting"
 
@@ -167,14 +167,14 @@ def test_waiting_for_a_job_gives_its_result(client: Client, at: Stoker):
 def test_waiting_for_a_job_that_fails_exits_with_1(client: Client, at: Stoker):
     job = dead(client)
     outcome = at("job", "wait", job)
-    assert (outcome.code, outcome.out) == (exits.FAILED, "")
+    assert (outcome.code, outcome.out) == (exit_codes.FAILED, "")
     assert f"job {job} failed: boom" in outcome.err
 
 
 def test_waiting_ends_when_the_time_is_over(client: Client, at: Stoker):
     job = client.push("q", b"").id
     outcome = at("job", "wait", job, "--timeout", "10ms")
-    assert (outcome.code, outcome.out) == (exits.NOT_YET, "")
+    assert (outcome.code, outcome.out) == (exit_codes.NOT_YET, "")
     assert "still waiting" in outcome.err
 
 
@@ -236,9 +236,9 @@ def test_a_story_is_told_in_order(client: Client, at: Stoker):
 
 
 def test_a_story_of_nobody_exits_with_5(client: Client, at: Stoker):
-    assert at("job", "story", 1 << 20).code == exits.NOTHING
+    assert at("job", "story", 1 << 20).code == exit_codes.NOTHING
 
 
 @pytest.mark.parametrize("command", ["show", "retry", "cancel", "logs", "wait", "why", "story"])
 def test_an_id_is_a_number(at: Stoker, command: str):
-    assert at("job", command, "first").code == exits.USAGE
+    assert at("job", command, "first").code == exit_codes.USAGE

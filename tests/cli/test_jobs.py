@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import stoker as library
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from tests.cli.conftest import Stoker
 
 URL = ("--url", "sqlite:///jobs")
@@ -17,7 +17,7 @@ def test_what_is_pushed_comes_back_and_is_gone_when_acknowledged(stoker: Stoker)
     assert (pushed.code, pushed.err) == (0, "")
     pulled = stoker("pull", "mail", "--ack", *URL)
     assert pulled == (0, f'{pushed.out.strip()}\t{{"to": "you"}}\n', "")
-    assert stoker("pull", "mail", "--ack", *URL) == (exits.NOTHING, "", "")
+    assert stoker("pull", "mail", "--ack", *URL) == (exit_codes.NOTHING, "", "")
     assert json.loads(stoker("stats", "--json", *URL).out)["counts"]["completed"] == 1
 
 
@@ -43,10 +43,10 @@ def test_data_are_sent_as_they_are_written(stoker: Stoker):
 @pytest.mark.parametrize("data", ["hello", "{", "", '{"a": 1} x'])
 def test_data_that_are_not_json_are_refused_and_nothing_is_pushed(stoker: Stoker, data: str):
     outcome = stoker("push", "q", data, *URL)
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert "not JSON" in outcome.err
     assert "--raw" in outcome.err
-    assert stoker("pull", "q", *URL).code == exits.NOTHING
+    assert stoker("pull", "q", *URL).code == exit_codes.NOTHING
 
 
 def test_raw_data_need_not_be_json(stoker: Stoker):
@@ -69,11 +69,11 @@ def test_data_come_from_standard_input_or_a_file(stoker: Stoker, tmp_path: Path,
 @pytest.mark.parametrize("arguments", [[], ["1", "--file", "data.json"]])
 def test_data_come_from_exactly_one_place(stoker: Stoker, tmp_path: Path, arguments: list[str]):
     (tmp_path / "data.json").write_bytes(b"[1]\n")
-    assert stoker("push", "q", *arguments, *URL).code == exits.USAGE
+    assert stoker("push", "q", *arguments, *URL).code == exit_codes.USAGE
 
 
 def test_a_file_that_is_not_there_is_wrong_usage(stoker: Stoker):
-    assert stoker("push", "q", "--file", "missing", *URL).code == exits.USAGE
+    assert stoker("push", "q", "--file", "missing", *URL).code == exit_codes.USAGE
 
 
 def test_lines_become_jobs_of_their_own(stoker: Stoker):
@@ -87,7 +87,7 @@ def test_lines_become_jobs_of_their_own(stoker: Stoker):
 
 def test_a_bad_line_is_named(stoker: Stoker):
     outcome = stoker("push", "q", "-", "--lines", *URL, stdin=b"1\n2\nx\n")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert "line 3" in outcome.err
 
 
@@ -110,12 +110,12 @@ def test_options_reach_the_job(stoker: Stoker):
 @pytest.mark.parametrize("arguments", [["-o", "nice=1"], ["-o", "lifo"], ["-o", "lifo=7"], ["--delay", "soon"]])
 def test_options_that_there_are_not_are_refused(stoker: Stoker, arguments: list[str]):
     outcome = stoker("push", "q", "1", *arguments, *URL)
-    assert (outcome.code, outcome.out) == (exits.USAGE, "")
+    assert (outcome.code, outcome.out) == (exit_codes.USAGE, "")
 
 
 def test_a_refused_push_exits_with_4_and_says_why(stoker: Stoker):
     outcome = stoker("push", "a queue with spaces", "1", *URL)
-    assert (outcome.code, outcome.out) == (exits.REFUSED, "")
+    assert (outcome.code, outcome.out) == (exit_codes.REFUSED, "")
     assert outcome.err.endswith(" (invalid)\n")
 
 
@@ -130,14 +130,14 @@ def test_a_pull_without_ack_leaves_the_job_leased(stoker: Stoker):
     pulled = stoker("pull", "q", "--lease", "1h", *URL)
     assert pulled.code == 0
     assert "not acknowledged" in pulled.err
-    assert stoker("pull", "q", *URL).code == exits.NOTHING
+    assert stoker("pull", "q", *URL).code == exit_codes.NOTHING
     with library.connect(URL[1]) as client:
         assert client.get_state(job) == "active"
 
 
 def test_tenants_do_not_see_each_other(stoker: Stoker):
     stoker("push", "q", "1", "--tenant", "a", *URL)
-    assert stoker("pull", "q", "--tenant", "b", *URL).code == exits.NOTHING
+    assert stoker("pull", "q", "--tenant", "b", *URL).code == exit_codes.NOTHING
     assert stoker("pull", "q", "--tenant", "a", "--ack", *URL).code == 0
 
 
@@ -153,12 +153,12 @@ def test_stats_are_of_a_queue_or_of_all(stoker: Stoker):
 def test_a_directory_that_another_process_could_not_share_is_no_traceback(stoker: Stoker, tmp_path: Path):
     (tmp_path / "file").write_text("x")
     outcome = stoker("stats", "--url", "sqlite:///file")
-    assert outcome.code in (exits.FAILED, exits.REFUSED)
+    assert outcome.code in (exit_codes.FAILED, exit_codes.REFUSED)
     assert outcome.err.startswith("error: ")
 
 
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:1", "unix:///nowhere/socket"])
 def test_a_server_that_does_not_answer_exits_with_3(stoker: Stoker, url: str):
     outcome = stoker("stats", "--url", f"{url}?retry_s=0")
-    assert outcome.code == exits.UNREACHABLE
+    assert outcome.code == exit_codes.UNREACHABLE
     assert outcome.err.endswith(" (unreachable)\n")

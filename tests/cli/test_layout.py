@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from stoker.cli import layout, progress
+from stoker.cli import formatting, progress
 from stoker.cli.payloads import line_of, text_of, value_of
 
 
@@ -21,22 +21,22 @@ from stoker.cli.payloads import line_of, text_of, value_of
     ],
 )
 def test_a_duration_has_the_two_units_that_matter(ms: int, shown: str):
-    assert layout.lasting(ms) == shown
+    assert formatting.lasting(ms) == shown
 
 
 def test_a_time_is_told_on_the_clock_and_from_here():
-    assert layout.when(1_000_000, now=1_005_000).endswith("(5.0 s ago)")
-    assert layout.when(1_000_000, now=940_000).endswith("(in 1m 00s)")
-    assert layout.when(0) == "-"
+    assert formatting.when(1_000_000, now=1_005_000).endswith("(5.0 s ago)")
+    assert formatting.when(1_000_000, now=940_000).endswith("(in 1m 00s)")
+    assert formatting.when(0) == "-"
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (1 << 40, "1.0 TiB")])
 def test_sizes_are_binary(count: int, shown: str):
-    assert layout.size(count) == shown
+    assert formatting.size(count) == shown
 
 
 def test_columns_line_up_whatever_colours_they_have():
-    table = layout.columns(("A", "B"), [[layout.state("failed"), "1"], ["x", "22"]], right=("B",))
+    table = formatting.columns(("A", "B"), [[formatting.state("failed"), "1"], ["x", "22"]], right=("B",))
     lines = [click.unstyle(line) for line in table.splitlines()]
     assert lines == ["A        B", "failed   1", "x       22"]
 
@@ -46,9 +46,9 @@ def test_a_long_last_column_is_set_in_lines_on_a_terminal_and_left_whole_for_pro
 ):
     rows = [["1", "a number of words that is too long for what is left of the line"], ["2", "short"]]
     heads = ("ID", "ERROR")
-    assert max(map(len, layout.columns(heads, rows).splitlines())) > 40
-    monkeypatch.setattr(layout, "terminal_width", lambda: 40)
-    assert [click.unstyle(line) for line in layout.columns(heads, rows).splitlines()] == [
+    assert max(map(len, formatting.columns(heads, rows).splitlines())) > 40
+    monkeypatch.setattr(formatting, "terminal_width", lambda: 40)
+    assert [click.unstyle(line) for line in formatting.columns(heads, rows).splitlines()] == [
         "ID  ERROR",
         "1   a number of words that is too long",
         "    for what is left of the line",
@@ -57,9 +57,9 @@ def test_a_long_last_column_is_set_in_lines_on_a_terminal_and_left_whole_for_pro
 
 
 def test_where_too_little_is_left_beside_a_row_its_text_goes_below(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(layout, "terminal_width", lambda: 40)
+    monkeypatch.setattr(formatting, "terminal_width", lambda: 40)
     rows = [["a queue with a long name", "held back by its rate limit"], ["mail", "paused"]]
-    assert [click.unstyle(line) for line in layout.columns(("QUEUE", "HELD BACK"), rows).splitlines()] == [
+    assert [click.unstyle(line) for line in formatting.columns(("QUEUE", "HELD BACK"), rows).splitlines()] == [
         "QUEUE                     HELD BACK",
         "a queue with a long name",
         "      held back by its rate limit",
@@ -68,15 +68,15 @@ def test_where_too_little_is_left_beside_a_row_its_text_goes_below(monkeypatch: 
 
 
 def test_a_row_that_is_too_wide_by_itself_and_has_nothing_at_its_end_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(layout, "terminal_width", lambda: 40)
+    monkeypatch.setattr(formatting, "terminal_width", lambda: 40)
     rows = [["x" * 44, click.style("", fg="yellow")]]
-    assert click.unstyle(layout.columns(("QUEUE", "HELD BACK"), rows)).splitlines()[-1] == "x" * 44
-    assert layout.hanging("y" * 44, " ") == "y" * 44
+    assert click.unstyle(formatting.columns(("QUEUE", "HELD BACK"), rows)).splitlines()[-1] == "x" * 44
+    assert formatting.hanging("y" * 44, " ") == "y" * 44
 
 
 def test_nothing_that_comes_from_elsewhere_moves_the_cursor():
     """An escape code in an error or a payload is shown, not obeyed."""
-    assert layout.plain("a\x1b[2Jb\nc") == "a\\x1b[2Jb\\nc"
+    assert formatting.plain("a\x1b[2Jb\nc") == "a\\x1b[2Jb\\nc"
     assert line_of(b"\x1b[31m\xff", "bytes") == "\\x1b[31m\\xff"
 
 

@@ -14,10 +14,10 @@ import click
 import pytest
 
 from stoker import __version__
-from stoker.cli import exits
-from stoker.cli.kinds import DURATION, SECONDS, Duration
+from stoker.cli import exit_codes
 from stoker.cli.main import COMMANDS, EXTRAS
 from stoker.cli.main import stoker as program
+from stoker.cli.parameters import DURATION, SECONDS, Duration
 from stoker.model import errors
 from stoker.model.units import duration_ms
 from stoker.server.config import BadConfig
@@ -51,7 +51,7 @@ DURATIONS = [
 def test_a_duration_without_a_unit_is_refused(stoker: Stoker, path: str, option: str):
     """Python's `delay=30` are seconds: the command line must not take the same for milliseconds."""
     outcome = stoker(*path.split()[1:], option, "30")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert f"{option}': '30' has no unit: say 30s for seconds, or 30ms for milliseconds" in outcome.err
 
 
@@ -149,7 +149,7 @@ def test_the_version_is_told(stoker: Stoker):
 @pytest.mark.parametrize("arguments", [["fly"], ["push"], ["push", "q", "1", "--fly"], ["pull", "q", "--count", "0"]])
 def test_wrong_usage_exits_with_2(stoker: Stoker, arguments: list[str]):
     outcome = stoker(*arguments)
-    assert (outcome.code, outcome.out) == (exits.USAGE, "")
+    assert (outcome.code, outcome.out) == (exit_codes.USAGE, "")
     assert outcome.err.splitlines()[-1].startswith("error: ")
     assert outcome.err.endswith(" (usage)\n")
 
@@ -162,23 +162,23 @@ def test_a_command_that_is_nearly_right_is_guessed(stoker: Stoker):
 @pytest.mark.parametrize("arguments", [[], ["queue"]])
 def test_a_command_line_without_a_command_is_answered_with_help(stoker: Stoker, arguments: list[str]):
     outcome = stoker(*arguments)
-    assert (outcome.code, outcome.out) == (exits.USAGE, "")
+    assert (outcome.code, outcome.out) == (exit_codes.USAGE, "")
     assert outcome.err.startswith("Usage: stoker")
     assert "error:" not in outcome.err
 
 
 @pytest.mark.parametrize("kind", [*errors.BY_CODE.values(), BadConfig], ids=lambda kind: kind.code)
 def test_every_error_has_an_exit_code(kind: type[errors.StokerError]):
-    code = exits.exit_code_for(kind("x"))
-    assert code in exits.MEANINGS
-    assert code not in (exits.OK, exits.NOTHING)
-    assert (code == exits.REFUSED) == issubclass(kind, errors.Refused)
-    assert (code == exits.UNREACHABLE) == issubclass(kind, errors.Unavailable)
+    code = exit_codes.exit_code_for(kind("x"))
+    assert code in exit_codes.MEANINGS
+    assert code not in (exit_codes.OK, exit_codes.NOTHING)
+    assert (code == exit_codes.REFUSED) == issubclass(kind, errors.Refused)
+    assert (code == exit_codes.UNREACHABLE) == issubclass(kind, errors.Unavailable)
 
 
 def test_an_error_is_told_in_one_line_with_its_code(stoker: Stoker):
     outcome = stoker("stats", "--url", "gopher://x")
-    assert outcome.code == exits.REFUSED
+    assert outcome.code == exit_codes.REFUSED
     assert outcome.err.startswith("error: cannot connect to 'gopher://x'")
     assert outcome.err.endswith(" (invalid)\n")
     assert len(outcome.err.splitlines()) == 1
@@ -221,7 +221,7 @@ def test_help_loads_no_command():
     script = "import sys; from stoker.cli.main import run; run(['--help']); print(sys.modules.keys(), file=sys.stderr)"
     loaded = python("-c", script).stderr
     assert "stoker.cli.main" in loaded
-    assert "stoker.cli.kinds" not in loaded
+    assert "stoker.cli.parameters" not in loaded
 
 
 def test_a_package_that_is_not_installed_is_named_with_its_extra(tmp_path: Path):
@@ -230,7 +230,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(tmp_path: Path)
         "sys.exit(run(['serve', '--tcp', 'off', '--grpc', 'off', '--http', '127.0.0.1:0']))"
     )
     done = python("-c", script)
-    assert (done.returncode, done.stdout) == (exits.USAGE, "")
+    assert (done.returncode, done.stdout) == (exit_codes.USAGE, "")
     expected = "error: http.listen (--http): it needs the package uvicorn; pip install 'stoker[server]', or"
     assert done.stderr.splitlines()[-1].startswith(expected)
 
@@ -267,7 +267,7 @@ def test_a_reader_that_has_seen_enough_is_no_traceback(tmp_path: Path):
         )
     finally:
         os.close(writing)
-    assert (done.returncode, done.stderr) == (exits.FAILED, "")
+    assert (done.returncode, done.stderr) == (exit_codes.FAILED, "")
 
 
 def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path):
@@ -282,7 +282,7 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path):
             timeout=60,
             cwd=tmp_path,
         )
-    assert (done.returncode, done.stderr) == (exits.FAILED, "error: [Errno 28] No space left on device (system)\n")
+    assert (done.returncode, done.stderr) == (exit_codes.FAILED, "error: [Errno 28] No space left on device (system)\n")
 
 
 def test_a_family_says_of_each_command_what_it_does_in_a_whole_sentence(stoker: Stoker):
@@ -303,8 +303,8 @@ def test_an_interrupted_command_exits_with_130(tmp_path: Path):
         assert process.stderr is not None
         assert process.stdin is not None
         for line in process.stderr:
-            if b"import 'stoker.cli.jobs'" in line:
+            if b"import 'stoker.cli.push_pull'" in line:
                 break
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
-    assert process.returncode in (exits.INTERRUPTED, -signal.SIGINT)
+    assert process.returncode in (exit_codes.INTERRUPTED, -signal.SIGINT)

@@ -7,8 +7,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 import stoker as package
-from stoker.cli import exits
-from stoker.cli.sparking import in_plain_words, quietly_started
+from stoker.cli import exit_codes
+from stoker.cli.spark_session import in_plain_words, quietly_started
 from stoker.model.errors import StokerError
 from stoker.spark import starting
 from tests.cli.conftest import Stoker
@@ -53,7 +53,7 @@ def test_what_cannot_be_meant_is_refused_at_once(
     package.connect(f"sqlite:///{tmp_path}/queue").close()
     monkeypatch.setattr("stoker.spark.starting.session", None)  # calling it would be another error
     done = stoker("pipeline", *words)
-    assert done.code not in (exits.OK, exits.FAILED)
+    assert done.code not in (exit_codes.OK, exit_codes.FAILED)
     assert says in done.err
     assert "Traceback" not in done.err
     assert not (tmp_path / LAKE).exists()
@@ -63,7 +63,7 @@ def test_what_cannot_be_meant_is_refused_at_once(
 def test_what_is_said_wrongly_is_wrong_usage(stoker: Stoker):
     package.connect("sqlite:///queue").close()
     for words in (["run", "--payload-schema", "id"], ["backfill", "--from", "999999999d"]):
-        assert stoker("pipeline", *words, "--url", "sqlite:///queue", "--lake", LAKE).code == exits.USAGE
+        assert stoker("pipeline", *words, "--url", "sqlite:///queue", "--lake", LAKE).code == exit_codes.USAGE
 
 
 def test_an_error_inside_spark_is_told_in_its_own_words():

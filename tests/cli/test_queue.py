@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stoker import Client
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.cli.queue import parse_rate
 from tests.cli.conftest import Stoker
 
@@ -48,7 +48,7 @@ def test_a_queue_is_shown_with_its_oldest_job_and_its_dead_letters(client: Clien
 def test_a_queue_that_there_is_not_is_refused(client: Client, at: Stoker):
     for arguments in (["show"], ["drain", "--yes"], ["clean", "--yes"], ["obliterate", "--yes"]):
         outcome = at("queue", arguments[0], "nowhere", *arguments[1:])
-        assert outcome.code == exits.REFUSED
+        assert outcome.code == exit_codes.REFUSED
         assert outcome.err.endswith("(not_found)\n")
 
 
@@ -98,7 +98,7 @@ def test_rates_are_written_as_people_say_them(text: str, rate: tuple[int, int]):
 )
 def test_limits_that_make_no_sense_change_nothing(client: Client, at: Stoker, arguments: list[str]):
     client.push("q", b"")
-    assert at("queue", "limit", "q", *arguments).code == exits.USAGE
+    assert at("queue", "limit", "q", *arguments).code == exit_codes.USAGE
     policy = client.get_queue("q")
     assert (policy.rate_limit, policy.concurrency) == (None, 0)
 
@@ -117,7 +117,7 @@ DESTROYING = [
 def test_nothing_is_destroyed_unless_somebody_said_so(client: Client, at: Stoker, arguments: list[str], what: str):
     client.push_batch("q", [b""] * 3)
     outcome = at(*arguments)
-    assert (outcome.code, outcome.out) == (exits.USAGE, "")
+    assert (outcome.code, outcome.out) == (exit_codes.USAGE, "")
     assert f"this would {what}" in outcome.err
     assert "--yes" in outcome.err
     assert at(*arguments, "--dry-run").out == f"would {what}\n"
@@ -127,12 +127,12 @@ def test_nothing_is_destroyed_unless_somebody_said_so(client: Client, at: Stoker
     assert client.get_counts("q").waiting == 0
 
 
-@pytest.mark.parametrize(("answer", "left", "code"), [(b"n\n", 1, exits.INTERRUPTED), (b"y\n", 0, exits.OK)])
+@pytest.mark.parametrize(("answer", "left", "code"), [(b"n\n", 1, exit_codes.INTERRUPTED), (b"y\n", 0, exit_codes.OK)])
 def test_somebody_at_a_terminal_is_asked(
     client: Client, at: Stoker, monkeypatch: pytest.MonkeyPatch, answer: bytes, left: int, code: int
 ):
     client.push("q", b"")
-    monkeypatch.setattr("stoker.cli.kinds.is_attended", lambda: True)
+    monkeypatch.setattr("stoker.cli.parameters.is_attended", lambda: True)
     outcome = at("queue", "drain", "q", stdin=answer)
     assert "This will cancel 1 waiting job of q" in outcome.err
     assert outcome.code == code
@@ -158,7 +158,7 @@ def test_a_queue_with_running_jobs_is_removed_only_by_force(client: Client, at: 
     client.push("q", b"")
     client.pull("q")
     outcome = at("queue", "obliterate", "q", "--yes")
-    assert outcome.code == exits.REFUSED
+    assert outcome.code == exit_codes.REFUSED
     assert outcome.err.endswith("(queue_active)\n")
     assert at("queue", "obliterate", "q", "--force", "--yes").code == 0
     assert client.list_queues() == []

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from stoker import connect
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.model.errors import StokerError
 from stoker.server.config import ServerConfig
 from stoker.server.processes.supervisor import supervise
@@ -55,7 +55,7 @@ def test_another_file_may_be_named(stoker: Stoker, tmp_path: Path):
     (tmp_path / "other.toml").write_text('processes = 3\ndata = "d"')
     assert "processes = 3 " in stoker("serve", "--config", "other.toml", "--show-config").out
     outcome = stoker("serve", "--config", "missing.toml", "--show-config")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert outcome.err.endswith(" (bad_config)\n")
 
 
@@ -63,7 +63,7 @@ def test_a_bad_configuration_exits_with_2_and_a_line_for_each_problem(stoker: St
     (tmp_path / "stoker.toml").write_text("tpc = 1\nprocesses = 'two'")
     for arguments in (["serve"], ["config", "check"], ["config", "show"]):
         outcome = stoker(*arguments)
-        assert (outcome.code, outcome.out) == (exits.USAGE, "")
+        assert (outcome.code, outcome.out) == (exit_codes.USAGE, "")
         lines = outcome.err.splitlines()
         assert len(lines) == 2
         assert all(line.startswith("error: ") and line.endswith(" (bad_config)") for line in lines)
@@ -71,13 +71,13 @@ def test_a_bad_configuration_exits_with_2_and_a_line_for_each_problem(stoker: St
 
 def test_an_open_server_is_not_put_on_a_network(stoker: Stoker):
     outcome = stoker("serve", "--tcp", "0.0.0.0:0", "--http", "off", "--grpc", "off")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert "--insecure" in outcome.err
 
 
 @pytest.mark.parametrize("pair", ["x", "=1", "tpc=1"])
 def test_settings_that_there_are_not_cannot_be_set(stoker: Stoker, pair: str):
-    assert stoker("serve", "--set", pair, "--show-config").code == exits.USAGE
+    assert stoker("serve", "--set", pair, "--show-config").code == exit_codes.USAGE
 
 
 def test_a_flag_wins_over_set(stoker: Stoker):
@@ -90,10 +90,10 @@ def test_config_check_says_nothing_when_all_is_well(stoker: Stoker):
 
 def test_config_check_looks_into_the_files_that_are_named(stoker: Stoker, tmp_path: Path):
     (tmp_path / "stoker.toml").write_text("auth.tokens_file = 'missing'")
-    assert stoker("config", "check").code == exits.REFUSED
+    assert stoker("config", "check").code == exit_codes.REFUSED
     (tmp_path / "stoker.toml").write_text("http.tls = { cert = 'missing', key = 'missing' }")
     outcome = stoker("config", "check")
-    assert outcome.code == exits.REFUSED
+    assert outcome.code == exit_codes.REFUSED
     assert "missing" in outcome.err
 
 
@@ -117,7 +117,7 @@ def test_a_server_serves_until_it_is_told_to_stop(stoker: Stoker, tmp_path: Path
             assert process.stdout is not None
             address = process.stdout.readline().split()[-1]
             refused = stoker("push", "q", "1", "--url", f"tcp://{address}")
-            assert refused.code == exits.REFUSED
+            assert refused.code == exit_codes.REFUSED
             assert "--token or STOKER_TOKEN (unauthenticated)" in refused.err
             assert stoker("push", "q", "1", "--url", f"tcp://:{token}@{address}").code == 0
             assert stoker("push", "q", "2", "--url", f"tcp://{address}", "--token", token).code == 0
@@ -185,12 +185,12 @@ def test_a_listener_that_was_asked_for_and_cannot_be_is_an_error(
     outcome = stoker(
         "serve", "--data=data", "--tcp=off", "--http=off", *(["--grpc=127.0.0.1:0"] if by == "flag" else [])
     )
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert "grpc.listen (" in outcome.err
     assert "pip install 'stoker[grpc]'" in outcome.err
     assert not (tmp_path / "data").exists()
     if by != "flag":
-        assert stoker("config", "check").code == exits.USAGE
+        assert stoker("config", "check").code == exit_codes.USAGE
 
 
 # --- flashQ's environment ---------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_own_settings_win_over_those_of_flashq(stoker: Stoker, tmp_path: Path, m
 def test_a_port_of_flashq_that_is_none_is_refused(stoker: Stoker, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PORT", "tcp://10.0.0.1:80")
     outcome = stoker("serve", "--show-config")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert "PORT = 'tcp://10.0.0.1:80': expected a port" in outcome.err
     assert "STOKER_TCP__LISTEN" in outcome.err
 
@@ -264,6 +264,6 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_left(tmp_path: Path):
         where = "{}:{}".format(*taken.getsockname())
         command = [sys.executable, "-m", "stoker", "serve", "--data=data", f"--tcp={where}", "--http=off", "--grpc=off"]
         ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == exits.REFUSED
+    assert ended.returncode == exit_codes.REFUSED
     assert f"cannot listen at {where} for tcp: " in ended.stderr
     assert list(tmp_path.iterdir()) == []

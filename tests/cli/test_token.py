@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.model.errors import Unauthenticated
 from stoker.server.auth.gate import Gate
 from stoker.server.auth.settings import AuthSettings
@@ -72,17 +72,17 @@ def test_the_file_of_the_configuration_is_used(stoker: Stoker, tmp_path: Path):
 
 def test_without_any_file_one_is_told_what_to_do(stoker: Stoker):
     outcome = stoker("token", "list")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     assert "auth.tokens_file" in outcome.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["create", "x", "--permission", "fly"], exits.USAGE),
-        (["create", "x", "--tenant", "a b"], exits.REFUSED),
-        (["create", ""], exits.REFUSED),
-        (["revoke", "0" * 16], exits.REFUSED),
+        (["create", "x", "--permission", "fly"], exit_codes.USAGE),
+        (["create", "x", "--tenant", "a b"], exit_codes.REFUSED),
+        (["create", ""], exit_codes.REFUSED),
+        (["revoke", "0" * 16], exit_codes.REFUSED),
     ],
 )
 def test_what_cannot_be_is_refused(stoker: Stoker, arguments: list[str], code: int):

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console, RenderableType
 
 from stoker import Client, connect
+from stoker.cli.queue_snapshot import Rates, rates_between, take_snapshot
 from stoker.cli.screen import page, spark
 from stoker.cli.top import pages
-from stoker.cli.watching import Rates, look, rates_between
 from stoker.model.workers import WORKER_KEYS, WorkerView
 from tests.cli.conftest import Stoker
 from tests.cli.test_job import dead
@@ -60,11 +60,11 @@ def test_a_look_as_json(client: Client, at: Stoker):
 
 def test_rates_are_what_happened_between_two_looks(client: Client):
     client.push_batch("q", [b""] * 10)
-    before = look(client)
+    before = take_snapshot(client)
     delivery = client.pull("q", 10)
     client.ack_batch(delivery.ids, delivery.token)
     client.push_batch("q", [b""] * 4)
-    after = look(client)
+    after = take_snapshot(client)
     after = type(after)(**{**vars(after), "at": before.at + 2_000})
     rates = rates_between(before, after)
     assert (rates.pushed, rates.completed, rates.queues) == (2.0, 5.0, {"q": (2.0, 5.0)})
@@ -82,13 +82,13 @@ def test_what_looks_like_markup_is_text(client: Client, at: Stoker):
 
 def test_the_latest_failures_come_first_and_are_few(client: Client):
     ids = [dead(client) for _ in range(12)]
-    assert [job.id for job in look(client).failures][:1] == ids[-1:]
-    assert len(look(client).failures) == 8
+    assert [job.id for job in take_snapshot(client).failures][:1] == ids[-1:]
+    assert len(take_snapshot(client).failures) == 8
 
 
 def test_a_queue_that_does_not_answer_is_waited_for():
     with connect("memory://") as client:
-        drawn = pages(client, "stoker", (), look(client))
+        drawn = pages(client, "stoker", (), take_snapshot(client))
         assert "stoker" in as_text(next(drawn))
     told = as_text(next(drawn))
     assert told.startswith("no answer: this broker is closed")
@@ -103,7 +103,7 @@ def test_the_highest_value_is_a_full_bar():
 def test_a_page_of_many_queues_says_how_many_more_there_are(client: Client):
     for number in range(25):
         client.push(f"q{number}", b"")
-    assert "and 5 queues more" in as_text(page("stoker", look(client), Rates()))
+    assert "and 5 queues more" in as_text(page("stoker", take_snapshot(client), Rates()))
 
 
 @pytest.mark.parametrize("way", ["q", "Ctrl-C"])

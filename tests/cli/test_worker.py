@@ -15,7 +15,7 @@ import click
 import pytest
 
 from stoker import Client, connect
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.cli.worker import address_of, queues_from, recycling_from
 from tests.cli.conftest import Stoker
 
@@ -159,7 +159,7 @@ def project(tmp_path: Path, stoker: Stoker, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_check_finds_everything_that_a_start_would(stoker: Stoker, project: Path):
     (project / "wrong_shop.py").write_text(WRONG.format(url=f"sqlite:///{project}/queue"))
     outcome = stoker("worker", "wrong_shop:app", "--check")
-    assert (outcome.code, outcome.out) == (exits.FAILED, "")
+    assert (outcome.code, outcome.out) == (exit_codes.FAILED, "")
     lines = outcome.err.splitlines()
     named = [line.removeprefix("error: ").partition(":")[0] for line in lines]
     wrong_jobs = ["queue", "attempts", "backoff", "tags"]
@@ -196,14 +196,14 @@ def test_a_check_finds_everything_that_a_start_would(stoker: Stoker, project: Pa
 def test_a_check_of_what_cannot_start_exits_with_1(stoker: Stoker, project: Path, text: str, flags, told: str):
     (project / "cannot_start.py").write_text(text)
     outcome = stoker("worker", "cannot_start:app", "--check", *flags)
-    assert outcome.code == exits.FAILED
+    assert outcome.code == exit_codes.FAILED
     assert told in outcome.err
 
 
 def test_a_module_that_cannot_be_imported_shows_its_traceback(stoker: Stoker, project: Path):
     (project / "raising_shop.py").write_text("import stoker\n\nprint(1 / 0)\n")
     outcome = stoker("worker", "raising_shop:app")
-    assert outcome.code == exits.USAGE
+    assert outcome.code == exit_codes.USAGE
     lines = outcome.err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert 'raising_shop.py", line 3, in <module>' in lines[1]
@@ -214,7 +214,7 @@ def test_a_module_that_cannot_be_imported_shows_its_traceback(stoker: Stoker, pr
 @pytest.mark.parametrize("target", ["nowhere:app", "json:app", "shop.py:app", ""])
 def test_an_app_that_cannot_be_loaded_is_wrong_usage(stoker: Stoker, target: str):
     outcome = stoker("worker", target)
-    assert (outcome.code, outcome.out) == (exits.USAGE, "")
+    assert (outcome.code, outcome.out) == (exit_codes.USAGE, "")
     assert outcome.err.endswith("(cannot_load)\n")
 
 
@@ -230,7 +230,7 @@ def test_an_app_that_cannot_be_loaded_is_wrong_usage(stoker: Stoker, target: str
     ],
 )
 def test_settings_that_make_no_sense_are_wrong_usage(stoker: Stoker, flags: list[str]):
-    assert stoker("worker", "stoker.demo.jobs:app", *flags).code == exits.USAGE
+    assert stoker("worker", "stoker.demo.jobs:app", *flags).code == exit_codes.USAGE
 
 
 def test_what_the_options_mean_to_a_worker():
@@ -294,9 +294,9 @@ def test_dev_serves_works_and_reloads(shop: Path):
 def test_dev_says_why_its_server_does_not_start(shop: Path):
     with running("dev", "shop:app", "--tcp", "127.0.0.1:99999", cwd=shop) as dev:
         dev.until("the server did not start")
-        assert dev.process.wait(60) == exits.USAGE
+        assert dev.process.wait(60) == exit_codes.USAGE
 
 
 @pytest.mark.parametrize("flags", [["--url", "memory://"], ["--watch", "nowhere"]])
 def test_dev_refuses_what_cannot_work(stoker: Stoker, flags: list[str]):
-    assert stoker("dev", "shop:app", *flags).code == exits.USAGE
+    assert stoker("dev", "shop:app", *flags).code == exit_codes.USAGE

@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from stoker import Client
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.model.options import Options
 from stoker.model.workflows import Edge, Step
 from tests.cli.conftest import Stoker
@@ -53,7 +53,7 @@ def test_a_workflow_is_drawn_as_mermaid_and_as_svg(client: Client, at: Stoker, t
     assert "s0 --> s1" in mermaid
     assert "s1 -.-> s2" in mermaid
     picture = tmp_path / "nightly.svg"
-    assert at("workflow", "show", workflow, "--svg", str(picture)).code == exits.OK
+    assert at("workflow", "show", workflow, "--svg", str(picture)).code == exit_codes.OK
     root = ElementTree.fromstring(picture.read_text())
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"listing", "resize", "report"} <= set(texts)
@@ -61,7 +61,7 @@ def test_a_workflow_is_drawn_as_mermaid_and_as_svg(client: Client, at: Stoker, t
 
 def test_a_workflow_is_cancelled_only_when_that_is_sure(client: Client, at: Stoker):
     workflow = nightly(client)
-    assert at("workflow", "cancel", str(workflow)).code != exits.OK
+    assert at("workflow", "cancel", str(workflow)).code != exit_codes.OK
     assert client.get_workflow(workflow).state == "running"
     assert at("workflow", "cancel", str(workflow), "--yes").out == f"cancelled workflow {workflow}\n"
     assert client.get_workflow(workflow).state == "cancelled"
@@ -69,11 +69,11 @@ def test_a_workflow_is_cancelled_only_when_that_is_sure(client: Client, at: Stok
 
 def test_a_failed_workflow_is_retried(client: Client, at: Stoker):
     workflow = nightly(client)
-    assert at("workflow", "retry", str(workflow)).code == exits.REFUSED
+    assert at("workflow", "retry", str(workflow)).code == exit_codes.REFUSED
     client.fail(next(iter(client.pull("files"))).id)
     assert "failed" in at("workflow", "show", str(workflow)).out
     assert f"workflow {workflow} is running: 5 of its 5" in at("workflow", "retry", str(workflow)).out
 
 
 def test_a_workflow_that_is_not_there_is_refused(client: Client, at: Stoker):
-    assert at("workflow", "show", "6400").code == exits.REFUSED
+    assert at("workflow", "show", "6400").code == exit_codes.REFUSED

@@ -15,8 +15,8 @@ import pytest
 from stoker.brokers.remote.broker import RemoteBroker
 from stoker.brokers.remote.links import StreamLinks
 from stoker.brokers.remote.opening import open_remote
-from stoker.brokers.remote.patience import PAUSE_S_MAX, Patience
-from stoker.brokers.remote.settings import Address
+from stoker.brokers.remote.retrying import PAUSE_S_MAX, Patience
+from stoker.brokers.remote.settings import ServerAddress
 from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
 from stoker.model import commands as c
@@ -97,7 +97,7 @@ def port() -> Iterator[int]:
 
 
 def patient_broker(port: int, patience: Patience, **changes: Any) -> RemoteBroker:
-    return RemoteBroker(StreamLinks(), Address("tcp", "127.0.0.1", port), settings(**changes), patience)
+    return RemoteBroker(StreamLinks(), ServerAddress("tcp", "127.0.0.1", port), settings(**changes), patience)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -170,11 +170,11 @@ def test_closing_from_another_thread_wakes_a_waiting_pull(scheme: str):
         broker = opened(f"{scheme}://127.0.0.1:{server.port}")
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(Client(broker).pull, "a", wait_ms=300_000)
-            until(lambda: server.server.desk.is_waiting)
+            until(lambda: server.server.dispatcher.is_waiting)
             broker.close()
             with pytest.raises(Closed):
                 future.result(TIMEOUT_S)
-        until(lambda: not server.server.desk.is_waiting)  # the server knows, and gives its jobs to others
+        until(lambda: not server.server.dispatcher.is_waiting)  # the server knows, and gives its jobs to others
 
 
 @pytest.mark.parametrize("scheme", ONLY)
@@ -183,7 +183,7 @@ def test_closing_from_another_thread_wakes_a_waiting_task(scheme: str):
         broker = opened(f"{scheme}://127.0.0.1:{server.port}")
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(lambda: asyncio.run(AsyncClient(broker).pull("a", wait_ms=300_000)))
-            until(lambda: server.server.desk.is_waiting)
+            until(lambda: server.server.dispatcher.is_waiting)
             broker.close()
             with pytest.raises(Closed):
                 future.result(TIMEOUT_S)
@@ -267,7 +267,7 @@ def test_ctrl_c_in_the_middle_of_a_call_leaves_the_pool_sound(server: ServerThre
     client = Client(broker)
 
     def interrupt() -> None:
-        until(lambda: server.server.desk.is_waiting)
+        until(lambda: server.server.dispatcher.is_waiting)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -276,7 +276,7 @@ def test_ctrl_c_in_the_middle_of_a_call_leaves_the_pool_sound(server: ServerThre
         client.pull("a", wait_ms=300_000)
     thread.join(TIMEOUT_S)
     assert (len(broker._idle), len(broker._busy)) == (0, 0)
-    until(lambda: not server.server.desk.is_waiting)
+    until(lambda: not server.server.dispatcher.is_waiting)
     job = client.push("a", b"x")
     assert client.pull("a").ids[0] == job.id
     broker.close()
@@ -289,11 +289,11 @@ def test_a_cancelled_call_leaves_the_connection_sound(scheme: str):
         async with asyncio.timeout(TIMEOUT_S):
             for _ in range(5):
                 pull = asyncio.create_task(client.pull("a", wait_ms=300_000))
-                while not server.server.desk.is_waiting:  # noqa: ASYNC110  a server has no events for its tests
+                while not server.server.dispatcher.is_waiting:  # noqa: ASYNC110  a server has no events for its tests
                     await asyncio.sleep(0.005)
                 pull.cancel()
                 await asyncio.gather(pull, return_exceptions=True)
-                while server.server.desk.is_waiting:  # noqa: ASYNC110
+                while server.server.dispatcher.is_waiting:  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
             job = await client.push("a", b"x")
             assert (await client.pull("a")).ids[0] == job.id

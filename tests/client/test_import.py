@@ -17,7 +17,7 @@ QUEUE_SIDE = (
     "stoker.maintenance",
     "stoker.settings",
     "stoker.brokers.local",
-    "stoker.brokers.shared",
+    "stoker.brokers.shared_directory",
     "stoker.cli",
 )
 FOREIGN = {
@@ -82,7 +82,7 @@ def test_using_a_server_over_tcp_loads_nothing_of_the_queue(parameters: str):
     assert "stoker.brokers.remote.links" in loaded  # it was not all for nothing
     assert not queue_side(loaded)
     assert "stoker.brokers.remote.http" not in loaded
-    assert ("stoker.brokers.remote.gathering" in loaded) == ("batch_ms" in parameters)
+    assert ("stoker.brokers.remote.push_buffer" in loaded) == ("batch_ms" in parameters)
     others = loaded - modules_loaded_by("import msgspec")
     assert {name.partition(".")[0] for name in others} - sys.stdlib_module_names <= {"stoker", "msgspec"}
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from stoker.brokers.resending import Answer, Plan, plan_of
+from stoker.brokers.resending import Plan, ResendAnswer, resend_steps
 from stoker.brokers.sending_window import WINDOW, SendingWindow, SendingWindows
 from stoker.model import commands as c
 from stoker.model.errors import LimitExceeded
@@ -130,7 +130,7 @@ def test_threads_never_get_the_same_number():
 
 def push_all(world: World, windows: SendingWindows, count: int) -> None:
     """Pushes that are all under way at once."""
-    plans = [plan_of(c.Push("q", b"%d" % number), windows) for number in range(count)]
+    plans = [resend_steps(c.Push("q", b"%d" % number), windows) for number in range(count)]
     for plan, step in [(plan, next(plan)) for plan in plans]:
         finish(world, plan, step)
 
@@ -143,7 +143,7 @@ def finish(world: World, plan: Plan[Any], step: c.Command[Any]) -> None:
             step = plan.throw(error)
             continue
         with pytest.raises(StopIteration):
-            plan.send(Answer(reply, again=False))
+            plan.send(ResendAnswer(reply, again=False))
         return
 
 
@@ -165,7 +165,7 @@ def test_other_limits_do_not_touch_the_windows():
     with World(limits=Limits(payload_bytes_max=1)) as world:
         windows = SendingWindows()
         first = taken(windows, 10)
-        plan = plan_of(c.Push("q", b"too long"), windows)
+        plan = resend_steps(c.Push("q", b"too long"), windows)
         with pytest.raises(LimitExceeded):
             finish(world, plan, next(plan))
         assert len(names([*first, *taken(windows, 300)])) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from stoker import App
 from stoker.brokers.remote.broker import RemoteBroker
-from stoker.brokers.remote.patience import RETRY_S, WORKER_RETRY_S
+from stoker.brokers.remote.retrying import RETRY_S, WORKER_RETRY_S
 from stoker.brokers.remote.settings import RemoteSettings
 from stoker.model import commands as c
 from stoker.model.errors import Unreachable

@@ -21,7 +21,7 @@ from stoker.model.errors import InvalidRequest
 from stoker.model.options import Options
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, MetricsSettings, TcpListener, TracingSettings
-from stoker.server.desk import Desk
+from stoker.server.dispatcher import Dispatcher
 from tests.client.serving import ServerThread
 from tests.client.spans import Heard
 from tests.served.on_loop import serving
@@ -293,7 +293,7 @@ def test_a_pull_that_waits_ends_its_span_when_it_is_answered_or_given_up(heard: 
 async def until_held(place) -> None:
     from tests.served.on_loop import until
 
-    await until(lambda: place.server.desk.is_waiting)
+    await until(lambda: place.server.dispatcher.is_waiting)
 
 
 @pytest.mark.parametrize(("labels", "expected"), [(False, None), (True, "default")])
@@ -303,11 +303,11 @@ def test_the_tenant_is_told_only_on_request(heard: Heard, labels: bool, expected
 
 
 def test_without_the_setting_there_are_no_spans(heard: Heard):
-    """Nor anything else: the desk is the plain one."""
+    """Nor anything else: the dispatcher is the plain one."""
 
     async def main() -> None:
         async with serving() as place:
-            assert type(place.server.desk) is Desk
+            assert type(place.server.dispatcher) is Dispatcher
             client = AsyncClient(open_broker_at(place.port))
             await client.push("mail", b"")
             await client.close()

@@ -9,7 +9,7 @@ from stoker.model.events import Event
 from stoker.model.replies import LoggedRecord, Records
 from stoker.records.codec import open_record
 from stoker.records.events import events_of
-from stoker.records.records import Pushed
+from stoker.records.records import JobsPushed
 from tests.conformance.brokers import ContractWorld
 from tests.conformance.support import check_refused, finish, kill, push, push_many
 
@@ -39,7 +39,7 @@ def test_payloads_stay_behind_unless_asked_for(client: Client):
     client.push_batch("q", [b"one", b"three"])
     (bare,) = client.read_records().records
     record = opened(bare)
-    assert type(record) is Pushed
+    assert type(record) is JobsPushed
     assert [len(payload) for payload in record.payloads] == [3, 5]
     assert bare.body == b""
     (whole,) = client.read_records(payloads=True).records

@@ -8,10 +8,10 @@ import pytest
 
 import stoker
 from stoker.brokers.local import LocalSettings
-from stoker.engine.keys import OldKey
-from stoker.journal.ahead import ReadAhead
-from stoker.journal.filters import FilterSettings, RotatingFilter
-from stoker.journal.keys import KeyStore
+from stoker.engine.old_keys import OldKey
+from stoker.journal.bloom_filters import FilterSettings, RotatingFilter
+from stoker.journal.key_store import KeyStore
+from stoker.journal.read_ahead import ReadAhead
 from stoker.journal.sqlite import JournalSettings
 from stoker.model.errors import Damaged, LostLease, NotFound
 from stoker.model.options import Backoff, Options

@@ -579,8 +579,8 @@ def test_f26_stopping_gives_out_no_more_jobs_and_counts_no_attempt():
             job = (await worker.ask(cmd="PUSH", queue="q", data=1))["id"]
             assert (await worker.ask(cmd="PULL", queue="q"))["job"]["attempts"] == 1
             waiting.send(cmd="PULL", queue="q", timeout=60_000)
-            await until(lambda: place.server.desk.is_waiting)
-            await place.server.desk.stop_dispatching()
+            await until(lambda: place.server.dispatcher.is_waiting)
+            await place.server.dispatcher.stop_dispatching()
             assert (await waiting.line())["code"] == "shutting_down"
             assert (await waiting.ask(cmd="PULL", queue="q"))["code"] == "shutting_down"
             assert place.broker.hand_back_all() == 1
@@ -598,7 +598,7 @@ def test_f26_a_job_that_ends_while_the_server_stops_is_done():
             worker = await place.peer()
             job = (await worker.ask(cmd="PUSH", queue="q", data=1))["id"]
             await worker.ask(cmd="PULL", queue="q")
-            await place.server.desk.stop_dispatching()
+            await place.server.dispatcher.stop_dispatching()
             assert (await worker.ask(cmd="ACK", id=job))["ok"]
             assert place.broker.hand_back_all() == 0
             assert place.broker.execute("default", c.GetJob(job)).state is State.COMPLETED

@@ -15,10 +15,10 @@ import msgspec
 from stoker.brokers.local import LocalBroker
 from stoker.engine.audit import audit
 from stoker.engine.shard import Shard
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
 from stoker.model.options import DeadLetterPolicy, Options
 from stoker.model.states import State
-from stoker.records.records import Staged
+from stoker.records.records import PartStaged
 from stoker.records.stored import StoredRun
 from tests.histories.history import Seen, key_of
 
@@ -48,7 +48,7 @@ def state_of(shard: Shard) -> dict[str, Any]:
     return state
 
 
-def _with_payloads(shard: Shard, part: Staged) -> Staged:
+def _with_payloads(shard: Shard, part: PartStaged) -> PartStaged:
     payloads: Any = part.payloads
     if type(payloads) is StoredRun:
         assert shard.stored_payloads is not None

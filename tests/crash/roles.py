@@ -16,9 +16,9 @@ import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.journal import recovery, upkeep
+from stoker.journal.directory_store import DirectoryStore
 from stoker.journal.disk import Disk
 from stoker.journal.sqlite import SqliteJournal
-from stoker.journal.store import DirectoryStore
 from stoker.model import commands as c
 from stoker.model.errors import StokerError
 from stoker.model.ids import sequence_of

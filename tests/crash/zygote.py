@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-PRELOADED = ("tests.crash.roles", "stoker.journal.store")
+PRELOADED = ("tests.crash.roles", "stoker.journal.directory_store")
 REQUEST_BYTES_MAX = 64 * 1024
 PATIENCE_S = 60
 """Longer than anything here takes; a child that is silent for so long hangs."""

@@ -21,7 +21,7 @@ from stoker.journal.contract import JournalFailed
 from stoker.journal.directory import Directory, Mark
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import LogFile
-from stoker.journal.retention import Retention
+from stoker.journal.retention import LogRetention
 from stoker.journal.sqlite import SqliteJournal
 from stoker.journal.upkeep import Upkeep
 from stoker.model.errors import Damaged
@@ -58,9 +58,9 @@ PLACES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "upkeep.prepare": (Upkeep, "prepare", ("EIO", "bug")),
     "upkeep.seal": (Upkeep, "seal", ("IOERR", "bug")),
     "upkeep.watch_room": (Upkeep, "watch_room", ("EIO",)),
-    "checkpoint.begin": (Retention, "begin", ("ENOSPC", "damaged")),
+    "checkpoint.begin": (LogRetention, "begin", ("ENOSPC", "damaged")),
     "checkpoint.make": (retention, "make", ("IOERR", "bug")),
-    "checkpoint.enforce": (Retention, "_enforce", ("EIO", "damaged")),
+    "checkpoint.enforce": (LogRetention, "_enforce", ("EIO", "damaged")),
     "checkpoint.write": (checkpointing, "write_checkpoint", ("ENOSPC",)),
     "disk.pwrite": (Disk, "pwrite", ("EIO", "ENOSPC")),
     "disk.fsync": (Disk, "fsync", ("EIO", "ENOSPC")),

@@ -23,11 +23,11 @@ import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.engine.audit import audit
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
 from stoker.journal import upkeep
+from stoker.journal.directory_store import DirectoryStore
 from stoker.journal.disk import Disk
 from stoker.journal.sqlite import JournalSettings, SqliteJournal
-from stoker.journal.store import DirectoryStore
 from stoker.journal.upkeep import Upkeep
 from stoker.model import commands as c
 from stoker.model import replies as r

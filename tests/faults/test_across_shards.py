@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from stoker.engine import messages
+from stoker.engine import shard_messages
 from stoker.engine.audit import audit
 from stoker.engine.shard import Shard, apply_again
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
 from stoker.journal.contract import Turn
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
@@ -99,8 +99,8 @@ def cut(turns: list[dict[int, list[rec.Record]]], decider: int) -> Iterator[tupl
     """The log of all turns but the last, and of that one: the decision, with every subset of what followed."""
     before: Logs = [[record for turn in turns[:-1] for record in turn.get(shard, [])] for shard in range(SHARDS)]
     last = turns[-1]
-    arrivals = [record for record in last[decider] if isinstance(record, rec.Arrived)]
-    decision = [record for record in last[decider] if not isinstance(record, rec.Arrived)]
+    arrivals = [record for record in last[decider] if isinstance(record, rec.MessagesArrived)]
+    decision = [record for record in last[decider] if not isinstance(record, rec.MessagesArrived)]
     takers = [shard for shard in last if shard != decider]
     for count in range(len(takers) + 1):
         for taken in itertools.combinations(takers, count):
@@ -161,10 +161,10 @@ def test_a_message_that_comes_twice_is_taken_once():
     sent = [(to, number, *content) for to, box in shards[1].outbox.items() for number, content in box.items()]
     assert len(sent) == SHARDS - 1
     for to, number, tenant, message in sent * 3:
-        messages.take(shards[to], 1, number, tenant, message, NOW)
+        shard_messages.take(shards[to], 1, number, tenant, message, NOW)
     outbox.deliver(Shards(shards), NOW)
     assert payloads(shards) == everything_of(name)
-    assert all(len([one for one in shard.records if isinstance(one, rec.Taken)]) <= 1 for shard in shards)
+    assert all(len([one for one in shard.records if isinstance(one, rec.MessageTaken)]) <= 1 for shard in shards)
 
 
 def test_messages_are_taken_in_the_order_in_which_they_were_sent():
@@ -173,7 +173,7 @@ def test_messages_are_taken_in_the_order_in_which_they_were_sent():
     turns = recorded([*stages(first), *stages(second), c.Publish(first, list(STAGED)), c.Publish(second, list(STAGED))])
     logs: Logs = [[record for turn in turns[:-2] for record in turn.get(shard, [])] for shard in range(SHARDS)]
     for turn in turns[-2:]:
-        logs[2] += [record for record in turn[2] if not isinstance(record, rec.Arrived)]
+        logs[2] += [record for record in turn[2] if not isinstance(record, rec.MessagesArrived)]
     shards = replayed(logs)
     runtime = runtime_of(shards)
     runtime.open(NOW)

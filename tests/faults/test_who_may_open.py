@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from stoker.brokers.connect import open_broker
-from stoker.journal.dealing import gather, open_root
-from stoker.journal.directory import Directory, Log, manifest_text, read_manifest
+from stoker.journal.directory import Directory, LogEntry, manifest_text, read_manifest
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import LogFile, position_of
+from stoker.journal.resharding import gather, open_root
 from stoker.model.errors import InvalidRequest
-from stoker.records.codec import Row
+from stoker.records.codec import LogRow
 from stoker.records.records import VERSION
 from tests.crash.zygote import the_zygote
 from tests.faults.roles import QUIET, Unopened, serve
@@ -112,7 +112,7 @@ def test_rows_of_version_1_are_read():
         file.seal()
         file.close()
         size = (older / name).stat().st_size
-        sealed = Log(name=name, state="sealed", last=last, ended_at=START_MS, bytes=size)
+        sealed = LogEntry(name=name, state="sealed", last=last, ended_at=START_MS, bytes=size)
         directory.update(number=1, logs=[sealed])
         directory.close()
         assert opened(older).state == state
@@ -126,7 +126,7 @@ def past_of_one_file(path: Path) -> str:
     return found.state
 
 
-def all_rows(path: Path) -> list[tuple[Row, int]]:
+def all_rows(path: Path) -> list[tuple[LogRow, int]]:
     manifest = read_manifest(path / "manifest.json")
     rows = []
     for log in manifest.logs:
@@ -143,7 +143,7 @@ def all_rows(path: Path) -> list[tuple[Row, int]]:
 @pytest.mark.parametrize("name", json.loads(FILE.with_name("records-1.json").read_text())["records"])
 def test_a_row_of_version_1_is_one_record(name: str):
     data = bytes.fromhex(json.loads(FILE.with_name("records-1.json").read_text())["records"][name]["hex"])
-    row = Row(data, 7)
+    row = LogRow(data, 7)
     assert len(row) == 1
     assert type(row.record(0)).__name__ == name
 

@@ -86,9 +86,9 @@ AT = 1_700_000_000_000
 T, Q = "acme", "mail"
 
 LABELS = rec.Labels(5, ("red",), "customer-3", "00-trace", 192, "welcome", 256, "nightly", AT - 1_000)
-ONE = rec.Run(64, 1, AT - 900, 2, AT - 400, "worker-1", 17, LABELS)
-UP = rec.Run(128, 3, AT - 900, 1, AT - 300, "worker-2", [1, 2, 300])
-DOWN = rec.Run(512, -2, AT - 900, 0, 0, "", 4)
+ONE = rec.JobRun(64, 1, AT - 900, 2, AT - 400, "worker-1", 17, LABELS)
+UP = rec.JobRun(128, 3, AT - 900, 1, AT - 300, "worker-2", [1, 2, 300])
+DOWN = rec.JobRun(512, -2, AT - 900, 0, 0, "", 4)
 
 MADE = rec.WorkflowMade(
     256,
@@ -100,7 +100,7 @@ MADE = rec.WorkflowMade(
 )
 
 RECORDS: tuple[rec.Record, ...] = (
-    rec.Pushed(AT, T, Q, 64, (b"one", b"", b"\x00\xff"), EVERYTHING_SET, AT + 1_500, [3, 0, 2]),
+    rec.JobsPushed(AT, T, Q, 64, (b"one", b"", b"\x00\xff"), EVERYTHING_SET, AT + 1_500, [3, 0, 2]),
     rec.RequestRemembered(
         AT, T, Q, "send-1", [(64, 1), (0, 1), (128, 1)], [(1, "invalid", "bad")], [(2, "custom_id")], AT + 9
     ),
@@ -108,10 +108,10 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.Started(AT, T, Q, 41, "worker-1", 20_000, "claim-1", (ONE, DOWN)),
     rec.Completed(AT, T, Q, (ONE, UP, DOWN), [b"done", None, b"", None, b"x", None], 1),
     rec.Retrying(AT, T, Q, ONE, "failed", AT + 2_000, "broken", "OSError", "line 1"),
-    rec.Failed(AT, T, Q, ONE, "max_attempts_exceeded", "broken", "OSError", "line 1", "failed"),
-    rec.Ended(AT, T, Q, 6, "drained", [UP, DOWN]),
-    rec.Released(AT, T, Q, [ONE, UP], AT + 600, "not now"),
-    rec.Extended(AT, T, Q, [(64, 2), (512, -2)], 20_000),
+    rec.JobDied(AT, T, Q, ONE, "max_attempts_exceeded", "broken", "OSError", "line 1", "failed"),
+    rec.JobsEnded(AT, T, Q, 6, "drained", [UP, DOWN]),
+    rec.JobsReleased(AT, T, Q, [ONE, UP], AT + 600, "not now"),
+    rec.LeasesExtended(AT, T, Q, [(64, 2), (512, -2)], 20_000),
     rec.CancelRequested(AT, T, Q, 64),
     rec.Progressed(AT, T, Q, 64, 42, "half way"),
     rec.Logged(AT, T, Q, 64, "warning", "slow"),
@@ -129,16 +129,18 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.Removed(AT, T, Q, [(64, 1), (512, -2)]),
     rec.AgedOut(AT, T, Q, 3_600_000, 5_000),
     rec.KeysForgotten(AT, T, Q, [("unique_keys", "order-7"), ("debounces", "burst")]),
-    rec.Staged(AT, T, "tx-1", "stage-1", Q, [b"one", b"two"], NOTHING_SET, [NOTHING_SET, EVERYTHING_SET], 4, AT + 8, 3),
+    rec.PartStaged(
+        AT, T, "tx-1", "stage-1", Q, [b"one", b"two"], NOTHING_SET, [NOTHING_SET, EVERYTHING_SET], 4, AT + 8, 3
+    ),
     rec.PartPublished(AT, T, Q, 64, "tx-1", "stage-1", 2, 7, 2, [3, 4], EVERYTHING_SET, AT + 5),
     rec.TransactionEnded(AT, T, "tx-1", True, 3, [(64, 2), (512, 1)], AT + 8),
     rec.StageExpired(AT, T, "tx-1", "stage-1"),
     rec.TransactionForgotten(AT, T, "tx-1"),
     rec.ClaimForgotten(AT, T, "claim-1"),
     rec.Opened(AT, "", 7, 1 << 24, 1 << 25, SETTINGS, LIMITS),
-    rec.Sent(AT, T, 3, 9, rec.PublishStages("tx-1", ["stage-1", "stage-2"])),
-    rec.Taken(AT, T, 2, 9),
-    rec.Arrived(AT, T, 3, 9),
+    rec.MessageSent(AT, T, 3, 9, rec.PublishStages("tx-1", ["stage-1", "stage-2"])),
+    rec.MessageTaken(AT, T, 2, 9),
+    rec.MessagesArrived(AT, T, 3, 9),
     rec.KeysStored(AT, T, Q, [("custom_ids", "mine"), ("requests", "send-1")]),
     rec.KvWritten(AT, T, [("cursor", b"7", 1, 0), ("grün", b"\x00\xff", 2, AT + 60_000)]),
     rec.KvRemoved(AT, T, ["cursor", "grün"], True),
@@ -152,7 +154,7 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.WorkflowCancelled(AT, T, 256),
     rec.WorkflowRetried(AT, T, 256, 2),
     rec.WorkflowForgotten(AT, T, 256),
-    rec.HeardEarly(AT, T, 256, rec.FillStep(256, 1, [b"one", b"two"])),
+    rec.HeardEarly(AT, T, 256, rec.FillStepHere(256, 1, [b"one", b"two"])),
     rec.Watched(AT, T, [(64, 131), (128, 131)]),
     rec.ScheduleChanged(AT, T, Q, "nightly", SCHEDULE, AT - 1_000, 3, AT + 60_000),
     rec.SchedulePaused(AT, T, Q, "nightly", True, AT + 60_000),
@@ -166,10 +168,10 @@ MESSAGES: tuple[rec.Message, ...] = (
     rec.AbortTransaction("tx-1"),
     rec.StartWorkflow(AT, MADE, {1: [b"one"]}),
     rec.TellStep(256, 1, 2, True, 1, 384, 3),
-    rec.CancelWorkflow(256),
-    rec.RetryWorkflow(256, 2),
+    rec.CancelWorkflowHere(256),
+    rec.RetryWorkflowHere(256, 2),
     rec.ForgetWorkflow(256),
-    rec.FillStep(256, 1, [b"one", b"two"]),
+    rec.FillStepHere(256, 1, [b"one", b"two"]),
     rec.Watch([(64, 131)]),
     rec.TellEnd(64, False, [131, 195]),
 )

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from stoker.engine.audit import audit
-from stoker.engine.saving import load
+from stoker.engine.checkpoint_saving import load
 from stoker.engine.shard import Shard
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
 from stoker.model.commands import GetStats
 from stoker.model.options import Options
 from stoker.records import records as rec
@@ -76,7 +76,7 @@ def test_older_records_are_still_read(file: str, name: str):
     found = decode(bytes.fromhex(OLDER[file][name]["hex"]))
     now = next(record for record in RECORDS if type(record).__name__ == name)
     assert type(found) is type(now)
-    if file == "records-1" and type(found) is rec.Pushed:
+    if file == "records-1" and type(found) is rec.JobsPushed:
         found = msgspec.structs.replace(found, sizes=None)
     assert found == without_later(now, LATER[file])
 
@@ -89,7 +89,7 @@ def without_later(value: Any, later: tuple[str, ...]) -> Any:
         return value
     kept = {}
     for field in msgspec.structs.fields(value):
-        new = field.name in later and not field.required and type(value) is not rec.Run
+        new = field.name in later and not field.required and type(value) is not rec.JobRun
         kept[field.name] = field.default if new else without_later(getattr(value, field.name), later)
     return type(value)(**kept)
 

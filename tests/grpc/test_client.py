@@ -75,10 +75,10 @@ def test_a_cancelled_pull_takes_no_job(served: Served):
     async def cancelled() -> None:
         async with AsyncClient(open_broker(served.url)) as client:
             waiting = asyncio.create_task(client.pull("q", wait_ms=60_000))
-            await asyncio.to_thread(served.until, lambda server: server.desk.is_waiting)
+            await asyncio.to_thread(served.until, lambda server: server.dispatcher.is_waiting)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-            await asyncio.to_thread(served.until, lambda server: not server.desk.is_waiting)
+            await asyncio.to_thread(served.until, lambda server: not server.dispatcher.is_waiting)
             await client.push("q", b"x")
             (job,) = await client.pull("q")
             assert job.attempt == 1
@@ -91,7 +91,7 @@ def test_a_pull_that_is_cancelled_when_its_jobs_come_hands_them_back(served: Ser
 
     async def raced(client: AsyncClient, turns: int) -> None:
         waiting = asyncio.create_task(client.pull("q", wait_ms=60_000))
-        await asyncio.to_thread(served.until, lambda server: server.desk.is_waiting)
+        await asyncio.to_thread(served.until, lambda server: server.dispatcher.is_waiting)
         pushing = asyncio.create_task(client.push("q", b"x"))
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -122,11 +122,11 @@ def test_closing_the_broker_wakes_whoever_waits(served: Served):
 
     thread = threading.Thread(target=wait)
     thread.start()
-    served.until(lambda server: server.desk.is_waiting)
+    served.until(lambda server: server.dispatcher.is_waiting)
     broker.close()
     thread.join(PATIENCE_S)
     assert [type(error) for error in seen] == [Closed]
-    served.until(lambda server: not server.desk.is_waiting)
+    served.until(lambda server: not server.dispatcher.is_waiting)
 
 
 def test_no_server_is_unreachable():
@@ -161,7 +161,7 @@ def test_a_pull_whose_server_ends_is_sent_again_until_nobody_answers(served: Ser
 
     thread = threading.Thread(target=wait)
     thread.start()
-    served.until(lambda server: server.desk.is_waiting)
+    served.until(lambda server: server.dispatcher.is_waiting)
     served.on_loop(lambda server: server.close())
     thread.join(PATIENCE_S)
     assert [type(error) for error in seen] == [Unreachable]

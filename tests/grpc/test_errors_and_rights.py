@@ -171,7 +171,7 @@ def test_a_stream_ends_when_its_token_is_withdrawn(serve: Serve, tokens: Path):
     queue = served.queue()
     stream = queue.StreamJobs(pb.StreamJobsRequest(queues=["q"], credit=5), metadata=bearer(made.text))
     next(stream)
-    served.until(lambda server: server.desk.is_waiting)
+    served.until(lambda server: server.dispatcher.is_waiting)
     revoke_token(tokens, made.text)
     served.server.gate.reload()
     queue.Push(pb.PushRequest(queue="q", payload=b"x"), metadata=bearer(other.text))
@@ -222,7 +222,7 @@ def test_a_frame_may_be_of_any_dialect_and_codec(served: Served):
     frames = (b'{"cmd":"PUSH","queue":"q","data":1}', b'{"cmd":"hello","body":{}}', b'{"cmd":"list_queues"}')
     for body in frames:
         assert native.open_head(queue.Call(pb.Frame(body=body)).body, "json").ok, body
-    asked = native.encoded(native.Request("list_queues", {}, 7), "msgpack")
+    asked = native.encoded(native.NativeRequest("list_queues", {}, 7), "msgpack")
     head = native.open_head(queue.Call(pb.Frame(body=asked)).body, "msgpack")
     assert (head.ok, head.reqId) == (True, 7)
 

@@ -6,7 +6,7 @@ import pytest
 
 from stoker.model.errors import LimitExceeded
 from stoker.proto import stoker_pb2 as pb
-from stoker.server.grpc.shape import FIELDS_MAX, SMALL_BYTES, check_size, count
+from stoker.server.grpc.size_check import FIELDS_MAX, SMALL_BYTES, check_size, count
 from tests.grpc.support import Served, code_of, failure
 
 MANY = FIELDS_MAX + 1

@@ -14,7 +14,7 @@ from stoker.server.config.tree import ServerLimits
 from stoker.server.grpc import messages as m
 from stoker.server.grpc.caller import Caller
 from stoker.server.grpc.credit import CREDIT_MAX, Accounts
-from stoker.server.grpc.streams import Feed
+from stoker.server.grpc.streams import JobStream
 from stoker.server.server import Server
 from tests.grpc.conftest import Serve
 from tests.grpc.support import PATIENCE_S, Served, code_of, failure, with_changes
@@ -25,7 +25,7 @@ def push(caller: Any, count: int) -> None:
 
 
 def active(server: Server) -> int:
-    return sum(stats.counts.active for stats in server.desk.counters.shard_stats())
+    return sum(stats.counts.active for stats in server.dispatcher.counters.shard_stats())
 
 
 def pull(caller: Any, count: int = 100, wait_ms: int = 0) -> Any:
@@ -90,7 +90,7 @@ def test_a_job_that_was_lost_gives_its_credit_back_when_its_worker_learns_it(ser
     push(caller, 1)
     stream = Stream(served, caller, credit=1)
     ((job_id, token, _),) = stream.jobs(1)
-    served.on_loop(lambda server: server.desk.call("default", c.Release([job_id], token)))
+    served.on_loop(lambda server: server.dispatcher.call("default", c.Release([job_id], token)))
     late = caller.AckBatch(pb.AckBatchRequest(ids=pb.Ids(list=[job_id]), tokens=[token]))
     assert dict(late.refused) == {job_id: "lost_lease"}
     ((again, other_token, _),) = stream.jobs(1)
@@ -147,7 +147,7 @@ def test_a_message_has_at_most_so_many_jobs(served: Served):
 def test_a_job_that_comes_later_is_sent_at_once(served: Served):
     caller = served.queue()
     stream = Stream(served, caller, credit=5)
-    served.until(lambda server: server.desk.is_waiting)
+    served.until(lambda server: server.dispatcher.is_waiting)
     push(caller, 1)
     assert len(stream.jobs(1)) == 1
 
@@ -166,7 +166,7 @@ def test_jobs_that_were_sent_keep_their_leases_when_the_stream_ends(served: Serv
 def test_a_stream_that_ended_takes_no_more_jobs(served: Served):
     channel = served.channel()
     stream = Stream(served, served.queue(channel), credit=10)
-    served.until(lambda server: server.desk.is_waiting)
+    served.until(lambda server: server.dispatcher.is_waiting)
     channel.close()
     assert stream.call.done()
     caller = served.queue()
@@ -206,7 +206,7 @@ def test_jobs_that_were_not_sent_go_back_uncounted(served: Served):
 
         with accounts.open("default", 5) as account:
             try:
-                await Feed(server.service, accounts, caller, account, c.Pull(["q"])).run(pieces, send)
+                await JobStream(server.service, accounts, caller, account, c.Pull(["q"])).run(pieces, send)
             except asyncio.CancelledError:
                 pass
 
@@ -223,9 +223,9 @@ def test_too_many_streams_are_refused(serve: Serve):
     stream = Stream(served, caller, credit=1)
     refused = caller.StreamJobs(pb.StreamJobsRequest(queues=["q"], credit=1))
     assert code_of(failure(lambda: next(refused))) == "busy"
-    served.until(lambda server: server.desk.is_waiting)
+    served.until(lambda server: server.dispatcher.is_waiting)
     stream.call.cancel()
-    served.until(lambda server: not server.desk.is_waiting)
+    served.until(lambda server: not server.dispatcher.is_waiting)
     assert Stream(served, caller, credit=1).name != stream.name
 
 
@@ -234,8 +234,8 @@ def test_a_stopping_server_ends_streams_and_still_takes_results(served: Served):
     push(caller, 1)
     stream = Stream(served, caller, credit=2)
     ((job_id, token, _),) = stream.jobs(1)
-    served.until(lambda server: server.desk.is_waiting)
-    served.on_loop(lambda server: server.desk.stop_dispatching())
+    served.until(lambda server: server.dispatcher.is_waiting)
+    served.on_loop(lambda server: server.dispatcher.stop_dispatching())
     assert code_of(failure(lambda: next(stream.call))) == "shutting_down"
     assert caller.Ack(pb.AckRequest(id=job_id, token=token)).count == 1
 
@@ -342,8 +342,8 @@ def test_a_stopping_server_says_so_and_still_takes_results(served: Served, worke
     job_id, token = worker.job()
     worker.say(credit=pb.Credit(credit=5))
     worker.next("delivery")
-    served.until(lambda server: server.desk.is_waiting)
-    served.on_loop(lambda server: server.desk.stop_dispatching())
+    served.until(lambda server: server.dispatcher.is_waiting)
+    served.on_loop(lambda server: server.dispatcher.stop_dispatching())
     assert worker.next("ending").code == "shutting_down"
     worker.say(result=pb.Result(id=job_id, token=token, done=pb.Done()))
     assert worker.next("settled").count == 1

@@ -124,7 +124,7 @@ def test_a_lease_is_renewed_and_a_cancelled_job_is_told(served: Served):
     queue = served.queue()
     pushed(queue)
     job = pulled(queue)
-    served.on_loop(lambda server: server.desk.call("default", cancel(job.id)))
+    served.on_loop(lambda server: server.dispatcher.call("default", cancel(job.id)))
     renewed = queue.Extend(pb.ExtendRequest(ids=pb.Ids(list=[job.id]), tokens=[job.token], lease_ms=600_000))
     assert renewed.count == 1
     assert renewed.lease_until > job.lease_until
@@ -158,7 +158,7 @@ def test_asking_again_with_a_claim_brings_the_same_jobs(served: Served):
 def test_a_waiting_pull_gets_the_next_job(served: Served):
     queue = served.queue()
     waiting = queue.Pull.future(pb.PullRequest(queues=["q"], wait_ms=20_000))
-    served.until(lambda server: server.desk.is_waiting)
+    served.until(lambda server: server.dispatcher.is_waiting)
     job_id = pushed(served.queue())
     assert waiting.result(60).job.id == job_id
 
@@ -166,9 +166,9 @@ def test_a_waiting_pull_gets_the_next_job(served: Served):
 def test_a_cancelled_call_gives_its_pull_up(served: Served):
     queue = served.queue()
     waiting = queue.Pull.future(pb.PullRequest(queues=["q"], wait_ms=60_000))
-    served.until(lambda server: server.desk.is_waiting)
+    served.until(lambda server: server.dispatcher.is_waiting)
     waiting.cancel()
-    served.until(lambda server: not server.desk.is_waiting)
+    served.until(lambda server: not server.dispatcher.is_waiting)
     pushed(queue)
     assert pulled(queue).attempt == 1
 
@@ -176,10 +176,10 @@ def test_a_cancelled_call_gives_its_pull_up(served: Served):
 def test_a_client_that_disconnects_gives_its_pull_up(served: Served):
     channel = served.channel()
     waiting = served.queue(channel).Pull.future(pb.PullRequest(queues=["q"], wait_ms=60_000))
-    served.until(lambda server: server.desk.is_waiting)
+    served.until(lambda server: server.dispatcher.is_waiting)
     channel.close()
     assert waiting.done()
-    served.until(lambda server: not server.desk.is_waiting)
+    served.until(lambda server: not server.dispatcher.is_waiting)
 
 
 def test_a_range_that_is_too_long_is_refused_before_it_is_unfolded(served: Served):

@@ -12,7 +12,7 @@ import stoker.server.sharing  # noqa: F401  else each process would load it for 
 from stoker.brokers.connect import open_broker
 from stoker.brokers.contract import Broker
 from stoker.brokers.local import LocalSettings
-from stoker.brokers.shared import SharedBroker
+from stoker.brokers.shared_directory import SharedBroker
 from stoker.model import commands as c
 from stoker.model.errors import StokerError, Unavailable, Unknown
 from tests.histories.checker import can_be_repeated

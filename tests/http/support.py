@@ -85,7 +85,7 @@ class HttpServer:
 
     def execute(self, command: c.Command[Any], tenant: str = "default") -> Any:
         """As if from inside."""
-        return self.run(self.server.desk.call(tenant, command))
+        return self.run(self.server.dispatcher.call(tenant, command))
 
     # --- asking --------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from stoker.server.auth.entitlements import Entitlement, sign
 from stoker.server.auth.quotas import Quotas
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.auth.tokens import create_token
-from stoker.server.http.answers import STATUS
+from stoker.server.http.responses import STATUS
 from stoker.wire import native
 from tests.http.support import HttpServer, wait_until
 
@@ -125,8 +125,8 @@ def test_a_client_that_leaves_gives_its_waiting_pull_up(server: HttpServer):
         connected.sendall(
             b"POST /api/call HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(pull) + pull
         )
-        wait_until(server, lambda: server.server.desk.is_waiting)
-    wait_until(server, lambda: not server.server.desk.is_waiting)
+        wait_until(server, lambda: server.server.dispatcher.is_waiting)
+    wait_until(server, lambda: not server.server.dispatcher.is_waiting)
     pushed = server.execute(c.Push("a", b""))
     assert server.execute(c.GetJob(pushed.id)).state == "waiting"
 

@@ -116,7 +116,7 @@ def test_closing_wakes_a_call_that_waits(server: HttpServer):
 
     waiting = threading.Thread(target=pull)
     waiting.start()
-    wait_until(server, lambda: server.server.desk.is_waiting)
+    wait_until(server, lambda: server.server.dispatcher.is_waiting)
     broker.close()
     waiting.join(60)
     assert found
@@ -127,9 +127,9 @@ def test_a_cancelled_pull_takes_no_job(server: HttpServer):
 
     async def main() -> None:
         pull = asyncio.ensure_future(broker.execute_async("default", c.Pull(["a"], wait_ms=60_000)))
-        await asyncio.to_thread(wait_until, server, lambda: server.server.desk.is_waiting)
+        await asyncio.to_thread(wait_until, server, lambda: server.server.dispatcher.is_waiting)
         pull.cancel()
-        await asyncio.to_thread(wait_until, server, lambda: not server.server.desk.is_waiting)
+        await asyncio.to_thread(wait_until, server, lambda: not server.server.dispatcher.is_waiting)
 
     asyncio.run(main())
     job = server.execute(c.Push("a", b"")).id

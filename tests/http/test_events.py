@@ -165,8 +165,8 @@ def test_a_websocket_brings_the_same(server: HttpServer):
 
 
 def settle(server: HttpServer) -> None:
-    """Until the stream has taken its position: it asks the desk for events then."""
-    wait_until(server, lambda: server.server.desk.is_waiting)
+    """Until the stream has taken its position: it asks the dispatcher for events then."""
+    wait_until(server, lambda: server.server.dispatcher.is_waiting)
 
 
 def test_a_websocket_of_another_site_is_refused(server: HttpServer):

@@ -14,11 +14,11 @@ from stoker.server.auth.settings import AuthSettings
 from stoker.server.auth.tokens import create_token
 from stoker.server.config.tree import MetricsSettings
 from stoker.server.http.examples import EXAMPLES
-from stoker.server.http.front import Front
 from stoker.server.http.metrics import METRICS, QUEUES_MAX
 from stoker.server.http.openapi import describe
 from stoker.server.http.paths import describe as described
-from stoker.wire.table import ROWS
+from stoker.server.http.router import HttpRouter
+from stoker.wire.native_commands import ROWS
 from stoker.worker.worker import Worker
 from tests.http.support import TIMEOUT_S, HttpServer
 from tests.worker.running import Beside, handler
@@ -34,7 +34,7 @@ def test_health_is_open_to_everybody(serve: Serve):
 
 
 def test_a_server_that_stops_is_not_ready(server: HttpServer):
-    server.run(server.server.desk.stop_dispatching())
+    server.run(server.server.dispatcher.stop_dispatching())
     answer = server.get("/ready")
     assert (answer.status, answer.json["stopping"], answer.headers["retry-after"]) == (503, True, "5")
     assert server.get("/health").status == 200
@@ -180,7 +180,7 @@ def test_the_description_is_served(server: HttpServer):
 
 def test_every_path_is_described(server: HttpServer):
     (listener,) = server.server._listeners
-    front: Front = listener._door.config.app  # type: ignore[attr-defined]
+    front: HttpRouter = listener._door.config.app  # type: ignore[attr-defined]
     served = {f"{method} {path}" for method, path in described(front.paths)}
     paths = describe()["paths"]
     told = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}

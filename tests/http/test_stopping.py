@@ -26,7 +26,7 @@ def test_a_waiting_pull_is_told_that_the_server_stops(server: HttpServer):
     found: list[Reply] = []
     waiting = threading.Thread(target=lambda: found.append(server.post("/queues/a/pull", {"timeout": 60_000})))
     waiting.start()
-    wait_until(server, lambda: server.server.desk.is_waiting)
+    wait_until(server, lambda: server.server.dispatcher.is_waiting)
     server.run(server.server.stop())
     waiting.join(60)
     assert (found[0].status, found[0].json["code"]) == (503, "shutting_down")

@@ -6,12 +6,12 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from stoker.journal.checkpoints import write_checkpoint
-from stoker.journal.directory import Log, Manifest, manifest_text
+from stoker.journal.checkpoint_files import write_checkpoint
+from stoker.journal.directory import LogEntry, Manifest, manifest_text
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import LogFile, position_of
 from stoker.records.codec import encode_row
-from stoker.records.records import CancelRequested, Pushed
+from stoker.records.records import CancelRequested, JobsPushed
 
 NOW = 1_800_000_000_000
 ID = "0123456789abcdef0123456789abcdef"
@@ -24,17 +24,17 @@ class Frozen:
         self.files, self.manifest = files, manifest
 
 
-def write_log(path: Path, rows: Iterable[tuple[int, int, bytes]]) -> Log:
+def write_log(path: Path, rows: Iterable[tuple[int, int, bytes]]) -> LogEntry:
     file = LogFile.create(path, Disk())
     for shard, first, data in rows:
         file.append([(position_of(shard, first), data)])
     file.seal()
     file.close()
-    return Log(name=path.name, state="sealed", bytes=path.stat().st_size)
+    return LogEntry(name=path.name, state="sealed", bytes=path.stat().st_size)
 
 
 def row(shard: int, first: int, records: int = 2, payload: bytes = b"x") -> tuple[int, int, bytes]:
-    pushed = Pushed(NOW, "acme", "q", 64, (payload,))
+    pushed = JobsPushed(NOW, "acme", "q", 64, (payload,))
     content = [pushed, *(CancelRequested(NOW, "acme", "q", 64) for _ in range(records - 1))]
     return shard, first, encode_row(content, position_of(shard, first))
 

@@ -39,10 +39,17 @@ from stoker.journal.backup import (
     restore,
     sealed,
 )
+from stoker.journal.backup_targets import (
+    BackupTarget,
+    Credentials,
+    DirectoryTarget,
+    S3Target,
+    TargetFailed,
+    open_target,
+)
+from stoker.journal.directory_store import DirectoryStore
 from stoker.journal.doctor import verify
 from stoker.journal.sqlite import JournalSettings
-from stoker.journal.store import DirectoryStore
-from stoker.journal.targets import Credentials, DirectoryTarget, S3Target, Target, TargetFailed, open_target
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.records.codec import encode
 from tests.journal.small_directory import ID, NOW, Frozen, make_directory, row, write_log
@@ -111,7 +118,7 @@ def s3_url(s3_server: str) -> str:
 
 
 @pytest.fixture(params=["directory", "s3"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> BackupTarget:
     if request.param == "directory":
         return open_target(str(tmp_path / "backups"))
     return open_target(request.getfixturevalue("s3_url"), CREDENTIALS)
@@ -130,11 +137,13 @@ def expected(snapshot: Frozen) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in snapshot.files} | {"manifest.json": snapshot.manifest}
 
 
-def whole(target: Target) -> list[str]:
+def whole(target: BackupTarget) -> list[str]:
     return [one.name for one in list_backups(target) if one.info is not None]
 
 
-def check_refused(target: Target, into: Path, error: type[StokerError] = BadBackup, name: str | None = None) -> str:
+def check_refused(
+    target: BackupTarget, into: Path, error: type[StokerError] = BadBackup, name: str | None = None
+) -> str:
     """Restoring is refused, and neither the place asked for nor anything beside it is there."""
     before = sorted(into.parent.iterdir())
     with pytest.raises(error) as caught:
@@ -146,7 +155,7 @@ def check_refused(target: Target, into: Path, error: type[StokerError] = BadBack
 # --- there and back --------------------------------------------------------------------------------
 
 
-def test_what_was_backed_up_comes_back_byte_for_byte(snapshot: Frozen, target: Target, tmp_path: Path):
+def test_what_was_backed_up_comes_back_byte_for_byte(snapshot: Frozen, target: BackupTarget, tmp_path: Path):
     info = backup(snapshot, target, now_ms=NOW)
     assert restore(target, None, tmp_path / "new") == info
     assert contents(tmp_path / "new") == expected(snapshot)
@@ -154,7 +163,7 @@ def test_what_was_backed_up_comes_back_byte_for_byte(snapshot: Frozen, target: T
     assert info.size == sum(map(len, expected(snapshot).values()))
 
 
-def test_a_backup_is_named_by_its_time_and_directory(snapshot: Frozen, target: Target):
+def test_a_backup_is_named_by_its_time_and_directory(snapshot: Frozen, target: BackupTarget):
     assert backup(snapshot, target, now_ms=NOW + 7).name == "stoker-20270115T080000.007Z-01234567"
 
 
@@ -196,7 +205,7 @@ def test_only_the_owner_can_read_a_backup_and_what_is_restored(
             assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_named_backup_is_restored_and_not_the_newest(snapshot: Frozen, target: Target, tmp_path: Path):
+def test_a_named_backup_is_restored_and_not_the_newest(snapshot: Frozen, target: BackupTarget, tmp_path: Path):
     first = backup(snapshot, target, now_ms=NOW)
     later = make_directory(tmp_path / "later", payload=b"later")
     backup(later, target, now_ms=NOW + 1)
@@ -226,7 +235,7 @@ def test_a_file_that_is_still_written_to_is_not_backed_up(snapshot: Frozen, fold
         backup(Frozen(snapshot.files, text), folder)
 
 
-def test_a_file_that_cannot_be_read_is_named(snapshot: Frozen, target: Target):
+def test_a_file_that_cannot_be_read_is_named(snapshot: Frozen, target: BackupTarget):
     gone = snapshot.files[2]
     stand_in = gone.with_name("aside")
     gone.rename(stand_in)
@@ -268,7 +277,7 @@ class Killed(BaseException):
 class Breaking:
     """A target that breaks at the n-th call: for good, or once; a `put` in the middle of its bytes."""
 
-    def __init__(self, target: Target, at: int, error: Callable[[], BaseException], for_good: bool) -> None:
+    def __init__(self, target: BackupTarget, at: int, error: Callable[[], BaseException], for_good: bool) -> None:
         self.url, self._target, self._left = target.url, target, at
         self._error, self._for_good = error, for_good
         self.broke = False
@@ -318,7 +327,7 @@ CALLS = 10
     indirect=["target"],
 )
 def test_a_backup_that_breaks_off_anywhere_is_none(
-    snapshot: Frozen, target: Target, at: int, kind: str, tmp_path: Path
+    snapshot: Frozen, target: BackupTarget, at: int, kind: str, tmp_path: Path
 ):
     before = backup(snapshot, target, now_ms=NOW).name
     error: Callable[[], BaseException] = Killed if kind == "killed" else lambda: TargetFailed("no")
@@ -411,7 +420,7 @@ def test_a_damaged_object_is_refused(taken: Taken, name: str, damage: str, tmp_p
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_a_missing_object_is_refused(snapshot: Frozen, target: Target, name: str, tmp_path: Path):
+def test_a_missing_object_is_refused(snapshot: Frozen, target: BackupTarget, name: str, tmp_path: Path):
     info = backup(snapshot, target)
     index = b"".join(target.get(info.name, INDEX))
     others = {file.object: b"".join(target.get(info.name, file.object)) for file in info.files}
@@ -769,7 +778,7 @@ def test_a_mount_point_is_not_replaced(taken: Taken, tmp_path: Path, monkeypatch
     restore(folder, None, tmp_path / "volume" / "data")
 
 
-def test_a_target_without_backups_says_so(target: Target, tmp_path: Path):
+def test_a_target_without_backups_says_so(target: BackupTarget, tmp_path: Path):
     assert list_backups(target) == []
     assert "no finished backup" in check_refused(target, tmp_path / "new", InvalidRequest)
     name = "stoker-20270115T080000.007Z-01234567"
@@ -792,7 +801,7 @@ def test_backups_of_two_directories_are_not_confused(snapshot: Frozen, folder: D
 # --- how many --------------------------------------------------------------------------------------
 
 
-def test_the_oldest_go_when_there_are_too_many(snapshot: Frozen, target: Target):
+def test_the_oldest_go_when_there_are_too_many(snapshot: Frozen, target: BackupTarget):
     names = [backup(snapshot, target, now_ms=NOW + n).name for n in range(5)]
     assert prune(target, 5, ID) == []
     assert prune(target, 3, ID) == names[:2]
@@ -839,7 +848,7 @@ def test_other_things_in_a_target_are_left_alone(snapshot: Frozen, folder: Direc
 # --- on an interval --------------------------------------------------------------------------------
 
 
-def schedule(snapshot: Frozen, target: Target, **settings: Any) -> tuple[BackupSchedule, list[str]]:
+def schedule(snapshot: Frozen, target: BackupTarget, **settings: Any) -> tuple[BackupSchedule, list[str]]:
     steps: list[str] = []
 
     @contextmanager
@@ -853,7 +862,7 @@ def schedule(snapshot: Frozen, target: Target, **settings: Any) -> tuple[BackupS
     return BackupSchedule(BackupSettings(url=target.url, **settings), target, ID, take), steps
 
 
-def test_a_backup_is_taken_when_one_is_due(snapshot: Frozen, target: Target):
+def test_a_backup_is_taken_when_one_is_due(snapshot: Frozen, target: BackupTarget):
     runner, steps = schedule(snapshot, target, interval_s=60, keep=2)
     first = runner.run_pending(NOW)
     assert first is not None
@@ -1006,7 +1015,7 @@ def test_a_directory_that_cannot_be_written_is_named(snapshot: Frozen, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "/x", "a/b", "", ".hidden", "a\0b", "a" * 200])
-def test_no_name_leads_out_of_a_target(target: Target, name: str):
+def test_no_name_leads_out_of_a_target(target: BackupTarget, name: str):
     """Names come from our own code; the targets look all the same."""
     for work in (
         lambda: target.put(name, "x", [b""]),
@@ -1020,7 +1029,7 @@ def test_no_name_leads_out_of_a_target(target: Target, name: str):
             work()
 
 
-def test_targets_agree_about_what_is_not_there(target: Target):
+def test_targets_agree_about_what_is_not_there(target: BackupTarget):
     assert target.folders() == []
     assert target.sizes("nothing") == {}
     target.delete("nothing", "x")
@@ -1068,7 +1077,7 @@ def s3_parts(url: str) -> tuple[str, str, str, str, Credentials]:
     return parts.netloc, parts.path.strip("/"), parameters["endpoint"], parameters["region"], CREDENTIALS
 
 
-def test_targets_keep_what_they_are_given(target: Target):
+def test_targets_keep_what_they_are_given(target: BackupTarget):
     target.put("one", "empty", [])
     target.put("one", "small", [b"a", b"", b"b"])
     target.put("two", "small", [b"c"])

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from stoker.journal import doctor
-from stoker.journal.directory import Directory, Log, Manifest, Mark, manifest_text, read_manifest
+from stoker.journal.directory import Directory, LogEntry, Manifest, Mark, manifest_text, read_manifest
 from stoker.journal.disk import Disk
 from stoker.journal.doctor import Finding, check, verify
 from stoker.journal.logfile import LogFile, position_of
@@ -236,7 +236,7 @@ def test_an_unreadable_manifest_is_a_problem(data: Path, how: str):
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "log-1.db", "lock", "log-00000002.db"])
 def test_names_in_a_manifest_that_are_not_ours_are_a_problem(data: Path, name: str):
-    logs = [Log(name=name, state="sealed"), Log(name="log-00000002.db", state="sealed")]
+    logs = [LogEntry(name=name, state="sealed"), LogEntry(name="log-00000002.db", state="sealed")]
     changed(data, logs=logs)
     assert by_name(check(str(data)))["manifest"].status == "problem"
     with pytest.raises(StokerError):
@@ -401,7 +401,7 @@ def with_open_log(data: Path, rows: list[tuple[int, int, bytes]]) -> None:
         shutil.copyfile(aside / f"log-00000004.db{side}", data / f"log-00000004.db{side}")
     file.close()
     manifest = read_manifest(data / "manifest.json")
-    changed(data, logs=[*manifest.logs, Log(name="log-00000004.db", state="open")], clean=False)
+    changed(data, logs=[*manifest.logs, LogEntry(name="log-00000004.db", state="open")], clean=False)
 
 
 def test_what_a_killed_process_left_is_read_from_a_copy(data: Path):

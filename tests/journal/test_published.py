@@ -11,9 +11,9 @@ from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.client.sync import Client
 from stoker.engine.audit import audit
 from stoker.journal.backup import backup, restore
+from stoker.journal.backup_targets import DirectoryTarget
+from stoker.journal.directory_store import DirectoryStore
 from stoker.journal.sqlite import JournalSettings
-from stoker.journal.store import DirectoryStore
-from stoker.journal.targets import DirectoryTarget
 from stoker.model.events import EventKind
 from stoker.model.limits import Limits
 from stoker.model.options import DEFAULT_OPTIONS, Options
@@ -92,7 +92,7 @@ def staged_and_published(client: Client, options: Options = DEFAULT_OPTIONS) -> 
 def test_payloads_are_not_written_again(place: Place):
     staged_and_published(place.client)
     kinds = [type(record) for record in place.records() if not isinstance(record, rec.Opened)]
-    assert kinds == [rec.Staged, rec.Staged, rec.PartPublished, rec.PartPublished, rec.TransactionEnded]
+    assert kinds == [rec.PartStaged, rec.PartStaged, rec.PartPublished, rec.PartPublished, rec.TransactionEnded]
     last = place.broker.runtime.journal.rows(0, place.broker.runtime.journal.last(0) - 1, 1)[0]
     assert last.size < len(PAYLOADS[0]) * 10
     assert place.payloads() == PAYLOADS
@@ -225,14 +225,14 @@ def test_what_is_dropped_takes_no_memory(place: Place, end: Callable[[Client], o
 # --- readers of events -------------------------------------------------------------------------------
 
 
-def pushes(client: Client, bytes_max: int = 1 << 20) -> list[rec.Pushed | rec.PartPublished]:
-    found: list[rec.Pushed | rec.PartPublished] = []
+def pushes(client: Client, bytes_max: int = 1 << 20) -> list[rec.JobsPushed | rec.PartPublished]:
+    found: list[rec.JobsPushed | rec.PartPublished] = []
     after = 0
     while True:
         page = client.read_records(0, after, kinds=["pushed"], payloads=True, queues=["q"], bytes_max=bytes_max)
         for record in page.records:
             opened = open_record(record.sequence, record.head, record.body)
-            assert isinstance(opened, rec.Pushed | rec.PartPublished)
+            assert isinstance(opened, rec.JobsPushed | rec.PartPublished)
             found.append(opened)
         if page.next_after >= page.last:
             return found

@@ -7,11 +7,11 @@ import pytest
 
 import stoker
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
-from stoker.journal import opening
+from stoker.journal import directory_opening
 from stoker.journal.directory import Manifest, read_manifest
+from stoker.journal.directory_store import DirectoryStore
 from stoker.journal.logfile import LogFile
 from stoker.journal.sqlite import JournalSettings
-from stoker.journal.store import DirectoryStore
 from stoker.journal.upkeep import Upkeep
 from stoker.model import commands as c
 
@@ -93,14 +93,14 @@ def test_a_file_that_was_being_finished_is_not_written_on(path: Path):
 
 def test_a_file_that_has_grown_is_finished(path: Path, monkeypatch: pytest.MonkeyPatch):
     live(path)
-    monkeypatch.setattr(opening, "GO_ON_BYTES", (path / f"{logs(path)[0]}-wal").stat().st_size - 1)
+    monkeypatch.setattr(directory_opening, "GO_ON_BYTES", (path / f"{logs(path)[0]}-wal").stat().st_size - 1)
     live(path)
     assert [log.state for log in manifest(path).logs] == ["sealed", "open"]
     assert waiting(path) == 2
 
 
 def test_a_checkpoint_that_is_due_is_made_at_the_close(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(opening, "GO_ON_BYTES", 0)
+    monkeypatch.setattr(directory_opening, "GO_ON_BYTES", 0)
     settings = JournalSettings(checkpoint_files=3, checkpoint_process=False)
     for _ in range(3):
         live(path, settings)
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_is_due_is_made_at_the_close(path: Path, monkeypatch: 
 
 
 def test_a_close_that_finds_a_checkpoint_begun_waits_for_it(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(opening, "GO_ON_BYTES", 0)
+    monkeypatch.setattr(directory_opening, "GO_ON_BYTES", 0)
     live(path)
     broker = open_sqlite(str(path), {}, LocalSettings(shards=2))
     store, upkeep = parts_of(broker)
@@ -141,7 +141,7 @@ def test_a_close_does_not_wait_for_ever(path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_close_puts_no_checkpoint_in_force_while_somebody_needs_the_files(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(opening, "GO_ON_BYTES", 0)
+    monkeypatch.setattr(directory_opening, "GO_ON_BYTES", 0)
     live(path)
     before = logs(path)
     broker = open_sqlite(str(path), {}, LocalSettings(shards=2))
@@ -168,7 +168,7 @@ def test_a_checkpoint_is_out_of_reach_of_the_terminal(path: Path, monkeypatch: p
 
 
 def test_a_checkpoint_that_fails_at_the_close_costs_nothing_but_itself(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(opening, "GO_ON_BYTES", 0)
+    monkeypatch.setattr(directory_opening, "GO_ON_BYTES", 0)
     live(path)
 
     def broken(*_: object) -> None:

@@ -215,7 +215,7 @@ def test_a_revived_job_holds_its_key_again():
 def test_jobs_of_other_shards_in_a_transaction_are_others():
     """Ids of all shards lie between each other; only those of the own shard are in a run of it."""
     journal = MemoryJournal(1, 1 << 20)
-    journal.append([(0, [rec.Pushed(1, "acme", "q", 2 * STEP, (b"",))])])
+    journal.append([(0, [rec.JobsPushed(1, "acme", "q", 2 * STEP, (b"",))])])
     journal.append([(0, [rec.TransactionEnded(1, "acme", "t", True, 3, [(STEP + 1, 3)], 9)])])
     assert not told_by(journal, 2 * STEP).notes
     journal.append([(0, [rec.TransactionEnded(1, "acme", "t", True, 3, [(STEP, 3)], 9)])])
@@ -237,7 +237,7 @@ def test_a_request_and_a_transaction_are_noted_by_their_jobs():
 def test_refused_items_of_a_request_are_nobody():
     """A run of refused items begins with 0: it is not the ids from 0 on."""
     journal = MemoryJournal(1, 1 << 20)
-    journal.append([(0, [rec.Pushed(1, "acme", "q", STEP, (b"",))])])
+    journal.append([(0, [rec.JobsPushed(1, "acme", "q", STEP, (b"",))])])
     journal.append([(0, [rec.RequestRemembered(1, "acme", "q", "r", [(0, 50)], [], [], 9)])])
     assert not told_by(journal, STEP).notes
 
@@ -264,8 +264,8 @@ def filled(jobs: int, bytes_max: int) -> MemoryJournal:
     """Every job is pushed, started and completed in turn."""
     journal = MemoryJournal(1, bytes_max)
     for number in range(1, jobs + 1):
-        run = rec.Run(number * STEP, 1, number)
-        journal.append([(0, [rec.Pushed(number, "acme", "q", number * STEP, (b"",))])])
+        run = rec.JobRun(number * STEP, 1, number)
+        journal.append([(0, [rec.JobsPushed(number, "acme", "q", number * STEP, (b"",))])])
         journal.append([(0, [rec.Started(number, "acme", "q", 1, "w", None, None, (run,))])])
         journal.append([(0, [rec.Completed(number, "acme", "q", (run,))])])
     return journal
@@ -299,7 +299,7 @@ def test_steps_that_are_left_are_told_without_the_push():
 def test_a_push_that_was_kept_alone_does_not_make_a_story_complete():
     """Old files keep the pushes of live jobs for their payloads; what happened to the jobs since is gone from them."""
     journal = filled(10, 1 << 20)
-    kept = [item for item in journal.read(0, 0, 100) if item[0] > 10 or type(item[1]) is rec.Pushed]
+    kept = [item for item in journal.read(0, 0, 100) if item[0] > 10 or type(item[1]) is rec.JobsPushed]
 
     def read(shard: int, after: int, limit: int) -> list[tuple[int, rec.Record]]:
         return [item for item in kept if item[0] > after][:limit]
@@ -377,10 +377,10 @@ def test_pushes_that_are_far_apart_are_found():
     """Long stretches without a push: jobs that only start and complete."""
     journal = MemoryJournal(1, 1 << 40)
     jobs = 5 * PAGE
-    journal.append([(0, [rec.Pushed(1, "acme", "q", STEP, (b"",) * jobs)])])
+    journal.append([(0, [rec.JobsPushed(1, "acme", "q", STEP, (b"",) * jobs)])])
     for number in range(1, jobs + 1):
-        journal.append([(0, [rec.Started(2, "acme", "q", 1, "w", None, None, (rec.Run(number * STEP, 1, 1),))])])
-    journal.append([(0, [rec.Pushed(3, "acme", "q", (jobs + 1) * STEP, (b"",))])])
+        journal.append([(0, [rec.Started(2, "acme", "q", 1, "w", None, None, (rec.JobRun(number * STEP, 1, 1),))])])
+    journal.append([(0, [rec.JobsPushed(3, "acme", "q", (jobs + 1) * STEP, (b"",))])])
     for job in (1, 2, PAGE, jobs):
         assert kinds(told_by(journal, job * STEP)) == ["pushed", "started"]
     assert kinds(told_by(journal, (jobs + 1) * STEP)) == ["pushed"]
@@ -389,7 +389,7 @@ def test_pushes_that_are_far_apart_are_found():
 # --- nothing is forgotten --------------------------------------------------------------------------
 
 
-KEYED = rec.Pushed(1, "acme", "q", STEP, (b"",), Options(unique_key="k"))
+KEYED = rec.JobsPushed(1, "acme", "q", STEP, (b"",), Options(unique_key="k"))
 NOTES: dict[str, rec.Record] = {
     "request_remembered": rec.RequestRemembered(2, "acme", "q", "r", [(STEP, 1)], [], [], 9),
     "key_extended": rec.KeyExtended(2, "acme", "q", "k", 9),
@@ -408,7 +408,7 @@ def test_every_record_that_may_concern_a_job_has_a_note():
 @pytest.mark.parametrize("kind", NOTES)
 def test_a_note_is_told_to_the_job_that_it_concerns(kind: str):
     journal = MemoryJournal(1, 1 << 40)
-    journal.append([(0, [KEYED, rec.Pushed(1, "acme", "q", 2 * STEP, (b"",)), NOTES[kind]])])
+    journal.append([(0, [KEYED, rec.JobsPushed(1, "acme", "q", 2 * STEP, (b"",)), NOTES[kind]])])
     assert notes(told_by(journal, STEP)) == [kind]
     assert notes(told_by(journal, 2 * STEP)) == ([kind] if kind == "queue_obliterated" else [])
 

@@ -14,8 +14,8 @@ import pytest
 
 import stoker
 from stoker.brokers.local import LocalBroker, LocalSettings
-from stoker.engine.snapshot import dump
-from stoker.journal.checkpoints import made_anew
+from stoker.engine.state_dump import dump
+from stoker.journal.checkpoint_files import made_anew
 from stoker.journal.contract import keeps
 from stoker.journal.needed import Needs
 from stoker.journal.recovery import recover

@@ -21,7 +21,7 @@ from stoker.journal.recovery import left_out, recover, reopened
 from stoker.journal.tickets import Tickets
 from stoker.model.errors import Damaged
 from stoker.model.replies import Level
-from stoker.records.codec import Row, encode_row
+from stoker.records.codec import LogRow, encode_row
 from stoker.records.records import Record
 from stoker.runtime.clock import Clock
 
@@ -41,7 +41,7 @@ class ToyJournal:
     is_full = is_out = False
     room = 1 << 62
 
-    def __init__(self, path: Path, logs: list[list[Row]]) -> None:
+    def __init__(self, path: Path, logs: list[list[LogRow]]) -> None:
         self._path = path
         self._logs = logs
         self._turns = 0
@@ -61,7 +61,7 @@ class ToyJournal:
         for shard, records in turn:
             first = self.last(shard) + 1
             rows.append((shard, first, encode_row(records)))
-            self._logs[shard].append(Row(rows[-1][2], first))
+            self._logs[shard].append(LogRow(rows[-1][2], first))
         self._turns += 1
         self._coming.put(rows)
 
@@ -98,7 +98,7 @@ class ToyJournal:
         found = ((row.first + n, row.record(n)) for row in above(self._logs[shard], after) for n in range(len(row)))
         return [(sequence, record) for sequence, record in found if sequence > after][:limit]
 
-    def rows(self, shard: int, after: int, bytes_max: int) -> list[Row]:
+    def rows(self, shard: int, after: int, bytes_max: int) -> list[LogRow]:
         return above(self._logs[shard], after)
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
@@ -130,9 +130,9 @@ class ToyStore:
     def __init__(self, path: Path, settings: LocalSettings, now: int) -> None:
         self._path = path
         self.total = settings.shards or 1
-        self._logs: list[list[Row]] = [[] for _ in range(self.total)]
+        self._logs: list[list[LogRow]] = [[] for _ in range(self.total)]
         for shard, first, data in written(path):
-            self._logs[shard].append(Row(data, first))
+            self._logs[shard].append(LogRow(data, first))
         found = recover(range(self.total), self.total, (), [self], stored_from=2)
         self.shards, self.at = found.shards, max(found.at, now)
         gap = left_out(same_boot=True) if any(self._logs) else 0
@@ -144,7 +144,7 @@ class ToyStore:
     def ends_at(self, shard: int) -> int | None:
         return None
 
-    def rows(self, shard: int, after: int) -> list[Row]:
+    def rows(self, shard: int, after: int) -> list[LogRow]:
         return above(self._logs[shard], after)
 
     def damaged(self, what: str) -> Damaged:
@@ -168,11 +168,11 @@ def open_toy(path: Path, settings: LocalSettings | None = None, clock: Clock | N
     return open_over(lambda now: ToyStore(path, settings, now), settings, clock)
 
 
-def end(log: list[Row]) -> int:
+def end(log: list[LogRow]) -> int:
     return log[-1].first + len(log[-1]) - 1 if log else 0
 
 
-def above(log: list[Row], after: int) -> list[Row]:
+def above(log: list[LogRow], after: int) -> list[LogRow]:
     """The rows with records above a sequence number."""
     return [] if after >= end(log) else log[bisect_right(log, after + 1, key=lambda row: row.first) - 1 :]
 

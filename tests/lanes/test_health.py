@@ -10,7 +10,7 @@ import pytest
 from stoker.client.sync import Client
 from stoker.model.errors import Forbidden
 from stoker.model.workers import WORKER_KEYS, WorkerView
-from stoker.worker.health import HealthServer, Pulse, Report, report_of
+from stoker.worker.health import HealthReport, HealthServer, Pulse, report_of
 from stoker.worker.registry import Registration, new_worker_id
 from stoker.worker.worker import Worker
 from tests.worker.running import Beside, handler
@@ -80,7 +80,7 @@ def asked(server: HealthServer, line: bytes) -> tuple[int, bytes]:
     [("ok", 200, 200), ("starting", 200, 503), ("stopping", 200, 503), ("unhealthy", 503, 503)],
 )
 def test_health_and_readiness_are_two_questions(state, health: int, ready: int):
-    server = HealthServer(lambda: Report(status=state, last_poll_ms_ago=5, running=1, slots=2))
+    server = HealthServer(lambda: HealthReport(status=state, last_poll_ms_ago=5, running=1, slots=2))
     assert asked(server, b"GET /health HTTP/1.1")[0] == health
     code, body = asked(server, b"GET /ready?x=1 HTTP/1.1")
     assert code == ready
@@ -92,13 +92,13 @@ def test_health_and_readiness_are_two_questions(state, health: int, ready: int):
     ("line", "code"), [(b"GET / HTTP/1.1", 404), (b"POST /health HTTP/1.1", 405), (b"\x00\xff", 400), (b"", 400)]
 )
 def test_strange_requests_get_an_answer_that_says_so(line: bytes, code: int):
-    server = HealthServer(lambda: Report(status="ok", last_poll_ms_ago=0, running=0, slots=0))
+    server = HealthServer(lambda: HealthReport(status="ok", last_poll_ms_ago=0, running=0, slots=0))
     assert asked(server, line)[0] == code
 
 
 def test_a_caller_that_says_nothing_or_too_much_harms_nobody():
     async def main() -> bytes:
-        server = HealthServer(lambda: Report(status="ok", last_poll_ms_ago=0, running=0, slots=0))
+        server = HealthServer(lambda: HealthReport(status="ok", last_poll_ms_ago=0, running=0, slots=0))
         port = await server.start()
         _, silent = await asyncio.open_connection("127.0.0.1", port)
         reader, noisy = await asyncio.open_connection("127.0.0.1", port)

@@ -15,7 +15,7 @@ from stoker.client.sync import Client
 from stoker.model.options import Backoff
 from stoker.model.states import State
 from stoker.worker.errors import BadHandler
-from stoker.worker.processes import ProcessLane
+from stoker.worker.process_lane import ProcessLane
 from stoker.worker.recycling import Recycling
 from stoker.worker.worker import Worker
 from tests.lanes import jobs

@@ -13,7 +13,7 @@ import msgspec
 from stoker.engine.audit import audit
 from stoker.engine.parking import Parked as EngineParked
 from stoker.engine.shard import Shard, replay
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import Refused

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from stoker.engine import messages, workflows
+from stoker.engine import shard_messages, workflows
 from stoker.engine.audit import audit
-from stoker.engine.edges import is_known, settle
-from stoker.engine.flows import Flow, find, lets_start
+from stoker.engine.dependencies import is_known, settle
 from stoker.engine.shard import Shard, replay
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
+from stoker.engine.workflow_state import ShardWorkflow, find, lets_start
 from stoker.model import commands as c
 from stoker.model.ids import shard_for, shard_of
 from stoker.model.options import Dependency as On
@@ -97,9 +97,9 @@ class Apart:
         shard, to = self.random.choice(ways)
         waiting = sorted(shard.outbox[to].items())[: self.random.choice((1, 2, 100))]
         for number, (tenant, message) in waiting:
-            messages.take(self.shards[to], shard.number, number, tenant, message, self.now)
+            shard_messages.take(self.shards[to], shard.number, number, tenant, message, self.now)
         if self.random.random() < 0.7:
-            messages.arrived(shard, to, waiting[-1][0], TENANT, self.now)
+            shard_messages.arrived(shard, to, waiting[-1][0], TENANT, self.now)
 
     def restart(self) -> None:
         self.keep()
@@ -202,7 +202,7 @@ class Apart:
             for flow in known:
                 self.check_agreed(home, flow)
 
-    def check_agreed(self, home: Flow, flow: Flow) -> None:
+    def check_agreed(self, home: ShardWorkflow, flow: ShardWorkflow) -> None:
         """A step stands at home as it does where it lives."""
         assert flow.cancelled == home.cancelled
         for step in flow.steps:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from stoker.engine.audit import audit
-from stoker.engine.saving import load, save
+from stoker.engine.checkpoint_saving import load, save
 from stoker.engine.shard import replay
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
 from stoker.model import commands as c
 from stoker.model.errors import NotFound
 from stoker.model.options import DependencyPolicy, Options, Retention, Settings

@@ -117,7 +117,7 @@ BUGS = [
     Bug(
         "checkpoint without position",
         "found again",
-        (Edit("engine.loading:_Loading.__init__", "self.position = head.position", "self.position = 0"),),
+        (Edit("engine.checkpoint_loading:_Loading.__init__", "self.position = head.position", "self.position = 0"),),
         "lacks the records 1 to",
     ),
     Bug(
@@ -129,7 +129,7 @@ BUGS = [
     Bug(
         "file dropped that something live refers to",
         "found again",
-        (Edit("engine.saving:references", "yield from _records_of(batch.payloads)", "pass"),),
+        (Edit("engine.checkpoint_saving:references", "yield from _records_of(batch.payloads)", "pass"),),
         "lacks record",
     ),
     Bug(
@@ -155,7 +155,7 @@ BUGS = [
         "found again",
         (
             Edit(
-                "engine.apply_delivery:_start_job",
+                "engine.apply.delivery:_start_job",
                 "fires = at + lease_ms if",
                 "fires = __import__('time').time_ns() // 1_000_000 + lease_ms if",
             ),
@@ -173,7 +173,7 @@ BUGS = [
         "power cuts",
         (
             Edit(
-                "runtime.loading:_filled_run",
+                "runtime.payload_loading:_filled_run",
                 "journal.payloads(shard, payloads.sequence)[payloads.places()]",
                 "journal.payloads(shard, payloads.sequence)[: payloads.count]",
             ),
@@ -183,14 +183,14 @@ BUGS = [
     Bug(
         "timer not armed again after load",
         "saving",
-        (Edit("engine.loading:_Loading.place", "self.arm(detail.fires_at, kinds.LEASE, job)", "pass"),),
+        (Edit("engine.checkpoint_loading:_Loading.place", "self.arm(detail.fires_at, kinds.LEASE, job)", "pass"),),
         "would never expire",
     ),
     # --- transactions --------------------------------------------------------------------------------
     Bug(
         "message taken twice",
         "redelivered",
-        (Edit("engine.messages:take", "if number <= shard.taken.get(sender, 0):", "if False:"),),
+        (Edit("engine.shard_messages:take", "if number <= shard.taken.get(sender, 0):", "if False:"),),
         "left a trace",
     ),
     Bug(
@@ -209,16 +209,16 @@ BUGS = [
     Bug(
         "token not compared",
         "reference",
-        (Edit("engine.finishing:_held_one", "if token is not None and token != lease.token:", "if False:"),),
+        (Edit("engine.settling:_held_one", "if token is not None and token != lease.token:", "if False:"),),
         "the reference says 'lost_lease', the engine 'nothing'",
     ),
     Bug(
         "retry keeps the old token",
         "reference",
         (
-            Edit("engine.moves:leave_active", "detail.token = 0", "pass"),
+            Edit("engine.apply.moves:leave_active", "detail.token = 0", "pass"),
             Edit(
-                "engine.apply_delivery:_start_job",
+                "engine.apply.delivery:_start_job",
                 "detail.token = record.token",
                 "detail.token = detail.token or record.token",
             ),
@@ -228,13 +228,13 @@ BUGS = [
     Bug(
         "attempts not counted at delivery",
         "reference",
-        (Edit("engine.apply_delivery:_start_job", "detail.attempts += 1", "pass"),),
+        (Edit("engine.apply.delivery:_start_job", "detail.attempts += 1", "pass"),),
         "is active without a delivery",
     ),
     Bug(
         "counter missed on cancel",
         "reference",
-        (Edit("engine.apply_pending:ended", "queue.count(old, -1)", "pass"),),
+        (Edit("engine.apply.pending:ended", "queue.count(old, -1)", "pass"),),
         "counters say .*, jobs say",
     ),
     Bug(
@@ -242,7 +242,7 @@ BUGS = [
         "restarted",
         (
             Edit(
-                "engine.apply_delivery:retrying",
+                "engine.apply.delivery:retrying",
                 'hold=queue.group_on_retry == "hold"',
                 'hold=queue.group_on_retry == "hold" or record.reason == Reason.STALLED',
             ),
@@ -254,7 +254,7 @@ BUGS = [
         "invariants",
         (
             Edit(
-                "engine.apply_delivery:_start_job",
+                "engine.apply.delivery:_start_job",
                 "job.state = ACTIVE",
                 "job.state = ACTIVE; job.queue.unique_keys.pop(options.unique_key, None)",
             ),
@@ -266,7 +266,7 @@ BUGS = [
         "reference",
         (
             Edit(
-                "engine.finishing:_held_one",
+                "engine.settling:_held_one",
                 "if part is None or part.queue.tenant.name != tenant:",
                 "if part is None:",
             ),
@@ -276,25 +276,31 @@ BUGS = [
     Bug(
         "rate limit off by one",
         "reference",
-        (Edit("engine.bucket:Bucket.available", "// self.limit.per_ms", "// self.limit.per_ms + 1"),),
+        (Edit("engine.token_bucket:TokenBucket.available", "// self.limit.per_ms", "// self.limit.per_ms + 1"),),
         "reference: Parked.*engine: Delivery|the reference says",
     ),
     Bug(
         "lease ends a millisecond late",
         "reference",
-        (Edit("engine.apply_delivery:_start_job", "fires = at + lease_ms if", "fires = at + lease_ms + 1 if"),),
+        (Edit("engine.apply.delivery:_start_job", "fires = at + lease_ms if", "fires = at + lease_ms + 1 if"),),
         "the reference says",
     ),
     Bug(
         "quick way forgets a counter",
         "replay",
-        (Edit("engine.quick:pull", "queue.totals[T_STARTED] += 1", "pass"),),
+        (Edit("engine.fast_path:pull", "queue.totals[T_STARTED] += 1", "pass"),),
         r"assert dump\(again\) == state",
     ),
     Bug(
         "pause forgotten by a checkpoint",
         "checkpoints",
-        (Edit("engine.loading:_Loading.queue", "saved.known, saved.paused, saved", "saved.known, False, saved"),),
+        (
+            Edit(
+                "engine.checkpoint_loading:_Loading.queue",
+                "saved.known, saved.paused, saved",
+                "saved.known, False, saved",
+            ),
+        ),
         r"assert dump\(made\) == dump\(live\)",
     ),
     Bug(
@@ -318,7 +324,7 @@ BUGS = [
                 "engine.shard:apply_again",
                 "APPLY[type(record)](shard, record)",
                 "APPLY[type(record)](shard, record); type(record) is rec.ScheduledPush and not record.manual and"
-                " apply_schedules.plan(shard, apply_schedules.find(shard, record), record.slot, record.at)",
+                " apply_schedules.plan_slot(shard, apply_schedules.find(shard, record), record.slot, record.at)",
             ),
         ),
         "would push a slot twice",
@@ -326,7 +332,7 @@ BUGS = [
     Bug(
         "next slot not armed again after load",
         "slots",
-        (Edit("engine.loading:_Loading.schedule", "if planned.due:", "if False:"),),
+        (Edit("engine.checkpoint_loading:_Loading.schedule", "if planned.due:", "if False:"),),
         "would never come",
     ),
     Bug(
@@ -351,7 +357,7 @@ BUGS = [
     Bug(
         "step let go whatever came of the one before it",
         "flows",
-        (Edit("engine.flows:lets_start", "standing == GOOD or", "standing != OPEN or"),),
+        (Edit("engine.workflow_state:lets_start", "standing == GOOD or", "standing != OPEN or"),),
         "workflow [0-9]+|started before its time|waits for",
     ),
     Bug(
@@ -359,7 +365,7 @@ BUGS = [
         "flows",
         (
             Edit(
-                "engine.flows:reckon",
+                "engine.workflow_state:reckon",
                 "failing = step.skipped or step.bad > 0",
                 "failing = step.bad > 0 and step.released",
             ),
@@ -375,7 +381,7 @@ BUGS = [
     Bug(
         "message of another shard taken again",
         "between shards",
-        (Edit("engine.messages:take", "if number <= shard.taken.get(sender, 0):", "if False:"),),
+        (Edit("engine.shard_messages:take", "if number <= shard.taken.get(sender, 0):", "if False:"),),
         ".",
     ),
     Bug(
@@ -412,61 +418,61 @@ BUGS = [
     Bug(
         "pushed job wakes nobody",
         "wakes",
-        (Edit("engine.quick:push", "shard.dirty.append(queue)", "pass"),),
+        (Edit("engine.fast_path:push", "shard.dirty.append(queue)", "pass"),),
         "sleeps on: .*push",
     ),
     Bug(
         "pushed batch wakes nobody",
         "wakes",
-        (Edit("engine.apply_push:_add_batch", "shard.dirty.append(queue)", "pass"),),
+        (Edit("engine.apply.push:_add_batch", "shard.dirty.append(queue)", "pass"),),
         "sleeps on: .*batch",
     ),
     Bug(
         "job that may start wakes nobody",
         "wakes",
-        (Edit("engine.moves:make_waiting", "shard.dirty.append(queue)", "pass"),),
+        (Edit("engine.apply.moves:make_waiting", "shard.dirty.append(queue)", "pass"),),
         "sleeps on: ",
     ),
     Bug(
         "batch whose delay is over wakes nobody",
         "wakes",
-        (Edit("engine.apply_pending:_batch_became_due", "shard.dirty.append(queue)", "pass"),),
+        (Edit("engine.apply.pending:_batch_became_due", "shard.dirty.append(queue)", "pass"),),
         "sleeps on: .*batch_delay_over",
     ),
     Bug(
         "step that is let go wakes nobody",
         "wakes",
-        (Edit("engine.apply_flows:_release_batch", "shard.dirty.append(queue)", "pass"),),
+        (Edit("engine.apply.workflows:_release_batch", "shard.dirty.append(queue)", "pass"),),
         "sleeps on: .*step_released",
     ),
     Bug(
         "freed slot wakes nobody",
         "wakes",
-        (Edit("engine.quick:ack", "shard.dirty.append(queue)", "pass"),),
+        (Edit("engine.fast_path:ack", "shard.dirty.append(queue)", "pass"),),
         "sleeps on: .*slot_free",
     ),
     Bug(
         "slot freed with a result wakes nobody",
         "wakes",
-        (Edit("engine.moves:leave_active", "shard.dirty.append(job.queue)", "pass"),),
+        (Edit("engine.apply.moves:leave_active", "shard.dirty.append(job.queue)", "pass"),),
         "sleeps on: .*slot_free_with_a_result",
     ),
     Bug(
         "slots freed by a batch wake nobody",
         "wakes",
-        (Edit("engine.moves:leave_active_run", "shard.dirty.append(queue)", "pass"),),
+        (Edit("engine.apply.moves:leave_active_run", "shard.dirty.append(queue)", "pass"),),
         "sleeps on: .*slots_of_a_batch_free",
     ),
     Bug(
         "freed group wakes nobody",
         "wakes",
-        (Edit("engine.moves:free_group", "shard.dirty.append(queue)", "pass"),),
+        (Edit("engine.apply.moves:free_group", "shard.dirty.append(queue)", "pass"),),
         "sleeps on: .*(workflow_cancelled|head_of_a_group)",
     ),
     Bug(
         "limit that was changed wakes nobody",
         "wakes",
-        (Edit("engine.apply_queue:queue_configured", "shard.dirty.append(queue)", "pass"),),
+        (Edit("engine.apply.queue:queue_configured", "shard.dirty.append(queue)", "pass"),),
         "sleeps on: .*(raised|pause_ended)",
     ),
     Bug(
@@ -474,7 +480,7 @@ BUGS = [
         "wakes",
         (
             Edit(
-                "engine.apply_queue:queue_obliterated",
+                "engine.apply.queue:queue_obliterated",
                 "shard.queue(record.tenant, record.queue).waiters = waiters",
                 "pass",
             ),
@@ -546,7 +552,7 @@ BUGS = [
         "given up",
         (
             Edit(
-                "server.desk:Desk.give_up",
+                "server.dispatcher:Dispatcher.give_up",
                 "waiter.done = partial(self.return_unsent, waiter.tenant, waiter.command)",
                 "waiter.done = lambda reply: None",
             ),
@@ -562,7 +568,7 @@ BUGS = [
     Bug(
         "worker takes a token twice",
         "rate of a worker",
-        (Edit("worker.pace:Bucket.take", "self._refilled()", "self._tokens"),),
+        (Edit("worker.pace:HandlerRateLimit.take", "self._refilled()", "self._tokens"),),
         "began too early",
     ),
     # --- sharing -------------------------------------------------------------------------------------
@@ -607,8 +613,8 @@ BUGS = [
         "lease ends before its time",
         "histories",
         (
-            Edit("engine.moves:fires_at", "return lease_until", "return lease_until - 180"),
-            Edit("engine.apply_delivery:_start_job", "fires = at + lease_ms if", "fires = at + lease_ms - 180 if"),
+            Edit("engine.apply.moves:fires_at", "return lease_until", "return lease_until - 180"),
+            Edit("engine.apply.delivery:_start_job", "fires = at + lease_ms if", "fires = at + lease_ms - 180 if"),
         ),
         "'(doubled|unleased)': ",
     ),

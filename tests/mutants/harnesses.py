@@ -17,9 +17,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 import stoker
 from stoker.brokers.local import LocalSettings
-from stoker.engine import messages
+from stoker.engine import shard_messages
 from stoker.engine.shard import Shard
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
 from stoker.journal.recovery import GAP
 from stoker.journal.sqlite import JournalSettings
 from stoker.model import commands as c
@@ -204,10 +204,10 @@ def redelivered() -> None:
     shard = Shard(1)
     shard.execute("t", c.Stage("tx", "s", "q", [b"1", b"2"]), 1)
     message = rec.PublishStages("tx", ["s"])
-    messages.take(shard, 0, 1, "t", message, 2)
+    shard_messages.take(shard, 0, 1, "t", message, 2)
     assert shard.take_records()
     before = dump(shard)
-    messages.take(shard, 0, 1, "t", message, 3)
+    shard_messages.take(shard, 0, 1, "t", message, 3)
     assert shard.take_records() == [], "a message that had been taken left a trace"
     assert dump(shard) == before
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
+from stoker.journal.directory_store import DirectoryStore
 from stoker.journal.sqlite import JournalSettings
-from stoker.journal.store import DirectoryStore
 from stoker.journal.upkeep import Upkeep
 from stoker.model import commands as c
 from stoker.model import replies as r

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from stoker.brokers.local import LocalSettings
+from stoker.journal.directory_store import DirectoryStore
 from stoker.journal.sqlite import JournalSettings
-from stoker.journal.store import DirectoryStore
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import NotFound, StokerError, Unavailable, Unknown

@@ -6,10 +6,10 @@ from typing import Any
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model import commands as c
 from stoker.model.errors import Unavailable
-from stoker.runtime import parts
-from stoker.runtime.peers import Answer, Ask, Drop, from_bytes, to_bytes
-from stoker.runtime.spread import Spread
-from stoker.server.desk import Desk
+from stoker.runtime import process_requests
+from stoker.runtime.process_messages import PeerAnswer, PeerAsk, PeerDrop, from_bytes, to_bytes
+from stoker.runtime.process_router import ProcessRouter
+from stoker.server.dispatcher import Dispatcher
 
 
 class Sent:
@@ -28,24 +28,24 @@ def test_a_delivery_that_is_dropped_on_its_way_out_goes_back() -> None:
 
     async def main() -> None:
         broker, sent = LocalBroker(LocalSettings()), Sent()
-        desk = Desk(broker)
-        spread = Spread(broker, sent, 0, 2, 2, submit=desk.submit_here)
-        spread.is_ready.set()
+        dispatcher = Dispatcher(broker)
+        router = ProcessRouter(broker, sent, 0, 2, 2, submit=dispatcher.submit_here)
+        router.is_ready.set()
         pull = c.Pull(("q",), 1, 60_000, lease_ms=600_000)
-        spread.receive(1, to_bytes(Ask(7, "default", parts.Await(pull, ["q"]))))
+        router.receive(1, to_bytes(PeerAsk(7, "default", process_requests.Await(pull, ["q"]))))
         job = broker.execute("default", c.Push("q", b"job")).id
         async with asyncio.timeout(30):
-            while desk.is_waiting:  # noqa: ASYNC110
+            while dispatcher.is_waiting:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             assert not sent.messages
-            spread.receive(1, to_bytes(Drop(7)))
+            router.receive(1, to_bytes(PeerDrop(7)))
             while broker.execute("default", c.GetJob(job)).state != "waiting":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         (answer,) = sent.messages
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, PeerAnswer)
         assert isinstance(answer.reply, Unavailable), "the other process was told once, and nothing more"
-        await spread.close()
-        await desk.close()
+        await router.close()
+        await dispatcher.close()
         broker.close()
 
     asyncio.run(main())

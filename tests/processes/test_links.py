@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from stoker.brokers.local import LocalSettings, open_part
-from stoker.journal.dealing import open_root
+from stoker.journal.resharding import open_root
 from stoker.journal.sqlite import JournalSettings
 from stoker.model import commands as c
 from stoker.model.errors import Busy, InvalidRequest
 from stoker.model.ids import shard_for
-from stoker.runtime import parts
+from stoker.runtime import process_requests
 from stoker.server.auth.quotas import QuotaKeeper, Quotas
-from stoker.server.desk import Desk
-from stoker.server.processes.links import LENGTH, Greeting, Links, Seat, socket_name
+from stoker.server.dispatcher import Dispatcher
+from stoker.server.processes.links import LENGTH, LinkGreeting, ProcessLinks, ProcessSeat, socket_name
 
 SECRET = b"known to both"
 
@@ -47,8 +47,8 @@ class Ear:
             await self.news.wait()
 
 
-async def linked(path: Path, number: int, secret: bytes = SECRET) -> tuple[Links, Ear]:
-    links = Links(Seat(number=number, processes=2, directory=str(path), secret=secret))
+async def linked(path: Path, number: int, secret: bytes = SECRET) -> tuple[ProcessLinks, Ear]:
+    links = ProcessLinks(ProcessSeat(number=number, processes=2, directory=str(path), secret=secret))
     ear = links.receiver = Ear()
     await links.start()
     return links, ear
@@ -92,10 +92,10 @@ def test_messages_come_in_order_and_a_peer_that_comes_back_is_found_again(tmp_pa
 def test_who_does_not_know_the_secret_is_nobody(tmp_path: Path):
     async def claim() -> None:
         links, ear = await linked(tmp_path, 0)
-        stranger = Seat(number=1, processes=2, directory=str(tmp_path), secret=b"something else")
+        stranger = ProcessSeat(number=1, processes=2, directory=str(tmp_path), secret=b"something else")
         for greeting in (
-            msgspec.msgpack.encode(Greeting(1, stranger.proof(1, 0))),
-            msgspec.msgpack.encode(Greeting(1, b"")),
+            msgspec.msgpack.encode(LinkGreeting(1, stranger.proof(1, 0))),
+            msgspec.msgpack.encode(LinkGreeting(1, b"")),
             b"anything",
         ):
             reader, writer = await asyncio.open_unix_connection(str(tmp_path / socket_name(0)))
@@ -114,24 +114,25 @@ def test_who_does_not_know_the_secret_is_nobody(tmp_path: Path):
 
 
 def test_a_part_that_asks_for_the_disk_is_answered_when_everything_before_it_is_there(tmp_path: Path):
-    """It goes through the turn of the desk, with commands that ask for less."""
+    """It goes through the turn of the dispatcher, with commands that ask for less."""
 
     async def claim() -> None:
         root = open_root(tmp_path / "data", 2, 2)
         journal = JournalSettings(disk_reserve_bytes=4096, fsync_interval_ms=3_600_000)
         broker = open_part(str(root.parts[0]), LocalSettings(shards=2, journal=journal))
-        desk = Desk(broker)
+        dispatcher = Dispatcher(broker)
         queue = next(name for name in ("a", "b", "c", "d", "e") if broker.runtime.shards.has(home(name)))
-        await desk.call_here("default", c.Push(queue, b"1"))
+        await dispatcher.call_here("default", c.Push(queue, b"1"))
         written = broker.runtime.journal.ticket()
         assert not broker.runtime.journal.reached(written)
         pushed, letters = await asyncio.gather(
-            desk.call_here("default", c.Push(queue, b"2")), desk.call_here("default", parts.Letters([1]))
+            dispatcher.call_here("default", c.Push(queue, b"2")),
+            dispatcher.call_here("default", process_requests.Letters([1])),
         )
         assert letters == []
         assert pushed.id
         assert broker.runtime.journal.reached(written)
-        await desk.close()
+        await dispatcher.close()
         broker.close()
         root.close()
 
@@ -147,20 +148,20 @@ def test_a_part_that_is_refused_changes_nothing_and_others_of_its_turn_are_answe
         root = open_root(tmp_path / "data", 2, 2)
         settings = LocalSettings(shards=2, journal=JournalSettings(disk_reserve_bytes=4096))
         broker = open_part(str(root.parts[0]), settings)
-        desk = Desk(broker)
+        dispatcher = Dispatcher(broker)
         queue = next(name for name in ("a", "b", "c", "d", "e") if broker.runtime.shards.has(home(name)))
         replies = await asyncio.gather(
-            desk.call_here("default", c.Push(queue, b"1")),
-            desk.call_here("default", c.Push("no queue name", b"2")),
-            desk.call_here("default", parts.Look([queue])),
+            dispatcher.call_here("default", c.Push(queue, b"1")),
+            dispatcher.call_here("default", c.Push("no queue name", b"2")),
+            dispatcher.call_here("default", process_requests.Look([queue])),
             return_exceptions=True,
         )
         assert isinstance(replies[1], InvalidRequest)
         looked = replies[2]
-        assert isinstance(looked, parts.Looked)
+        assert isinstance(looked, process_requests.Looked)
         assert looked.ready == [queue]
-        assert (await desk.call_here("default", c.GetStats(queue))).counts.waiting == 1
-        await desk.close()
+        assert (await dispatcher.call_here("default", c.GetStats(queue))).counts.waiting == 1
+        await dispatcher.close()
         broker.close()
         root.close()
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_part, open_sqlite
-from stoker.journal.dealing import Root, open_root
-from stoker.journal.store import DirectoryStore
+from stoker.journal.directory_store import DirectoryStore
+from stoker.journal.resharding import Root, open_root
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, Unavailable
-from stoker.runtime.peers import Ask, Unreadable, from_bytes, to_bytes
-from stoker.runtime.spread import Spread
+from stoker.runtime.process_messages import PeerAsk, UnreadableMessage, from_bytes, to_bytes
+from stoker.runtime.process_router import ProcessRouter
 from stoker.testing import FakeClock
 from tests.crash.restarted import fresh_directory
 
@@ -88,7 +88,7 @@ class Node:
     def __init__(self, number: int) -> None:
         self.number = number
         self.broker: LocalBroker | None = None
-        self.spread: Spread | None = None
+        self.router: ProcessRouter | None = None
 
 
 class Wire:
@@ -147,21 +147,21 @@ class Processes:
                 node.broker = open_part(path, self.settings, self.clock)
         wire = Wire(self, node.number, self.lives[node.number])
         local: Any = node.broker
-        node.spread = Spread(local, wire, node.number, len(self.nodes), self.shards, self.settings.limits)
+        node.router = ProcessRouter(local, wire, node.number, len(self.nodes), self.shards, self.settings.limits)
         if node.broker is not None:
-            node.broker.runtime.letters = node.spread.has_letters
+            node.broker.runtime.letters = node.router.has_letters
 
     def connect(self, node: Node) -> None:
         """A node that has started finds the others, and they find it."""
         for other in self.nodes:
-            if other is not node and other.spread is not None and node.spread is not None:
-                other.spread.peer_up(node.number)
-                node.spread.peer_up(other.number)
+            if other is not node and other.router is not None and node.router is not None:
+                other.router.peer_up(node.number)
+                node.router.peer_up(other.number)
 
     def die(self, number: int) -> None:
         """As if killed: whatever it had written stays, everything else goes. It is started again at once."""
         node = self.nodes[number]
-        assert node.broker is not None and node.spread is not None  # noqa: PT018
+        assert node.broker is not None and node.router is not None  # noqa: PT018
         store = node.broker.store
         assert isinstance(store, DirectoryStore)
         assert store.upkeep is not None
@@ -170,11 +170,11 @@ class Processes:
             shutil.copytree(store.directory.path, image)
         self.lives[number] += 1
         for other in self.nodes:
-            if other is not node and other.spread is not None:
-                other.spread.peer_down(number)
-            node.spread.peer_down(other.number)  # nobody hears its answers: those who asked it lose their connection
+            if other is not node and other.router is not None:
+                other.router.peer_down(number)
+            node.router.peer_down(other.number)  # nobody hears its answers: those who asked it lose their connection
         node.broker.close()
-        node.spread, node.broker = None, None
+        node.router, node.broker = None, None
         part = self.part(number)
         shutil.rmtree(part)
         image.rename(part)
@@ -182,7 +182,7 @@ class Processes:
     def restart_dead(self) -> None:
         async def restart() -> None:
             for node in self.nodes:
-                if node.spread is None:
+                if node.router is None:
                     self.start(node)
                     self.connect(node)
 
@@ -199,13 +199,13 @@ class Processes:
             if sender == self.die_at[1]:
                 return False
         receiver = self.nodes[to]
-        if receiver.spread is None:
+        if receiver.router is None:
             return False
         asyncio.get_running_loop().call_soon(self._arrive, sender, life, to, self.lives[to], data)
         return True
 
     def _arrive(self, sender: int, life: int, to: int, receiver_life: int, data: bytes) -> None:
-        receiver = self.nodes[to].spread
+        receiver = self.nodes[to].router
         if receiver is not None and (life, receiver_life) == (self.lives[sender], self.lives[to]):
             receiver.receive(sender, data)
 
@@ -243,18 +243,18 @@ class Processes:
         """Until nobody does anything in the background."""
         loop: Any = asyncio.get_running_loop()
         while True:
-            spreads = [node.spread for node in self.nodes if node.spread is not None]
-            busy = {task for spread in spreads for task in spread._background}
+            routers = [node.router for node in self.nodes if node.router is not None]
+            busy = {task for router in routers for task in router._background}
             if not busy and not loop._ready:
                 break
             await asyncio.wait(busy | {asyncio.ensure_future(asyncio.sleep(0))}, return_when=asyncio.FIRST_COMPLETED)
 
-    def at(self, number: int) -> Spread:
-        spread = self.nodes[number].spread
-        assert spread is not None
-        return spread
+    def at(self, number: int) -> ProcessRouter:
+        router = self.nodes[number].router
+        assert router is not None
+        return router
 
-    def spread_for(self, tenant: str, command: c.Command[Any]) -> Spread:
+    def router_for(self, tenant: str, command: c.Command[Any]) -> ProcessRouter:
         """Commands arrive everywhere in turn; where there is one shard, at the process that does not have it.
 
         Those with other types in their depths than they should have cannot come over any wire: they come to where
@@ -262,21 +262,21 @@ class Processes:
         """
         self._turn += 1
         try:
-            from_bytes(to_bytes(Ask(0, "", command)))
-        except (Unreadable, InvalidRequest):
+            from_bytes(to_bytes(PeerAsk(0, "", command)))
+        except (UnreadableMessage, InvalidRequest):
             return self.at(self.at(0).concerns_one(tenant, command) or 0)
         if self.shards == 1:
             return self.at(-1)
-        spread = self.nodes[self._turn % len(self.nodes)].spread
-        if spread is None:
+        router = self.nodes[self._turn % len(self.nodes)].router
+        if router is None:
             raise Unavailable("nobody listens there")
-        return spread
+        return router
 
     def execute(self, tenant: str, command: c.Command[R]) -> R:
-        return self.call(self.spread_for(tenant, command).execute_async(tenant, command))
+        return self.call(self.router_for(tenant, command).execute_async(tenant, command))
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
-        return await self.clock.run(self.spread_for(tenant, command).execute_async(tenant, command))
+        return await self.clock.run(self.router_for(tenant, command).execute_async(tenant, command))
 
     def close(self) -> None:
         """What a client closes: the world has its own end."""
@@ -321,8 +321,8 @@ class Backing:
 def end(world: Processes, keep: bool = False) -> None:
     async def stop() -> None:
         for node in world.nodes:
-            if node.spread is not None:
-                await node.spread.close()
+            if node.router is not None:
+                await node.router.close()
 
     world.call(stop())
     world.close()

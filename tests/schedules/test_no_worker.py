@@ -5,7 +5,7 @@ import pytest
 from stoker.engine.parking import Parked
 from stoker.engine.presence import WORKER_SEEN_MS
 from stoker.engine.shard import Shard, replay
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.options import Options

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from stoker.engine.audit import audit
-from stoker.engine.saving import load, save
+from stoker.engine.checkpoint_saving import load, save
 from stoker.engine.shard import Shard, apply_again
-from stoker.engine.snapshot import dump
+from stoker.engine.state_dump import dump
 from stoker.model import commands as c
 from stoker.model.options import Options
 from stoker.model.schedules import Schedule

@@ -15,7 +15,7 @@ import pytest
 import stoker
 from stoker.server.auth.tokens import create_token
 from stoker.server.config.tree import ServerLimits
-from stoker.server.crowd import Bounds, bounds_for
+from stoker.server.connections import ConnectionBounds, bounds_for
 
 OPEN_FILES = 1_024
 PATIENCE_S = 60
@@ -112,4 +112,4 @@ def test_silent_peers_take_no_descriptor_from_the_journal(tmp_path: Path):
 def test_bounds_keep_within_the_descriptors(
     limits: ServerLimits, descriptors: int, has_tokens: bool, expected: tuple[int, int, int]
 ):
-    assert bounds_for(limits, descriptors, has_tokens=has_tokens) == Bounds(*expected, 2_000)
+    assert bounds_for(limits, descriptors, has_tokens=has_tokens) == ConnectionBounds(*expected, 2_000)

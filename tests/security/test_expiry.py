@@ -65,7 +65,7 @@ def test_a_job_goes_back_when_the_token_of_a_waiting_pull_has_ended(how: str, cl
             talker, other = await ending(server, how), await server.talker("acme2")
             talker.peer.send(cmd="pull", reqId=90, body={"queues": ["q"], "wait_ms": 60_000, "claim": claim})
             talker.peer.send(cmd="PULL", reqId=91, queue="p", timeout=60_000, claim=claim and claim + "2")
-            await until(lambda: len(server.place.server.desk._waiting) == 2)
+            await until(lambda: len(server.place.server.dispatcher._waiting) == 2)
             end(server, how)
             broker = server.place.broker
             for queue, number in (("q", 90), ("p", 91)):
@@ -88,7 +88,7 @@ def test_a_job_is_delivered_to_a_pull_whose_token_lasts(tmp_path: Path):
         async with secured(tmp_path) as server:
             talker = await server.talker("acme", expires_at=time.time() + 3600)
             talker.peer.send(cmd="pull", reqId=90, body={"queues": ["q"], "wait_ms": 60_000})
-            await until(lambda: server.place.server.desk.is_waiting)
+            await until(lambda: server.place.server.dispatcher.is_waiting)
             server.token("somebody-else")
             job = server.place.broker.execute("acme", c.Push("q", b"")).id
             assert (await talker.answer(90))["body"]["runs"][0]["ids"] == [job]
@@ -106,7 +106,7 @@ def test_a_result_is_not_told_to_a_waiting_token_that_has_ended(how: str, tmp_pa
             talker = await ending(server, how)
             talker.peer.send(cmd="wait_job", reqId=90, body={"id": jobs[0], "wait_ms": 60_000})
             talker.peer.send(cmd="WAITJOB", reqId=91, id=jobs[1], timeout=60_000)
-            await until(lambda: len(server.place.server.desk._waiting) == 2)
+            await until(lambda: len(server.place.server.dispatcher._waiting) == 2)
             end(server, how)
             broker.execute("acme", c.Ack(jobs, token, [b"secret", b"secret"]))
             for number in (90, 91):
@@ -153,7 +153,7 @@ def test_what_waits_belongs_to_whoever_asked_for_it(tmp_path: Path):
         async with secured(tmp_path) as server:
             talker = await server.talker("a")
             talker.peer.send(cmd="PULL", reqId=90, queue="q", timeout=60_000)
-            await until(lambda: server.place.server.desk.is_waiting)
+            await until(lambda: server.place.server.dispatcher.is_waiting)
             assert (await talker("AUTH", token=server.token("b")))["ok"]
             mine = server.place.broker.execute("a", c.Push("q", b"1", Options(codec="json"))).id
             job = (await talker.answer(90))["job"]

@@ -46,7 +46,7 @@ async def pull_over_grpc(port: int, token: str) -> Any:
 
 
 async def withdrawn_while_it_waits(place: Place, file: Path, token: NewToken, pulling: "asyncio.Task[Any]") -> Any:
-    await until(lambda: place.server.desk.is_waiting)
+    await until(lambda: place.server.dispatcher.is_waiting)
     revoke_token(file, token.record.id)
     place.server.gate.reload()
     job = place.broker.execute("default", c.Push("q", b"")).id

@@ -276,7 +276,7 @@ def test_a_job_that_went_to_a_half_open_peer_comes_back_with_its_lease():
             waiting = asyncio.create_task(
                 in_thread(proxy, ended(c.Pull(["q"], wait_ms=3_000, lease_ms=300)), timeout_s=1, retry_s=0)
             )
-            await until(lambda: place.server.desk.is_waiting)
+            await until(lambda: place.server.dispatcher.is_waiting)
             proxy.is_dead = True
             job = place.broker.execute("default", c.Push("q", b"x")).id
             await until(lambda: place.broker.execute("default", c.GetJob(job)).started_at > 0)

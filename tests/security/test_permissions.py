@@ -6,7 +6,7 @@ import pytest
 
 from stoker.model.command_table import PERMISSIONS, Permission
 from stoker.wire import flashq
-from stoker.wire.table import ROWS
+from stoker.wire.native_commands import ROWS
 from tests.security.examples import NOT_SENT, Things, flashq_examples, furnish, native_examples, requests_of
 from tests.security.support import Talker, secured, snapshot
 from tests.served.on_loop import run

@@ -27,7 +27,7 @@ CHOSEN_FROM_A_TABLE = {
 """They load the module that their own table names for a word that is in that table."""
 NAMED_BY_WHOEVER_STARTED_IT = {
     "app/importing.py": [LOADS],
-    "worker/processes_finding.py": [LOADS, LOADS],
+    "worker/process_imports.py": [LOADS, LOADS],
     "worker/reload.py": ["compile"],
 }
 """A worker loads the program that it was started for, and its processes load the same; nothing of a job decides it."""

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from stoker.brokers.connect import open_broker
-from stoker.brokers.hosting import NAME
+from stoker.brokers.directory_socket import NAME
 from stoker.brokers.local import LocalSettings
 from stoker.brokers.remote.broker import RemoteBroker
 from stoker.brokers.remote.links import StreamLinks
-from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.shared import SharedBroker
+from stoker.brokers.remote.settings import RemoteSettings, ServerAddress
+from stoker.brokers.shared_directory import SharedBroker
 from stoker.client.sync import raise_refused
 from stoker.model import commands as c
 from stoker.model.errors import Unknown
@@ -92,7 +92,7 @@ async def in_a_directory(path: Path) -> AsyncIterator[Scene]:
         assert owner.receive() == "open"
         socket, behind = path / NAME, path / "behind"
         os.rename(socket, behind)
-        there = RemoteBroker(StreamLinks(), Address("unix", str(behind), 0), RemoteSettings())
+        there = RemoteBroker(StreamLinks(), ServerAddress("unix", str(behind), 0), RemoteSettings())
         stack.callback(there.close)
         proxy = Proxy(partial(asyncio.open_unix_connection, behind))
         server = await asyncio.start_unix_server(proxy.serve, socket)

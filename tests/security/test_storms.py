@@ -62,7 +62,7 @@ def test_a_storm_of_connections_gets_as_many_as_there_may_be_and_those_that_are_
 def test_too_many_connections_in_a_second_from_one_address_are_turned_away(monkeypatch: pytest.MonkeyPatch):
     """All within one second, however long they take; the next one has its own share."""
     seconds = [7.0]
-    monkeypatch.setattr("stoker.server.crowd.time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr("stoker.server.connections.time", SimpleNamespace(monotonic=lambda: seconds[0]))
 
     async def main() -> None:
         async with serving(ServerLimits(connections_per_second_max=30)) as place:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stoker.server.webhooks.addresses import networks
-from stoker.server.webhooks.posting import Outcome, Poster
+from stoker.server.webhooks.posting import Poster, PostOutcome
 from stoker.server.webhooks.urls import parse
 from tests.security.webhooks_support import certificate
 from tests.webhooks.support import LOOPBACK, Got, Receiver, Respond, answering, run, settings
@@ -22,7 +22,7 @@ async def by_address(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
 
 
-async def post_to(respond: Respond, **given: float) -> tuple[Outcome, Receiver]:
+async def post_to(respond: Respond, **given: float) -> tuple[PostOutcome, Receiver]:
     async with Receiver(respond) as receiver:
         poster = Poster(settings(**given), networks(LOOPBACK), by_address)
         return await poster.post(parse(receiver.url()), {}, b"{}"), receiver
@@ -153,7 +153,7 @@ def test_a_receiver_that_takes_the_connection_and_says_nothing_runs_into_the_tim
 
 
 def test_a_receiver_that_does_not_read_runs_into_the_time_limit():
-    async def claim() -> Outcome:
+    async def claim() -> PostOutcome:
         with socket.create_server(("127.0.0.1", 0)) as deaf:  # the kernel takes the connection, and nobody else does
             poster = Poster(settings(timeout_s=0.3), networks(LOOPBACK), by_address)
             return await poster.post(parse(f"http://127.0.0.1:{deaf.getsockname()[1]}/"), {}, b"x" * (64 * MIB))
@@ -162,7 +162,7 @@ def test_a_receiver_that_does_not_read_runs_into_the_time_limit():
 
 
 def test_a_slow_resolver_runs_into_the_time_limit():
-    async def claim() -> Outcome:
+    async def claim() -> PostOutcome:
         async def slow(host: str, port: int) -> list[str]:
             await asyncio.Event().wait()
             return []
@@ -202,7 +202,7 @@ def test_what_a_receiver_says_is_never_repeated():
 # --- TLS -------------------------------------------------------------------------------------------
 
 
-async def post_over_tls(tmp_path: Path, host: str, *, trusted: bool = True, name: str = "hooks.example") -> Outcome:
+async def post_over_tls(tmp_path: Path, host: str, *, trusted: bool = True, name: str = "hooks.example") -> PostOutcome:
     """To a receiver whose certificate is for `name`, as `host`."""
     cert, key = certificate(tmp_path, name)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -239,7 +239,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path):
 
 
 def test_a_receiver_that_speaks_no_tls_is_a_failure():
-    async def claim() -> Outcome:
+    async def claim() -> PostOutcome:
         async with Receiver() as receiver:
             poster = Poster(settings(timeout_s=0.3), networks(LOOPBACK), by_address)
             return await poster.post(parse(f"https://127.0.0.1:{receiver.port}/"), {}, b"{}")

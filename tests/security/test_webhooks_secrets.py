@@ -10,9 +10,9 @@ import pytest
 
 from stoker.model.errors import StokerError
 from stoker.server.server import Server
-from stoker.server.webhooks import Wanted, commands
+from stoker.server.webhooks import HookRequest, commands
 from stoker.server.webhooks.hooks import MASK, Hook
-from stoker.server.webhooks.store import Store
+from stoker.server.webhooks.store import HookStore
 from tests.webhooks.support import Receiver, answering, hook, push, run, serving, status_when
 
 SECRET = "canary-secret-that-nobody-may-see"
@@ -52,10 +52,10 @@ def test_objects_do_not_show_it_when_they_are_printed():
     async def claim():
         async with Receiver() as receiver, serving() as server:
             made = await hook(server, receiver.url(f"/{IN_URL}"), secret=None)
-            (stored,) = await Store(server.desk).hooks()
+            (stored,) = await HookStore(server.dispatcher).hooks()
             assert isinstance(stored, Hook)
             assert stored.secret == made.secret
-            wanted = Wanted(url=f"http://example.com/{IN_URL}", events=("*",), secret=SECRET)
+            wanted = HookRequest(url=f"http://example.com/{IN_URL}", events=("*",), secret=SECRET)
             for text in map(repr, (made, stored, wanted, [stored])):
                 assert made.secret not in text
                 assert SECRET not in text

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from stoker.model.errors import Forbidden, InvalidRequest, LimitExceeded
-from stoker.server.webhooks import Wanted, Webhooks
+from stoker.server.webhooks import HookRequest, Webhooks
 from stoker.server.webhooks.addresses import NotAllowed, checked, is_allowed, networks
 from stoker.server.webhooks.posting import Poster
 from stoker.server.webhooks.urls import parse
@@ -238,13 +238,13 @@ def test_a_private_url_cannot_be_registered():
     async def claim():
         async with serving(allow=()) as server:
             names = Names(inside_example=[["10.0.0.1"]], outside_example=[["93.184.216.34"]])
-            guarded = Webhooks(server.desk, settings(allow=()), resolver=names)
+            guarded = Webhooks(server.dispatcher, settings(allow=()), resolver=names)
             for host in ("127.0.0.1", "[::1]", "inside.example", "[::ffff:127.0.0.1]"):
                 with pytest.raises(Forbidden):
-                    await guarded.add("default", Wanted(url=f"http://{host}/", events=("*",)))
+                    await guarded.add("default", HookRequest(url=f"http://{host}/", events=("*",)))
             assert await guarded.list("default") == ()
             for host in ("93.184.216.34", "outside.example", "not.known.yet.example"):
-                await guarded.add("default", Wanted(url=f"http://{host}/", events=("*",)))
+                await guarded.add("default", HookRequest(url=f"http://{host}/", events=("*",)))
             assert len(await guarded.list("default")) == 3
 
     run(claim())
@@ -259,10 +259,10 @@ def test_a_local_name_that_has_no_address_now_cannot_be_registered(host: str):
     async def claim():
         async with serving(allow=()) as server:
             for names in (Names(), Names(**{host.replace(".", "_"): [["::1"]]})):
-                guarded = Webhooks(server.desk, settings(allow=()), resolver=names)
+                guarded = Webhooks(server.dispatcher, settings(allow=()), resolver=names)
                 for written in (host, host.upper(), f"{host}."):
                     with pytest.raises(Forbidden) as refused:
-                        await guarded.add("default", Wanted(url=f"http://{written}/", events=("*",)))
+                        await guarded.add("default", HookRequest(url=f"http://{written}/", events=("*",)))
                     assert "webhooks.allow" in str(refused.value)
                 assert await guarded.list("default") == ()
 
@@ -272,10 +272,10 @@ def test_a_local_name_that_has_no_address_now_cannot_be_registered(host: str):
 def test_a_local_name_may_wait_for_its_address_where_the_operator_allows_networks():
     async def claim():
         async with serving(allow=()) as server:
-            guarded = Webhooks(server.desk, settings(allow=("10.1.0.0/16",)), resolver=Names())
-            await guarded.add("default", Wanted(url="http://receiver:8080/", events=("*",)))
+            guarded = Webhooks(server.dispatcher, settings(allow=("10.1.0.0/16",)), resolver=Names())
+            await guarded.add("default", HookRequest(url="http://receiver:8080/", events=("*",)))
             with pytest.raises(Forbidden):
-                await guarded.add("default", Wanted(url="http://ip6-localhost:8080/", events=("*",)))
+                await guarded.add("default", HookRequest(url="http://ip6-localhost:8080/", events=("*",)))
 
     run(claim())
 
@@ -286,6 +286,6 @@ def test_the_system_resolver_finds_loopback_and_it_is_refused():
     async def claim():
         async with serving(allow=()) as server:
             with pytest.raises(Forbidden):
-                await server.webhooks.add("default", Wanted(url="http://localhost:6790/", events=("*",)))
+                await server.webhooks.add("default", HookRequest(url="http://localhost:6790/", events=("*",)))
 
     run(claim())

@@ -10,7 +10,7 @@ import msgspec
 
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, UnixListener
-from stoker.server.served import Served
+from stoker.server.served_broker import ServedBroker
 from stoker.server.server import Server
 from tests.grpc.support import PATIENCE_S, LoopThread
 
@@ -21,11 +21,11 @@ ANYWHERE = "127.0.0.1:0"
 class AnyServer:
     """One server; `urls` has one for each transport."""
 
-    def __init__(self, loop: LoopThread, folder: Path, make: Callable[[], Served], **config: Any) -> None:
+    def __init__(self, loop: LoopThread, folder: Path, make: Callable[[], ServedBroker], **config: Any) -> None:
         self._loop = loop
         self.server: Server = loop.run(self._start(folder, make, config))
 
-    async def _start(self, folder: Path, make: Callable[[], Served], config: dict[str, Any]) -> Server:
+    async def _start(self, folder: Path, make: Callable[[], ServedBroker], config: dict[str, Any]) -> Server:
         listeners = {
             "tcp": TcpListener(listen=ANYWHERE),
             "unix": UnixListener(listen=str(folder / "any.sock")),

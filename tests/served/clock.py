@@ -1,6 +1,7 @@
 """The clock of servers under test: time passes where there is nothing left to do but to wait for it.
 
-It knows the desks of one event loop and asks them; of transports, and of who talks to the servers, it knows nothing.
+It knows the dispatchers of one event loop and asks them; of transports, and of who talks to the servers, it knows
+nothing.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stoker.brokers.local import NO_REPLY, LocalBroker, LocalWaiter
-from stoker.server.desk import Desk
+from stoker.server.dispatcher import Dispatcher
 from stoker.testing import FakeClock
 from tests.served.no_turns import WithoutTurns
 
@@ -36,14 +37,14 @@ class Sleeper:
 
 
 class ServedClock(FakeClock):
-    """Stands still until commands wait at the desks and nobody does anything else: then the next moment comes.
+    """Stands still until commands wait at the dispatchers and nobody does anything else: then the next moment comes.
 
-    The client of a test says one thing at a time: whoever waits at a desk is all that there is of it.
+    The client of a test says one thing at a time: whoever waits at a dispatcher is all that there is of it.
     """
 
-    def __init__(self, desks: Callable[[], Sequence[Desk]]) -> None:
+    def __init__(self, dispatchers: Callable[[], Sequence[Dispatcher]]) -> None:
         super().__init__()
-        self._desks = desks
+        self._dispatchers = dispatchers
         self._sleepers: list[Sleeper] = []
         self._mover: asyncio.Task[None] | None = None
 
@@ -78,7 +79,10 @@ class ServedClock(FakeClock):
                         sleeper.woken.set_result(None)
 
     def _is_waited_for(self) -> bool:
-        return any(desk.is_waiting or (desk._waiting and desk.broker.turns is None) for desk in self._desks())
+        return any(
+            dispatcher.is_waiting or (dispatcher._waiting and dispatcher.broker.turns is None)
+            for dispatcher in self._dispatchers()
+        )
 
     async def _stays_idle(self) -> bool:
         for _ in range(QUIET_TURNS):
@@ -88,24 +92,26 @@ class ServedClock(FakeClock):
         return self._is_idle()
 
     def _is_idle(self) -> bool:
-        desks = self._desks()
+        dispatchers = self._dispatchers()
         asleep = all(sleeper.sleeps for sleeper in self._sleepers)
-        return asleep and all(is_idle(desk) for desk in desks) and nothing_is_said(desks)
+        return asleep and all(is_idle(dispatcher) for dispatcher in dispatchers) and nothing_is_said(dispatchers)
 
 
-def is_idle(desk: Desk) -> bool:
+def is_idle(dispatcher: Dispatcher) -> bool:
     """Whether nobody has to be answered, by now or by the disk."""
-    broker = desk.broker
+    broker = dispatcher.broker
     if isinstance(broker, WithoutTurns):
-        return len(desk._away) == len(desk._waiting) and not (desk._is_open or broker.local.line(desk._loop)._waiting)
+        return len(dispatcher._away) == len(dispatcher._waiting) and not (
+            dispatcher._is_open or broker.local.line(dispatcher._loop)._waiting
+        )
     assert isinstance(broker, LocalBroker)
-    answered = any(isinstance(waiter, LocalWaiter) and waiter.reply is not NO_REPLY for waiter in desk._waiting)
-    return not (answered or desk._is_open or desk._flushing or broker.line(desk._loop)._waiting)
+    answered = any(isinstance(waiter, LocalWaiter) and waiter.reply is not NO_REPLY for waiter in dispatcher._waiting)
+    return not (answered or dispatcher._is_open or dispatcher._flushing or broker.line(dispatcher._loop)._waiting)
 
 
-def nothing_is_said(desks: Sequence[Desk]) -> bool:
+def nothing_is_said(dispatchers: Sequence[Dispatcher]) -> bool:
     """Whether all that processes have asked each other waits for something to happen, and no letter is under way."""
-    spreads = [desk.team.spread for desk in desks if desk.team is not None]
-    asked = sum(len(spread._asked) for spread in spreads)
-    waiting = sum(len(spread._waiting) + len(spread._serving) for spread in spreads)
-    return asked == waiting and not any(spread._background for spread in spreads)
+    routers = [dispatcher.team.router for dispatcher in dispatchers if dispatcher.team is not None]
+    asked = sum(len(router._asked) for router in routers)
+    waiting = sum(len(router._waiting) + len(router._serving) for router in routers)
+    return asked == waiting and not any(router._background for router in routers)

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_part, open_sqlite
-from stoker.journal.dealing import Root, open_root
+from stoker.journal.resharding import Root, open_root
 from stoker.journal.sqlite import JournalSettings
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, UnixListener
-from stoker.server.processes.links import Seat
+from stoker.server.processes.links import ProcessSeat
 from stoker.server.run import new_loop
 from stoker.server.server import Server
 from tests.conformance.pictures import taken, taken_async
@@ -37,7 +37,7 @@ class World:
         self, transport: str, settings: Settings, limits: Limits, shards: int, on_disk: bool, has_turns: bool = True
     ) -> None:
         self.directory = fresh_directory()
-        self.clock = ServedClock(lambda: [self.server.desk])
+        self.clock = ServedClock(lambda: [self.server.dispatcher])
         local = small(settings, limits, shards)
         if on_disk:
             self.broker = open_sqlite(str(self.directory / "data"), {}, local, self.clock)
@@ -90,7 +90,7 @@ class World2:
 
     def __init__(self, transport: str, settings: Settings, limits: Limits, shards: int, on_disk: bool) -> None:
         self.directory = fresh_directory()
-        self.clock = ServedClock(lambda: [server.desk for server in self.servers])
+        self.clock = ServedClock(lambda: [server.dispatcher for server in self.servers])
         self.servers: list[Server] = []
         data = self.directory / "data"
         local = small(settings, limits, shards)
@@ -102,13 +102,13 @@ class World2:
             self.brokers = [open_sqlite(str(data), {}, local, self.clock), LocalBroker(local, self.clock)]
         config = config_for(transport, self.directory, limits)
         for number, broker in enumerate(self.brokers):
-            seat = Seat(number=number, processes=2, directory=str(data), secret=b"known to both")
+            seat = ProcessSeat(number=number, processes=2, directory=str(data), secret=b"known to both")
             self.servers.append(Server(config if number else config_for("", self.directory, limits), broker, seat))
 
     async def picture(self, tenant: str) -> Any:
         team = self.servers[0].team
         assert team is not None
-        return await taken_async(team.spread, tenant)
+        return await taken_async(team.router, tenant)
 
     async def start(self) -> str:
         _, (line,) = await asyncio.gather(*(server.start() for server in self.servers))

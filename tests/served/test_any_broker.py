@@ -24,7 +24,7 @@ from stoker.proto import stoker_pb2_grpc
 from stoker.server.auth.quotas import Quotas
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.config import ServerConfig
-from stoker.server.processes.links import Seat
+from stoker.server.processes.links import ProcessSeat
 from stoker.server.server import Server
 from stoker.worker.worker import Worker
 from tests.grpc.support import LoopThread, code_of, failure
@@ -349,7 +349,7 @@ def test_a_quota_that_it_cannot_count_refuses_the_push(loop: LoopThread, tmp_pat
 
 def test_it_is_not_served_by_several_processes(loop: LoopThread, tmp_path: Path):
     async def start() -> None:
-        seat = Seat(number=0, processes=2, directory=str(tmp_path), secret=b"")
+        seat = ProcessSeat(number=0, processes=2, directory=str(tmp_path), secret=b"")
         with pytest.raises(Unsupported, match="several processes"):
             Server(ServerConfig(), ToyBroker(), seat)
 

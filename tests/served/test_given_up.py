@@ -10,7 +10,7 @@ import pytest
 from stoker.brokers.contract import Waiter
 from stoker.brokers.local import LocalBroker, LocalSettings, LocalWaiter
 from stoker.model import commands as c
-from stoker.server.desk import Desk
+from stoker.server.dispatcher import Dispatcher
 
 PULL = c.Pull(("q",), 1, 60_000, lease_ms=600_000)
 
@@ -69,41 +69,41 @@ def test_a_pull_that_another_thread_answers_in_its_own_turn_keeps_its_reply():
     broker.close()
 
 
-# --- at the desk of a server -------------------------------------------------------------------------
+# --- at the dispatcher of a server -------------------------------------------------------------------------
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  a desk has no events for its tests
+    while not holds():  # noqa: ASYNC110  a dispatcher has no events for its tests
         await asyncio.sleep(0)
 
 
-async def woken_pull(broker: LocalBroker, desk: Desk, replies: list[Any]) -> tuple[Waiter, int]:
+async def woken_pull(broker: LocalBroker, dispatcher: Dispatcher, replies: list[Any]) -> tuple[Waiter, int]:
     """A pull that waited, and whose reply is on its way: it leaves when the turn of the event loop ends."""
-    waiter = desk.submit("default", PULL, replies.append)
+    waiter = dispatcher.submit("default", PULL, replies.append)
     assert waiter is not None
-    await until(lambda: desk.is_waiting and not desk._is_open)
+    await until(lambda: dispatcher.is_waiting and not dispatcher._is_open)
     job = broker.execute("default", c.Push("q", b"job")).id
-    await until(lambda: not desk.is_waiting)
+    await until(lambda: not dispatcher.is_waiting)
     assert not replies
     return waiter, job
 
 
-async def over(desk: Desk) -> None:
+async def over(dispatcher: Dispatcher) -> None:
     """Until what was submitted is done with."""
-    await desk.call("default", c.ListQueues())
+    await dispatcher.call("default", c.ListQueues())
 
 
 def test_a_reply_on_its_way_to_a_client_that_gives_up_goes_back():
     async def work() -> None:
         broker, replies = LocalBroker(LocalSettings()), list[Any]()
-        desk = Desk(broker)
-        waiter, job = await woken_pull(broker, desk, replies)
+        dispatcher = Dispatcher(broker)
+        waiter, job = await woken_pull(broker, dispatcher, replies)
         waiter.give_up()
-        await over(desk)
-        await over(desk)  # the release is a command of the turn after
+        await over(dispatcher)
+        await over(dispatcher)  # the release is a command of the turn after
         assert not replies
         assert_waiting(broker, job)
-        await desk.close()
+        await dispatcher.close()
         broker.close()
 
     asyncio.run(work())
@@ -118,15 +118,15 @@ def test_a_reply_that_is_there_when_its_caller_leaves_goes_back():
 
     async def work() -> None:
         broker = LocalBroker(LocalSettings())
-        desk = Desk(broker)
-        calling = asyncio.ensure_future(desk.called(desk.submit, "default", PULL, leave))
-        await until(lambda: desk.is_waiting)
-        job = (await desk.call("default", c.Push("q", b"job"))).id
+        dispatcher = Dispatcher(broker)
+        calling = asyncio.ensure_future(dispatcher.called(dispatcher.submit, "default", PULL, leave))
+        await until(lambda: dispatcher.is_waiting)
+        job = (await dispatcher.call("default", c.Push("q", b"job"))).id
         with pytest.raises(ConnectionResetError):
             await calling
-        await over(desk)
+        await over(dispatcher)
         assert_waiting(broker, job)
-        await desk.close()
+        await dispatcher.close()
         broker.close()
 
     asyncio.run(work())

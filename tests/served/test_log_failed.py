@@ -9,11 +9,11 @@ import pytest
 
 import stoker
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
-from stoker.cli.exits import LOG_FAILED
+from stoker.cli.exit_codes import LOG_FAILED
 from stoker.journal.sqlite import JournalSettings, SqliteJournal
 from stoker.model import commands as c
 from stoker.model.errors import Unavailable, Unknown
-from stoker.server.desk import Desk
+from stoker.server.dispatcher import Dispatcher
 from tests.served.test_stopping import Serve
 
 MIB = 1 << 20
@@ -77,25 +77,25 @@ def fail(broker: LocalBroker) -> None:
     broker.stop(error)
 
 
-async def submitted(desk: Desk, command: c.Command[Any]) -> "asyncio.Future[Any]":
+async def submitted(dispatcher: Dispatcher, command: c.Command[Any]) -> "asyncio.Future[Any]":
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    desk.submit("t", command, future.set_result)
+    dispatcher.submit("t", command, future.set_result)
     return future
 
 
 def test_what_cannot_have_happened_is_unavailable(tmp_path: Path):
-    """Over every transport: the desk is behind all of them."""
+    """Over every transport: the dispatcher is behind all of them."""
     broker = opened(tmp_path)
 
     async def work() -> list[Any]:
-        desk = Desk(broker)
-        begun = await submitted(desk, c.PushBatch("q", [b"begun, and not written"]))
+        dispatcher = Dispatcher(broker)
+        begun = await submitted(dispatcher, c.PushBatch("q", [b"begun, and not written"]))
         fail(broker)
-        later = await submitted(desk, c.Push("q", b"never begun"))
-        invalid = await submitted(desk, c.GetJob(-1))
-        waiting = await submitted(desk, c.Pull(["q"], wait_ms=60_000))
+        later = await submitted(dispatcher, c.Push("q", b"never begun"))
+        invalid = await submitted(dispatcher, c.GetJob(-1))
+        waiting = await submitted(dispatcher, c.Pull(["q"], wait_ms=60_000))
         replies = [await each for each in (begun, later, invalid, waiting)]
-        await desk.close()
+        await dispatcher.close()
         return replies
 
     replies = asyncio.run(work())

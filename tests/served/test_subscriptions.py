@@ -8,7 +8,7 @@ import pytest
 from stoker.brokers.local import LocalSettings
 from stoker.model import commands as c
 from stoker.server.reader import TURN_EVENTS
-from stoker.server.tcp import Connection
+from stoker.server.tcp import StreamConnection
 from tests.served.on_loop import Peer, Place, run, serving
 
 SHARDS = 4
@@ -130,9 +130,9 @@ def test_what_was_dropped_while_a_subscription_waited_for_something_else_is_not_
 def test_a_large_record_is_sent_in_parts(monkeypatch: pytest.MonkeyPatch):
     """Others have their turn between them."""
     parts: list[int] = []
-    flush = Connection._flush
+    flush = StreamConnection._flush
 
-    def counted(self: Connection) -> None:
+    def counted(self: StreamConnection) -> None:
         parts.append(len(self._out))
         flush(self)
 
@@ -143,6 +143,6 @@ def test_a_large_record_is_sent_in_parts(monkeypatch: pytest.MonkeyPatch):
             assert (await peer.ask(cmd="subscribe", reqId=1, body={"after": {"0": 0}}))["ok"]
             assert [(await peer.line())["event"]["index"] for _ in range(10_000)] == [*range(10_000)]
 
-    monkeypatch.setattr(Connection, "_flush", counted)
+    monkeypatch.setattr(StreamConnection, "_flush", counted)
     run(main)
     assert max(parts) <= TURN_EVENTS + 1

@@ -8,7 +8,7 @@ from stoker.model import commands as c
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.config.tree import ServerLimits
 from stoker.server.server import StreamListener
-from stoker.server.tcp import Connection
+from stoker.server.tcp import StreamConnection
 from tests.served.on_loop import Place, run, serving, until
 
 
@@ -52,7 +52,7 @@ def test_pipelined_requests_share_one_commit():
             answers = [await peer.line() for _ in range(100)]
             assert [answer["reqId"] for answer in answers] == [str(number) for number in range(100)]
             assert place.broker.runtime.journal.last(0) > turns_before
-            assert place.server.desk.meter is not None
+            assert place.server.dispatcher.meter is not None
 
     run(main)
 
@@ -176,7 +176,7 @@ def test_a_peer_that_never_reads_is_cut_off_and_holds_up_nobody():
     run(main)
 
 
-def connections(place: Place) -> set[Connection]:
+def connections(place: Place) -> set[StreamConnection]:
     (listener,) = place.server._listeners
     assert isinstance(listener, StreamListener)
     return listener._door.connections
@@ -201,9 +201,9 @@ def test_a_delivery_that_was_never_sent_goes_back_and_no_attempt_is_counted():
         async with serving() as place:
             peer, other = await place.peer(), await place.peer()
             peer.send(cmd="PULL", queue="q", timeout=10_000)
-            await until(lambda: place.server.desk.is_waiting)
+            await until(lambda: place.server.dispatcher.is_waiting)
             peer.close()
-            await until(lambda: not place.server.desk.is_waiting)
+            await until(lambda: not place.server.dispatcher.is_waiting)
             job = (await other.ask(cmd="PUSH", queue="q", data=1))["id"]
             pulled = (await other.ask(cmd="PULL", queue="q", timeout=0))["job"]
             assert (pulled["id"], pulled["attempts"]) == (job, 1)
@@ -345,7 +345,7 @@ def test_who_has_said_all_and_waits_is_taken_for_gone():
         async with serving() as place:
             peer = await place.peer()
             peer.send(cmd="PULL", queue="q", timeout=60_000)
-            await until(lambda: place.server.desk.is_waiting)
+            await until(lambda: place.server.dispatcher.is_waiting)
             peer.writer.write_eof()
             assert await peer.is_cut_off()
             other = await place.peer()

@@ -1,6 +1,6 @@
 """A broker for tests: jobs in a dict, a few commands, no turns, no logs, no counters. The rest is `unsupported`.
 
-It keeps to `server/served.py` and to nothing else: what a server does over it, a server does over any broker.
+It keeps to `server/served_broker.py` and to nothing else: what a server does over it, a server does over any broker.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker.brokers.connect import open_broker
 from stoker.brokers.local import LocalSettings
-from stoker.brokers.shared import SharedBroker
+from stoker.brokers.shared_directory import SharedBroker
 from tests.crash.restarted import fresh_directory
 from tests.crash.zygote import Child, the_zygote
 from tests.sharing.roles import own

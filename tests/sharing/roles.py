@@ -11,10 +11,10 @@ from typing import Any
 
 import stoker
 import stoker.server.sharing  # else each process would load it for its first guest
-from stoker.brokers.hosting import Host, Place
+from stoker.brokers.directory_socket import DirectoryHost, SocketPath
 from stoker.brokers.local import LocalSettings, open_sqlite
-from stoker.brokers.shared import EMBEDDED, SharedBroker, notice
-from stoker.server.desk import Desk
+from stoker.brokers.shared_directory import EMBEDDED, SharedBroker, notice
+from stoker.server.dispatcher import Dispatcher
 from stoker.worker.worker import Worker
 from tests.conformance.pictures import taken
 from tests.served.clock import ServedClock
@@ -25,14 +25,14 @@ class Owned:
     """A directory under a clock that the test moves, whose owner lets others in."""
 
     def __init__(self, path: str, settings: LocalSettings) -> None:
-        self.host: Host | None = None
-        self.clock = ServedClock(self._desks)
+        self.host: DirectoryHost | None = None
+        self.clock = ServedClock(self._dispatchers)
         self.broker = open_sqlite(path, {}, settings, self.clock, notice=notice(EMBEDDED, settings))
-        self.host = Host(self.broker, Place(Path(path)))
+        self.host = DirectoryHost(self.broker, SocketPath(Path(path)))
 
-    def _desks(self) -> list[Desk]:
-        desk = None if self.host is None or self.host.sharing is None else self.host.sharing.desk
-        return [] if desk is None else [desk]
+    def _dispatchers(self) -> list[Dispatcher]:
+        dispatcher = None if self.host is None or self.host.sharing is None else self.host.sharing.dispatcher
+        return [] if dispatcher is None else [dispatcher]
 
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
@@ -111,8 +111,8 @@ def guests_wait(broker: SharedBroker) -> bool:
     return (
         host is not None
         and host.sharing is not None
-        and host.sharing.desk is not None
-        and (host.sharing.desk.is_waiting)
+        and host.sharing.dispatcher is not None
+        and (host.sharing.dispatcher.is_waiting)
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import stoker
-from stoker.brokers.shared import SharedBroker
+from stoker.brokers.shared_directory import SharedBroker
 from stoker.client.aio import AsyncClient
 from stoker.model import commands as c
 from tests.crash.zygote import Child

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from stoker.brokers.resending import Answer, Plan, may_resend, plan_of
+from stoker.brokers.resending import Plan, ResendAnswer, may_resend, resend_steps
 from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, NotFound, StokerError, Unavailable, Unknown
@@ -32,7 +32,7 @@ def world() -> Iterator[World]:
 
 def lost(world: World, command: c.Command[R], between: int = 0) -> R:
     """The answer to the second sending of each command that carries this one out."""
-    plan: Plan[R] = plan_of(command, SendingWindows())
+    plan: Plan[R] = resend_steps(command, SendingWindows())
     try:
         step = next(plan)
         while True:
@@ -46,11 +46,11 @@ def lost(world: World, command: c.Command[R], between: int = 0) -> R:
         return end.value  # type: ignore[no-any-return]
 
 
-def twice(world: World, command: c.Command[Any], between: int) -> Answer:
+def twice(world: World, command: c.Command[Any], between: int) -> ResendAnswer:
     assert may_resend(command)
     world.client.execute(command)
     world.advance(between)
-    return Answer(world.client.execute(command), again=True)
+    return ResendAnswer(world.client.execute(command), again=True)
 
 
 def pulled(world: World, options: Options = RETRIED, jobs: int = 1) -> tuple[list[int], int]:
@@ -81,8 +81,8 @@ def test_a_push_that_is_refused_is_refused(world: World):
 def test_two_pushes_that_look_alike_are_two(world: World):
     windows = SendingWindows()
     for _ in range(2):
-        plan = plan_of(c.Push("q", b"x"), windows)
-        answer = Answer(world.client.execute(next(plan)), again=False)
+        plan = resend_steps(c.Push("q", b"x"), windows)
+        answer = ResendAnswer(world.client.execute(next(plan)), again=False)
         with pytest.raises(StopIteration):
             plan.send(answer)
     assert world.client.get_counts().waiting == 2
@@ -90,7 +90,7 @@ def test_two_pushes_that_look_alike_are_two(world: World):
 
 def test_pushes_under_way_at_once_have_different_numbers():
     windows = SendingWindows()
-    plans = [plan_of(c.Push("q", b"x"), windows) for _ in range(3)]
+    plans = [resend_steps(c.Push("q", b"x"), windows) for _ in range(3)]
     sendings = [next(plan).sending for plan in plans]  # type: ignore[attr-defined]
     assert len({sending.sender for sending in sendings}) == 1
     assert [(sending.number, sending.settled) for sending in sendings] == [(1, 1), (2, 1), (3, 1)]
@@ -98,19 +98,19 @@ def test_pushes_under_way_at_once_have_different_numbers():
 
 def test_a_push_that_is_given_up_settles_its_number():
     windows = SendingWindows()
-    plan = plan_of(c.Push("q", b"x"), windows)
+    plan = resend_steps(c.Push("q", b"x"), windows)
     next(plan)
     plan.close()
-    again = next(plan_of(c.Push("q", b"x"), windows)).sending  # type: ignore[attr-defined]
+    again = next(resend_steps(c.Push("q", b"x"), windows)).sending  # type: ignore[attr-defined]
     assert (again.number, again.settled) == (2, 2)
 
 
 @pytest.mark.parametrize("error", [Unknown("?"), InvalidRequest("no"), Unavailable("not now")])
 def test_a_push_that_ends_with_an_error_settles_its_number(error: StokerError):
     windows = SendingWindows()
-    plan = plan_of(c.Push("q", b"x"), windows)
+    plan = resend_steps(c.Push("q", b"x"), windows)
 
-    def send(command: c.Command[Any]) -> Answer:
+    def send(command: c.Command[Any]) -> ResendAnswer:
         raise error
 
     with pytest.raises(type(error)):
@@ -160,13 +160,13 @@ def test_a_failure_is_counted_once(world: World, options: Options, state: State)
 
 def test_a_failure_is_found_though_the_job_runs_again(world: World):
     (job,), token = pulled(world, Options(backoff=Backoff(base_ms=0)))
-    plan = plan_of(c.Fail([job], token, error="broken"), SendingWindows())
+    plan = resend_steps(c.Fail([job], token, error="broken"), SendingWindows())
     command = next(plan)
     world.client.execute(command)
     (again,) = world.client.pull("q")
-    question = plan.send(Answer(world.client.execute(command), again=True))
+    question = plan.send(ResendAnswer(world.client.execute(command), again=True))
     with pytest.raises(StopIteration) as end:
-        plan.send(Answer(world.client.execute(question), again=False))
+        plan.send(ResendAnswer(world.client.execute(question), again=False))
     assert not end.value.value.refused
     world.client.ack(job, again.token)
 
@@ -207,14 +207,14 @@ def test_a_server_that_tells_no_tokens_is_believed_where_there_is_no_doubt(
     for _ in range(deliveries - 1):
         world.client.release(job)
         token = world.client.pull("q").token
-    plan = plan_of(c.Ack([job], token), SendingWindows())
+    plan = resend_steps(c.Ack([job], token), SendingWindows())
     command = next(plan)
     world.client.execute(command)
-    question = plan.send(Answer(world.client.execute(command), again=True))
+    question = plan.send(ResendAnswer(world.client.execute(command), again=True))
     story: Any = world.client.execute(question)
     tokenless = [msgspec.structs.replace(event, token=0) for event in story.events]
     with pytest.raises(StopIteration) as end:
-        plan.send(Answer(msgspec.structs.replace(story, events=tokenless), again=False))
+        plan.send(ResendAnswer(msgspec.structs.replace(story, events=tokenless), again=False))
     assert dict(end.value.value.refused) == refused
 
 

@@ -20,9 +20,9 @@ import stoker
 from stoker import maintenance
 from stoker.brokers.connect import open_broker
 from stoker.brokers.remote.links import SocketLink, read_head
-from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.shared import SharedBroker
-from stoker.journal.store import DirectoryStore
+from stoker.brokers.remote.settings import RemoteSettings, ServerAddress
+from stoker.brokers.shared_directory import SharedBroker
+from stoker.journal.directory_store import DirectoryStore
 from stoker.model.errors import InvalidRequest, Unavailable
 from stoker.server.snapshots import Snapshots
 from stoker.wire import native
@@ -177,9 +177,9 @@ def test_the_doctor_examines_a_directory_that_is_in_use(path: Path, queue: stoke
 def test_only_the_socket_in_the_directory_makes_snapshots(path: Path):
     """A server's own listeners do not, whatever their clients may do otherwise."""
     host, _, port = ADDRESSES[path].rpartition(":")
-    link = SocketLink(Address("tcp", host, int(port)), RemoteSettings())
+    link = SocketLink(ServerAddress("tcp", host, int(port)), RemoteSettings())
     try:
-        head = read_head(link.call(native.encoded(native.Request(native.SNAPSHOT, {}), "msgpack"), 10), "msgpack")
+        head = read_head(link.call(native.encoded(native.NativeRequest(native.SNAPSHOT, {}), "msgpack"), 10), "msgpack")
     finally:
         link.close()
     assert (head.ok, head.code) == (False, "forbidden")

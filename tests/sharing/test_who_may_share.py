@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import stoker
-from stoker.brokers import shared
+from stoker.brokers import shared_directory
 from stoker.brokers.local import LocalSettings
-from stoker.brokers.remote import patience
+from stoker.brokers.remote import retrying
 from stoker.brokers.remote.settings import RemoteSettings
-from stoker.brokers.shared import SharedBroker
+from stoker.brokers.shared_directory import SharedBroker
 from stoker.model.errors import InUse, InvalidRequest, Unreachable
 from stoker.wire import native
 from tests.crash.zygote import Child, the_zygote
@@ -107,7 +107,7 @@ def test_another_protocol_is_refused(owner: Child, path: Path, monkeypatch: pyte
 
 def test_sharing_loads_nothing_but_what_every_installation_has():
     """An application that embeds the queue has none of the server's extras."""
-    loaded = modules_loaded_by("import stoker.brokers.shared, stoker.server.sharing")
+    loaded = modules_loaded_by("import stoker.brokers.shared_directory, stoker.server.sharing")
     roots = {name.partition(".")[0] for name in loaded - modules_loaded_by("import msgspec")}
     roots -= {
         name for name in roots if name.startswith("_sysconfigdata")
@@ -117,8 +117,8 @@ def test_sharing_loads_nothing_but_what_every_installation_has():
 
 def test_an_owner_that_does_not_answer_is_named(owner: Child, path: Path, monkeypatch: pytest.MonkeyPatch):
     """It has the lock, so nobody takes its place, however long it sleeps."""
-    monkeypatch.setattr(shared, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(shared, "HOW", RemoteSettings(retry_s=0, connect_timeout_s=0.1))
+    monkeypatch.setattr(shared_directory, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(shared_directory, "HOW", RemoteSettings(retry_s=0, connect_timeout_s=0.1))
     os.kill(owner.pid, signal.SIGSTOP)
     with pytest.raises(InUse, match=f"process {owner.pid}, which does not answer"):
         stoker.connect(f"sqlite:///{path}")
@@ -160,7 +160,7 @@ def test_a_server_that_stays_away_is_not_replaced_behind_its_back(
         server.kill()
         server.communicate(timeout=60)
         with monkeypatch.context() as patched, caplog.at_level("WARNING", "stoker.client"):
-            patched.setattr(patience, "RETRY_S", 1.2)  # five seconds for users
+            patched.setattr(retrying, "RETRY_S", 1.2)  # five seconds for users
             with pytest.raises(Unreachable, match=r"tried for 1\.\d s\): start its server again, or connect again"):
                 queue.get_counts()
             assert "this call is tried again for up to 0" in caplog.text

@@ -8,14 +8,14 @@ from stoker.model.events import Event
 from stoker.records.codec import decode, encode
 from stoker.records.events import events_of
 from stoker.records.records import Record
-from stoker.spark.columns import Gathered
+from stoker.spark.columns import BufferedRuns
 from stoker.spark.tables import EVENTS, PAYLOAD, arrow_schema
 from stoker.testing import World
 from tests.golden.examples import RECORDS
 
 
 def rows_of(records: list[tuple[int, Record]], shard: int = 0) -> list[dict[str, Any]]:
-    gathered = Gathered(shard)
+    gathered = BufferedRuns(shard)
     for sequence, record in records:
         gathered.add(sequence, record)
     batch = gathered.batch(EVENTS)
@@ -87,7 +87,7 @@ def test_payloads_come_where_they_are_asked_for():
     with World() as world:
         world.client.push_batch("q", [b"one", b"two"])
         world.client.pull("q")
-        gathered = Gathered(0)
+        gathered = BufferedRuns(0)
         for sequence, record in world.broker.runtime.journal.read(0, 0, 100):
             gathered.add(sequence, record)
     batch = gathered.batch((*EVENTS[8:9], PAYLOAD))
@@ -98,12 +98,12 @@ def test_only_the_kinds_asked_for_are_left():
     with World() as world:
         world.client.push_batch("q", [b"one", b"two"])
         world.client.pull("q")
-        gathered = Gathered(0)
+        gathered = BufferedRuns(0)
         for sequence, record in world.broker.runtime.journal.read(0, 0, 100):
             gathered.add(sequence, record)
     assert gathered.batch(EVENTS[8:9], ["started"]).to_pydict() == {"event": ["started"]}
 
 
 def test_no_records_are_no_rows():
-    batch = Gathered(0).batch(EVENTS)
+    batch = BufferedRuns(0).batch(EVENTS)
     assert (batch.num_rows, batch.schema) == (0, arrow_schema(EVENTS))

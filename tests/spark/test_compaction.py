@@ -17,7 +17,7 @@ from stoker.cli.main import stoker
 from stoker.client.sync import Client
 from stoker.spark.lake import gold, reading, running
 from stoker.spark.lake.compaction import chosen, compact, compact_layer
-from stoker.spark.lake.layout import Lake, Stretch
+from stoker.spark.lake.layout import BatchStretch, Lake
 from tests.spark.conftest import Past
 
 
@@ -44,7 +44,7 @@ def test_a_compaction_changes_no_number_and_its_second_run_nothing(spark: SparkS
     done = compact(lake)
     assert {one.layer for one in done} == set(running.STEPS) | {"bronze"}
     assert told(lake) == before
-    assert lake.stretches("bronze") == [Stretch(0, batches[-2].last), batches[-1]]
+    assert lake.stretches("bronze") == [BatchStretch(0, batches[-2].last), batches[-1]]
     plain = ds.dataset(path / "bronze", format="parquet", partitioning="hive")
     assert plain.count_rows() == len(before["events"])
     again = CliRunner().invoke(stoker, ["pipeline", "compact", "--lake", str(path)])
@@ -60,7 +60,7 @@ def test_a_compaction_changes_no_number_and_its_second_run_nothing(spark: SparkS
     for layer in ("bronze", "minutes"):
         compact_layer(lake, layer, newest)
     assert told(lake) == before
-    assert lake.stretches("minutes") == [Stretch(0, newest - 1), Stretch(newest, newest)]
+    assert lake.stretches("minutes") == [BatchStretch(0, newest - 1), BatchStretch(newest, newest)]
 
 
 def test_a_compaction_that_is_interrupted_anywhere_leaves_the_lake_whole_and_the_next_goes_on(
@@ -104,21 +104,21 @@ def test_a_compaction_that_is_interrupted_anywhere_leaves_the_lake_whole_and_the
                 compact(lake)
         assert ids() == list(range(30)), what
     under_way = [
-        f"bronze-{lake.name(Stretch(0, last))}" for last in (0, 7)
+        f"bronze-{lake.name(BatchStretch(0, last))}" for last in (0, 7)
     ]  # of a stream, and of a compaction that died
     for name in under_way:
         spark.range(1).write.parquet(lake.files / f"_new/{name}")
     compact(lake)
     assert lake.files.names("_new") == under_way[:1]
     assert sorted(os.listdir(tmp_path / "lake")) == [".lake.json.crc", "_new", "bronze", "lake.json"]
-    assert sorted(lake.files.names("bronze")) == [lake.name(Stretch(0, 1)), lake.batch(2)]
+    assert sorted(lake.files.names("bronze")) == [lake.name(BatchStretch(0, 1)), lake.batch(2)]
     lake.write("bronze", lake.batch(1), spark.range(5))  # a batch that is in there already
     assert ids() == list(range(30))
 
 
 def test_what_is_large_already_is_left_alone():
-    large, small = Stretch(0, 9), Stretch(10, 14)
-    singles = [Stretch(number, number) for number in (15, 16, 17)]
+    large, small = BatchStretch(0, 9), BatchStretch(10, 14)
+    singles = [BatchStretch(number, number) for number in (15, 16, 17)]
     sizes = {large: 100 * 2**20, small: 2**20} | dict.fromkeys(singles, 2**20)
     assert chosen([large, small, *singles], sizes) == [small, *singles]
     assert chosen([large, small], sizes) == []

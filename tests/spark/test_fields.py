@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from stoker.model.errors import InvalidRequest
-from stoker.spark.fields import checked
+from stoker.spark.payload_schema import checked
 from stoker.spark.payloads import structs_of
 
 

@@ -17,7 +17,7 @@ from stoker.client.sync import Client
 from stoker.model.errors import StokerError
 from stoker.spark.fleet.leases import Leases
 from stoker.spark.fleet.settling import read_ends, settle
-from stoker.spark.options import Connection
+from stoker.spark.options import QueueConnection
 
 
 def test_a_function_gives_each_job_a_result_or_an_error(spark: SparkSession, url: str, queue: Client):
@@ -148,7 +148,7 @@ def test_leases_are_renewed_while_somebody_works(tmp_path: Path):
     with stoker.connect(url) as queue:
         job = queue.push("texts", b"x").id
         queue.pull("texts", claim="ours", lease_ms=600_000)
-        with Leases(Connection(url), 900) as leases:
+        with Leases(QueueConnection(url), 900) as leases:
             leases.hold("of nobody", "ours")  # the queue does not know the one: the other is renewed all the same
             (renewed, *_) = queue.read_events(kinds=["extended"], wait_ms=60_000).events
     assert renewed.job == job

@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stoker.client.sync import Client
 from stoker.records import records as rec
-from stoker.spark.columns import Gathered
+from stoker.spark.columns import BufferedRuns
 from stoker.spark.lake import gold, reading
 from stoker.spark.tables import EVENTS
 from stoker.testing import World
@@ -16,7 +16,7 @@ HOUR = 60 * MINUTE
 
 def events_of(spark: SparkSession, records: list[tuple[int, rec.Record]]) -> DataFrame:
     """Records as executors read them."""
-    gathered = Gathered(0)
+    gathered = BufferedRuns(0)
     for sequence, record in records:
         gathered.add(sequence, record)
     return spark.createDataFrame(pa.Table.from_batches([gathered.batch(EVENTS)]))
@@ -54,7 +54,7 @@ def test_the_lag_of_a_schedule_is_from_the_slot_to_the_start(spark: SparkSession
 
 def test_logs_that_tell_no_slot_of_a_start_count_from_the_push(spark: SparkSession):
     labels = rec.Labels(schedule="hourly")
-    started = rec.Started(10_000, "default", "report", 1, "w", None, None, (rec.Run(64, 1, 7_000, labels=labels),))
+    started = rec.Started(10_000, "default", "report", 1, "w", None, None, (rec.JobRun(64, 1, 7_000, labels=labels),))
     (told,) = gold.schedules(events_of(spark, [(1, started)])).collect()
     assert (told["runs"], told["lag_ms_sum"]) == (1, 3_000)
 
@@ -71,7 +71,7 @@ def test_the_backlog_of_a_kind_is_right_after_a_revival(spark: SparkSession):
         world.advance(MINUTE)
         world.client.retry_dead("mail")
         events = events_of(spark, history(world))
-    days = reading.added(gold.minutes(events), "day", reading.Settings())
+    days = reading.added(gold.minutes(events), "day", reading.ReportSettings())
     assert [(row["name"], row["revived"], row["backlog"]) for row in days.collect()] == [("welcome", 1, 1)]
     told = events.where("event IN ('pushed', 'revived')").select("name", "pushed_at", "payload_bytes").collect()
     assert told[0] == told[1]

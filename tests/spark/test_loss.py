@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.cli.main import run
 from stoker.spark.lake import running
 from stoker.spark.lake.layout import Lake
@@ -36,16 +36,16 @@ def test_a_lake_goes_on_without_what_was_dropped_only_if_it_may(
         rows = bronze.where(f"shard = {SHARD}").select("sequence").distinct().collect()
         return sorted(row["sequence"] for row in rows)
 
-    assert run(words) == exits.OK
+    assert run(words) == exit_codes.OK
     before = taken()
     reach = forgetful.forget()
     capfd.readouterr()
-    assert run(words) == exits.FAILED
+    assert run(words) == exit_codes.FAILED
     said = capfd.readouterr().err
     assert f"the oldest one that is kept is {reach.lowest}" in said
     assert "failOnDataLoss" not in said
     assert "--allow-loss" in said
     assert said.count("\n") == 1
     assert taken() == before
-    assert run([*words, "--allow-loss"]) == exits.OK
+    assert run([*words, "--allow-loss"]) == exit_codes.OK
     assert taken() == before + pushed_since(forgetful, reach.lowest)

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from stoker.spark.noise import NOISE, sifted
+from stoker.spark.jvm_output import NOISE, sifted
 
 GREETING = b'Setting default log level to "WARN".\n'
 
@@ -30,7 +30,7 @@ def test_a_process_writes_through_and_standard_error_is_as_it_was_afterwards():
     noisy = f"import sys; sys.stderr.write({NOISE[0].decode()!r} + chr(10) + 'a true error' + chr(10))"
     program = (
         "import os, subprocess, sys, threading\n"
-        "from stoker.spark.noise import kept_out\n"
+        "from stoker.spark.jvm_output import kept_out\n"
         "with kept_out():\n"
         f"    child = subprocess.Popen([sys.executable, '-c', {noisy!r}])\n"
         "child.wait()\n"

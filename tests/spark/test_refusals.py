@@ -10,7 +10,7 @@ import stoker.spark
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.connecting import check_there, connect
 from stoker.spark.fleet.streaming import JobsSource
-from stoker.spark.options import Connection, check_kind, read_options
+from stoker.spark.options import QueueConnection, check_kind, read_options
 from stoker.spark.sink import BatchWriter, write_options
 from stoker.spark.source import StokerSource
 
@@ -56,20 +56,20 @@ def test_offsets_by_name_have_no_case():
 
 def test_who_reads_makes_no_queue(tmp_path: Path):
     with pytest.raises(InvalidRequest, match=f"no queue in {tmp_path}/misspelt"):
-        check_there(Connection(f"sqlite:///{tmp_path}/misspelt?shards=2"))
+        check_there(QueueConnection(f"sqlite:///{tmp_path}/misspelt?shards=2"))
     assert list(tmp_path.iterdir()) == []
-    check_there(Connection(f"sqlite:///{tmp_path}"))
-    check_there(Connection("tcp://127.0.0.1:1"))
+    check_there(QueueConnection(f"sqlite:///{tmp_path}"))
+    check_there(QueueConnection("tcp://127.0.0.1:1"))
 
 
 @pytest.mark.parametrize(
     ("connection", "said"),
     [
-        (Connection("memory://here"), "executors are others"),
-        (Connection("sqlite:///somewhere", token="t"), "option token: only a server takes one"),
+        (QueueConnection("memory://here"), "executors are others"),
+        (QueueConnection("sqlite:///somewhere", token="t"), "option token: only a server takes one"),
     ],
 )
-def test_a_queue_that_executors_do_not_share_is_refused(connection: Connection, said: str):
+def test_a_queue_that_executors_do_not_share_is_refused(connection: QueueConnection, said: str):
     with pytest.raises(InvalidRequest, match=said):
         connect(connection)
 

@@ -12,7 +12,7 @@ from stoker.cli.main import stoker
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.spark import replay
-from stoker.spark.replay import Picked, Plan, fields_of, plan, push_back
+from stoker.spark.replay import Picked, ReplayPlan, fields_of, plan, push_back
 
 
 def dead(queue: Client, payloads: list[bytes], where: str = "mail", **options: Any) -> list[int]:
@@ -151,7 +151,7 @@ def test_sql_chooses_and_computes(spark: SparkSession, url: str, queue: Client):
     assert [each.job for each in again] == ids[4:]
     assert push_back(queue, wanted, again).pushed == {}
     with pytest.raises(InvalidRequest, match=r"^Spark cannot do this: A column.*`nonsense` cannot be resolved[^\[]*"):
-        replay.pick(spark, queue, Plan("nonsense = 1", ticket="t"), {"url": url})
+        replay.pick(spark, queue, ReplayPlan("nonsense = 1", ticket="t"), {"url": url})
 
     where = f"{wanted.where} and payload.user_id < 100"  # not those that died again
     words = ["pipeline", "replay", "--where", where, "--to", "again", "--ticket", "typed", "--url", url, "--json"]

@@ -15,9 +15,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import stoker
 from stoker.brokers.local import LocalSettings
-from stoker.brokers.shared import SharedBroker
+from stoker.brokers.shared_directory import SharedBroker
+from stoker.journal.directory_store import DirectoryStore
 from stoker.journal.sqlite import JournalSettings
-from stoker.journal.store import DirectoryStore
 from stoker.model.ids import shard_for
 from stoker.spark.logs import OffsetsOutOfRange, Reach, reaches
 from stoker.spark.options import read_options

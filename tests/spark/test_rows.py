@@ -10,7 +10,7 @@ import pytest
 from stoker.model.errors import InvalidRequest
 from stoker.model.option_table import TABLE
 from stoker.model.options import Backoff, Dependency, Options
-from stoker.spark.rows import OPTION_COLUMNS, Jobs, Rejected, Shape
+from stoker.spark.rows import OPTION_COLUMNS, Jobs, Rejected, RowShape
 
 
 def jobs_of(columns: dict[str, Any], queue: str | None = "q", as_payload: tuple[str, ...] = ()) -> list[Jobs]:
@@ -23,7 +23,7 @@ def sorted_out(
     columns: dict[str, Any], queue: str | None = "q", as_payload: tuple[str, ...] = ()
 ) -> tuple[list[Jobs], Rejected]:
     batch = pa.RecordBatch.from_pydict(columns)
-    return Shape(batch.schema, queue, as_payload).jobs(batch)
+    return RowShape(batch.schema, queue, as_payload).jobs(batch)
 
 
 def test_a_payload_column_is_the_payload():

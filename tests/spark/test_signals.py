@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.client.sync import Client
 from stoker.spark.lake import running
 from stoker.spark.lake.layout import Lake
@@ -60,7 +60,7 @@ if SOAK:
         os.killpg(process.pid, signal.SIGINT)
         said, _ = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, said) == (
-            exits.INTERRUPTED,
+            exit_codes.INTERRUPTED,
             "ended by SIGINT: the next run continues from there\n",
         )
         assert left_of(process) == []
@@ -70,7 +70,9 @@ if SOAK:
         assert bronze.count() == bronze.select("shard", "sequence", "index").distinct().count() == 100
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, exits.INTERRUPTED), (signal.SIGTERM, exits.TERMINATED)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, exit_codes.INTERRUPTED), (signal.SIGTERM, exit_codes.TERMINATED)]
+)
 def test_a_java_that_has_only_begun_to_start_is_not_left_behind(
     number: signal.Signals, code: int, url: str, queue: Client, tmp_path: Path
 ):

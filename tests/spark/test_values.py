@@ -11,14 +11,14 @@ from pyspark.sql.types import ArrayType, StructField, StructType, TimestampType,
 
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
-from stoker.spark.rows import Shape
+from stoker.spark.rows import RowShape
 from stoker.spark.schemas import arrow_schema
 
 COUNTS = pa.map_(pa.string(), pa.int64())
 
 
 def payloads(batch: pa.RecordBatch) -> tuple[list[Any], dict[int, str]]:
-    found, rejected = Shape(batch.schema, "q").jobs(batch)
+    found, rejected = RowShape(batch.schema, "q").jobs(batch)
     return [msgspec.msgpack.decode(payload) for jobs in found for payload in jobs.payloads], rejected
 
 
@@ -81,7 +81,7 @@ def test_a_day_that_python_does_not_know_costs_its_own_row_only():
 
 def test_an_option_of_nothing_but_nulls_is_left_at_its_default():
     batch = pa.RecordBatch.from_pydict({"n": [1], "priority": pa.nulls(1), "tags": pa.nulls(1)})
-    ((jobs,), _) = Shape(batch.schema, "q").jobs(batch)
+    ((jobs,), _) = RowShape(batch.schema, "q").jobs(batch)
     assert (jobs.options.priority, jobs.options.tags, jobs.each) == (0, (), None)
 
 
@@ -98,7 +98,7 @@ def test_what_has_no_form_is_refused_by_the_name_of_its_column(
     schema: pa.Schema, as_payload: tuple[str, ...], said: str
 ):
     with pytest.raises(InvalidRequest, match=said):
-        Shape(schema, "q", as_payload)
+        RowShape(schema, "q", as_payload)
 
 
 @pytest.mark.parametrize(

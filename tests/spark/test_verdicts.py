@@ -10,11 +10,11 @@ import pytest
 import stoker
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
-from stoker.spark.fleet.settling import Outcome, check_columns, read_ends, settle
+from stoker.spark.fleet.settling import SettleOutcome, check_columns, read_ends, settle
 from stoker.spark.fleet.work import Applied, Handler
 
 
-def worked(queue: Client, payloads: list[bytes], function: Handler) -> tuple[list[int], Outcome]:
+def worked(queue: Client, payloads: list[bytes], function: Handler) -> tuple[list[int], SettleOutcome]:
     """A round without Spark: the ids of its jobs, and what was settled."""
     ids = list(queue.push_batch("work", payloads, max_attempts=3).ids)
     delivery = queue.pull("work", len(ids))

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition, Write
 from stoker.spark.lake.layout import Lake
 from stoker.spark.options import read_options
 from stoker.spark.sink import BatchWriter, StreamWriter, write_options
-from stoker.spark.source import StokerSource, StreamReader, Stretch
+from stoker.spark.source import LogStretch, StokerSource, StreamReader
 
 HELD_S = 3600.0
 """Longer than anybody waits for a point to be reached: who is held ends with the process that it works for."""
@@ -62,7 +62,7 @@ def held_source(points: Points) -> type[StokerSource]:
         """Held in an executor, in the second batch of a stream that reads all queues: rows are on their way."""
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            later = isinstance(partition, Stretch) and any(after > 0 for _, after, _ in partition.pieces)
+            later = isinstance(partition, LogStretch) and any(after > 0 for _, after, _ in partition.pieces)
             for batch in super().read(partition):
                 if later and self.options.queues is None:
                     points.hold("reading")

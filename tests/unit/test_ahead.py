@@ -4,9 +4,9 @@ from pathlib import Path
 
 import stoker
 from stoker.brokers.local import LocalSettings
-from stoker.brokers.shared import SharedBroker
-from stoker.journal.ahead import BYTES_MAX, OBJECT_BYTES, ReadAhead
-from stoker.journal.store import DirectoryStore
+from stoker.brokers.shared_directory import SharedBroker
+from stoker.journal.directory_store import DirectoryStore
+from stoker.journal.read_ahead import BYTES_MAX, OBJECT_BYTES, ReadAhead
 from stoker.model.ids import shard_for
 
 JOBS = 100

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stoker.model.limits import Limits
 from stoker.model.options import Options, Settings
 from stoker.records import records as rec
-from stoker.records.codec import NewerRecord, Row, UnreadableRecord, decode, encode, encode_row
+from stoker.records.codec import LogRow, NewerRecord, UnreadableRecord, decode, encode, encode_row
 from stoker.records.stored import StoredRun, sizes_of
 from tests.golden.examples import RECORDS
 from tests.soaking import drawing
@@ -28,9 +28,9 @@ some_options = st.builds(
     lifo=st.booleans(),
 )
 sizes = numbers | st.lists(numbers, max_size=3)
-runs = st.builds(rec.Run, numbers, st.integers(-9, 9), numbers, numbers, numbers, texts, sizes)
+runs = st.builds(rec.JobRun, numbers, st.integers(-9, 9), numbers, numbers, numbers, texts, sizes)
 
-WITH_BODY = (rec.Pushed, rec.PayloadUpdated, rec.Staged)
+WITH_BODY = (rec.JobsPushed, rec.PayloadUpdated, rec.PartStaged)
 """Records whose payloads stand behind their head."""
 
 
@@ -58,7 +58,7 @@ def strategy_of(kind: type[rec.Record]) -> st.SearchStrategy[rec.Record]:
     hints = msgspec.inspect.type_info(kind)
     assert isinstance(hints, msgspec.inspect.StructType)
     drawn = st.builds(kind, **{field.name: _drawn(field.type) for field in hints.fields})
-    return drawn.map(_counted) if kind is rec.Pushed else drawn
+    return drawn.map(_counted) if kind is rec.JobsPushed else drawn
 
 
 def _counted(record: Any) -> Any:
@@ -93,7 +93,7 @@ def _drawn(kind: Any) -> st.SearchStrategy[Any]:
             found = st.tuples(*map(_drawn, items))
         case msgspec.inspect.StructType(cls=cls) if cls in (Settings, Limits):
             found = st.builds(cls)
-        case msgspec.inspect.StructType(cls=rec.Run):
+        case msgspec.inspect.StructType(cls=rec.JobRun):
             found = runs
         case msgspec.inspect.StructType(cls=cls) if cls is Options:
             found = some_options
@@ -140,8 +140,8 @@ def test_fields_that_a_later_release_added_are_passed_over(record: rec.Record):
 
 
 def test_payloads_stay_where_they_are_if_asked():
-    pushed = rec.Pushed(1, "acme", "mail", 64, (b"one", b"three", b""), sizes=[3, 5, 0])
-    row = Row(encode_row([rec.QueueObliterated(1, "acme", "mail"), pushed], 77), 40, 77)
+    pushed = rec.JobsPushed(1, "acme", "mail", 64, (b"one", b"three", b""), sizes=[3, 5, 0])
+    row = LogRow(encode_row([rec.QueueObliterated(1, "acme", "mail"), pushed], 77), 40, 77)
     left = row.records(stored_from=2)[1]
     assert left == msgspec.structs.replace(pushed, payloads=StoredRun(41, 0, 3, [3, 5, 0]))
     assert row.records(stored_from=4)[1] == pushed
@@ -150,10 +150,10 @@ def test_payloads_stay_where_they_are_if_asked():
 
 def test_a_row_in_a_wrong_place_is_unreadable():
     data = encode_row(RECORDS, 1 << 48 | 7)
-    assert len(Row(data, 7, 1 << 48 | 7)) == len(RECORDS)
+    assert len(LogRow(data, 7, 1 << 48 | 7)) == len(RECORDS)
     for wrong in (7, 2 << 48 | 7, 1 << 48 | 8, 1 << 48 | 1 << 32 | 7):
         with pytest.raises(UnreadableRecord, match="checksum"):
-            Row(data, 7, wrong)
+            LogRow(data, 7, wrong)
 
 
 # --- damage ----------------------------------------------------------------------------------------

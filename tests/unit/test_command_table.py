@@ -7,7 +7,7 @@ import pytest
 
 from stoker.model import commands as c
 from stoker.model.command_table import FENCED, TABLE, at_home
-from stoker.runtime.routing import ALL_OF, SPECIAL, look
+from stoker.runtime.routing import ALL_OF, SPECIAL, query
 from tests.unit.literal_sets import HOUSE, is_attribute_of, literal_sets, modules
 
 IS_COMMAND = is_attribute_of(("c", "commands"), frozenset(kind.__name__ for kind in c.ALL))
@@ -33,7 +33,7 @@ def test_the_home_of_a_command_is_a_field_that_names_it() -> None:
 
 def test_replies_of_several_shards_can_be_put_together() -> None:
     """Where nothing says how, a command about a whole tenant would fail on a broker with several shards."""
-    assert {command for command in at_home("tenant") if SPECIAL[command] is look} == ALL_OF.keys()
+    assert {command for command in at_home("tenant") if SPECIAL[command] is query} == ALL_OF.keys()
 
 
 def test_what_settles_names_a_delivery_or_a_claim() -> None:

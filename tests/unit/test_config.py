@@ -13,8 +13,8 @@ from stoker.journal.sqlite import JournalSettings
 from stoker.model.errors import InvalidRequest
 from stoker.model.limits import Limits
 from stoker.server.config import (
-    Address,
     BadConfig,
+    ListenAddress,
     Loaded,
     ServerConfig,
     Tls,
@@ -186,7 +186,7 @@ def test_a_listener_may_be_written_short_or_as_a_table(loaded: Load, tmp_path: P
         'http = "127.0.0.1:1"\n[tcp]\nlisten = "off"\n[unix]\nlisten="/s"\nmode="660"'
     )
     config = loaded(STOKER_GRPC="localhost:0").config
-    assert config.listeners == {"http": Address("127.0.0.1", 1), "grpc": Address("localhost", 0)}
+    assert config.listeners == {"http": ListenAddress("127.0.0.1", 1), "grpc": ListenAddress("localhost", 0)}
     assert (config.unix.path, config.unix.permissions) == ("/s", 0o660)
 
 
@@ -318,7 +318,7 @@ def test_an_open_server_may_listen_on_loopback(loaded: Load, host: str):
     ],
 )
 def test_with_authentication_or_on_request_it_may_listen_anywhere(loaded: Load, environ: dict[str, str]):
-    assert loaded({"tcp": "0.0.0.0:7000"}, **environ).config.listeners["tcp"] == Address("0.0.0.0", 7000)
+    assert loaded({"tcp": "0.0.0.0:7000"}, **environ).config.listeners["tcp"] == ListenAddress("0.0.0.0", 7000)
 
 
 def test_entitlements_and_quotas_authenticate_nobody(loaded: Load):

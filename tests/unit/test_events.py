@@ -14,16 +14,16 @@ EXAMPLES = {type(record): record for record in RECORDS}
 
 SILENT = {
     rec.Opened,
-    rec.Sent,
-    rec.Taken,
-    rec.Arrived,
+    rec.MessageSent,
+    rec.MessageTaken,
+    rec.MessagesArrived,
     rec.KeysStored,
     rec.RequestRemembered,
     rec.KeyExtended,
     rec.RetryPostponed,
     rec.AgedOut,
     rec.KeysForgotten,
-    rec.Staged,
+    rec.PartStaged,
     rec.TransactionEnded,
     rec.StageExpired,
     rec.TransactionForgotten,
@@ -47,14 +47,14 @@ SILENT = {
 ONE_IDS, UP_IDS, DOWN_IDS = [64], [128, 192, 256], [512, 448]
 
 SPOKEN: dict[type[rec.Record], tuple[str, list[int]]] = {
-    rec.Pushed: ("pushed", [64, 128, 192]),
+    rec.JobsPushed: ("pushed", [64, 128, 192]),
     rec.Started: ("started", ONE_IDS + DOWN_IDS),
     rec.Completed: ("completed", ONE_IDS + UP_IDS + DOWN_IDS),
     rec.Retrying: ("retrying", ONE_IDS),
-    rec.Failed: ("failed", ONE_IDS),
-    rec.Ended: ("cancelled", UP_IDS + DOWN_IDS),
-    rec.Released: ("snoozed", ONE_IDS + UP_IDS),
-    rec.Extended: ("extended", [64, 128, 512, 448]),
+    rec.JobDied: ("failed", ONE_IDS),
+    rec.JobsEnded: ("cancelled", UP_IDS + DOWN_IDS),
+    rec.JobsReleased: ("snoozed", ONE_IDS + UP_IDS),
+    rec.LeasesExtended: ("extended", [64, 128, 512, 448]),
     rec.CancelRequested: ("cancel_requested", ONE_IDS),
     rec.Progressed: ("progress", ONE_IDS),
     rec.Logged: ("log", ONE_IDS),
@@ -109,8 +109,8 @@ def test_what_concerns_the_store_alone_is_not_told(kind: type[rec.Record]):
 
 
 VARIANTS: list[tuple[rec.Record, str]] = [
-    (rec.Ended(AT, "acme", "mail", 7, "ttl_expired", [ONE]), "expired"),
-    (rec.Released(AT, "acme", "mail", [ONE]), "released"),
+    (rec.JobsEnded(AT, "acme", "mail", 7, "ttl_expired", [ONE]), "expired"),
+    (rec.JobsReleased(AT, "acme", "mail", [ONE]), "released"),
     (rec.BecameDue(AT, "acme", "mail", [(64, 1)]), "ready"),
     (rec.DeadRemoved(AT, "acme", "mail", [64], "expired"), "removed"),
     (rec.DeadRemoved(AT, "acme", "mail", [64], "purged"), "removed"),
@@ -133,13 +133,13 @@ def test_an_edge_that_was_not_the_last_one_is_no_step_of_the_job():
 
 # --- what an event says ----------------------------------------------------------------------------
 
-ENDS = [rec.Completed, rec.Retrying, rec.Failed, rec.Ended]
+ENDS = [rec.Completed, rec.Retrying, rec.JobDied, rec.JobsEnded]
 
 
 @pytest.mark.parametrize("kind", ENDS, ids=lambda kind: kind.__name__)
 def test_an_end_is_accounted_for_without_a_join(kind: type[rec.Record]):
     record = EXAMPLES[kind]
-    if kind is rec.Ended:
+    if kind is rec.JobsEnded:
         record = msgspec.structs.replace(record, runs=[ONE])
     event = events(record)[0]
     assert (event.pushed_at, event.started_at, event.finished_at) == (ONE.pushed_at, ONE.started_at, AT)
@@ -149,7 +149,7 @@ def test_an_end_is_accounted_for_without_a_join(kind: type[rec.Record]):
     assert (event.trace, event.parent_id, event.name) == (LABELS.trace, LABELS.parent_id, LABELS.name)
 
 
-@pytest.mark.parametrize("kind", [rec.Retrying, rec.Failed], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [rec.Retrying, rec.JobDied], ids=lambda kind: kind.__name__)
 def test_a_failure_says_why(kind: type[rec.Record]):
     event = events(EXAMPLES[kind])[0]
     assert (event.error, event.error_class) == ("broken", "OSError")
@@ -173,7 +173,7 @@ def test_a_start_counts_its_own_attempt():
 
 def test_a_push_says_what_readers_group_by():
     options = Options(priority=5, tags=("red",), group_id="g", trace="t", parent_id=9, name="welcome", workflow=64)
-    (event,) = events(rec.Pushed(AT, "acme", "mail", STEP, (b"four",), options, AT + 9))
+    (event,) = events(rec.JobsPushed(AT, "acme", "mail", STEP, (b"four",), options, AT + 9))
     assert (event.pushed_at, event.due, event.payload_bytes) == (AT, AT + 9, 4)
     assert (event.priority, event.tags, event.group_id, event.trace, event.parent_id) == (5, ("red",), "g", "t", 9)
     assert (event.name, event.workflow) == ("welcome", 64)

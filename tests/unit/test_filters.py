@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from stoker.journal.filters import Filters, FilterSettings, RotatingFilter, stable_hash
+from stoker.journal.bloom_filters import Filters, FilterSettings, RotatingFilter, stable_hash
 
 LONG = 1_000_000
 
@@ -106,7 +106,9 @@ def test_the_hash_is_the_same_in_every_process():
     """Golden: a filter that was saved or a test that counts errors must find the same numbers tomorrow."""
     assert stable_hash("acme\0mail\0custom_ids\0order-1") == GOLDEN
     assert stable_hash("clé") != stable_hash("cle")
-    script = "from stoker.journal.filters import stable_hash; print(stable_hash('acme\\0mail\\0custom_ids\\0order-1'))"
+    script = (
+        "from stoker.journal.bloom_filters import stable_hash; print(stable_hash('acme\\0mail\\0custom_ids\\0order-1'))"
+    )
     environment = {"PYTHONHASHSEED": "7", "PATH": ""}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
     assert int(done.stdout) == GOLDEN

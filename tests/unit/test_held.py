@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stoker.engine import finishing
+from stoker.engine import settling
 from stoker.engine.jobs import Members
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
@@ -51,17 +51,17 @@ def test_many_ids_are_judged_as_each_alone(ids, tokens_for, random):
     refused: dict[int, str] = {}
     for place, job in enumerate(ids):
         token = tokens if tokens is None or isinstance(tokens, int) else tokens[place]
-        part, code = finishing._held_one(SHARD, "t", job, token)
+        part, code = settling._held_one(SHARD, "t", job, token)
         if part is not None and job not in held:
             held.append(job)
         else:
             refused.setdefault(job, code or ("wrong_state" if token is None else "lost_lease"))
-    parts, others = finishing.held(SHARD, "t", ids, tokens)
+    parts, others = settling.held_deliveries(SHARD, "t", ids, tokens)
     assert [job for part in parts for job in part.ids] == held
     assert others == refused
     for part, after in pairwise(parts):
         if type(part) is Members and type(after) is Members:
-            assert not finishing._follows(part, after), "neighbours of a slice are one part"
+            assert not settling._follows(part, after), "neighbours of a slice are one part"
 
 
 def test_a_delivery_out_of_several_batches_is_a_few_parts():
@@ -70,6 +70,6 @@ def test_a_delivery_out_of_several_batches_is_a_few_parts():
         shard.execute("t", c.PushBatch("q", [b""] * 1_000), 0)
     shard.execute("t", c.Cancel(64 * 1_500), 0)
     delivery = shard.execute("t", c.Pull(["q"], 2_500), 0)
-    parts, refused = finishing.held(shard, "t", list(delivery.ids), delivery.token)
+    parts, refused = settling.held_deliveries(shard, "t", list(delivery.ids), delivery.token)
     assert [part.jobs for part in parts] == [1_000, 499, 500, 501]
     assert refused == {}

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.engine.index import BLOCK_BITS, COMPACT_MIN, Index
-from stoker.engine.jobs import Batch, Job
+from stoker.engine.jobs import SingleJob, UniformBatch
 from stoker.model.ids import SHARD_BITS, STEP, make_id
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from tests.unit.support import QUICK, new_batch, new_job, new_queue
@@ -15,7 +15,7 @@ LIFO = Options(lifo=True)
 
 def walked(index: Index, after: int | None, ascending: bool) -> list[int]:
     found = index.walk(after, ascending)
-    return [entry.id if type(entry) is Job else entry[0].id_at(entry[1]) for entry in found]
+    return [entry.id if type(entry) is SingleJob else entry[0].id_at(entry[1]) for entry in found]
 
 
 # Each part is (is a batch, jobs, is lifo, gap before it); gaps reach over several blocks.
@@ -27,11 +27,11 @@ parts = st.lists(
 )
 
 
-def filled(history: list[tuple[bool, int, bool, int]]) -> tuple[Index, list[int], list[Batch]]:
+def filled(history: list[tuple[bool, int, bool, int]]) -> tuple[Index, list[int], list[UniformBatch]]:
     """An index with jobs and batches as pushes would bring them; all ids; the batches."""
     index, queue, sequence = Index(), new_queue(), 1
     ids: list[int] = []
-    batches: list[Batch] = []
+    batches: list[UniformBatch] = []
     for is_batch, count, lifo, gap in history:
         sequence += gap
         if is_batch:

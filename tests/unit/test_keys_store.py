@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from stoker.engine.audit import audit
-from stoker.engine.keys import OldKey, keys_to_store, store_keys
+from stoker.engine.old_keys import OldKey, keys_to_store, store_keys
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard, replay
-from stoker.engine.snapshot import dump
-from stoker.journal.filters import Hint, RotatingFilter
-from stoker.journal.keys import KeyStore
+from stoker.engine.state_dump import dump
+from stoker.journal.bloom_filters import Hint, RotatingFilter
+from stoker.journal.key_store import KeyStore
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import Damaged, NewerFormat, Refused

@@ -6,10 +6,10 @@ import random
 import pytest
 
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
-from stoker.engine import entries as table
 from stoker.engine import kv
-from stoker.engine.entries import Entries, Entry
+from stoker.engine import kv_entries as table
 from stoker.engine.globs import Glob
+from stoker.engine.kv_entries import Entries, Entry
 from stoker.engine.shard import Shard
 from stoker.journal.sqlite import JournalSettings
 from stoker.model import commands as c

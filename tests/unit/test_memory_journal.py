@@ -12,7 +12,7 @@ from msgspec import inspect
 from stoker.journal.memory import BULK, MemoryJournal
 from stoker.model.options import Options
 from stoker.records import records as rec
-from stoker.records.records import CancelRequested, Pushed, Record
+from stoker.records.records import CancelRequested, JobsPushed, Record
 from tests.golden.examples import RECORDS
 from tests.unit.support import QUICK
 
@@ -24,7 +24,7 @@ def note(number: int) -> Record:
 
 
 def load(number: int, size: int) -> Record:
-    return Pushed(number, "acme", "q", 64, (b"x" * size,))
+    return JobsPushed(number, "acme", "q", 64, (b"x" * size,))
 
 
 def numbers(journal: MemoryJournal, after: int, limit: int, shard: int = 0) -> list[int]:
@@ -166,13 +166,13 @@ def test_a_longer_record_weighs_more(record: rec.Record, field: str):
 
 MADE = rec.WorkflowMade(64, "w", [rec.StepMade(f"s{number}", "q", 0, []) for number in range(100)])
 BIG: list[Any] = [
-    rec.Sent(1, "acme", 1, 1, rec.StartWorkflow(1, rec.WorkflowMade(64, "w", []), {0: [b"x" * 5_000]})),
-    rec.Sent(1, "acme", 1, 1, rec.StartWorkflow(1, MADE, {})),
-    rec.Sent(1, "acme", 1, 1, rec.FillStep(64, 0, [b"x" * 5_000])),
-    rec.Sent(1, "acme", 1, 1, rec.PublishStages("t", ["stage"] * 100)),
-    rec.Sent(1, "acme", 1, 1, rec.Watch([(64, 128)] * 100)),
-    rec.Sent(1, "acme", 1, 1, rec.TellEnd(64, True, [128] * 100)),
-    rec.HeardEarly(1, "acme", 64, rec.FillStep(64, 0, [b"x" * 5_000])),
+    rec.MessageSent(1, "acme", 1, 1, rec.StartWorkflow(1, rec.WorkflowMade(64, "w", []), {0: [b"x" * 5_000]})),
+    rec.MessageSent(1, "acme", 1, 1, rec.StartWorkflow(1, MADE, {})),
+    rec.MessageSent(1, "acme", 1, 1, rec.FillStepHere(64, 0, [b"x" * 5_000])),
+    rec.MessageSent(1, "acme", 1, 1, rec.PublishStages("t", ["stage"] * 100)),
+    rec.MessageSent(1, "acme", 1, 1, rec.Watch([(64, 128)] * 100)),
+    rec.MessageSent(1, "acme", 1, 1, rec.TellEnd(64, True, [128] * 100)),
+    rec.HeardEarly(1, "acme", 64, rec.FillStepHere(64, 0, [b"x" * 5_000])),
     rec.WorkflowPushed(1, "acme", MADE),
 ]
 
@@ -186,14 +186,14 @@ def test_large_messages_between_shards_leave_when_there_is_too_much():
     journal = MemoryJournal(1, 1 << 20)
     start = rec.StartWorkflow(1, rec.WorkflowMade(64, "w", []), {0: [b"x" * 100_000]})
     for number in range(1, 101):
-        journal.append([(0, [rec.Sent(number, "acme", 1, number, start)])])
+        journal.append([(0, [rec.MessageSent(number, "acme", 1, number, start)])])
     assert len(numbers(journal, 0, 100)) * 100_000 <= 2 << 20
 
 
 def test_a_large_delivery_is_not_light():
     """Sizes that differ are a number for each job."""
     sizes = list(range(10_000))
-    started = rec.Started(1, "acme", "q", 1, "w", None, None, (rec.Run(64, 10_000, 1, sizes=sizes),))
+    started = rec.Started(1, "acme", "q", 1, "w", None, None, (rec.JobRun(64, 10_000, 1, sizes=sizes),))
     journal = MemoryJournal(1, 1 << 20)
     for _ in range(100):
         journal.append([(0, [started])])

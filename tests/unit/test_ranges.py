@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.engine.ranges import RangeSet
+from stoker.engine.range_set import RangeSet
 from tests.unit.support import QUICK
 
 TOP = 40

@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stoker.engine.jobs import ACTIVE, GONE, WAITING, Batch, Job
-from stoker.engine.ready import SWEEP_MIN, Level, Ready
+from stoker.engine.jobs import ACTIVE, GONE, WAITING, SingleJob, UniformBatch
+from stoker.engine.ready import SWEEP_MIN, ReadyJobs, ReadyLevel
 from stoker.engine.shard import Shard
-from stoker.engine.snapshot import ready_ids
-from stoker.engine.state import Queue
+from stoker.engine.state import QueueState
+from stoker.engine.state_dump import ready_ids
 from stoker.model import commands as c
 from stoker.model.ids import sequence_of
 from stoker.model.options import Options, Settings
@@ -30,12 +30,12 @@ class ReadyAndList(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.queue: Queue = new_queue()
+        self.queue: QueueState = new_queue()
         self.ready = self.queue.ready
         self.sequence = 0
         self.waiting: dict[int, Options] = {}
-        self.jobs: dict[int, Job] = {}
-        self.batches: list[Batch] = []
+        self.jobs: dict[int, SingleJob] = {}
+        self.batches: list[UniformBatch] = []
 
     def order(self) -> list[int]:
         return sorted(self.waiting, key=lambda job_id: place(job_id, self.waiting[job_id]))
@@ -87,7 +87,7 @@ class ReadyAndList(RuleBasedStateMachine):
             assert not order
             return
         entry, count = found
-        if type(entry) is Batch:
+        if type(entry) is UniformBatch:
             start = entry.waiting.start
             ids = list(entry.ids(start, start + count))
             entry.waiting.remove(start, start + count)
@@ -95,7 +95,7 @@ class ReadyAndList(RuleBasedStateMachine):
                 job = self.jobs[job_id] = new_job(self.queue, sequence_of(job_id), entry.options)
                 job.state = ACTIVE
         else:
-            assert type(entry) is Job
+            assert type(entry) is SingleJob
             ids = [entry.id]
             entry.state = ACTIVE
         assert 1 <= len(ids) <= most
@@ -136,7 +136,7 @@ class ReadyAndList(RuleBasedStateMachine):
             reprioritise(self.ready, job, priority)
         self.waiting[job.id] = job.options
 
-    def own(self, job_id: int) -> Job:
+    def own(self, job_id: int) -> SingleJob:
         """The job, split off its batch as the engine does it."""
         if job_id in self.jobs:
             return self.jobs[job_id]
@@ -157,7 +157,7 @@ class ReadyAndList(RuleBasedStateMachine):
         if front is None:
             assert not order
         else:
-            first = front.id_at(front.waiting.start) if type(front) is Batch else front.lowest
+            first = front.id_at(front.waiting.start) if type(front) is UniformBatch else front.lowest
             assert first == order[0]
 
     @invariant()
@@ -185,7 +185,7 @@ def test_a_job_that_comes_back_stands_before_the_rest_of_a_batch_that_came_late(
     assert queue.ready.front_run(9) == (batch, 3)
 
 
-def reprioritise(ready: Ready, job: Job, priority: int) -> None:
+def reprioritise(ready: ReadyJobs, job: SingleJob, priority: int) -> None:
     job.state = GONE
     ready.left()
     job.options = msgspec.structs.replace(job.options, priority=priority)
@@ -193,7 +193,7 @@ def reprioritise(ready: Ready, job: Job, priority: int) -> None:
     ready.add(job)
 
 
-def entries_in(ready: Ready) -> int:
+def entries_in(ready: ReadyJobs) -> int:
     """How many entries it holds, valid or not."""
     return sum(len(level.line) + len(level.early) for level in ready._levels.values())
 
@@ -202,9 +202,9 @@ def entries_in(ready: Ready) -> int:
 def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
     """How many entries were looked at since the last time somebody asked."""
     seen = 0
-    valid = Level.valid
+    valid = ReadyLevel.valid
 
-    def counted(level: Level, entry: Job | Batch) -> bool:
+    def counted(level: ReadyLevel, entry: SingleJob | UniformBatch) -> bool:
         nonlocal seen
         seen += 1
         return valid(level, entry)
@@ -214,7 +214,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
         found, seen = seen, 0
         return found
 
-    monkeypatch.setattr(Level, "valid", counted)
+    monkeypatch.setattr(ReadyLevel, "valid", counted)
     return since  # type: ignore[return-value]
 
 

@@ -16,7 +16,7 @@ from stoker.model.event_table import ENDS_DELIVERY
 from stoker.model.events import EventKind
 from stoker.records import records as rec
 from stoker.records.record_table import MEANS, NOTED, SILENT, STEPS, TABLE, RecordType
-from stoker.records.runs import EACH, MORE, SHAPES, WHICH, Run, runs_of
+from stoker.records.runs import EACH, MORE, SHAPES, WHICH, EventRun, runs_of
 from tests.golden.examples import RECORDS
 from tests.unit.literal_sets import HOUSE, is_attribute_of, literal_sets, modules
 
@@ -52,7 +52,7 @@ def test_a_story_tells_notes_or_leaves_out_every_record_once():
 @by_row
 def test_columns_are_filled_from_fields_of_the_record(kind: RecordType):
     row = TABLE[kind]
-    assert set(row.columns) <= set(Run._fields)
+    assert set(row.columns) <= set(EventRun._fields)
     assert set(row.labels) <= set(rec.Labels.__struct_fields__)
     assert {*row.columns.values(), *row.labels.values()} <= set(kind.__struct_fields__)
 
@@ -101,8 +101,9 @@ def sets_of_records(path: Path) -> Iterator[ast.expr]:
 def test_a_literal_set_would_be_noticed(tmp_path: Path):
     module = tmp_path / "module.py"
     module.write_text(
-        "A = {rec.Pushed, rec.ScheduledPush}\nB = isinstance(x, rec.Retrying | rec.Failed)\n"
-        "C = {rec.Pushed: weigh, rec.Failed: weigh}\nD: rec.Pushed | rec.Failed\n"
-        "from stoker.records.records import Pushed, Staged\nE = (Pushed, Staged)\nF = (Ended, Failed)\n"
+        "A = {rec.JobsPushed, rec.ScheduledPush}\nB = isinstance(x, rec.Retrying | rec.JobDied)\n"
+        "C = {rec.JobsPushed: weigh, rec.JobDied: weigh}\nD: rec.JobsPushed | rec.JobDied\n"
+        "from stoker.records.records import JobsPushed, PartStaged\n"
+        "E = (JobsPushed, PartStaged)\nF = (JobsEnded, JobDied)\n"
     )
     assert sorted(node.lineno for node in sets_of_records(module)) == [1, 2, 6]

@@ -89,7 +89,7 @@ def test_edges_that_matter_no_more_are_forgotten():
 def test_the_history_weighs_results_too():
     journal = MemoryJournal(1, 1 << 20)
     for number in range(1, 101):
-        run = rec.Run(number << 6, 1, 1)
+        run = rec.JobRun(number << 6, 1, 1)
         journal.append([(0, [rec.Completed(1, "t", "q", (run,), [bytes(1 << 18)])])])
     assert len(journal.read(0, 0, 1_000)) <= 6
 
@@ -141,7 +141,7 @@ def test_a_tenant_that_only_sent_nonsense_is_forgotten():
 
 
 def test_browsing_several_shards_misses_nobody(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("stoker.engine.looking.LOOK_MAX", 3)
+    monkeypatch.setattr("stoker.engine.queries.LOOK_MAX", 3)
     with World(shards=4) as world:
         ids = {world.client.push(f"q{number}", b"").id for number in range(40)}
         for ascending in (True, False):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.engine.apply.moves import forget
 from stoker.engine.jobs import COMPLETED, EndedRun
-from stoker.engine.moves import forget
-from stoker.engine.retained import ended_at, is_gone, serial_of, size_of
+from stoker.engine.retained_jobs import ended_at, is_gone, serial_of, size_of
 from stoker.engine.shard import Shard
 from tests.unit.support import QUICK, new_batch, new_job
 

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker.engine import checkpoint_format, fast_path
 from stoker.engine import deadlines as kinds
-from stoker.engine import quick, saved
 from stoker.engine.audit import audit, audit_counts
+from stoker.engine.checkpoint_saving import load, references, save
 from stoker.engine.index import BATCH_BYTES
 from stoker.engine.jobs import Detail
-from stoker.engine.saving import load, references, save
 from stoker.engine.shard import Shard, apply_again, replay
-from stoker.engine.snapshot import dump
 from stoker.engine.state import Planned
+from stoker.engine.state_dump import dump
 from stoker.engine.timers import is_armed
 from stoker.model import commands as c
 from stoker.model.errors import Damaged, NewerFormat, Refused
@@ -139,7 +139,7 @@ def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """Once as it is, and once with bounds so small that everything is spread over many chunks."""
     if request.param == "cut up":
         for bound, value in (("CHUNK_ENTRIES", 3), ("CHUNK_BYTES", 300), ("PILE_BYTES", 8), ("IDS_MAX", 2)):
-            monkeypatch.setattr(saved, bound, value)
+            monkeypatch.setattr(checkpoint_format, bound, value)
 
 
 def commands(driver: Driver, count: int) -> Iterator[tuple[int, str, c.Command[Any]]]:
@@ -207,7 +207,7 @@ def test_saving_changes_nothing():
 
 def test_a_detail_is_saved_whole():
     apart = {"partial_codecs", "history_classes"}
-    assert {*saved.SavedDetail.__struct_fields__} == {*Detail.__struct_fields__, *apart}
+    assert {*checkpoint_format.SavedDetail.__struct_fields__} == {*Detail.__struct_fields__, *apart}
 
 
 # --- the shard and its queues ----------------------------------------------------------------------------
@@ -218,8 +218,8 @@ def test_numbers_settings_and_messages_come_back():
     publish, abort = rec.PublishStages("tx", ["a", "b"]), rec.AbortTransaction("ty")
     shard.emit(rec.Opened(7, "", 3, 100, 200, SHORT, LIMITS))
     for to, number, message in ((2, 1, publish), (2, 2, abort), (5, 1, abort)):
-        shard.emit(rec.Sent(7, "acme", to, number, message))
-    shard.emit(rec.Taken(7, "acme", 9, 12))
+        shard.emit(rec.MessageSent(7, "acme", to, number, message))
+    shard.emit(rec.MessageTaken(7, "acme", 9, 12))
     loaded = again(shard)
     for name in ("number", "now", "sequence", "token", "epoch", "settings", "limits", "sent", "taken", "outbox"):
         assert getattr(loaded, name) == getattr(shard, name), name
@@ -273,7 +273,7 @@ def test_who_waits_is_not_saved():
 
 
 def test_equal_plain_options_are_one_object_again():
-    """So that the short ways are open: `quick.py` knows options by their `id()`."""
+    """So that the short ways are open: `fast_path.py` knows options by their `id()`."""
     tagged = Options(tags=("a",))
     shard = built((1, c.Push("q", b"")), (1, c.Push("q", b"", tagged)), (1, c.PushBatch("q", [b""] * 2, tagged)))
     built_up = [(2, c.Pull(["q"])), (3, c.Ack([job(1)]))]
@@ -285,10 +285,10 @@ def test_equal_plain_options_are_one_object_again():
     assert one.options is batch.options
     assert loaded.index.get(job(1)).options is DEFAULT_OPTIONS  # type: ignore[union-attr]
     assert loaded.intern(Options(tags=("a",))) is one.options
-    delivery = quick.pull(loaded, loaded.queue("acme", "q"), c.Pull(["q"]), 4)
+    delivery = fast_path.pull(loaded, loaded.queue("acme", "q"), c.Pull(["q"]), 4)
     assert delivery is not None
     assert list(delivery.ids) == [job(2)]
-    assert quick.ack(loaded, "acme", job(2), None, 5) is not None
+    assert fast_path.ack(loaded, "acme", job(2), None, 5) is not None
 
 
 # --- waiting ---------------------------------------------------------------------------------------------
@@ -700,14 +700,14 @@ def stored_shard() -> Shard:
     )
     for sequence, count, options in runs:
         payloads: Any = StoredRun(sequence, 0, count, [10 + n for n in range(count)])
-        shard.emit(rec.Pushed(1, "acme", "q", job(shard.sequence + 1), payloads, options, sizes=payloads.sizes))
+        shard.emit(rec.JobsPushed(1, "acme", "q", job(shard.sequence + 1), payloads, options, sizes=payloads.sizes))
     single: Any = StoredRun(4, 0, 1, 99)
-    shard.emit(rec.Pushed(1, "acme", "q", job(shard.sequence + 1), single))
+    shard.emit(rec.JobsPushed(1, "acme", "q", job(shard.sequence + 1), single))
     staged: Any = StoredRun(5, 0, 2, 7)
-    shard.emit(rec.Staged(1, "acme", "tx", "a", "q", staged, DEFAULT_OPTIONS, None, None, 101, staged.sizes))
+    shard.emit(rec.PartStaged(1, "acme", "tx", "a", "q", staged, DEFAULT_OPTIONS, None, None, 101, staged.sizes))
     update: Any = Stored(6, 0, 3)
     shard.emit(rec.PayloadUpdated(1, "acme", "q", job(2), update))
-    shard.emit(rec.Pushed(1, "acme", "q", job(shard.sequence + 1), (b"in memory",)))
+    shard.emit(rec.JobsPushed(1, "acme", "q", job(shard.sequence + 1), (b"in memory",)))
     shard.take_records()
     return shard
 
@@ -777,8 +777,8 @@ def test_chunks_are_bounded():
     for _ in range(50):
         perform(shard, (4, c.AppendPartial(job(100), big)))
     found = list(save(shard, 1))
-    assert max(map(len, found)) < saved.CHUNK_BYTES + saved.PILE_BYTES + 2 * len(big)
-    assert sum(map(len, found)) > 20 * saved.CHUNK_BYTES
+    assert max(map(len, found)) < checkpoint_format.CHUNK_BYTES + checkpoint_format.PILE_BYTES + 2 * len(big)
+    assert sum(map(len, found)) > 20 * checkpoint_format.CHUNK_BYTES
     again(shard)
 
 
@@ -791,7 +791,7 @@ def test_many_jobs_are_many_chunks():
 
 @pytest.mark.parametrize("missing", [slice(1), slice(1, 2), slice(2, 3), slice(-1, None), slice(None)])
 def test_what_is_not_all_there_is_refused(missing: slice, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(saved, "CHUNK_ENTRIES", 2)
+    monkeypatch.setattr(checkpoint_format, "CHUNK_ENTRIES", 2)
     found = list(save(built((1, c.PushBatch("q", [b""] * 5, Options(group_id="g")))), 1))
     assert len(found) > 4
     del found[missing]
@@ -801,7 +801,7 @@ def test_what_is_not_all_there_is_refused(missing: slice, monkeypatch: pytest.Mo
 
 def test_what_cannot_be_understood_is_refused():
     found = list(save(built((1, c.Push("q", b""))), 1))
-    for broken in (b"", b"\xc1", saved.encode((1, [], [(99, "no such entry")])), found[1][:-1]):
+    for broken in (b"", b"\xc1", checkpoint_format.encode((1, [], [(99, "no such entry")])), found[1][:-1]):
         with pytest.raises(Damaged):
             load([found[0], broken])
         with pytest.raises(Damaged):
@@ -809,10 +809,10 @@ def test_what_cannot_be_understood_is_refused():
 
 
 def test_what_a_later_release_has_saved_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(saved, "FORMAT", saved.FORMAT + 1)
+    monkeypatch.setattr(checkpoint_format, "FORMAT", checkpoint_format.FORMAT + 1)
     later = list(save(Shard(), 1))
     monkeypatch.undo()
-    with pytest.raises(NewerFormat, match=f"format {saved.FORMAT + 1}"):
+    with pytest.raises(NewerFormat, match=f"format {checkpoint_format.FORMAT + 1}"):
         load(later)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stoker.engine import edges, workflows
+from stoker.engine import dependencies, workflows
 from stoker.engine.audit import audit
 from stoker.engine.shard import Shard, replay
 from stoker.model import commands as c
@@ -31,8 +31,8 @@ def edged(shard: Shard, count: int) -> None:
 
 CASES = [
     (fan, workflows.SLICE, c.Fail),
-    (edged, edges.SLICE, c.Ack),
-    (edged, edges.SLICE, c.Fail),
+    (edged, dependencies.SLICE, c.Ack),
+    (edged, dependencies.SLICE, c.Fail),
 ]
 
 
@@ -58,7 +58,7 @@ def test_a_restart_between_two_slices_goes_on(make: Any, size: int, end: Any):
     again = replay(shard.records)
     assert blocked(again) == size // 2
     workflows.resume(again, 2_000)
-    edges.resume(again, 2_000)
+    dependencies.resume(again, 2_000)
     again.advance(2_000)
     assert blocked(again) == 0
     audit(again)

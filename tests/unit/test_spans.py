@@ -6,17 +6,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.engine.spans import Pieces, Span
+from stoker.engine.batch_positions import BatchPieces, PositionSpan
 from tests.unit.support import QUICK
 
 SIZE = 24
 
 
-def positions(span: Span) -> set[int]:
+def positions(span: PositionSpan) -> set[int]:
     return {position for position in range(-2, SIZE + 2) if position in span}
 
 
-def remove_runs(span: Span, cuts: list[tuple[int, int]]) -> set[int]:
+def remove_runs(span: PositionSpan, cuts: list[tuple[int, int]]) -> set[int]:
     """Take out as much of each cut as is one run, as the engine does; the positions that are left."""
     left = set(range(SIZE))
     for start, length in cuts:
@@ -33,7 +33,7 @@ cuts_of = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 6)), max_s
 @QUICK
 @given(cuts_of)
 def test_a_span_is_the_set_of_what_was_not_removed(cuts: list[tuple[int, int]]):
-    span = Span(0, SIZE, SIZE)
+    span = PositionSpan(0, SIZE, SIZE)
     left = remove_runs(span, cuts)
     assert positions(span) == left
     assert span.left == len(left)
@@ -42,7 +42,7 @@ def test_a_span_is_the_set_of_what_was_not_removed(cuts: list[tuple[int, int]]):
 @QUICK
 @given(cuts_of)
 def test_runs_cover_a_span_once_in_order_and_without_holes(cuts: list[tuple[int, int]]):
-    span = Span(0, SIZE, SIZE)
+    span = PositionSpan(0, SIZE, SIZE)
     left = remove_runs(span, cuts)
     runs = list(span.runs())
     assert [position for run in runs for position in range(*run)] == sorted(left)
@@ -52,7 +52,7 @@ def test_runs_cover_a_span_once_in_order_and_without_holes(cuts: list[tuple[int,
 @QUICK
 @given(cuts_of, st.integers(0, SIZE - 1), st.integers(1, SIZE))
 def test_a_run_ends_at_the_next_hole_or_where_it_was_told_to(cuts: list[tuple[int, int]], start: int, length: int):
-    span = Span(0, SIZE, SIZE)
+    span = PositionSpan(0, SIZE, SIZE)
     left = remove_runs(span, cuts)
     if start in left:
         expected = start
@@ -64,7 +64,7 @@ def test_a_run_ends_at_the_next_hole_or_where_it_was_told_to(cuts: list[tuple[in
 @QUICK
 @given(cuts_of)
 def test_a_span_neither_starts_nor_stops_in_a_hole(cuts: list[tuple[int, int]]):
-    span = Span(0, SIZE, SIZE)
+    span = PositionSpan(0, SIZE, SIZE)
     left = remove_runs(span, cuts)
     assert len(span.holes or ()) == span.stop - span.start - span.left, "holes outside of the ends are a leak"
     if left:
@@ -72,7 +72,7 @@ def test_a_span_neither_starts_nor_stops_in_a_hole(cuts: list[tuple[int, int]]):
 
 
 def test_the_caller_may_remove_each_run_that_it_gets():
-    span = Span(0, SIZE, SIZE)
+    span = PositionSpan(0, SIZE, SIZE)
     remove_runs(span, [(3, 2), (9, 1), (SIZE - 1, 1)])
     for start, stop in span.runs():
         span.remove(start, stop)
@@ -97,7 +97,7 @@ def test_pieces_are_found_by_each_position_that_they_cover(cuts, chance, data):
     edges = [0, *sorted(cuts), SIZE]
     ranges = [Range(start, start, stop) for start, stop in pairwise(edges)]
     chance.shuffle(ranges)
-    pieces: Pieces[Range] = Pieces()
+    pieces: BatchPieces[Range] = BatchPieces()
     for piece in ranges:
         pieces.add(piece)
     gone = data.draw(st.sets(st.integers(0, len(ranges) - 1)))
@@ -114,7 +114,7 @@ def test_pieces_are_found_by_each_position_that_they_cover(cuts, chance, data):
 
 
 def test_pieces_may_be_removed_while_walking_over_them():
-    pieces: Pieces[Range] = Pieces()
+    pieces: BatchPieces[Range] = BatchPieces()
     for start in range(5):
         pieces.add(Range(start, start, start + 1))
     for piece in pieces:

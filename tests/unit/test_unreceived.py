@@ -12,7 +12,7 @@ from stoker.model import replies as r
 from stoker.model.errors import Unknown
 from stoker.model.options import DEFAULT_OPTIONS
 from stoker.model.unreceived import release_of
-from stoker.runtime import parts
+from stoker.runtime import process_requests
 
 PULL = c.Pull(("q",), 3, 1_000)
 CLAIMED = c.Pull(("q",), 3, 1_000, claim="mine")
@@ -30,7 +30,7 @@ RELEASES_ELSEWHERE = {
     "wire/flashq/requests/consuming.py",  # flashQ's request of that name
     "client/sync.py",  # methods of the client
     "client/aio.py",
-    "worker/sendings.py",  # jobs that a worker received, and hands back
+    "worker/settle_commands.py",  # jobs that a worker received, and hands back
     "wire/flashq/consuming.py",  # requests of clients
     "server/grpc/messages.py",
     "server/grpc/queue.py",
@@ -48,7 +48,10 @@ def test_the_jobs_of_a_pull_go_back_under_their_token(delivery: r.Delivery):
 
 @pytest.mark.parametrize(
     ("part", "reply"),
-    [(parts.Take(PULL, 7), parts.Taken(TWO_RUNS)), (parts.Await(PULL, ["q"]), TWO_RUNS)],
+    [
+        (process_requests.Take(PULL, 7), process_requests.TakenJobs(TWO_RUNS)),
+        (process_requests.Await(PULL, ["q"]), TWO_RUNS),
+    ],
     ids=["take", "await"],
 )
 def test_so_do_those_of_its_part_in_another_process(part: Any, reply: Any):
@@ -62,7 +65,7 @@ def test_only_jobs_that_the_client_has_not_received_go_back():
 
 def test_a_claim_stays_because_it_can_be_asked_for_again():
     assert release_of(CLAIMED, TWO_RUNS) is None
-    assert release_of(parts.Await(CLAIMED, ["q"]), TWO_RUNS) is None
+    assert release_of(process_requests.Await(CLAIMED, ["q"]), TWO_RUNS) is None
     assert release_of(CLAIMED, TWO_RUNS, claimed=True) == c.Release([1, 2, 3], 7)
 
 
@@ -70,7 +73,7 @@ def test_a_claim_stays_because_it_can_be_asked_for_again():
     ("command", "reply"),
     [
         (PULL, r.Delivery(next_at=5)),
-        (parts.Take(PULL, 7), parts.Taken(r.Delivery(), late=True)),
+        (process_requests.Take(PULL, 7), process_requests.TakenJobs(r.Delivery(), late=True)),
         (PULL, Unknown("it is not known")),
         (PULL, None),
         (c.GetJob(1), TWO_RUNS),

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import stoker
 from stoker.brokers.local import LocalSettings, open_part, open_sqlite
-from stoker.brokers.shared import SharedBroker
+from stoker.brokers.shared_directory import SharedBroker
 from stoker.client.sync import Client
-from stoker.journal.dealing import open_root
+from stoker.journal.resharding import open_root
 from stoker.journal.sqlite import JournalSettings
 from stoker.model import commands as c
-from stoker.server.processes.links import Seat
+from stoker.server.processes.links import ProcessSeat
 from stoker.server.run import new_loop
 from stoker.server.server import Server
 from tests.crash.zygote import Child, the_zygote
@@ -184,7 +184,7 @@ async def _serve_parts(wire: "Connection[Any, Any]", path: str) -> None:
     servers: list[Server] = []
     for number, part in enumerate(open_root(data, 2, SHARDS).parts):
         config = config_for("tcp" if number else "", Path(path), SETTINGS.limits)
-        seat = Seat(number=number, processes=2, directory=str(data), secret=b"known to both")
+        seat = ProcessSeat(number=number, processes=2, directory=str(data), secret=b"known to both")
         servers.append(Server(config, open_part(str(part), SETTINGS), seat))
     await _started(wire, servers)
 

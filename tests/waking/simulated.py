@@ -2,7 +2,7 @@
 
 So a deadline that the timekeeper does not know of shows as a wait that is too long, and nothing takes any time: this is
 how planted bugs are found. Two kinds of callers: those of a server, whose commands are begun, held and ended by a
-desk, and coroutines at an embedded broker.
+dispatcher, and coroutines at an embedded broker.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Timekept(FakeClock):
 
 
 class Ended:
-    """A broker as a desk uses it: each command is a turn of its own."""
+    """A broker as a dispatcher uses it: each command is a turn of its own."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
@@ -84,7 +84,7 @@ async def is_woken(clock: Timekept, is_answered: Callable[[], bool]) -> bool:
 
 
 async def at_a_server(way: Way, shards: int = SHARDS) -> bool:
-    """Whether somebody who is held at a desk is woken."""
+    """Whether somebody who is held at a dispatcher is woken."""
     clock = Timekept()
     broker = LocalBroker(LocalSettings(shards=shards), clock)
     keeper = asyncio.create_task(broker.keep_time())

@@ -15,7 +15,7 @@ from stoker.server.config import ServerConfig
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, WebhookSettings
 from stoker.server.run import new_loop, open_queue
 from stoker.server.server import Server
-from stoker.server.webhooks import Wanted
+from stoker.server.webhooks import HookRequest
 from stoker.server.webhooks.hooks import HookView, Status
 
 T = TypeVar("T")
@@ -163,7 +163,9 @@ async def listening(chosen: ServerConfig) -> AsyncIterator[tuple[Server, dict[st
 
 
 async def hook(server: Server, url: str, *events: str, tenant: str = "default", **more: Any) -> HookView:
-    return await server.webhooks.add(tenant, Wanted(url=url, events=events or ("*",), **{"secret": SECRET, **more}))
+    return await server.webhooks.add(
+        tenant, HookRequest(url=url, events=events or ("*",), **{"secret": SECRET, **more})
+    )
 
 
 async def status_when(server: Server, is_so: Callable[[Status], bool], tenant: str = "default") -> Status:
@@ -177,14 +179,14 @@ async def status_when(server: Server, is_so: Callable[[Status], bool], tenant: s
 
 
 async def push(server: Server, queue: str = "mail", payload: bytes = b"{}", tenant: str = "default") -> int:
-    done = await server.desk.call(tenant, c.Push(queue, payload, Options(codec="json")))
+    done = await server.dispatcher.call(tenant, c.Push(queue, payload, Options(codec="json")))
     return done.id
 
 
 async def work(server: Server, queue: str = "mail", result: bytes | None = None) -> int:
     """Take a job and complete it."""
-    delivery = await server.desk.call("default", c.Pull([queue], 1, 0))
+    delivery = await server.dispatcher.call("default", c.Pull([queue], 1, 0))
     (job,) = delivery.ids
     results = None if result is None else [result]
-    await server.desk.call("default", c.Ack([job], delivery.token, results, codec="json"))
+    await server.dispatcher.call("default", c.Ack([job], delivery.token, results, codec="json"))
     return int(job)

@@ -65,7 +65,7 @@ def test_a_failing_receiver_gets_one_attempt_an_hour_until_it_answers(caplog: py
         chosen = settings(circuit_failures=3, circuit_open_s=3600, backoff_s=1e-9)
         async with Receiver(answering(*[500] * 5)) as receiver, serving() as server:
             await server.webhooks.close()
-            server.webhooks = server.service.webhooks = Webhooks(server.desk, chosen, tick=clock)
+            server.webhooks = server.service.webhooks = Webhooks(server.dispatcher, chosen, tick=clock)
             await server.webhooks.start()
             await hook(server, receiver.url(), "pushed")
             jobs = [await push(server) for _ in range(10)]

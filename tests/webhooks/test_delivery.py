@@ -8,7 +8,7 @@ import pytest
 from stoker import webhooks
 from stoker.model import commands as c
 from stoker.model.options import Options
-from stoker.server.webhooks import Wanted
+from stoker.server.webhooks import HookRequest
 from tests.webhooks.support import (
     SECRET,
     Got,
@@ -54,8 +54,8 @@ def test_the_payload_of_a_pushed_job_and_the_chunk_of_a_partial_result_are_data(
         async with Receiver() as receiver, serving() as server:
             await hook(server, receiver.url(), "pushed", "partial")
             job = await push(server, payload=b'{"to": "a"}')
-            delivery = await server.desk.call("default", c.Pull(["mail"], 1))
-            await server.desk.call("default", c.AppendPartial(job, b"\x00\xff", delivery.token))
+            delivery = await server.dispatcher.call("default", c.Pull(["mail"], 1))
+            await server.dispatcher.call("default", c.AppendPartial(job, b"\x00\xff", delivery.token))
             first, second = await receiver.count(2)
             assert first.json["data"] == {"to": "a"}
             assert second.json["data"] == {"$bytes": "AP8="}
@@ -68,8 +68,10 @@ def test_a_failure_tells_its_error():
         async with Receiver() as receiver, serving() as server:
             await hook(server, receiver.url(), "failed")
             job = await push(server)
-            delivery = await server.desk.call("default", c.Pull(["mail"], 1))
-            await server.desk.call("default", c.Fail([job], delivery.token, "boom\r\nX-Evil: 1", "Bad", retry=False))
+            delivery = await server.dispatcher.call("default", c.Pull(["mail"], 1))
+            await server.dispatcher.call(
+                "default", c.Fail([job], delivery.token, "boom\r\nX-Evil: 1", "Bad", retry=False)
+            )
             (got,) = await receiver.count(1)
             assert got.json["error"] == "boom\r\nX-Evil: 1"
             assert got.json["error_class"] == "Bad"
@@ -115,7 +117,7 @@ def test_events_of_a_shard_come_in_order_and_whole_batches_come_whole():
     async def claim():
         async with Receiver() as receiver, serving() as server:
             await hook(server, receiver.url(), "pushed")
-            pushed = await server.desk.call("default", c.PushBatch("mail", [b"1"] * 300, Options(codec="json")))
+            pushed = await server.dispatcher.call("default", c.PushBatch("mail", [b"1"] * 300, Options(codec="json")))
             after = await push(server)
             got = await receiver.count(301)
             assert [one.json["job_id"] for one in got] == [*pushed.ids, after]
@@ -228,8 +230,8 @@ def test_data_that_is_too_large_is_left_out_and_said_so():
             await hook(server, receiver.url(), "pushed", "failed")
             await push(server, payload=b'"' + b"x" * 590 + b'"')
             job = await push(server, payload=b'"small"')
-            delivery = await server.desk.call("default", c.Pull(["mail"], 2))
-            await server.desk.call("default", c.Fail([job], delivery.token, "e" * 1_000, retry=False))
+            delivery = await server.dispatcher.call("default", c.Pull(["mail"], 2))
+            await server.dispatcher.call("default", c.Fail([job], delivery.token, "e" * 1_000, retry=False))
             large, small, failed = await receiver.count(3)
             assert "data" not in large.json
             assert large.json["data_omitted"] == "too_large"
@@ -248,7 +250,7 @@ def test_a_result_that_is_no_longer_kept_is_left_out_and_said_so():
 
             async def forget_first(got: Got, writer: asyncio.StreamWriter) -> None:
                 if not held.is_set():
-                    await server.desk.call("default", c.Obliterate("mail"))
+                    await server.dispatcher.call("default", c.Obliterate("mail"))
                     held.set()
                     writer.write(b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n")
                 else:
@@ -272,7 +274,7 @@ def test_events_that_the_log_dropped_are_counted_and_the_rest_is_posted(caplog: 
         chosen = msgspec.structs.replace(config(), events_bytes_max=4_096)
         async with Receiver() as receiver, serving_with(chosen) as server:
             made = await hook(server, receiver.url(), "pushed", queue="mail")
-            wanted = Wanted(url=receiver.url(), events=("pushed",), queue="mail", id=made.id)
+            wanted = HookRequest(url=receiver.url(), events=("pushed",), queue="mail", id=made.id)
             await server.webhooks.add("default", msgspec.structs.replace(wanted, enabled=False))
             for _ in range(200):
                 await push(server, payload=b'"' + b"x" * 100 + b'"')

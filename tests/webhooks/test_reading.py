@@ -89,8 +89,8 @@ def test_what_was_read_before_the_log_dropped_it_is_not_missed():
             job = await push(server)
             for _ in range(200):
                 await push(server, payload=b'"' + b"x" * 100 + b'"')
-            delivery = await server.desk.call("default", c.Pull(["mail"], 1))
-            await server.desk.call("default", c.Fail([job], delivery.token, retry=False))
+            delivery = await server.dispatcher.call("default", c.Pull(["mail"], 1))
+            await server.dispatcher.call("default", c.Fail([job], delivery.token, retry=False))
             (got,) = await receiver.count(1)
             assert got.json["job_id"] == job
             status = await status_when(server, lambda status: status.delivered == 1)

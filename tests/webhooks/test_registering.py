@@ -9,7 +9,7 @@ import pytest
 from stoker import webhooks
 from stoker.model import commands as c
 from stoker.model.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound
-from stoker.server.webhooks import Wanted
+from stoker.server.webhooks import HookRequest
 from stoker.server.webhooks.hooks import MASK
 from tests.webhooks.support import (
     SECRET,
@@ -43,13 +43,13 @@ def test_a_changed_hook_keeps_its_secret_and_goes_on_from_where_it_was():
             made = await hook(server, old.url(), "pushed")
             first = await push(server)
             await old.count(1)
-            off = Wanted(url=old.url(), events=("pushed",), enabled=False, id=made.id)
+            off = HookRequest(url=old.url(), events=("pushed",), enabled=False, id=made.id)
             changed = await server.webhooks.add("default", off)
             assert not changed.enabled
             assert changed.secret == MASK
             assert changed.created_at == made.created_at
             second = await push(server)
-            await server.webhooks.add("default", Wanted(url=new.url(), events=("pushed",), id=made.id))
+            await server.webhooks.add("default", HookRequest(url=new.url(), events=("pushed",), id=made.id))
             (got,) = await new.count(1)
             assert (old.got[0].json["job_id"], got.json["job_id"]) == (first, second)
             assert webhooks.verify(SECRET, got.headers["x-stoker-signature"], got.body)
@@ -63,7 +63,7 @@ def test_a_hook_that_is_led_to_another_queue_gets_nothing_from_before():
             made = await hook(server, receiver.url(), "pushed", queue="mail")
             for queue in ("a", "b", "c", "d"):
                 await push(server, queue)
-            await server.webhooks.add("default", Wanted(url=receiver.url(), events=("pushed",), id=made.id))
+            await server.webhooks.add("default", HookRequest(url=receiver.url(), events=("pushed",), id=made.id))
             last = [await push(server, queue) for queue in ("a", "b", "c", "d")]
             got = await receiver.count(4)
             assert not {one.json["job_id"] for one in got} - {*last}
@@ -98,7 +98,7 @@ def test_other_tenants_see_change_test_and_delete_nothing():
             with pytest.raises(NotFound):
                 await server.webhooks.test("other", made.id)
             with pytest.raises(NotFound):
-                await server.webhooks.add("other", Wanted(url=receiver.url(), events=("*",), id=made.id))
+                await server.webhooks.add("other", HookRequest(url=receiver.url(), events=("*",), id=made.id))
             (seen,) = await server.webhooks.list("default")
             assert seen.id == made.id
 
@@ -143,7 +143,7 @@ def test_a_malformed_registration_is_refused_and_changes_nothing(wrong: dict[str
         async with serving() as server:
             fields = {"url": "http://127.0.0.1:9/", "events": ("failed",), **wrong}
             with pytest.raises(error):
-                await server.webhooks.add("default", Wanted(**fields))
+                await server.webhooks.add("default", HookRequest(**fields))
             assert await server.webhooks.list("default") == ()
 
     run(claim())
@@ -157,7 +157,7 @@ def test_a_tenant_has_a_bounded_number_of_hooks():
             assert sum(isinstance(one, LimitExceeded) for one in made) == 3
             await hook(server, url, tenant="other")
             first = (await server.webhooks.list("default"))[0]
-            await server.webhooks.add("default", Wanted(url=url, events=("*",), id=first.id))
+            await server.webhooks.add("default", HookRequest(url=url, events=("*",), id=first.id))
             await server.webhooks.remove("default", first.id)
             await hook(server, url)
 
@@ -178,8 +178,8 @@ def test_hooks_are_no_entries_that_a_tenant_could_read(tmp_path: Path):
     async def claim():
         async with Receiver() as receiver, serving(tmp_path / "data") as server:
             await hook(server, receiver.url())
-            assert (await server.desk.call("default", c.KvKeys())).keys == []
+            assert (await server.dispatcher.call("default", c.KvKeys())).keys == []
             with pytest.raises(InvalidRequest):
-                await server.desk.call("$system", c.KvKeys())
+                await server.dispatcher.call("$system", c.KvKeys())
 
     run(claim())

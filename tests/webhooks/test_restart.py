@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from stoker.brokers.local import LocalBroker
-from stoker.journal.store import DirectoryStore
+from stoker.journal.directory_store import DirectoryStore
 from stoker.maintenance import restore
 from stoker.server.reader import WHOLE
-from stoker.server.webhooks import Wanted
-from stoker.server.webhooks.store import Progress, Store
+from stoker.server.webhooks import HookRequest
+from stoker.server.webhooks.store import HookProgress, HookStore
 from tests.webhooks.support import (
     PATIENCE_S,
     SECRET,
@@ -93,7 +93,7 @@ def test_a_deleted_hook_stays_deleted_and_leaves_nothing(tmp_path: Path):
                 await server.webhooks.remove("default", made.id)
             async with serving(tmp_path) as server:
                 assert await server.webhooks.list("default") == ()
-                store = Store(server.desk)
+                store = HookStore(server.dispatcher)
                 assert await store.hooks() == []
                 assert (await store._values([f"webhooks/progress/default/{made.id}"])) == []
 
@@ -105,13 +105,13 @@ def test_a_disabled_hook_stays_disabled_and_forgets_nothing(tmp_path: Path):
         async with Receiver() as receiver:
             async with serving(tmp_path) as server:
                 made = await hook(server, receiver.url(), "pushed")
-                off = Wanted(url=receiver.url(), events=("pushed",), enabled=False, id=made.id)
+                off = HookRequest(url=receiver.url(), events=("pushed",), enabled=False, id=made.id)
                 await server.webhooks.add("default", off)
             async with serving(tmp_path) as server:
                 job = await push(server)
                 (seen,) = await server.webhooks.list("default")
                 assert not seen.enabled
-                await server.webhooks.add("default", Wanted(url=receiver.url(), events=("pushed",), id=made.id))
+                await server.webhooks.add("default", HookRequest(url=receiver.url(), events=("pushed",), id=made.id))
                 (got,) = await receiver.count(1)
                 assert got.json["job_id"] == job
 
@@ -126,9 +126,9 @@ def test_a_position_beyond_the_end_of_the_log_skips_nothing(tmp_path: Path):
             async with serving(tmp_path) as server:
                 made = await hook(server, receiver.url(), "pushed")
                 await server.webhooks.close()
-                (stored,) = await Store(server.desk).hooks()
-                ahead = Progress(positions=dict.fromkeys(range(4), (1000, WHOLE)))
-                await Store(server.desk).note(stored, ahead)
+                (stored,) = await HookStore(server.dispatcher).hooks()
+                ahead = HookProgress(positions=dict.fromkeys(range(4), (1000, WHOLE)))
+                await HookStore(server.dispatcher).note(stored, ahead)
             async with serving(tmp_path) as server:
                 job = await push(server)
                 (got,) = await receiver.count(1)
@@ -150,7 +150,7 @@ def test_a_restored_backup_knows_its_hooks_and_posts_nothing_twice(tmp_path: Pat
                 await status_when(server, lambda status: status.delivered == 5)
             async with serving(data, enabled=False) as server:
                 waiting = [await push(server) for _ in range(2)]
-                broker = server.desk.broker
+                broker = server.dispatcher.broker
                 assert isinstance(broker, LocalBroker)
                 assert isinstance(broker.store, DirectoryStore)
                 await asyncio.to_thread(broker.store.backup, backups)

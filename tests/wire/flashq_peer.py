@@ -7,7 +7,7 @@ import msgspec
 from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.model.errors import StokerError
 from stoker.model.steps import carry_out
-from stoker.wire.flashq import Context, decode, failure, row_of
+from stoker.wire.flashq import RequestContext, decode, failure, row_of
 from stoker.wire.flashq.decoding import Codec
 
 MODULES: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
@@ -31,7 +31,7 @@ class Peer:
         return self.send(cmd, MODULES[self.codec].encode({"cmd": cmd, "reqId": "r1", **fields}))
 
     def send(self, cmd: str, frame: bytes) -> dict[str, Any]:
-        context = Context(self.codec, self.hello, self.ranges, now=self.broker.now())
+        context = RequestContext(self.codec, self.hello, self.ranges, now=self.broker.now())
         try:
             plan = row_of(cmd).plan(decode(frame, self.codec, cmd), context)
             answer = carry_out(plan, lambda command: self.broker.execute("tenant", command))

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.model import errors
-from stoker.wire.flashq import Context, failure
+from stoker.wire.flashq import RequestContext, failure
 from stoker.wire.flashq.answers import ids_of
 
-RANGES = Context(ranges=True)
+RANGES = RequestContext(ranges=True)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_runs_of_ids_say_the_same_as_the_ids(ids: list[int]):
 def test_a_range_of_ids_is_three_numbers():
     assert ids_of(range(64, 64 * 1_001, 64), RANGES) == [[64, 1_000, 64]]
     assert ids_of(range(0), RANGES) == []
-    assert ids_of(range(64, 256, 64), Context()) == [64, 128, 192]
+    assert ids_of(range(64, 256, 64), RequestContext()) == [64, 128, 192]

@@ -16,7 +16,7 @@ from stoker.model.errors import StokerError
 from stoker.model.steps import carry_out
 from stoker.testing import FakeClock
 from stoker.wire import native
-from stoker.wire.flashq import Context, decode, failure, row_of
+from stoker.wire.flashq import RequestContext, decode, failure, row_of
 from stoker.wire.flashq.decoding import Codec
 from tools.wire_page import LIFE
 
@@ -123,7 +123,7 @@ def exchange(broker: LocalBroker, codec: Codec, hello: bool, request: dict[str, 
         return broker.execute("default", command)
 
     try:
-        context = Context(codec, hello, now=broker.now())
+        context = RequestContext(codec, hello, now=broker.now())
         answer = carry_out(row_of(request["cmd"]).plan(decode(frame, codec, request["cmd"]), context), execute)
     except StokerError as error:
         answer = failure(error)

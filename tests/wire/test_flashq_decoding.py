@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, LimitExceeded
 from stoker.model.limits import Limits
-from stoker.wire.flashq import BY_NAME, ROWS, Context, decode, failure
+from stoker.wire.flashq import BY_NAME, ROWS, RequestContext, decode, failure
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.decoding import COUNTED_BYTES, Codec
 from stoker.wire.flashq.mapping import Field, Fixed, Said, fields_of
@@ -66,7 +66,7 @@ def test_any_text_is_a_request_or_refused(cmd: str, text: str):
 @given(cmd=st.sampled_from(COMMANDS), sent=frames)
 def test_any_map_is_a_request_or_refused(codec: Codec, cmd: str, sent: dict[str, Any]):
     request = outcome(MODULES[codec].encode({"cmd": cmd, **sent}), codec, cmd)
-    assert request is None or isinstance(request, q.Request | q.JobRequest)
+    assert request is None or isinstance(request, q.FlashqRequest | q.JobRequest)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -122,7 +122,7 @@ def plain(value: Any) -> Any:
 
 def meaning(request: q.AnyRequest, cmd: str, codec: Codec) -> Any:
     """Pushes come in several types; what counts of them is what the queue is asked."""
-    return next(ROWS[cmd].plan(request, Context(codec))) if cmd in ("PUSH", "PUSHB") else plain(request)
+    return next(ROWS[cmd].plan(request, RequestContext(codec))) if cmd in ("PUSH", "PUSHB") else plain(request)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -9,9 +9,9 @@ import pytest
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
 from stoker.model.options import DEFAULT_OPTIONS, Backoff, Dependency, Options
-from stoker.wire.flashq import Context, Unknown, decode, row_of
+from stoker.wire.flashq import RequestContext, UnknownField, decode, row_of
 from stoker.wire.flashq.decoding import Codec
-from stoker.wire.flashq.options import REFUSED
+from stoker.wire.flashq.option_mapping import REFUSED
 from stoker.wire.flashq.requests import MixedPushBatch
 from stoker.wire.flashq.spelling import WARNINGS_MAX
 
@@ -62,7 +62,7 @@ def camel(sent: dict[str, Any]) -> dict[str, Any]:
 
 def command_of(cmd: str, codec: Codec, sent: dict[str, Any]) -> Any:
     request = decode(MODULES[codec].encode({"cmd": cmd, "queue": "q", **sent}), codec, cmd)
-    return next(row_of(cmd).plan(request, Context(codec)))
+    return next(row_of(cmd).plan(request, RequestContext(codec)))
 
 
 def test_no_option_is_forgotten_here():
@@ -181,7 +181,7 @@ def test_a_payload_over_the_jobs_own_limit_is_refused():
 
 
 def test_unknown_fields_are_told_with_the_name_that_was_meant():
-    unknown = Unknown()
+    unknown = UnknownField()
     frame = b'{"queue":"q","data":1,"prioriti":5,"maxAttempt":1,"zzz":1,"backoff":{"kindd":"fixed"}}'
     decode(frame, "json", "PUSH", unknown=unknown)
     assert unknown.warnings == [
@@ -191,18 +191,18 @@ def test_unknown_fields_are_told_with_the_name_that_was_meant():
         "ignored unknown field 'kindd' in backoff; did you mean 'kind'?",
     ]
     with pytest.raises(InvalidRequest, match="unknown field 'prioriti'; did you mean 'priority'"):
-        decode(frame, "json", "PUSH", unknown=Unknown(refuse=True))
+        decode(frame, "json", "PUSH", unknown=UnknownField(refuse=True))
 
 
 def test_an_item_with_an_unknown_field_is_refused_alone():
     frame = b'{"queue":"q","jobs":[{"data":1},{"data":2,"prioriti":5}]}'
-    request = decode(frame, "json", "PUSHB", unknown=Unknown(refuse=True))
+    request = decode(frame, "json", "PUSHB", unknown=UnknownField(refuse=True))
     assert isinstance(request, MixedPushBatch)
     assert request.wrong == {1: "unknown field 'prioriti' in jobs[1]; did you mean 'priority'?"}
 
 
 def test_many_unknown_fields_are_told_in_part():
-    unknown = Unknown()
+    unknown = UnknownField()
     decode(
         msgspec.json.encode({"queue": "q", "data": 1, **{f"x{n}": 1 for n in range(50)}}),
         "json",

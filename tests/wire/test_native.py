@@ -14,7 +14,7 @@ from stoker.model.errors import BY_CODE, InvalidRequest, NotFound, StokerError
 from stoker.model.options import Options
 from stoker.wire import native
 from stoker.wire.frames import Codec
-from stoker.wire.table import ROWS
+from stoker.wire.native_commands import ROWS
 from tests.soaking import drawing
 
 CODECS: tuple[Codec, ...] = ("json", "msgpack")
@@ -61,11 +61,11 @@ def test_an_error_is_the_same_on_both_ends(codec: Codec, error: type[StokerError
 
 
 def test_a_code_that_is_not_known_yet_is_still_an_error_of_ours():
-    head = native.Head(False, code="from_the_future", error="text")
+    head = native.ReplyHead(False, code="from_the_future", error="text")
     with pytest.raises(StokerError, match="text"):
         native.reply(head, c.Push, "json")
     assert type(native.error_of(head)) is StokerError
-    assert type(native.error_of(native.Head(False, code="not_found"))) is NotFound
+    assert type(native.error_of(native.ReplyHead(False, code="not_found"))) is NotFound
 
 
 @pytest.mark.parametrize("codec", CODECS)

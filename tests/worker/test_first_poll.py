@@ -9,12 +9,12 @@ import stoker
 from stoker.model import commands as c
 from stoker.model.options import Options
 from stoker.model.replies import Delivery, Run
-from stoker.worker.books import Books
 from stoker.worker.handler import Handler
+from stoker.worker.held_jobs import HeldJobs
 from stoker.worker.injection import WorkerScope
 from stoker.worker.pulling import Puller
-from stoker.worker.queues import Line, QueueSettings, Roster
-from stoker.worker.threads import ThreadLane
+from stoker.worker.queues import QueueLine, QueueSettings, Roster
+from stoker.worker.thread_lane import ThreadLane
 from stoker.worker.worker import Worker
 
 
@@ -52,8 +52,8 @@ def test_jobs_that_come_when_a_pull_is_given_up_are_taken(monkeypatch: pytest.Mo
             puller.stop()
 
         lane = ThreadLane(1, WorkerScope())
-        roster = Roster([Line("q", QueueSettings(), (lane,))])
-        puller = Puller(answer_at_the_last_moment, take, roster, Books(), "worker", 20_000)
+        roster = Roster([QueueLine("q", QueueSettings(), (lane,))])
+        puller = Puller(answer_at_the_last_moment, take, roster, HeldJobs(), "worker", 20_000)
         async with asyncio.timeout(60):
             await puller.run()
 

@@ -19,7 +19,7 @@ from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
 from stoker.worker.context import Context, current_job
 from stoker.worker.errors import JobCancelled, LeaseLost
 from stoker.worker.handler import Batch
-from stoker.worker.lane import Chunk
+from stoker.worker.lane import JobChunk
 from stoker.worker.leases import LeaseKeeper
 from stoker.worker.worker import Worker
 from tests.client.serving import ServerThread
@@ -309,10 +309,10 @@ class Queue:
         return self.reply
 
 
-def chunk(*ids: int, token: int = 1, received_at: float = 0.0) -> Chunk:
+def chunk(*ids: int, token: int = 1, received_at: float = 0.0) -> JobChunk:
     from stoker.model.options import Options
 
-    return Chunk(handler(print), token, "q", ids, [b"[]"] * len(ids), Options(lease_ms=30_000), 1, 0, received_at)
+    return JobChunk(handler(print), token, "q", ids, [b"[]"] * len(ids), Options(lease_ms=30_000), 1, 0, received_at)
 
 
 def test_everything_in_hand_is_renewed_in_one_call_at_a_third_of_the_lease():

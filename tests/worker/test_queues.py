@@ -11,12 +11,12 @@ from stoker.model import commands as c
 from stoker.model.options import Options, RateLimit
 from stoker.model.replies import Delivery, Run
 from stoker.testing import World
-from stoker.worker.books import Books
 from stoker.worker.errors import BadHandler
-from stoker.worker.lane import Flow, Lane, ahead, room_for
-from stoker.worker.pace import Bucket, Pace
+from stoker.worker.held_jobs import HeldJobs
+from stoker.worker.lane import Lane, LaneFlow, ahead, room_for
+from stoker.worker.pace import HandlerRateLimit, JobDuration
 from stoker.worker.pulling import Puller
-from stoker.worker.queues import Line, QueueSettings, Roster
+from stoker.worker.queues import QueueLine, QueueSettings, Roster
 from stoker.worker.worker import Worker
 from tests.worker.running import handler, push_many
 
@@ -35,7 +35,7 @@ def roster(**queues: tuple[float, Room]) -> Roster:
     lines = []
     for name, (weight, lane) in queues.items():
         lanes: tuple[Lane, ...] = (lane,)  # type: ignore[assignment]
-        lines.append(Line(name, QueueSettings(weight=weight), lanes))
+        lines.append(QueueLine(name, QueueSettings(weight=weight), lanes))
     return Roster(lines)
 
 
@@ -103,7 +103,7 @@ def test_short_jobs_are_fetched_ahead_and_long_ones_are_not():
 
 def test_what_waits_is_bounded_by_what_a_lane_really_does():
     now = [0.0]
-    flow = Flow(lambda: now[0])
+    flow = LaneFlow(lambda: now[0])
     assert flow.ahead(0) == 64
     now[0] = 0.05
     assert flow.ahead(1_000) == 2_000
@@ -119,7 +119,7 @@ def test_while_slots_have_work_jobs_are_fetched_in_good_parts():
 
 
 def test_a_pace_believes_slow_jobs_at_once():
-    pace = Pace()
+    pace = JobDuration()
     pace.measured(100, 0.001)
     pace.measured(1, 1.0)
     assert pace.seconds is not None
@@ -128,7 +128,7 @@ def test_a_pace_believes_slow_jobs_at_once():
 
 def test_a_bucket_refills_with_time():
     now = [0.0]
-    bucket = Bucket(RateLimit(10, 1_000, 5), lambda: now[0])
+    bucket = HandlerRateLimit(RateLimit(10, 1_000, 5), lambda: now[0])
     assert bucket.tokens == 5
     bucket.take(5)
     assert (bucket.tokens, round(bucket.next_s, 3)) == (0, 0.1)
@@ -141,7 +141,7 @@ def test_a_bucket_refills_with_time():
 def test_tokens_that_were_taken_after_a_pause_are_not_there_again():
     """A worker looks before it pulls, and takes when the pull is answered: much later, perhaps."""
     now = [0.0]
-    bucket = Bucket(RateLimit(5, 1_000), lambda: now[0])
+    bucket = HandlerRateLimit(RateLimit(5, 1_000), lambda: now[0])
     assert bucket.tokens == 5
     now[0] = 20.0
     bucket.take(5)
@@ -171,7 +171,7 @@ class Pulls:
         self.asked: list[c.Pull] = []
         self.got: list[Delivery] = []
         self._answer = answer
-        self.puller = Puller(self._execute, self._dispatch, queues, Books(), "w", 20_000)
+        self.puller = Puller(self._execute, self._dispatch, queues, HeldJobs(), "w", 20_000)
 
     async def _execute(self, command: c.Command[Any]) -> Delivery:
         assert isinstance(command, c.Pull)

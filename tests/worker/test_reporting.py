@@ -20,7 +20,7 @@ from stoker.logs import JsonLines, PlainLines
 from stoker.model.options import Options
 from stoker.worker.handler import Batch
 from stoker.worker.joblog import JobLog
-from stoker.worker.lane import Chunk, Failed
+from stoker.worker.lane import JobChunk, JobFailure
 from stoker.worker.outcomes import Failure, Verdict
 from stoker.worker.worker import Worker
 from tests.worker import reporting
@@ -261,12 +261,12 @@ def test_many_that_time_out_together_are_a_few_lines_and_their_number(records: R
     assert vars(records.records[-1])["jobs"] == 100
 
 
-def chunk(*ids: int) -> Chunk:
-    return Chunk(handler(print, name="work"), 1, "q", ids, [b"[]"] * len(ids), Options(timeout_ms=1_000), 1, 0)
+def chunk(*ids: int) -> JobChunk:
+    return JobChunk(handler(print, name="work"), 1, "q", ids, [b"[]"] * len(ids), Options(timeout_ms=1_000), 1, 0)
 
 
-def failed_in(held: Chunk, job: int) -> Failed:
-    return Failed(held, job, Failure("no", "ValueError"), Verdict("retry"), 0.5)
+def failed_in(held: JobChunk, job: int) -> JobFailure:
+    return JobFailure(held, job, Failure("no", "ValueError"), Verdict("retry"), 0.5)
 
 
 def test_a_plain_line_names_the_job_of_what_a_handler_logged_and_does_not_repeat_it_for_the_worker():

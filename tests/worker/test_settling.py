@@ -11,11 +11,11 @@ from stoker.model.limits import Limits
 from stoker.model.options import Options
 from stoker.model.states import State
 from stoker.testing import World
-from stoker.worker.books import Books
 from stoker.worker.context import Context
-from stoker.worker.lane import Chunk, Done, Dropped, Failed, Released
+from stoker.worker.held_jobs import HeldJobs
+from stoker.worker.lane import Dropped, JobChunk, JobFailure, JobsCompleted, JobsHandedBack
 from stoker.worker.outcomes import RETRY, Failure, Verdict
-from stoker.worker.sendings import Report, coalesced, sendings_of
+from stoker.worker.settle_commands import JobReport, coalesced, sendings_of
 from stoker.worker.worker import Worker
 from tests.worker.running import handler, push, push_many
 
@@ -23,8 +23,8 @@ HANDLER = handler(print)
 FAILURE = Failure("no", "ValueError")
 
 
-def chunk(ids: range | list[int], token: int = 1) -> Chunk:
-    return Chunk(HANDLER, token, "q", ids, [b""] * len(ids), Options(), 1, 0)
+def chunk(ids: range | list[int], token: int = 1) -> JobChunk:
+    return JobChunk(HANDLER, token, "q", ids, [b""] * len(ids), Options(), 1, 0)
 
 
 def commands(*settlements: Any) -> list[Any]:
@@ -33,29 +33,29 @@ def commands(*settlements: Any) -> list[Any]:
 
 def test_a_whole_run_is_one_ack_with_a_range():
     whole = chunk(range(0, 64_000, 64))
-    assert commands(Done(whole, whole.ids)) == [c.Ack(range(0, 64_000, 64), 1)]
+    assert commands(JobsCompleted(whole, whole.ids)) == [c.Ack(range(0, 64_000, 64), 1)]
 
 
 def test_neighbours_of_a_run_are_a_range_again():
     whole = chunk(range(0, 64_000, 64))
-    (ack,) = commands(Done(whole, list(range(640, 32_000, 64))))
+    (ack,) = commands(JobsCompleted(whole, list(range(640, 32_000, 64))))
     assert ack.ids == range(640, 32_000, 64)
 
 
 def test_jobs_of_many_deliveries_are_one_ack_with_a_token_for_each():
-    items = [Done(chunk([number], token), [number]) for number, token in ((5, 1), (3, 2), (9, 2))]
+    items = [JobsCompleted(chunk([number], token), [number]) for number, token in ((5, 1), (3, 2), (9, 2))]
     assert commands(*items) == [c.Ack([5, 3, 9], [1, 2, 2])]
 
 
 def test_results_stand_beside_their_ids():
     one, two = chunk([1, 2]), chunk([3], 2)
-    acks = commands(Done(one, [2, 1], [b"2", None]), Done(two, [3], [b"3"]))
+    acks = commands(JobsCompleted(one, [2, 1], [b"2", None]), JobsCompleted(two, [3], [b"3"]))
     assert acks == [c.Ack([2, 1, 3], [1, 1, 2], [b"2", None, b"3"], "json")]
 
 
 def test_large_results_are_sent_in_several_commands():
     big = chunk(range(200))
-    acks = commands(Done(big, big.ids, [b"x" * 100_000] * 200))
+    acks = commands(JobsCompleted(big, big.ids, [b"x" * 100_000] * 200))
     assert len(acks) > 2
     assert [job for ack in acks for job in ack.ids] == list(range(200))
     assert all(len(ack.ids) == len(ack.results) for ack in acks)
@@ -63,42 +63,48 @@ def test_large_results_are_sent_in_several_commands():
 
 def test_equal_failures_are_one_command_and_others_are_not():
     many = chunk([1, 2, 3])
-    fails = commands(*(Failed(many, job, FAILURE, RETRY) for job in (1, 2)), Failed(many, 3, FAILURE, Verdict("dead")))
+    fails = commands(
+        *(JobFailure(many, job, FAILURE, RETRY) for job in (1, 2)), JobFailure(many, 3, FAILURE, Verdict("dead"))
+    )
     assert [(list(fail.ids), fail.retry) for fail in fails] == [([1, 2], True), ([3], False)]
 
 
 def test_releases_and_snoozes_go_by_their_delay():
     many = chunk([1, 2, 3, 4])
     found = commands(
-        Released(many, [1, 2]), Failed(many, 3, FAILURE, Verdict("snooze", 500)), Released(many, [4], delay_ms=500)
+        JobsHandedBack(many, [1, 2]),
+        JobFailure(many, 3, FAILURE, Verdict("snooze", 500)),
+        JobsHandedBack(many, [4], delay_ms=500),
     )
     assert [(list(each.ids), each.delay_ms) for each in found] == [([1, 2], 0), ([3, 4], 500)]
 
 
 def test_of_the_progress_of_a_job_only_the_latest_is_sent():
     one = chunk([1, 2])
-    reports = [Report(one, job, c.SetProgress(job, percent)) for job, percent in ((1, 10), (2, 5), (1, 20))]
+    reports = [JobReport(one, job, c.SetProgress(job, percent)) for job, percent in ((1, 10), (2, 5), (1, 20))]
     assert [report.command for report in coalesced(reports)] == [c.SetProgress(2, 5), c.SetProgress(1, 20)]
 
 
 def test_what_is_said_first_about_a_job_counts():
-    books, many = Books(), chunk([1, 2, 3])
-    books.took(many)
-    assert books.ended(Done(many, [2])) == Done(many, [2])
-    assert books.ended(Done(many, [1, 2, 3], [b"a", b"b", b"c"])) == Done(many, [1, 3], [b"a", b"c"])
-    assert books.ended(Released(many, [1, 2, 3])) is None
-    assert books.ended(Dropped(many, (2,))) is None
-    assert (books.held, books.unsettled) == (0, 3)
+    held_jobs, many = HeldJobs(), chunk([1, 2, 3])
+    held_jobs.took(many)
+    assert held_jobs.ended(JobsCompleted(many, [2])) == JobsCompleted(many, [2])
+    assert held_jobs.ended(JobsCompleted(many, [1, 2, 3], [b"a", b"b", b"c"])) == JobsCompleted(
+        many, [1, 3], [b"a", b"c"]
+    )
+    assert held_jobs.ended(JobsHandedBack(many, [1, 2, 3])) is None
+    assert held_jobs.ended(Dropped(many, (2,))) is None
+    assert (held_jobs.held, held_jobs.unsettled) == (0, 3)
 
 
 def test_a_chunk_is_forgotten_when_all_of_it_is_confirmed():
-    books, many = Books(), chunk([1, 2])
-    books.took(many)
-    books.ended(Done(many, many.ids))
-    books.settled(many, 1)
-    assert not books.is_empty
-    books.settled(many, 1)
-    assert books.is_empty
+    held_jobs, many = HeldJobs(), chunk([1, 2])
+    held_jobs.took(many)
+    held_jobs.ended(JobsCompleted(many, many.ids))
+    held_jobs.settled(many, 1)
+    assert not held_jobs.is_empty
+    held_jobs.settled(many, 1)
+    assert held_jobs.is_empty
 
 
 # --- against the engine ------------------------------------------------------------------------------

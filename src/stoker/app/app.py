@@ -25,8 +25,8 @@ from stoker.app.importing import imported
 from stoker.app.inputs import spreader
 from stoker.app.jobtype import AsyncJobType, Definition, JobType, PlainJobType, Step, kind_of
 from stoker.app.options import Defaults, JobOptions, Layer
-from stoker.app.plans import carry_out, carry_out_async
 from stoker.app.schedules import OWNER, Declared, Rule, Synced, check_name, rule_of, step_of, sync
+from stoker.app.sync_or_async import carry_out, carry_out_async
 from stoker.brokers.connect import open_broker
 from stoker.brokers.contract import Broker
 from stoker.client.aio import AsyncClient
@@ -406,7 +406,7 @@ class App:
 
         It first puts the app's schedules into the queue, unless `schedules` is false.
         """
-        from stoker.worker.pulling import Task
+        from stoker.worker.pulling import FirstTask
         from stoker.worker.worker import Worker
 
         handlers = self.handlers(jobs)
@@ -421,7 +421,7 @@ class App:
             async def tell() -> None:
                 await carry_out_async(self.aclient, sync(wanted, self._owner))
 
-            worker.first = Task("sending the schedules to the queue", tell)
+            worker.first = FirstTask("sending the schedules to the queue", tell)
         return worker
 
 

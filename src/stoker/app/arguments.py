@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw
 
 from stoker.app import paths
 from stoker.app.converting import ENCODERS, Written, decoder_for, encode, is_supported, readable, type_name
-from stoker.app.signatures import Pushed, Signature
+from stoker.app.signatures import PushedParameter, Signature
 from stoker.model.options import Codec
 from stoker.worker.errors import BadArguments, BadHandler
 
@@ -311,7 +311,7 @@ class Arguments:
         keyword_only = [_open_field(one) for one in self._named if one.kind is Parameter.KEYWORD_ONLY]
         return msgspec.defstruct("Call", keyword_only, bases=(base,), kw_only=True) if keyword_only else base
 
-    def _check_type(self, one: Pushed) -> None:
+    def _check_type(self, one: PushedParameter) -> None:
         kind = readable(one.annotation)
         if not is_supported(kind):
             try:
@@ -327,10 +327,10 @@ class _Shape:
 
     def __init__(
         self,
-        named: tuple[Pushed, ...],
-        positional: tuple[Pushed, ...],
-        rest: Pushed | None,
-        others: Pushed | None,
+        named: tuple[PushedParameter, ...],
+        positional: tuple[PushedParameter, ...],
+        rest: PushedParameter | None,
+        others: PushedParameter | None,
         codec: Written,
     ) -> None:
         self.codec = codec
@@ -363,11 +363,11 @@ class _Shape:
         return payload.lstrip(b" \t\r\n").startswith(b"{")
 
 
-def _open_field(one: Pushed) -> Any:
+def _open_field(one: PushedParameter) -> Any:
     return (one.name, Any) if one.is_required else (one.name, Any, UNSET)
 
 
-def _fields_of(parameters: Sequence[Pushed]) -> list[Any]:
+def _fields_of(parameters: Sequence[PushedParameter]) -> list[Any]:
     """With the function's own default objects, as in a call."""
     fields: list[Any] = []
     for one in parameters:

@@ -22,16 +22,16 @@ from stoker.worker.worker import Worker
 NOWHERE = "memory://"
 
 
-class Problem(NamedTuple):
+class AppProblem(NamedTuple):
     text: str
     code: str
 
 
-class Check:
+class AppCheck:
     """Tries one thing after another and notes each problem, so that one mistake does not hide the next."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[AppProblem] = []
 
     def tried(self, what: str, do: Callable[[], Any]) -> Any:
         """The result, or None if it failed."""
@@ -44,13 +44,15 @@ class Check:
         return None
 
     def _note(self, what: str, text: str, code: str) -> None:
-        self.problems.append(Problem(text if what in text else f"{what}: {text}", code))
+        self.problems.append(AppProblem(text if what in text else f"{what}: {text}", code))
 
 
-def problems(app: App, jobs: Iterable[str] | None = None, *, schedules: bool = True, **settings: Any) -> list[Problem]:
+def problems(
+    app: App, jobs: Iterable[str] | None = None, *, schedules: bool = True, **settings: Any
+) -> list[AppProblem]:
     """What would keep a worker with these settings from starting, or its jobs and schedules from being pushed."""
     app.load()
-    check = Check()
+    check = AppCheck()
     types = list(app.jobs.values()) if jobs is None else [app.job_named(name) for name in jobs]
     made = [check.tried(f"job {job_type.name}", job_type.handler) for job_type in types]
     handlers = [handler for handler in made if handler is not None]

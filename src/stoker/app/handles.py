@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from stoker.app.errors import JobFailed, ResultTimeout
 from stoker.app.following import Following
 from stoker.app.hints import OF_JOBS, missing
-from stoker.app.plans import Plan, carry_out, carry_out_async
 from stoker.app.results import ANYTHING, Results
+from stoker.app.sync_or_async import Plan, carry_out, carry_out_async
 from stoker.app.waiting import why_it_waits
 from stoker.model import commands as c
 from stoker.model import replies as r

@@ -21,7 +21,7 @@ from stoker.app.handles import Job, JobBatch
 from stoker.app.hints import OF_JOB_TYPES, OF_STEPS, missing
 from stoker.app.inputs import provider_of
 from stoker.app.nodes import Map, Node
-from stoker.app.options import Layer, PushOptions, Wanted
+from stoker.app.options import Layer, PushOptions, PushWish
 from stoker.app.results import Results
 from stoker.app.signatures import Signature, signature_of
 from stoker.client.batches import BATCH_JOBS, joined, pieces
@@ -209,13 +209,13 @@ class JobType(Generic[P, R]):
     # --- parts -----------------------------------------------------------------------------------
 
     @functools.cached_property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> PushWish:
         """The options of a push: layers of the app, the queue, the job and this view, merged."""
         queue = self._changes.get("queue") or self.definition.layer.get("queue") or self.app.default_queue
         layers = self.app.layers_for(queue)
         layer = friendly.laid(*layers, self.definition.layer, self._changes, {"queue": queue})
         try:
-            return Wanted.of(layer, self.name)
+            return PushWish.of(layer, self.name)
         except TypeError as error:
             raise InvalidRequest(f"{self.name}: {error}") from None
 

@@ -323,7 +323,7 @@ def wrong_templates(keys: Mapping[str, Any], names: Sequence[str]) -> str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PushWish:
     """The options of a push, with all layers merged."""
 
     queue: str
@@ -335,7 +335,7 @@ class Wanted:
     retry: RetryPolicy | None
 
     @classmethod
-    def of(cls, layer: Layer, name: str) -> "Wanted":
+    def of(cls, layer: Layer, name: str) -> "PushWish":
         said = dict(layer)
         keys = {key: said.pop(key) for key in KEYS if callable(said.get(key)) or isinstance(said.get(key), Template)}
         beside = {part: said.pop(part, None) for part in BESIDE}

@@ -15,7 +15,7 @@ import msgspec
 from stoker.app.errors import BadSchedule
 from stoker.app.jobtype import JobType, Step
 from stoker.app.options import moment
-from stoker.app.plans import Plan
+from stoker.app.sync_or_async import Plan
 from stoker.model import commands as c
 from stoker.model.schedules import Misfire, Overlap, Schedule, SchedulePage
 from stoker.model.units import Duration, duration_ms

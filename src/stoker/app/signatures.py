@@ -20,7 +20,7 @@ VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedParameter:
     """A parameter that a push gives a value to."""
 
     name: str
@@ -37,7 +37,7 @@ class Pushed:
 class Signature:
     """The parameters of a function, sorted by the source of their values."""
 
-    pushed: tuple[Pushed, ...]
+    pushed: tuple[PushedParameter, ...]
     context: str | None
     dependencies: Mapping[str, Depends]
     kinds: Mapping[str, Any]
@@ -56,7 +56,7 @@ def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = F
     except (TypeError, ValueError) as error:
         raise BadHandler(f"{label} has no readable signature: {error}") from None
     read = _Reader(function, label)
-    pushed: list[Pushed] = []
+    pushed: list[PushedParameter] = []
     context: str | None = None
     dependencies: dict[str, Depends] = {}
     kinds: dict[str, Any] = {}
@@ -67,7 +67,7 @@ def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = F
         if depends is None and not is_context(annotation):
             if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and (context or dependencies):
                 is_leading = False
-            pushed.append(Pushed(parameter.name, parameter.kind, annotation, parameter.default))
+            pushed.append(PushedParameter(parameter.name, parameter.kind, annotation, parameter.default))
             continue
         if parameter.kind in (Parameter.POSITIONAL_ONLY, *VARIADIC):
             raise BadHandler(f"{label}: {parameter.name!r} must be a parameter that can be given by name")
@@ -85,7 +85,7 @@ def signature_of(function: Callable[..., Any], label: str, *, is_batch: bool = F
     return Signature(tuple(pushed), context, dependencies, kinds, returns, bindable_of(pushed), is_leading)
 
 
-def check_names(whole: inspect.Signature, pushed: list[Pushed], label: str) -> None:
+def check_names(whole: inspect.Signature, pushed: list[PushedParameter], label: str) -> None:
     if pushed and pushed[0].name == "self" and pushed[0].annotation is Any:
         raise BadHandler(f"{label} is a method: a job must be a function, because it has no object to be called on")
     names = {one.name for one in pushed}
@@ -98,18 +98,18 @@ def check_names(whole: inspect.Signature, pushed: list[Pushed], label: str) -> N
                     raise BadHandler(f"{label}: move {other.name!r} behind *{one.name}, so that it is given by name")
 
 
-def bindable_of(pushed: list[Pushed]) -> inspect.Signature:
+def bindable_of(pushed: list[PushedParameter]) -> inspect.Signature:
     return inspect.Signature([Parameter(one.name, one.kind, default=one.default) for one in pushed])
 
 
-def items_of(pushed: list[Pushed], label: str) -> list[Pushed]:
+def items_of(pushed: list[PushedParameter], label: str) -> list[PushedParameter]:
     """A batch function takes a list where a job has a value; a push gives one element of it."""
     if not pushed or any(one.kind in VARIADIC for one in pushed):
         raise BadHandler(
             f"{label} is called once for a batch of jobs: expected a parameter that takes a list for each argument of"
             " a job, and no * or **"
         )
-    return [Pushed(one.name, one.kind, element_of(one.annotation)) for one in pushed]
+    return [PushedParameter(one.name, one.kind, element_of(one.annotation)) for one in pushed]
 
 
 def element_of(annotation: Any) -> Any:

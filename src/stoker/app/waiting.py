@@ -5,7 +5,7 @@ It makes a sentence for the error of a wait that timed out. Plans only; nothing 
 
 from collections.abc import Iterable
 
-from stoker.app.plans import Plan
+from stoker.app.sync_or_async import Plan
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import StokerError

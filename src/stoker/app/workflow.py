@@ -17,7 +17,7 @@ from stoker.app.inputs import SPREAD, spread_payload
 from stoker.app.jobtype import JobType
 from stoker.app.jobtype import Step as Call
 from stoker.app.nodes import Chain, Group, Map, Node, Nodes, node_of
-from stoker.app.plans import Nap, Plan, carry_out, carry_out_async
+from stoker.app.sync_or_async import Nap, Plan, carry_out, carry_out_async
 from stoker.app.waiting import why_it_waits
 from stoker.model import commands as c
 from stoker.model import replies as r

@@ -51,7 +51,7 @@ def open_broker(url: str | None = None, settings: "LocalSettings | RemoteSetting
             f"cannot connect to {shown(parts)!r}: sqlite:// takes a path after three slashes, no host:"
             f" sqlite:///{shown(parts).removeprefix('sqlite://')}"
         )
-    from stoker.brokers.shared import open_shared
+    from stoker.brokers.shared_directory import open_shared
 
     return open_shared(unquote(parts.path[1:]), parameters, settings)
 

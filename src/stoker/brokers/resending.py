@@ -28,16 +28,16 @@ PARTS = 2**53
 """A part of a stage has a number below."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ResendAnswer(msgspec.Struct, frozen=True):
     reply: Any
     again: bool
     """Whether the command had been sent before, and perhaps carried out."""
 
 
-Plan = Generator[c.Command[Any], Answer, R]
+Plan = Generator[c.Command[Any], ResendAnswer, R]
 
 
-def plan_of(command: c.Command[R], windows: SendingWindows) -> Plan[R]:
+def resend_steps(command: c.Command[R], windows: SendingWindows) -> Plan[R]:
     """Carries out a command over a connection that may be lost meanwhile."""
     kind: Any = type(command)
     if kind in NUMBERED and is_nameless(command):

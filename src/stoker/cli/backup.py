@@ -2,9 +2,9 @@
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import as_json, directory_of, echo_json, examples
-from stoker.cli.layout import clock, columns, many, size, when
+from stoker.cli import exit_codes
+from stoker.cli.formatting import clock, columns, many, size, when
+from stoker.cli.parameters import as_json, directory_of, echo_json, examples
 
 URL = click.option(
     "--url",
@@ -27,7 +27,7 @@ def backup(place: str, url: str | None, is_json: bool) -> None:
     goes on, and this command writes the backup. Every file is stored with its checksum.
     """
     from stoker import maintenance
-    from stoker.cli.kinds import look_at
+    from stoker.cli.parameters import look_at
     from stoker.cli.progress import moving
 
     with look_at(checked(url), "default") as client, moving("backing up") as moved:
@@ -78,7 +78,7 @@ def restore(place: str, into: str | None, name: str | None, is_list: bool, is_js
         click.echo(
             f"{into} is {made.name}, taken {when(made.created_at)}, {size(made.size)}; use it as sqlite:///{into}"
         )
-    return exits.OK
+    return exit_codes.OK
 
 
 def list_backups(place: str, is_json: bool) -> int:
@@ -97,4 +97,4 @@ def list_backups(place: str, is_json: bool) -> int:
         click.echo(columns(("BACKUP", "TAKEN", "SIZE", "STORED", ""), rows, right=("SIZE", "STORED")))
     else:
         click.echo("no backups there")
-    return exits.OK if found else exits.NOTHING
+    return exit_codes.OK if found else exit_codes.NOTHING

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import exits, measuring
-from stoker.cli.kinds import SECONDS, as_json, connected, echo_json, examples, open_client
-from stoker.cli.layout import columns
+from stoker.cli import exit_codes, measuring
+from stoker.cli.formatting import columns
+from stoker.cli.parameters import SECONDS, as_json, connected, echo_json, examples, open_client
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -91,8 +91,8 @@ def bench(
     else:
         click.echo(page(title_of(url, tenant), payload_bytes, trip, rows))
     if lost:
-        exits.tell(f"{lost:,} jobs did not come back exactly once", "bench")
-    return exits.FAILED if lost else exits.OK
+        exit_codes.tell(f"{lost:,} jobs did not come back exactly once", "bench")
+    return exit_codes.FAILED if lost else exit_codes.OK
 
 
 def clear_away(client: "Client", queue: str) -> None:
@@ -102,7 +102,7 @@ def clear_away(client: "Client", queue: str) -> None:
     try:
         client.obliterate(queue, force=True)
     except StokerError as error:
-        exits.tell(f"the queue {queue} could not be removed: {error.message}", error.code)
+        exit_codes.tell(f"the queue {queue} could not be removed: {error.message}", error.code)
 
 
 def measure(

@@ -2,7 +2,7 @@
 
 import click
 
-from stoker.cli.kinds import examples
+from stoker.cli.parameters import examples
 
 VARIABLE = "_STOKER_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")

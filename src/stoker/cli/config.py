@@ -2,7 +2,7 @@
 
 import click
 
-from stoker.cli.kinds import Family, as_json, echo_json, examples
+from stoker.cli.parameters import Family, as_json, echo_json, examples
 
 
 @click.group(cls=Family)

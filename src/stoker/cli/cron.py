@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.kinds import (
+from stoker.cli.formatting import NONE, away, columns, facts, lasting, many, now_ms
+from stoker.cli.parameters import (
     DURATION,
     Family,
     as_json,
@@ -18,7 +19,6 @@ from stoker.cli.kinds import (
     queue_names,
     sure,
 )
-from stoker.cli.layout import NONE, away, columns, facts, lasting, many, now_ms
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -157,7 +157,7 @@ def add(
 
     Exactly one of --cron, --every and --at is required. DATA may be - for standard input; without it, jobs carry null.
     """
-    from stoker.cli.jobs import check_json, options_from
+    from stoker.cli.push_pull import check_json, options_from
     from stoker.model.schedules import Schedule
 
     payload = sys.stdin.buffer.read() if data == "-" else (data or ("" if raw else "null")).encode()

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import examples
-from stoker.cli.layout import columns, lasting
+from stoker.cli import exit_codes
+from stoker.cli.formatting import columns, lasting
+from stoker.cli.parameters import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from stoker import Client
-    from stoker.demo.story import Check
+    from stoker.demo.story import DemoCheck
 
 WORKERS = 2
 STOP_S = 10.0
@@ -55,17 +55,17 @@ def demo(keep: str | None, plain: bool, pipeline: bool, report: str) -> int:
         return conclude(checks, keep, said)
 
 
-def tell(directory: "Path", aside: "Path", *, is_live: bool) -> "tuple[list[Check], str]":
+def tell(directory: "Path", aside: "Path", *, is_live: bool) -> "tuple[list[DemoCheck], str]":
     """Run the demo. Returns the checks that must hold after it, and the workers' output."""
     from stoker.demo import jobs
-    from stoker.demo.story import TICK_S, Story
+    from stoker.demo.story import TICK_S, Demo
 
     began = time.monotonic()
     url = f"sqlite:///{directory}"
     jobs.app.url = url
     with jobs.app, Screen(jobs.app.client, is_live, began) as screen, Workers(url, aside) as workers:
         screen.say(f"opened {directory}: an embedded queue, no server to run")
-        story = Story(jobs.app.client, aside, screen.say, workers.kill)
+        story = Demo(jobs.app.client, aside, screen.say, workers.kill)
         for _ in range(WORKERS):
             screen.say(f"started {workers.start()}, a process of its own")
         for _ in story.steps():
@@ -83,16 +83,16 @@ def tell(directory: "Path", aside: "Path", *, is_live: bool) -> "tuple[list[Chec
     return checks, workers.said()
 
 
-def through_spark(directory: "Path", lake: "Path", report: str) -> "Check":
+def through_spark(directory: "Path", lake: "Path", report: str) -> "DemoCheck":
     """Load the demo's history into bronze, silver and gold tables, and write the report."""
     from importlib.util import find_spec
     from pathlib import Path
 
-    from stoker.demo.story import Check
+    from stoker.demo.story import DemoCheck
 
     if find_spec("pyspark") is None:
         click.echo("The pipeline needs Spark, which is not installed: pip install 'stoker[spark]'\n")
-        return Check(False, "Spark has loaded the history into a lake (leave it out with --no-pipeline)")
+        return DemoCheck(False, "Spark has loaded the history into a lake (leave it out with --no-pipeline)")
     from stoker import connect
     from stoker.cli.pipeline import headline
     from stoker.spark.lake import running
@@ -122,13 +122,13 @@ def through_spark(directory: "Path", lake: "Path", report: str) -> "Check":
     with connect(url) as client:
         totals = client.get_stats().totals
     counted = tuple(found["headline"][name] for name in ("pushed", "completed", "failed"))
-    return Check(
+    return DemoCheck(
         counted == (totals.pushed, totals.completed, totals.failed),
         f"the lake counts as the queue does: {counted[0]:,} pushed, {counted[1]:,} completed, {counted[2]:,} dead",
     )
 
 
-def conclude(checks: "list[Check]", keep: str | None, said: str = "") -> int:
+def conclude(checks: "list[DemoCheck]", keep: str | None, said: str = "") -> int:
     for check in checks:
         mark = click.style("ok", fg="green") if check.holds else click.style("NO", fg="red")
         click.echo(f"  {mark}  {check.text}")
@@ -136,11 +136,11 @@ def conclude(checks: "list[Check]", keep: str | None, said: str = "") -> int:
     for line in suggestions(keep):
         click.echo(f"  {line}")
     if all(check.holds for check in checks):
-        return exits.OK
+        return exit_codes.OK
     if said:
         click.echo(f"\nThe workers said:\n{said}", err=True)
-    exits.tell("not every number adds up: that is a bug, or this machine is too busy", "demo")
-    return exits.FAILED
+    exit_codes.tell("not every number adds up: that is a bug, or this machine is too busy", "demo")
+    return exit_codes.FAILED
 
 
 def suggestions(keep: str | None) -> list[str]:
@@ -284,10 +284,10 @@ class Screen:
         from rich.console import Group
         from rich.text import Text
 
+        from stoker.cli.queue_snapshot import rates_between, take_snapshot
         from stoker.cli.screen import page
-        from stoker.cli.watching import look, rates_between
 
-        now = look(self._client)
+        now = take_snapshot(self._client)
         rates = rates_between(self._before, now)
         if self._before is not None:
             self._history.append(rates.completed)

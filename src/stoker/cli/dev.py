@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import directory_of, examples
+from stoker.cli import exit_codes
+from stoker.cli.parameters import directory_of, examples
 
 SERVER_S = 30.0
 """How long the server may take to say where it listens, or to end."""
@@ -69,7 +69,7 @@ def dev(
     server = None
     lacks = lacking("http")
     if directory is not None and not no_server and not lacks:
-        server = Server(directory, {"--tcp": tcp, "--http": http, "--grpc": grpc})
+        server = DevServer(directory, {"--tcp": tcp, "--http": http, "--grpc": grpc})
     worker = [sys.executable, "-m", "stoker.cli.main", "worker", target, "--url", url]
     if concurrency is not None:
         worker += ["--concurrency", str(concurrency)]
@@ -80,7 +80,7 @@ def dev(
             say(f"no server: {lacks} is not installed (pip install 'stoker[server]'); the worker runs without one")
         if server is not None:
             server.start(reloader.stop)
-        return reloader.run() or (exits.FAILED if server is not None and server.has_failed else exits.OK)
+        return reloader.run() or (exit_codes.FAILED if server is not None and server.has_failed else exit_codes.OK)
     finally:
         if server is not None:
             server.stop()
@@ -118,7 +118,7 @@ def say(text: str, who: str = "dev") -> None:
         click.echo(f"{click.style(f'{who:<6}', fg='cyan')}  {line}", err=True)
 
 
-class Server:
+class DevServer:
     """`stoker serve` in its own process."""
 
     def __init__(self, directory: str, listeners: dict[str, str | None]) -> None:
@@ -170,6 +170,6 @@ class Server:
 
 
 def _die_with_us() -> None:
-    from stoker.worker.dying import die_with_parent
+    from stoker.worker.parent_death import die_with_parent
 
     die_with_parent(signal.SIGTERM)

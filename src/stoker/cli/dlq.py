@@ -5,8 +5,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import (
+from stoker.cli import exit_codes
+from stoker.cli.formatting import away, columns, cut, many, now_ms, plain, when
+from stoker.cli.listing import brief_cause, by_pages, show_job
+from stoker.cli.parameters import (
     DURATION,
     Family,
     as_json,
@@ -19,8 +21,6 @@ from stoker.cli.kinds import (
     sure,
     tell_if_new,
 )
-from stoker.cli.layout import away, columns, cut, many, now_ms, plain, when
-from stoker.cli.listing import brief_cause, by_pages, show_job
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -153,7 +153,7 @@ def retry(
         if dry_run:
             hit = chosen(client, queue, job_ids, reason, limit)
             sure(f"send {many(hit, 'dead letter')} of {queue} back to work", dry_run=True, yes=False)
-            return exits.OK
+            return exit_codes.OK
         done = client.retry_dead(queue, list(job_ids) or None, reason=reason, limit=limit)
         if not done.ids:
             tell_if_new(client, queue)
@@ -163,8 +163,8 @@ def retry(
         click.echo(f"sent {many(len(done.ids), 'dead letter')} of {queue} back to work")
     for job_id, code in done.refused.items():
         why = "it is not a dead letter of this queue" if code == "not_found" else "another job has its key or id now"
-        exits.tell(f"job {job_id} was left: {why}", code)
-    return exits.REFUSED if done.refused else exits.OK
+        exit_codes.tell(f"job {job_id} was left: {why}", code)
+    return exit_codes.REFUSED if done.refused else exit_codes.OK
 
 
 @dlq.command(epilog=examples("stoker dlq purge mail --reason ttl_expired --dry-run", "stoker dlq purge mail 76 --yes"))
@@ -188,13 +188,13 @@ def purge(
     with look_at(url, tenant) as client:
         hit = chosen(client, queue, job_ids, reason, None)
         if not sure(f"remove {many(hit, 'dead letter')} of {queue}", dry_run=dry_run, yes=yes):
-            return exits.OK
+            return exit_codes.OK
         done = client.purge_dead(queue, list(job_ids) or None, reason=reason)
     if is_json:
         echo_json({"queue": queue, "count": done})
     else:
         click.echo(f"removed {many(done, 'dead letter')} of {queue}")
-    return exits.OK if done or not job_ids else exits.NOTHING
+    return exit_codes.OK if done or not job_ids else exit_codes.NOTHING
 
 
 def chosen(client: "Client", queue: str, ids: Sequence[int], reason: str | None, limit: int | None) -> int:
@@ -229,4 +229,4 @@ def export(queue: str, reason: str | None, file: IO[bytes], url: str | None, ten
     file.flush()
     if file.name != "<stdout>":
         click.echo(f"{many(number, 'dead letter')} of {queue} in {file.name}", err=True)
-    return exits.OK
+    return exit_codes.OK

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import as_json, connected, directory_of, echo_json, examples, look_at
-from stoker.cli.layout import hanging, many
+from stoker.cli import exit_codes
+from stoker.cli.formatting import hanging, many
+from stoker.cli.parameters import as_json, connected, directory_of, echo_json, examples, look_at
 
 if TYPE_CHECKING:
     from stoker.maintenance import Finding
@@ -30,7 +30,7 @@ def doctor(full: bool, strict: bool, url: str | None, tenant: str, is_json: bool
     Prints each finding and what to do about it, and changes nothing. Exits with 1 if there is a problem.
     """
     from stoker.brokers.connect import DEFAULT_URL
-    from stoker.cli.examination import worst
+    from stoker.cli.doctor_checks import worst
 
     found = examine(url or DEFAULT_URL, tenant, full)
     if is_json:
@@ -38,35 +38,35 @@ def doctor(full: bool, strict: bool, url: str | None, tenant: str, is_json: bool
     else:
         click.echo(page(found))
     bad = ("problem", "warning") if strict else ("problem",)
-    return exits.FAILED if worst(found) in bad else exits.OK
+    return exit_codes.FAILED if worst(found) in bad else exit_codes.OK
 
 
 def examine(url: str, tenant: str, full: bool) -> "list[Finding]":
     from pathlib import Path
 
     from stoker import maintenance
-    from stoker.cli import examination
+    from stoker.cli import doctor_checks
     from stoker.cli.progress import moving
     from stoker.maintenance import Finding
     from stoker.model.errors import StokerError
 
-    found = examination.machine()
+    found = doctor_checks.machine()
     directory = directory_of(url)
     if directory is not None:
         found += maintenance.check(directory)
         if full:
             with moving("reading") as moved:
                 found += maintenance.verify(directory, moved)
-        if not Path(directory).exists() or examination.worst(found) == "problem":
+        if not Path(directory).exists() or doctor_checks.worst(found) == "problem":
             return found  # nothing to inspect, or unsafe to open
     elif full:
         raise click.UsageError("--full reads a data directory, on the machine that has it: --url sqlite:///DIRECTORY")
     try:
         with look_at(url, tenant) as client:
             if directory is None:
-                found += examination.connection(client)
-            if examination.worst(found) != "problem":
-                found += examination.queues(client)
+                found += doctor_checks.connection(client)
+            if doctor_checks.worst(found) != "problem":
+                found += doctor_checks.queues(client)
     except StokerError as error:
         found.append(Finding("queues", "problem", error.message, "nothing else could be checked"))
     return found

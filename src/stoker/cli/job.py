@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import (
+from stoker.cli import exit_codes
+from stoker.cli.formatting import columns, cut, hanging, lasting, now_ms, plain, state, when
+from stoker.cli.listing import STATES, brief_cause, by_pages, show_job
+from stoker.cli.parameters import (
     DURATION,
     Family,
     as_json,
@@ -17,8 +19,6 @@ from stoker.cli.kinds import (
     queue_names,
     tell_if_new,
 )
-from stoker.cli.layout import columns, cut, hanging, lasting, now_ms, plain, state, when
-from stoker.cli.listing import STATES, brief_cause, by_pages, show_job
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -137,15 +137,15 @@ def retry(job_ids: Sequence[int], url: str | None, tenant: str, is_json: bool) -
     """Send jobs back to work now: dead letters with a fresh count of attempts, delayed ones at once."""
     from stoker.model.errors import StokerError
 
-    code = exits.OK
+    code = exit_codes.OK
     done = []
     with look_at(url, tenant) as client:
         for job_id in job_ids:
             try:
                 was = retry_one(client, job_id)
             except StokerError as error:
-                exits.tell(error.message, error.code)
-                code = exits.exit_code_for(error)
+                exit_codes.tell(error.message, error.code)
+                code = exit_codes.exit_code_for(error)
                 continue
             done.append({"id": job_id, "was": was})
             if not is_json:
@@ -179,15 +179,15 @@ def cancel(job_ids: Sequence[int], url: str | None, tenant: str, is_json: bool) 
     """Cancel jobs: those that have not started end at once, running ones are asked to stop and are not retried."""
     from stoker.model.errors import StokerError
 
-    code = exits.OK
+    code = exit_codes.OK
     done = []
     with look_at(url, tenant) as client:
         for job_id in job_ids:
             try:
                 found = client.cancel(job_id)
             except StokerError as error:
-                exits.tell(error.message, error.code)
-                code = exits.exit_code_for(error)
+                exit_codes.tell(error.message, error.code)
+                code = exit_codes.exit_code_for(error)
                 continue
             done.append({"id": job_id, "state": found.state, "cancel_requested": found.cancel_requested})
             if is_json:
@@ -211,7 +211,7 @@ def logs(job_id: int, follow: bool, url: str | None, tenant: str, is_json: bool)
 
     With --follow and --json it prints one JSON document per line, one for each line of the log.
     """
-    from stoker.cli.layout import clock
+    from stoker.cli.formatting import clock
 
     with look_at(url, tenant) as client:
         lines = log_lines(client, job_id, follow)
@@ -268,8 +268,8 @@ def wait(job_id: int, timeout_ms: int | None, url: str | None, tenant: str, is_j
     else:
         click.echo(f"job {job_id} {found.state}: {plain(found.error or found.reason)}", err=True)
     if not found.finished:
-        return exits.NOT_YET
-    return exits.OK if found.state == "completed" else exits.FAILED
+        return exit_codes.NOT_YET
+    return exit_codes.OK if found.state == "completed" else exit_codes.FAILED
 
 
 @job.command(epilog=examples("stoker job why 76"))
@@ -278,7 +278,7 @@ def wait(job_id: int, timeout_ms: int | None, url: str | None, tenant: str, is_j
 @as_json
 def why(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
     """Say why a job is not running, and what would help."""
-    from stoker.cli.reasons import reasons
+    from stoker.cli.wait_reasons import reasons
 
     with look_at(url, tenant) as client:
         found = client.why(job_id)
@@ -297,7 +297,7 @@ def why(job_id: int, url: str | None, tenant: str, is_json: bool) -> None:
 @as_json
 def story(job_id: int, url: str | None, tenant: str, is_json: bool) -> int:
     """Print everything that the log still has about a job, in order. The job itself may be forgotten."""
-    from stoker.cli.portrait import tale
+    from stoker.cli.job_page import tale
 
     with look_at(url, tenant) as client:
         found = client.story(job_id)
@@ -307,4 +307,4 @@ def story(job_id: int, url: str | None, tenant: str, is_json: bool) -> int:
         click.echo(tale(found))
     else:
         click.echo(f"the log has nothing about job {job_id} (any more)", err=True)
-    return exits.OK if found.events or found.notes else exits.NOTHING
+    return exit_codes.OK if found.events or found.notes else exit_codes.NOTHING

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stoker.cli.kinds import echo_json
-from stoker.cli.layout import plain
+from stoker.cli.formatting import plain
+from stoker.cli.parameters import echo_json
 from stoker.model.states import STATES as ALL_STATES
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def brief_cause(job: "JobView") -> str:
 
 def show_job(job: "JobView", is_json: bool) -> None:
     """Print everything about a job."""
+    from stoker.cli.job_page import job_page
     from stoker.cli.payloads import job_value
-    from stoker.cli.portrait import portrait
 
     if is_json:
         echo_json(job_value(job))
     else:
-        click.echo(portrait(job))
+        click.echo(job_page(job))

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import click
 
-from stoker.cli import exits
+from stoker.cli import exit_codes
 from stoker.model.errors import StokerError
 from stoker.model.hints import did_you_mean
 from stoker.model.version import __version__
@@ -20,8 +20,8 @@ COMMANDS = {
     "worker": "stoker.cli.worker:worker",
     "serve": "stoker.cli.serve:serve",
     "demo": "stoker.cli.demo:demo",
-    "push": "stoker.cli.jobs:push",
-    "pull": "stoker.cli.jobs:pull",
+    "push": "stoker.cli.push_pull:push",
+    "pull": "stoker.cli.push_pull:pull",
     "job": "stoker.cli.job:job",
     "queue": "stoker.cli.queue:queue",
     "dlq": "stoker.cli.dlq:dlq",
@@ -128,37 +128,39 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = stoker.main(arguments, prog_name="stoker", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else exits.OK
+        return code if isinstance(code, int) else exit_codes.OK
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
-        return exits.USAGE
+        return exit_codes.USAGE
     except click.UsageError as error:
-        exits.tell_usage(error)
-        return exits.USAGE
+        exit_codes.tell_usage(error)
+        return exit_codes.USAGE
     except click.ClickException as error:
-        exits.tell(error.format_message(), "usage")
-        return exits.USAGE
+        exit_codes.tell(error.format_message(), "usage")
+        return exit_codes.USAGE
     except StokerError as error:
-        exits.tell_error(error)
-        return exits.exit_code_for(error)
+        exit_codes.tell_error(error)
+        return exit_codes.exit_code_for(error)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        exits.tell(f"this needs {package}, which is not installed: pip install 'stoker[{EXTRAS[package]}]'", "usage")
-        return exits.USAGE
+        exit_codes.tell(
+            f"this needs {package}, which is not installed: pip install 'stoker[{EXTRAS[package]}]'", "usage"
+        )
+        return exit_codes.USAGE
     except (click.Abort, KeyboardInterrupt):
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:  # the reader of our output has closed it
         forget_output()
-        return exits.FAILED
+        return exit_codes.FAILED
     except OSError as error:  # a full disk or a read-only file: the system's message says it best
-        exits.tell(str(error) or type(error).__name__, "system")
+        exit_codes.tell(str(error) or type(error).__name__, "system")
         try:
             sys.stdout.flush()
         except OSError:
             forget_output()
-        return exits.FAILED
+        return exit_codes.FAILED
 
 
 def forget_output() -> None:

@@ -39,7 +39,7 @@ def text_of(data: bytes, codec: str) -> bytes:
 
 def line_of(data: bytes, codec: str, chars_max: int | None = None) -> str:
     """On one line, safe to print on a terminal, at most `chars_max` long."""
-    from stoker.cli.layout import cut, plain
+    from stoker.cli.formatting import cut, plain
 
     text = text_of(data, codec)
     if chars_max is None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.kinds import DURATION, Family, as_json, connected, echo_json, examples, look_at
-from stoker.cli.layout import many
+from stoker.cli.formatting import many
+from stoker.cli.parameters import DURATION, Family, as_json, connected, echo_json, examples, look_at
 from stoker.cli.replaying import replay
-from stoker.cli.sparking import MASTER, check, options_for, raised, spark_at, told
+from stoker.cli.spark_session import MASTER, check, options_for, print_progress, raised, spark_at
 from stoker.model.errors import InvalidRequest, StokerError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def run(lake: str, master: str | None, most: int, reading: dict[str, str], is_js
     from stoker.spark.lake import running
 
     with spark_at(master, GO_ON) as spark:
-        told(f"taking events into {lake}")
+        print_progress(f"taking events into {lake}")
         done = running.run(spark, lake, reading | {"maxRecordsPerTrigger": str(most)})
     if is_json:
         shown = {"batches": done.batches, "events": done.events, "quarantined": done.quarantined}
@@ -181,7 +181,7 @@ def stream(lake: str, master: str | None, every: int, reading: dict[str, str]) -
     with spark_at(master, GO_ON) as spark:
         place = running.lake_for(spark, lake, reading)
         query = running.start(spark, place, reading, {"processingTime": f"{every} milliseconds"})
-        told(f"taking events into {lake} every {every / 1000:g} s; Ctrl-C ends it")
+        print_progress(f"taking events into {lake} every {every / 1000:g} s; Ctrl-C ends it")
         until_asked(query)
         spark.sparkContext.setLogLevel("OFF")  # Spark logs being stopped as an error
         query.stop()
@@ -198,7 +198,7 @@ def until_asked(query: "StreamingQuery") -> None:
             return
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, raised)
-    told("ending with the batch that is under way; Ctrl-C ends it at once")
+    print_progress("ending with the batch that is under way; Ctrl-C ends it at once")
     while query.isActive and query.status["isTriggerActive"]:
         time.sleep(LOOK_S)
 
@@ -250,10 +250,10 @@ def report(
 ) -> None:
     """Write a report of the lake as one page: rates, latencies, failures, the slowest jobs, tenants by cost."""
     from stoker.spark.lake.layout import Lake
-    from stoker.spark.lake.reading import Settings
+    from stoker.spark.lake.reading import ReportSettings
     from stoker.spark.report.numbers import numbers
 
-    settings = Settings(objective, objective_share, price_job, price_hour, price_gb)
+    settings = ReportSettings(objective, objective_share, price_job, price_hour, price_gb)
     with spark_at(master, "no report was written") as spark:
         found = numbers(Lake(spark, lake, make=False), settings)
     if is_json:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import (
+from stoker.cli import exit_codes
+from stoker.cli.formatting import averages, columns, facts, lasting, many, now_ms, rate, size, wait, when
+from stoker.cli.listing import STATES, by_pages
+from stoker.cli.parameters import (
     DURATION,
     Family,
     as_json,
@@ -21,12 +23,10 @@ from stoker.cli.kinds import (
     queue_names,
     sure,
 )
-from stoker.cli.layout import averages, columns, facts, lasting, many, now_ms, rate, size, wait, when
-from stoker.cli.listing import STATES, by_pages
 
 if TYPE_CHECKING:
     from stoker import Client
-    from stoker.cli.watching import QueueLook
+    from stoker.cli.queue_snapshot import QueueFacts
     from stoker.model.replies import QueueView
     from stoker.model.states import State
 
@@ -49,10 +49,10 @@ def queue() -> None:
 @as_json
 def list_(url: str | None, tenant: str, is_json: bool) -> None:
     """List all queues: jobs by state, and what holds them back."""
-    from stoker.cli.watching import QueueLook, policy_of
+    from stoker.cli.queue_snapshot import QueueFacts, policy_of
 
     with look_at(url, tenant) as client:
-        found = [QueueLook(name, client.get_stats(name), policy_of(client, name)) for name in client.list_queues()]
+        found = [QueueFacts(name, client.get_stats(name), policy_of(client, name)) for name in client.list_queues()]
     if is_json:
         echo_json([as_value(one) for one in found])
     elif found:
@@ -62,8 +62,8 @@ def list_(url: str | None, tenant: str, is_json: bool) -> None:
         click.echo("no queues yet")
 
 
-def row_of(one: "QueueLook") -> list[str]:
-    from stoker.cli.watching import hold_of
+def row_of(one: "QueueFacts") -> list[str]:
+    from stoker.cli.queue_snapshot import hold_of
 
     counts = one.stats.counts
     numbers = (counts.waiting, counts.delayed, counts.blocked, counts.active, one.stats.totals.completed, counts.failed)
@@ -73,7 +73,7 @@ def row_of(one: "QueueLook") -> list[str]:
     return [one.name, *cells, click.style(hold_of(one), fg="yellow")]
 
 
-def as_value(one: "QueueLook") -> dict[str, Any]:
+def as_value(one: "QueueFacts") -> dict[str, Any]:
     return {"name": one.name, "stats": one.stats, "policy": one.policy}
 
 
@@ -83,10 +83,10 @@ def as_value(one: "QueueLook") -> dict[str, Any]:
 @as_json
 def show(name: str, url: str | None, tenant: str, is_json: bool) -> None:
     """Show one queue: its jobs, its policy, its oldest job and its dead letters."""
-    from stoker.cli.watching import QueueLook, oldest_waiting, workers_of
+    from stoker.cli.queue_snapshot import QueueFacts, oldest_waiting, workers_of
 
     with look_at(url, tenant) as client:
-        one = QueueLook(name, client.get_stats(name), client.get_queue(name))
+        one = QueueFacts(name, client.get_stats(name), client.get_queue(name))
         dead = client.get_dead_stats(name)
         priorities = client.get_priorities(name)
         oldest = oldest_waiting(client, name)
@@ -128,7 +128,7 @@ def by_priority(waiting: Mapping[int, int]) -> str:
 
 
 def policy_facts(policy: "QueueView") -> list[tuple[str, str]]:
-    from stoker.cli.watching import limit_text
+    from stoker.cli.queue_snapshot import limit_text
 
     limit = policy.rate_limit
     burst = f", {limit.burst:,} at once" if limit is not None and limit.burst else ""
@@ -270,10 +270,10 @@ def drain(name: str, delayed: bool, dry_run: bool, yes: bool, url: str | None, t
         hit = counts.waiting + (counts.delayed if delayed else 0)
         words = "waiting and delayed" if delayed else "waiting"
         if not sure(f"cancel {many(hit, f'{words} job')} of {name}", dry_run=dry_run, yes=yes):
-            return exits.OK
+            return exit_codes.OK
         done = client.drain(name, delayed=delayed)
-    answer(is_json, f"cancelled {many(done, 'job')} of {name}", name=name, count=done)
-    return exits.OK
+    print_result(is_json, f"cancelled {many(done, 'job')} of {name}", name=name, count=done)
+    return exit_codes.OK
 
 
 @queue.command(epilog=examples("stoker queue clean mail --state completed --older 1h --yes"))
@@ -315,7 +315,7 @@ def clean(
         client.get_queue(name)
         hit = sum(1 for _ in jobs_to_clean(client, name, wanted, age_ms, limit))
         if not sure(f"remove {many(hit, f'{state} job')} of {name}", dry_run=dry_run, yes=yes):
-            return exits.OK
+            return exit_codes.OK
         done = 0
         with counting("removing", hit) as moved:
             while (left := CLEAN_AT_ONCE if limit is None else min(limit - done, CLEAN_AT_ONCE)) > 0:
@@ -324,8 +324,8 @@ def clean(
                 moved(done)
                 if gone < left:
                     break
-    answer(is_json, f"removed {many(done, f'{state} job')} of {name}", name=name, count=done)
-    return exits.OK
+    print_result(is_json, f"removed {many(done, f'{state} job')} of {name}", name=name, count=done)
+    return exit_codes.OK
 
 
 def jobs_to_clean(client: "Client", name: str, wanted: "State", age_ms: int, limit: int | None) -> Iterator[int]:
@@ -351,13 +351,13 @@ def obliterate(name: str, force: bool, dry_run: bool, yes: bool, url: str | None
         live = counts.waiting + counts.delayed + counts.blocked + counts.active
         words = f"{many(live, 'live job')}, {many(counts.failed, 'dead letter')}, {many(counts.completed, 'result')}"
         if not sure(f"remove the queue {name} with {words}", dry_run=dry_run, yes=yes):
-            return exits.OK
+            return exit_codes.OK
         done = client.obliterate(name, force=force)
-    answer(is_json, f"removed {name} with {many(done, 'job')}", name=name, count=done)
-    return exits.OK
+    print_result(is_json, f"removed {name} with {many(done, 'job')}", name=name, count=done)
+    return exit_codes.OK
 
 
-def answer(is_json: bool, text: str, **fields: Any) -> None:
+def print_result(is_json: bool, text: str, **fields: Any) -> None:
     if is_json:
         echo_json(fields)
     else:

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import as_json, connected, destroying, echo_json, examples, look_at, sure, tell_if_new
-from stoker.cli.layout import many
-from stoker.cli.sparking import MASTER, check, options_for, spark_at
+from stoker.cli import exit_codes
+from stoker.cli.formatting import many
+from stoker.cli.parameters import as_json, connected, destroying, echo_json, examples, look_at, sure, tell_if_new
+from stoker.cli.spark_session import MASTER, check, options_for, spark_at
 
 if TYPE_CHECKING:
     from stoker.spark.replay import Replayed
@@ -85,18 +85,18 @@ def replay(
             elif dry_run:
                 rows = [each.shown for each in picked[:show]]
                 echo_json({"ticket": plan.ticket, "count": len(picked), "rows": rows})
-                return exits.OK
+                return exit_codes.OK
             what = f"push {many(len(picked), 'dead letter')} back to {to or 'work'} (ticket {plan.ticket})"
             if not picked or not sure(what, dry_run=dry_run, yes=yes):
-                return exits.OK
+                return exit_codes.OK
             done = replays.push_back(client, plan, picked, purge=purge)
     if is_json:
         echo_json({"ticket": plan.ticket, **{name: getattr(done, name) for name in done.__dataclass_fields__}})
     else:
         click.echo(told_of(done, purge))
     for job, why in done.refused.items():
-        exits.tell(f"dead letter {job} was not pushed: {why}", "refused")
-    return exits.REFUSED if done.refused else exits.OK
+        exit_codes.tell(f"dead letter {job} was not pushed: {why}", "refused")
+    return exit_codes.REFUSED if done.refused else exit_codes.OK
 
 
 def told_of(done: "Replayed", purge: bool) -> str:
@@ -107,7 +107,7 @@ def told_of(done: "Replayed", purge: bool) -> str:
 
 def preview(rows: list[dict[str, Any]]) -> str:
     """Some of the dead letters, with the values that they will get."""
-    from stoker.cli.layout import columns, cut, plain
+    from stoker.cli.formatting import columns, cut, plain
 
     if not rows:
         return "no dead letters match"

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stoker.cli.layout import STATE_COLOURS, away, clock, cut, lasting, many, plain, rate
+from stoker.cli.formatting import STATE_COLOURS, away, clock, cut, lasting, many, plain, rate
 from stoker.cli.listing import brief_cause
-from stoker.cli.watching import Look, QueueLook, Rates, hold_of
+from stoker.cli.queue_snapshot import QueueFacts, QueueSnapshot, Rates, hold_of
 
 if TYPE_CHECKING:
     from stoker.model.replies import JobView
@@ -25,7 +25,7 @@ EMPTY = "·"
 """Shown for zero, to be less conspicuous."""
 
 
-def page(title: str, now: Look, rates: Rates, history: Sequence[float] = ()) -> RenderableType:
+def page(title: str, now: QueueSnapshot, rates: Rates, history: Sequence[float] = ()) -> RenderableType:
     parts: list[RenderableType] = [head(title, now), summary(now, rates, history), "", queue_table(now, rates)]
     if now.workers:
         parts += ["", worker_table(now.workers, now.at)]
@@ -39,7 +39,7 @@ def notice(message: str, below: RenderableType) -> RenderableType:
     return Group(Text(f"no answer: {plain(message)}", style="bold red"), below)
 
 
-def head(title: str, now: Look) -> Table:
+def head(title: str, now: QueueSnapshot) -> Table:
     line = Table.grid(expand=True)
     line.add_column(ratio=1)
     line.add_column(justify="right")
@@ -47,7 +47,7 @@ def head(title: str, now: Look) -> Table:
     return line
 
 
-def summary(now: Look, rates: Rates, history: Sequence[float]) -> Table:
+def summary(now: QueueSnapshot, rates: Rates, history: Sequence[float]) -> Table:
     counts = now.stats.counts
     grid = Table.grid(padding=(0, 3))
     live = {"waiting": counts.waiting, "delayed": counts.delayed, "blocked": counts.blocked, "active": counts.active}
@@ -102,7 +102,7 @@ def table(title: str, *heads: str, right: Sequence[str] = ()) -> Table:
     return made
 
 
-def queue_table(now: Look, rates: Rates) -> Table:
+def queue_table(now: QueueSnapshot, rates: Rates) -> Table:
     numbers = ("waiting", "delayed", "active", "dead", "in", "out")
     made = table("Queues", "queue", *numbers, "run", "held back", right=(*numbers, "run"))
     shown = sorted(now.queues, key=lambda queue: (-busy(queue, rates), queue.name))[:QUEUES_SHOWN]
@@ -128,7 +128,7 @@ def queue_table(now: Look, rates: Rates) -> Table:
     return made
 
 
-def busy(queue: QueueLook, rates: Rates) -> float:
+def busy(queue: QueueFacts, rates: Rates) -> float:
     counts = queue.stats.counts
     return sum(rates.queues.get(queue.name, (0.0, 0.0))) + counts.active * 10 + counts.waiting + counts.delayed
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from stoker.cli.kinds import examples
+from stoker.cli.parameters import examples
 
 LISTENER = "HOST:PORT|off"
 

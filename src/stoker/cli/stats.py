@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stoker.cli.kinds import as_json, connected, echo_json, examples, look_at, queue_names
-from stoker.cli.layout import averages, away, columns, facts, lasting, now_ms, plain, rate, size, state
+from stoker.cli.formatting import averages, away, columns, facts, lasting, now_ms, plain, rate, size, state
+from stoker.cli.parameters import as_json, connected, echo_json, examples, look_at, queue_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ def stats(queue: str | None, url: str | None, tenant: str, is_json: bool) -> Non
     """Count jobs by state, show totals since the beginning, and list workers."""
     import msgspec
 
-    from stoker.cli.watching import workers_of
+    from stoker.cli.queue_snapshot import workers_of
 
     with look_at(url, tenant) as client:
         found = client.get_stats(queue)

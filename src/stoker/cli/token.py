@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.kinds import DURATION, Family, as_json, echo_json, examples
+from stoker.cli.parameters import DURATION, Family, as_json, echo_json, examples
 
 if TYPE_CHECKING:
     from stoker.server.auth.tokens import TokenRecord

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stoker.cli.kinds import DURATION, as_json, connected, echo_json, examples, is_embedded, look_at, queue_names
+from stoker.cli.parameters import DURATION, as_json, connected, echo_json, examples, is_embedded, look_at, queue_names
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from stoker import Client
-    from stoker.cli.watching import Look
+    from stoker.cli.queue_snapshot import QueueSnapshot
 
 HISTORY = 120
 LEAVING = ("q", "Q", "\x04")
@@ -36,13 +36,13 @@ def top(queues: Sequence[str], interval_ms: int, once: bool, url: str | None, te
 
     Rates compare two updates, so --once shows none. --json prints one update.
     """
-    from stoker.cli.watching import look
+    from stoker.cli.queue_snapshot import take_snapshot
 
     with look_at(url, tenant) as client:
         if is_json:
             from stoker.cli.payloads import job_value
 
-            found = look(client, queues)
+            found = take_snapshot(client, queues)
             echo_json(
                 {
                     "at": found.at,
@@ -72,11 +72,11 @@ def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float
     from rich.live import Live
 
     from stoker.cli.keyboard import keys
+    from stoker.cli.queue_snapshot import Rates, take_snapshot
     from stoker.cli.screen import page
-    from stoker.cli.watching import Rates, look
 
     console = Console()
-    first = look(client, queues)
+    first = take_snapshot(client, queues)
     if once:
         console.print(page(title, first, Rates()))
         return
@@ -90,17 +90,17 @@ def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float
         pass  # Ctrl-C is one way to quit
 
 
-def pages(client: "Client", title: str, queues: Sequence[str], before: "Look") -> "Iterator[RenderableType]":
+def pages(client: "Client", title: str, queues: Sequence[str], before: "QueueSnapshot") -> "Iterator[RenderableType]":
     """Pages, one after another, forever. If the queue stops answering, it is tried again."""
+    from stoker.cli.queue_snapshot import rates_between, take_snapshot
     from stoker.cli.screen import notice, page
-    from stoker.cli.watching import look, rates_between
     from stoker.model.errors import Unavailable
 
     history: deque[float] = deque(maxlen=HISTORY)
     drawn: RenderableType = ""
     while True:
         try:
-            now = look(client, queues)
+            now = take_snapshot(client, queues)
         except Unavailable as error:
             yield notice(error.message, drawn)
             continue

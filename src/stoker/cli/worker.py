@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import DURATION, examples, is_embedded
-from stoker.cli.layout import columns, many
+from stoker.cli import exit_codes
+from stoker.cli.formatting import columns, many
+from stoker.cli.parameters import DURATION, examples, is_embedded
 
 if TYPE_CHECKING:
     from stoker.app.app import App
@@ -108,7 +108,7 @@ def worker(
     """
     from stoker import logs
     from stoker.app.loading import load_app
-    from stoker.worker.fields import JobFields
+    from stoker.worker.log_fields import JobFields
 
     if token is not None:
         os.environ["STOKER_TOKEN"] = token  # the client reads it there, in child processes, too
@@ -126,7 +126,7 @@ def worker(
         if burst:
             done = made.run_until_idle()
             click.echo(f"no job is ready any more; settled {many(done, 'delivery', 'deliveries')}", err=True)
-            return exits.OK
+            return exit_codes.OK
         log.info(
             "%s: %s of %s, on %s",
             made.id,
@@ -148,14 +148,14 @@ def checked(target: str, tenant: str | None, jobs: Sequence[str], settings: dict
         app.tenant = tenant or app.tenant
         found = problems(app, jobs or None, **settings)
     except StokerError as error:
-        exits.tell_error(error)
-        return exits.FAILED
+        exit_codes.tell_error(error)
+        return exit_codes.FAILED
     for problem in found:
-        exits.tell(problem.text, problem.code)
+        exit_codes.tell(problem.text, problem.code)
     if found:
-        return exits.FAILED
+        return exit_codes.FAILED
     click.echo(described(app))
-    return exits.OK
+    return exit_codes.OK
 
 
 def warn_if_unreachable(url: str | None) -> None:

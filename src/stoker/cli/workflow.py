@@ -4,9 +4,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import exits
-from stoker.cli.kinds import Family, as_json, connected, destroying, echo_json, examples, look_at, open_client, sure
-from stoker.cli.layout import columns, facts, lasting, now_ms, terminal_width, when
+from stoker.cli import exit_codes
+from stoker.cli.formatting import columns, facts, lasting, now_ms, terminal_width, when
+from stoker.cli.parameters import (
+    Family,
+    as_json,
+    connected,
+    destroying,
+    echo_json,
+    examples,
+    look_at,
+    open_client,
+    sure,
+)
 
 if TYPE_CHECKING:
     from stoker.app.graphs.boxes import Box
@@ -86,7 +96,7 @@ def show(id: int, is_mermaid: bool, svg: Any, url: str | None, tenant: str, is_j
     elif svg is not None:
         svg.write(as_svg(boxes, view.name or f"workflow {view.id}"))
     else:
-        click.echo(told(view))
+        click.echo(workflow_lines(view))
         click.echo()
         graph = as_graph(boxes, terminal_width() or WIDTH, colour=True)
         click.echo(graph or as_list(boxes, colour=True))
@@ -94,7 +104,7 @@ def show(id: int, is_mermaid: bool, svg: Any, url: str | None, tenant: str, is_j
             click.echo(click.style("\n┄ a failure before it is tolerated", dim=True))
 
 
-def told(view: "WorkflowView") -> str:
+def workflow_lines(view: "WorkflowView") -> str:
     """Some lines about the whole workflow."""
     took = (view.finished_at or now_ms()) - view.pushed_at
     title = f"workflow {click.style(str(view.id), bold=True)}" + (f" ({view.name})" if view.name else "")
@@ -150,14 +160,14 @@ def cancel(id: int, dry_run: bool, yes: bool, url: str | None, tenant: str, is_j
         before = client.get_workflow(id)
         what = f"cancel workflow {id}: {before.remaining:,} of its {before.total:,} jobs have not ended"
         if not sure(what, dry_run=dry_run, yes=yes):
-            return exits.OK
+            return exit_codes.OK
         view = client.cancel_workflow(id)
     if is_json:
         echo_json(view)
     else:
         running = f"; {view.remaining:,} still run and were told to stop" if view.remaining else ""
         click.echo(f"cancelled workflow {id}{running}")
-    return exits.OK
+    return exit_codes.OK
 
 
 @workflow.command(epilog=examples("stoker workflow retry 6400"))
@@ -172,4 +182,4 @@ def retry(id: int, url: str | None, tenant: str, is_json: bool) -> int:
         echo_json(view)
     else:
         click.echo(f"workflow {id} is {view.state}: {view.remaining:,} of its {view.total:,} jobs are to be done")
-    return exits.OK
+    return exit_codes.OK

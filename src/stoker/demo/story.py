@@ -55,14 +55,14 @@ Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
-class Check:
+class DemoCheck:
     """One claim about what happened, and whether it holds."""
 
     holds: bool
     text: str
 
 
-class Story:
+class Demo:
     """The demo on one queue."""
 
     def __init__(self, client: Client, directory: Path, say: Say, kill: Callable[[str], bool]) -> None:
@@ -144,7 +144,7 @@ class Story:
 
     # --- checks ----------------------------------------------------------------------------------
 
-    def checks(self) -> list[Check]:
+    def checks(self) -> list[DemoCheck]:
         return [
             self.nothing_lost(),
             self.urgent_first(),
@@ -158,7 +158,7 @@ class Story:
             self.crashed(),
         ]
 
-    def nothing_lost(self) -> Check:
+    def nothing_lost(self) -> DemoCheck:
         stats = {queue: self._client.get_stats(queue) for queue in EXPECTED}
         pushed = sum(one.totals.pushed for one in stats.values())
         completed = sum(one.totals.completed for one in stats.values())
@@ -168,41 +168,41 @@ class Story:
             for queue, one in stats.items()
         )
         text = f"every job has ended, once: {pushed:,} pushed = {completed:,} completed + {dead} dead letters"
-        return Check(each and pushed == completed + dead, text)
+        return DemoCheck(each and pushed == completed + dead, text)
 
-    def urgent_first(self) -> Check:
+    def urgent_first(self) -> DemoCheck:
         waits: dict[bool, list[int]] = {True: [], False: []}
         for job in self._jobs("mail"):
             waits["urgent" in job.options.tags].append(job.started_at - job.pushed_at)
         urgent, others = (sum(waits[kind]) / max(1, len(waits[kind])) for kind in (True, False))
         text = f"urgent mail waited {urgent:,.0f} ms on average, ordinary mail, pushed before it, {others:,.0f} ms"
-        return Check(len(waits[True]) == URGENT and len(waits[False]) == MAILS, text)
+        return DemoCheck(len(waits[True]) == URGENT and len(waits[False]) == MAILS, text)
 
-    def tried_again(self) -> Check:
+    def tried_again(self) -> DemoCheck:
         late = [job for job in self._jobs("payments") if job.state == State.COMPLETED]
         attempts = sorted(job.attempts for job in late)
         text = f"{len(late)} payments failed at first, and were tried again until they went through"
-        return Check(len(late) == ONCE + TWICE and attempts[0] >= 2, text)
+        return DemoCheck(len(late) == ONCE + TWICE and attempts[0] >= 2, text)
 
-    def dead_letters(self) -> Check:
+    def dead_letters(self) -> DemoCheck:
         found = self._client.list_dead("payments").jobs
         names = {job.options.name for job in found}
         typical = [job for job in found if job.reason == Reason.MAX_ATTEMPTS] or found  # the rest died with a worker
         told = f"{typical[0].reason}: {typical[0].error}" if typical else ""
-        return Check(
+        return DemoCheck(
             len(found) == CLOSED and names == {jobs.charge_closed_account.name},
             f"{len(found)} that never work are dead letters ({told})",
         )
 
-    def batches(self) -> Check:
+    def batches(self) -> DemoCheck:
         calls = 0.0
         results = [job.result for job in self._jobs("search") if job.result is not None]
         for result in results:
             calls += 1 / int(msgspec.msgpack.decode(result).rpartition(" ")[2])
         text = f"a batch handler took {len(results):,} documents in {round(calls)} calls"
-        return Check(len(results) == DOCUMENTS and 0 < round(calls) < DOCUMENTS, text)
+        return DemoCheck(len(results) == DOCUMENTS and 0 < round(calls) < DOCUMENTS, text)
 
-    def in_order(self) -> Check:
+    def in_order(self) -> DemoCheck:
         holds = True
         for account in range(ACCOUNTS):
             entries = sorted(self._jobs("ledger", f"account {account}"), key=lambda job: job.id)
@@ -210,33 +210,33 @@ class Story:
             times = [(job.started_at, job.finished_at) for job in entries]
             ordered = all(one[1] <= other[0] for one, other in pairwise(times))
             holds = holds and ordered and numbers == list(range(ENTRIES))
-        return Check(holds, f"{ACCOUNTS} accounts: {ENTRIES} bookings each, in order and one at a time")
+        return DemoCheck(holds, f"{ACCOUNTS} accounts: {ENTRIES} bookings each, in order and one at a time")
 
-    def workflows(self) -> Check:
+    def workflows(self) -> DemoCheck:
         done = [self._client.get_workflow(order) for order in self._orders]
         shipped = {number_of(job): job.started_at for job in self._jobs("shipping")}
         before = [*self._jobs("packing"), *self._jobs("office")]
         in_time = all(job.finished_at <= shipped.get(number_of(job), 0) for job in before)
         holds = len(done) == ORDERS and all(one.state == WorkflowState.COMPLETED for one in done)
-        return Check(
+        return DemoCheck(
             holds and in_time, f"{len(done)} orders were packed and invoiced, and only then shipped: workflows"
         )
 
-    def by_the_clock(self) -> Check:
+    def by_the_clock(self) -> DemoCheck:
         times = sorted(job.pushed_at for job in self._jobs("pulse"))
         text = f"a schedule pushed {len(times)} jobs, a second apart, and was over"
-        return Check(len(times) == jobs.PULSES, text)
+        return DemoCheck(len(times) == jobs.PULSES, text)
 
-    def survived(self) -> Check:
+    def survived(self) -> DemoCheck:
         stalled = self._client.get_stats().totals.stalled
         reports = [job.attempts for job in self._jobs("reports")]
         text = f"a worker was killed with jobs in hand: {stalled} of them ran again elsewhere, none was lost"
-        return Check(self.hands > 0 and stalled > 0 and len(reports) == REPORTS, text)
+        return DemoCheck(self.hands > 0 and stalled > 0 and len(reports) == REPORTS, text)
 
-    def crashed(self) -> Check:
+    def crashed(self) -> DemoCheck:
         films = [job.attempts for job in self._jobs("video") if job.state == State.COMPLETED]
         text = f"{len(films)} processes crashed under their jobs, which were tried again: no worker noticed"
-        return Check(len(films) == FILMS and min(films) >= 2, text)
+        return DemoCheck(len(films) == FILMS and min(films) >= 2, text)
 
     def _jobs(self, queue: str, group: str | None = None) -> Iterator[JobView]:
         after: int | None = None

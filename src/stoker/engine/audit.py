@@ -5,15 +5,17 @@ Tests call it after every step, and recovery after every start. It trusts no cou
 
 from collections import Counter
 
-from stoker.engine import apply_kv, apply_schedules, apply_transactions
 from stoker.engine import deadlines as kinds
-from stoker.engine.flows import OPEN, Flow, blocking_step, failed_before, lets_start
-from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, FAILED, LIVE_BYTES, WAITING, Batch, Job, Part
-from stoker.engine.moves import is_due_entry
-from stoker.engine.retained import serial_of, size_of
+from stoker.engine.apply import kv as apply_kv
+from stoker.engine.apply import schedules as apply_schedules
+from stoker.engine.apply import transactions as apply_transactions
+from stoker.engine.apply.moves import is_due_entry
+from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, FAILED, LIVE_BYTES, WAITING, Part, SingleJob, UniformBatch
+from stoker.engine.retained_jobs import serial_of, size_of
 from stoker.engine.shard_state import ShardState
-from stoker.engine.snapshot import ready_ids
-from stoker.engine.state import Queue, Scope, Tenant
+from stoker.engine.state import QueueState, Scope, Tenant
+from stoker.engine.state_dump import ready_ids
+from stoker.engine.workflow_state import OPEN, ShardWorkflow, blocking_step, failed_before, lets_start
 from stoker.model.ids import shard_of
 
 
@@ -99,7 +101,7 @@ def _batches(shard: ShardState) -> None:
 
 
 def _job(shard: ShardState, part: Part, armed: Counter[tuple[int, int]]) -> None:
-    if type(part) is not Job:
+    if type(part) is not SingleJob:
         batch, position, piece = part.batch, part.start, part.slice
         assert piece is None or armed[piece.fires_at, id(piece)], "a slice would never expire"
         assert batch.payloads[position] is not None, "a readable job has lost its payload"
@@ -128,13 +130,13 @@ def _job(shard: ShardState, part: Part, armed: Counter[tuple[int, int]]) -> None
     assert (part.id in queue.dead) == (part.state == FAILED), f"job {part.id}: dead letters and state disagree"
 
 
-def _queue(shard: ShardState, queue: Queue, own: list[Part]) -> None:
+def _queue(shard: ShardState, queue: QueueState, own: list[Part]) -> None:
     _ready(queue, own)
     _delayed(shard, queue, own)
     for name, group in queue.groups.items():
         assert [job.id for job in group.lane] == sorted(job.id for job in group.lane), f"group {name} is out of order"
         assert all(job.state == WAITING and job.options.group_id == name for job in group.lane)
-        active = [p for p in own if type(p) is Job and p.options.group_id == name and p.state == ACTIVE]
+        active = [p for p in own if type(p) is SingleJob and p.options.group_id == name and p.state == ACTIVE]
         assert len(active) <= 1, f"group {name} has two active jobs"
         assert not active or group.holder is active[0], f"group {name} does not know its holder"
         assert group.holder is None or group.holder.state in (ACTIVE, DELAYED), f"group {name} has a wrong holder"
@@ -151,10 +153,10 @@ def _queue(shard: ShardState, queue: Queue, own: list[Part]) -> None:
         assert not lane or policy in queue.retained.armed, "ended jobs would never be forgotten"
 
 
-def _ready(queue: Queue, own: list[Part]) -> None:
+def _ready(queue: QueueState, own: list[Part]) -> None:
     expected = set()
     for part in own:
-        if type(part) is Job:
+        if type(part) is SingleJob:
             group = queue.groups.get(part.options.group_id) if part.options.group_id is not None else None
             if part.state == WAITING and (group is None or group.offered is part):
                 expected.add(part.id)
@@ -167,20 +169,20 @@ def _ready(queue: Queue, own: list[Part]) -> None:
     front = queue.ready.front()
     if found:
         assert front is not None
-        first = front.id_at(front.waiting.start) if type(front) is Batch else front.lowest
+        first = front.id_at(front.waiting.start) if type(front) is UniformBatch else front.lowest
         assert first == found[0], f"the front of the queue is {first}, the order says {found[0]}"
     else:
         assert front is None
 
 
-def _delayed(shard: ShardState, queue: Queue, own: list[Part]) -> None:
+def _delayed(shard: ShardState, queue: QueueState, own: list[Part]) -> None:
     holders = {id(holder) for due, n, holder in queue.delayed if is_due_entry((due, n, holder))}
     dues = []
     for part in own:
-        holder = part if type(part) is Job else part.batch
+        holder = part if type(part) is SingleJob else part.batch
         if shard.state_of(part) == DELAYED:
             assert id(holder) in holders, f"{part} would never become due"
-            due = part.details().due if type(part) is Job else part.batch.due
+            due = part.details().due if type(part) is SingleJob else part.batch.due
             dues.append(due)
     if dues:
         assert 0 < queue.delayed_armed <= min(dues), f"queue {queue.name} would miss a due time"
@@ -192,7 +194,7 @@ def _claims(shard: ShardState, tenant: Tenant, parts: list[Part]) -> None:
         queue = part.queue
         if queue.tenant is not tenant or shard.state_of(part) != ACTIVE:
             continue
-        piece = part.detail if type(part) is Job else part.slice
+        piece = part.detail if type(part) is SingleJob else part.slice
         if piece is not None and piece.claim is not None:
             held[piece.claim] += 1
     for name, claim in tenant.claims.items():
@@ -252,8 +254,8 @@ def _schedules(shard: ShardState, tenant: Tenant) -> None:
     assert tenant.schedules == len(planned), f"{tenant.name} counts {tenant.schedules} schedules, not {len(planned)}"
     heap = shard.deadlines.heap
     armed = {(at, id(holder)) for at, kind, _, holder in heap if kind == kinds.SCHEDULE}
-    armed |= {(at, id(one)) for at, one in shard.crowd}
-    assert not shard.crowd or any(kind == kinds.SLOTS and at == shard.crowd.armed for at, kind, _, _ in heap)
+    armed |= {(at, id(one)) for at, one in shard.backlog}
+    assert not shard.backlog or any(kind == kinds.SLOTS and at == shard.backlog.armed for at, kind, _, _ in heap)
     for one in planned:
         assert one.queue.schedules[one.name] is one and one.queue.known, f"schedule {one.name} is in a wrong place"
         assert bool(one.due) == bool(one.next_slot and not one.paused), f"schedule {one.name} is due {one.due}"
@@ -281,7 +283,7 @@ def audit_counts(shard: ShardState) -> None:
             assert queue.counts == found, f"queue {queue.name} counts {queue.counts}, and there are {found}"
 
 
-def _kept_bytes(flow: Flow) -> int:
+def _kept_bytes(flow: ShardWorkflow) -> int:
     """The bytes of kept results, counted one by one. Results without readers must not be kept."""
     assert set(flow.kept.results) <= set(flow.kept.readers), f"workflow {flow.id} keeps results without readers"
     found = sum(kept.size for results in flow.kept.results.values() for kept in results.values())

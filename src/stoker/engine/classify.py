@@ -7,17 +7,17 @@ with that job is followed too, because it frees keys for later items.
 
 import msgspec
 
-from stoker.engine.edges import BAD, standing
+from stoker.engine.dependencies import BAD, standing
 from stoker.engine.jobs import ACTIVE, BLOCKED
-from stoker.engine.keys import holder_of
+from stoker.engine.old_keys import holder_of
 from stoker.engine.shard_state import ShardState
-from stoker.engine.state import Key, Queue
+from stoker.engine.state import KeyHolder, QueueState
 from stoker.model import replies as r
 from stoker.model.ids import make_id
 from stoker.model.options import Dependency, Options
 
 
-class Item(msgspec.Struct):
+class ClassifiedItem(msgspec.Struct):
     """One item of a push, and what will happen to it."""
 
     number: int
@@ -32,18 +32,18 @@ class Item(msgspec.Struct):
 class Classifier:
     """Judges the items of one push."""
 
-    def __init__(self, shard: ShardState, queue: Queue, items: list[Item], now: int) -> None:
+    def __init__(self, shard: ShardState, queue: QueueState, items: list[ClassifiedItem], now: int) -> None:
         self.shard, self.queue, self.items, self.now = shard, queue, items, now
         self.next = shard.sequence + 1
-        self.by_number: dict[int, Item] = {}
+        self.by_number: dict[int, ClassifiedItem] = {}
         """Items that have been judged."""
-        self.by_id: dict[int, Item] = {}
+        self.by_id: dict[int, ClassifiedItem] = {}
         """The judged items that will be created."""
         self.ended: set[int] = set()
         """Jobs and items that end during this push."""
-        self.naming: dict[int, list[tuple[Item, str]]] = {}
+        self.naming: dict[int, list[tuple[ClassifiedItem, str]]] = {}
         """By item number: the items that name this item, with the policy of the edge."""
-        self.waiting: dict[int, list[tuple[Item, str]]] = {}
+        self.waiting: dict[int, list[tuple[ClassifiedItem, str]]] = {}
         """By job id: the items that will be created and wait for this job."""
         for item in items:
             for edge in item.options.depends_on:
@@ -90,7 +90,7 @@ class Classifier:
 
     # --- keys --------------------------------------------------------------------------------------
 
-    def find_duplicate(self, item: Item) -> bool:
+    def find_duplicate(self, item: ClassifiedItem) -> bool:
         options, queue = item.options, self.queue
         if options.custom_id is not None:
             taken = self.custom_ids.get(options.custom_id)
@@ -115,7 +115,7 @@ class Classifier:
         return False
 
     @staticmethod
-    def holder(key: str, fresh: dict[str, int], table: dict[str, Key]) -> int:
+    def holder(key: str, fresh: dict[str, int], table: dict[str, KeyHolder]) -> int:
         if key in fresh:
             return fresh[key]
         return table[key].job if key in table else 0
@@ -124,7 +124,7 @@ class Classifier:
         job = self.shard.index.get(job_id)
         return job is not None and job.state == ACTIVE
 
-    def take_keys(self, item: Item) -> None:
+    def take_keys(self, item: ClassifiedItem) -> None:
         options = item.options
         if options.unique_key is not None:
             self.unique_keys[options.unique_key] = item.id
@@ -151,7 +151,7 @@ class Classifier:
 
     # --- edges -------------------------------------------------------------------------------------
 
-    def note_edges(self, item: Item) -> None:
+    def note_edges(self, item: ClassifiedItem) -> None:
         """Add the edges of an item, and the edges of earlier items that name it. A failed edge ends the item that
         waits.
         """

@@ -3,9 +3,9 @@
 import msgspec
 
 from stoker.engine import checks
-from stoker.engine.edges import settle
-from stoker.engine.ends import cancel_jobs, fail_for_good, in_id_order, lowest, outcome_state, run_of
-from stoker.engine.finishing import hand_back, held_or_raise, wants_cancel
+from stoker.engine.apply.moves import is_due_entry, own_job
+from stoker.engine.dependencies import settle
+from stoker.engine.ending import cancel_jobs, fail_for_good, in_id_order, lowest, outcome_state, run_of
 from stoker.engine.jobs import (
     ACTIVE,
     BLOCKED,
@@ -17,17 +17,17 @@ from stoker.engine.jobs import (
     FAILED,
     LIVE_BYTES,
     WAITING,
-    Batch,
     EndedRun,
-    Job,
     Members,
     Part,
+    SingleJob,
+    UniformBatch,
 )
-from stoker.engine.looking import view
-from stoker.engine.moves import is_due_entry, own_job
-from stoker.engine.retained import ended_at, size_of
+from stoker.engine.queries import view
+from stoker.engine.retained_jobs import ended_at, size_of
+from stoker.engine.settling import hand_back, held_or_raise, wants_cancel
 from stoker.engine.shard_state import ShardState
-from stoker.engine.state import Queue
+from stoker.engine.state import QueueState
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -176,21 +176,21 @@ def discard(shard: ShardState, tenant: str, command: c.Discard, now: int) -> r.D
 # --- many jobs -------------------------------------------------------------------------------------
 
 
-def parts_in(shard: ShardState, queue: Queue, states: tuple[int, ...]) -> list[Part]:
+def parts_in(shard: ShardState, queue: QueueState, states: tuple[int, ...]) -> list[Part]:
     """The live jobs of a queue in these states, in id order. Only blocked and active jobs need a search of the whole
     index.
     """
     parts: list[Part] = []
     if WAITING in states:
         for entry in queue.ready.entries():
-            if type(entry) is Batch:
+            if type(entry) is UniformBatch:
                 parts += [Members(entry, start, stop) for start, stop in entry.waiting.runs()]
             elif entry.options.group_id is None:
                 parts.append(entry)
         parts += [job for group in queue.groups.values() for job in group.lane]
     if DELAYED in states:
         for holder in {id(entry[2]): entry[2] for entry in queue.delayed if is_due_entry(entry)}.values():
-            if type(holder) is Batch:
+            if type(holder) is UniformBatch:
                 parts += [Members(holder, start, stop) for start, stop in holder.waiting.runs()]
             else:
                 parts.append(holder)
@@ -262,14 +262,14 @@ def cut(parts: list[Part], limit: int, pushed_until: int) -> list[Part]:
     return found
 
 
-def _clean_dead(shard: ShardState, queue: Queue, before: int, limit: int, now: int) -> r.Ids:
+def _clean_dead(shard: ShardState, queue: QueueState, before: int, limit: int, now: int) -> r.Ids:
     ids = [job.id for job in queue.dead.values() if job.details().ended_at <= before][:limit]
     if ids:
         shard.emit(rec.DeadRemoved(now, queue.tenant.name, queue.name, ids, "purged"))
     return r.Ids(ids)
 
 
-def _clean_retained(shard: ShardState, queue: Queue, state: int, before: int, limit: int, now: int) -> r.Ids:
+def _clean_retained(shard: ShardState, queue: QueueState, state: int, before: int, limit: int, now: int) -> r.Ids:
     runs: list[tuple[int, int]] = []
     ids: list[int] = []
     for ended in queue.retained.entries():
@@ -277,11 +277,11 @@ def _clean_retained(shard: ShardState, queue: Queue, state: int, before: int, li
             continue
         jobs = min(size_of(ended), limit - len(ids))
         if type(ended) is EndedRun:
-            batch: Batch = ended.batch
+            batch: UniformBatch = ended.batch
             ids += batch.ids(ended.start, ended.start + jobs)
             runs.append((batch.id_at(ended.start), jobs if batch.step > 0 else -jobs))
         else:
-            assert type(ended) is Job
+            assert type(ended) is SingleJob
             ids.append(ended.id)
             runs.append((ended.id, 1))
         if len(ids) == limit:
@@ -303,7 +303,7 @@ def obliterate(shard: ShardState, tenant: str, command: c.Obliterate, now: int) 
     parts = parts_in(shard, queue, (WAITING, DELAYED, BLOCKED, ACTIVE))
     if parts:
         runs = [run_of(piece) for part in parts for piece in in_id_order(part)]
-        shard.emit(rec.Ended(now, tenant, queue.name, CANCELLED, Reason.OBLITERATED, runs))
+        shard.emit(rec.JobsEnded(now, tenant, queue.name, CANCELLED, Reason.OBLITERATED, runs))
     shard.emit(rec.QueueObliterated(now, tenant, queue.name))
     if shard.old_keys is not None:
         shard.old_keys.forget_queue(tenant, queue.name)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from stoker.engine.jobs import ACTIVE, Batch, EndedRun, Job, bytes_of_results, bytes_told
-from stoker.engine.state import Queue
+from stoker.engine.jobs import ACTIVE, EndedRun, SingleJob, UniformBatch, bytes_of_results, bytes_told
+from stoker.engine.state import QueueState
 from stoker.model.ids import SHARD_BITS
 from stoker.model.replies import Chunk
 from stoker.records.stored import Stored, StoredRun, total_size
@@ -32,21 +32,21 @@ class Index:
     __slots__ = ("_batches", "_block_numbers", "_blocks", "_gone", "_lowest", "bytes")
 
     def __init__(self) -> None:
-        self._blocks: dict[int, dict[int, Job]] = {}
+        self._blocks: dict[int, dict[int, SingleJob]] = {}
         self._block_numbers: list[int] = []
         self._lowest: list[int] = []
-        self._batches: list[Batch] = []
+        self._batches: list[UniformBatch] = []
         self._gone = 0
         self.bytes = 0
         """The approximate memory of everything here. The memory limit is compared with it."""
 
     # --- single jobs ---------------------------------------------------------------------------------
 
-    def get(self, job_id: int) -> Job | None:
+    def get(self, job_id: int) -> SingleJob | None:
         block = self._blocks.get(job_id >> BLOCK_BITS)
         return block.get(job_id) if block is not None else None
 
-    def add(self, job: Job) -> None:
+    def add(self, job: SingleJob) -> None:
         number = job.id >> BLOCK_BITS
         block = self._blocks.get(number)
         if block is None:
@@ -75,7 +75,7 @@ class Index:
 
     # --- batches ---------------------------------------------------------------------------------
 
-    def add_batch(self, batch: Batch) -> int:
+    def add_batch(self, batch: UniformBatch) -> int:
         """Add a batch and return the bytes of all its payloads, in memory or in the journal."""
         self._lowest.append(batch.lowest)
         self._batches.append(batch)
@@ -92,9 +92,9 @@ class Index:
             self._lowest = [batch.lowest for batch in self._batches]
             self._gone = 0
 
-    def forget_payload(self, entry: Job | Batch, stored: Stored | StoredRun) -> None:
+    def forget_payload(self, entry: SingleJob | UniformBatch, stored: Stored | StoredRun) -> None:
         """The payload of a job, or the payloads of a batch, are only in the journal from now on."""
-        if type(entry) is Batch:
+        if type(entry) is UniformBatch:
             assert type(stored) is StoredRun
             waiting, slices, ended = entry.waiting.runs(), entry.slices, entry.ended
             spans = [*waiting, *(run for piece in slices for run in piece.span.runs())]
@@ -107,7 +107,7 @@ class Index:
                 self.bytes -= len(entry.payload)
                 entry.payload = stored
 
-    def forget_result(self, job: Job, stored: Stored) -> None:
+    def forget_result(self, job: SingleJob, stored: Stored) -> None:
         """The result of a job is only in the journal from now on."""
         detail = job.details()
         if type(detail.result) is bytes:
@@ -123,14 +123,14 @@ class Index:
                 self.bytes -= len(result)
                 run.results[place] = one
 
-    def forget_chunk(self, job: Job, chunk: Chunk, stored: Stored) -> None:
+    def forget_chunk(self, job: SingleJob, chunk: Chunk, stored: Stored) -> None:
         """A partial result, the last one of its job, is only in the journal from now on."""
         partials = job.details().partials
         if partials and type(chunk.data) is bytes and partials[-1] is chunk:
             self.bytes -= len(chunk.data)
             partials[-1] = msgspec.structs.replace(chunk, data=stored)
 
-    def find_batch(self, job_id: int) -> tuple[Batch, int] | None:
+    def find_batch(self, job_id: int) -> tuple[UniformBatch, int] | None:
         """The batch whose range contains this id, and the position. The job may have left the batch."""
         at = bisect_right(self._lowest, job_id) - 1
         if at < 0:
@@ -152,9 +152,9 @@ class Index:
             found += sum(bytes_of_results(run.results) for run in batch.ended)
         return found
 
-    def live_bytes(self) -> dict[Queue, int]:
+    def live_bytes(self) -> dict[QueueState, int]:
         """Payload bytes of the live jobs of each queue, counted one by one."""
-        found: dict[Queue, int] = {}
+        found: dict[QueueState, int] = {}
         for job in self.jobs():
             if job.state <= ACTIVE:
                 found[job.queue] = found.get(job.queue, 0) + len(job.payload)
@@ -167,18 +167,18 @@ class Index:
 
     # --- walking ---------------------------------------------------------------------------------
 
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[SingleJob]:
         for number in self._block_numbers:
             block = self._blocks[number]
             for job_id in sorted(block):
                 yield block[job_id]
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[UniformBatch]:
         return (batch for batch in self._batches if batch.left)
 
     def walk(
-        self, after: int | None, ascending: bool, wanted: Callable[[Batch], bool] = lambda batch: True
-    ) -> Iterator[Job | tuple[Batch, int]]:
+        self, after: int | None, ascending: bool, wanted: Callable[[UniformBatch], bool] = lambda batch: True
+    ) -> Iterator[SingleJob | tuple[UniformBatch, int]]:
         """Every job after an id, in id order: single jobs, and (batch, position) for candidates in batches.
 
         Batches that are not `wanted` are skipped without looking into them.
@@ -196,7 +196,7 @@ class Index:
                 yield member
                 member = next(members, None)
 
-    def _walk_jobs(self, after: int | None, ascending: bool) -> Iterator[Job]:
+    def _walk_jobs(self, after: int | None, ascending: bool) -> Iterator[SingleJob]:
         numbers = self._block_numbers
         if after is not None and ascending:
             numbers = numbers[bisect_left(numbers, after >> BLOCK_BITS) :]
@@ -209,8 +209,8 @@ class Index:
                     yield block[job_id]
 
     def _walk_batches(
-        self, after: int | None, ascending: bool, wanted: Callable[[Batch], bool]
-    ) -> Iterator[tuple[Batch, int]]:
+        self, after: int | None, ascending: bool, wanted: Callable[[UniformBatch], bool]
+    ) -> Iterator[tuple[UniformBatch, int]]:
         batches = self._batches
         if after is not None and ascending:
             batches = batches[max(0, bisect_right(self._lowest, after) - 1) :]

@@ -1,11 +1,11 @@
 """Jobs as a shard holds them, in one of two forms.
 
-Plain jobs that were pushed together are one `Batch`: its waiting positions are a span, its pulled ones `Slice`s, its
-ended ones `EndedRun`s. A job that has to differ (retried, cancelled, grouped, with a key, ...) is a `Job`, which has a
-`Detail` as soon as there is more to know than that it waits.
+Plain jobs that were pushed together are one `UniformBatch`: its waiting positions are a span, its pulled ones `Slice`s,
+its ended ones `EndedRun`s. A job that has to differ (retried, cancelled, grouped, with a key, ...) is a `SingleJob`,
+which has a `Detail` as soon as there is more to know than that it waits.
 
-Only `apply_*.py` changes what is in here. The structs opt out of garbage collection: they are many, they hold no cycles
-among themselves, and visiting millions of them would stall the loop. They are equal only to themselves.
+Only `engine/apply/` changes what is in here. The structs opt out of garbage collection: they are many, they hold no
+cycles among themselves, and visiting millions of them would stall the loop. They are equal only to themselves.
 """
 
 from collections import deque
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
-from stoker.engine.spans import Pieces, Span
+from stoker.engine.batch_positions import BatchPieces, PositionSpan
 from stoker.model.ids import SHARD_BITS
 from stoker.model.options import Codec, Options
 from stoker.model.replies import Attempt, Chunk, LogLine
 from stoker.records.stored import Stored, StoredRun
 
 if TYPE_CHECKING:
-    from stoker.engine.state import Queue
+    from stoker.engine.state import QueueState
 
 WAITING, DELAYED, BLOCKED, ACTIVE, COMPLETED, FAILED, CANCELLED, EXPIRED = range(8)
 """Indexes into STATES and into the counters. Small integers are fast to compare and to count with."""
@@ -78,11 +78,11 @@ class Detail(msgspec.Struct, gc=False, eq=False):
 
 
 @final
-class Job(msgspec.Struct, gc=False, eq=False):
+class SingleJob(msgspec.Struct, gc=False, eq=False):
     """A single job."""
 
     id: int
-    queue: "Queue"
+    queue: "QueueState"
     options: Options
     payload: bytes | Stored
     pushed_at: int
@@ -111,7 +111,7 @@ class Job(msgspec.Struct, gc=False, eq=False):
         return 1
 
     def details(self) -> Detail:
-        """Its detail, created if there is none yet. For `apply_*.py` only."""
+        """Its detail, created if there is none yet. For `engine/apply/` only."""
         detail = self.detail
         if detail is None:
             detail = self.detail = Detail()
@@ -119,7 +119,7 @@ class Job(msgspec.Struct, gc=False, eq=False):
 
 
 @final
-class Batch(msgspec.Struct, gc=False, eq=False):
+class UniformBatch(msgspec.Struct, gc=False, eq=False):
     """Plain jobs pushed together with the same options.
 
     Position p has id `first + p * step`. The step of a lifo batch is negative, so positions always ascend in pull
@@ -129,14 +129,14 @@ class Batch(msgspec.Struct, gc=False, eq=False):
     first: int
     step: int
     count: int
-    queue: "Queue"
+    queue: "QueueState"
     options: Options
     payloads: list[bytes | None] | StoredRun
     sizes: int | list[int]
     pushed_at: int
-    waiting: Span
-    slices: "Pieces[Slice]"
-    ended: "Pieces[EndedRun]"
+    waiting: PositionSpan
+    slices: "BatchPieces[Slice]"
+    ended: "BatchPieces[EndedRun]"
     due: int = 0
     """The jobs are delayed until then; 0 = they wait; `BLOCKED_DUE` = they are blocked."""
     left: int = 0
@@ -185,9 +185,9 @@ class Batch(msgspec.Struct, gc=False, eq=False):
 class Slice(msgspec.Struct, gc=False, eq=False):
     """Positions of a batch that one pull delivered together, all in their first attempt."""
 
-    batch: Batch
+    batch: UniformBatch
     origin: int
-    span: Span
+    span: PositionSpan
     token: int
     worker: str
     claim: str | None
@@ -206,7 +206,7 @@ class Slice(msgspec.Struct, gc=False, eq=False):
 class EndedRun(msgspec.Struct, gc=False, eq=False):
     """Neighbouring positions that ended together and are still readable."""
 
-    batch: Batch
+    batch: UniformBatch
     origin: int
     start: int
     stop: int
@@ -229,12 +229,12 @@ class EndedRun(msgspec.Struct, gc=False, eq=False):
 class Members(msgspec.Struct, gc=False):
     """Neighbouring positions of a batch in the same state, for decisions about many jobs."""
 
-    batch: Batch
+    batch: UniformBatch
     start: int
     stop: int
 
     @property
-    def queue(self) -> "Queue":
+    def queue(self) -> "QueueState":
         return self.batch.queue
 
     @property
@@ -293,5 +293,5 @@ def bytes_of_results(results: Results | None) -> int:
     return sum([len(result) for result in results or () if type(result) is bytes])
 
 
-Part = Job | Members
+Part = SingleJob | Members
 """One or more jobs of one queue, in either form."""

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from stoker.engine import checks
-from stoker.engine.entries import Entries, Entry
 from stoker.engine.globs import WILD, Glob
+from stoker.engine.kv_entries import Entries, Entry
 from stoker.engine.shard_state import ShardState
 from stoker.model import commands as c
 from stoker.model import errors

@@ -13,7 +13,7 @@ from stoker.model import commands as c
 
 if TYPE_CHECKING:
     from stoker.engine.shard_state import ShardState
-    from stoker.engine.state import Queue
+    from stoker.engine.state import QueueState
 
 
 class Parked:
@@ -38,12 +38,12 @@ class Parked:
 
 def park(shard: "ShardState", tenant: str, command: c.Pull, now: int) -> Parked:
     """Let a pull wait in each of its queues."""
-    parked = Parked(tenant, kept(command), now + command.wait_ms)
+    parked = Parked(tenant, frozen_pull(command), now + command.wait_ms)
     register(shard, parked, command.queues)
     return parked
 
 
-def kept(command: c.Pull) -> c.Pull:
+def frozen_pull(command: c.Pull) -> c.Pull:
     """A copy of the command, because its sender may change the list of queues while it waits."""
     return msgspec.structs.replace(command, queues=tuple(command.queues))
 
@@ -66,7 +66,7 @@ def register(shard: "ShardState", parked: Parked, queues: Sequence[str]) -> None
 WAITERS_MOST = 64
 
 
-def drop_done(queue: "Queue") -> None:
+def drop_done(queue: "QueueState") -> None:
     """Pulls over several queues are answered by one and stay in the others' lines; when many have, they go."""
     waiting = [parked for parked in queue.waiters if not parked.done]
     queue.waiters.clear()

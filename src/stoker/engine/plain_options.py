@@ -1,4 +1,4 @@
-"""Which options let jobs share a batch, and which take the short paths of `quick.py`."""
+"""Which options let jobs share a batch, and which take the short paths of `fast_path.py`."""
 
 from operator import attrgetter
 

@@ -5,19 +5,19 @@ not journaled, and a restart forgets them. So the answer goes into the record of
 """
 
 from stoker.engine.jobs import ACTIVE
-from stoker.engine.state import Queue
+from stoker.engine.state import QueueState
 
 WORKER_SEEN_MS = 30_000
 """So long a worker counts after its last sign of life: between two pulls it waits, or writes down what it has done."""
 
 
-def see(queue: Queue, at: int) -> None:
+def see(queue: QueueState, at: int) -> None:
     """A worker asked the queue for jobs, or settled one."""
     if queue.known:
         queue.worker_seen_at = at
 
 
-def has_worker(queue: Queue, at: int) -> bool:
+def has_worker(queue: QueueState, at: int) -> bool:
     """Whether a job of the queue runs, a pull waits for it, or a worker was there a short time ago."""
     if queue.counts[ACTIVE] or at - queue.worker_seen_at <= WORKER_SEEN_MS:
         return True

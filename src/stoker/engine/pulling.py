@@ -7,17 +7,17 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import checks, quick
+from stoker.engine import checks, fast_path
 from stoker.engine import deadlines as kinds
-from stoker.engine.apply_delivery import start_job, start_run
-from stoker.engine.ends import run_of
-from stoker.engine.finishing import claimed_parts
-from stoker.engine.jobs import ACTIVE, Job, Members, Part
-from stoker.engine.moves import is_due_entry
+from stoker.engine.apply.delivery import start_job, start_run
+from stoker.engine.apply.moves import is_due_entry
+from stoker.engine.ending import run_of
+from stoker.engine.jobs import ACTIVE, Members, Part, SingleJob
 from stoker.engine.parking import Parked, park
 from stoker.engine.presence import see
+from stoker.engine.settling import claimed_parts
 from stoker.engine.shard_state import ShardState
-from stoker.engine.state import Queue
+from stoker.engine.state import QueueState
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -32,7 +32,7 @@ def pull(shard: ShardState, tenant: str, command: c.Pull, now: int) -> "r.Delive
         queue = shard.known_queue(tenant, command.queues[0])
         if queue is not None and queue.is_free:
             queue.worker_seen_at = now
-            found = quick.pull(shard, queue, command, now)
+            found = fast_path.pull(shard, queue, command, now)
             if found is not None:
                 return found
     for name in command.queues:
@@ -73,7 +73,7 @@ def dispatch(shard: ShardState, tenant: str, command: c.Pull, now: int) -> r.Del
     found = shard.tenants.get(tenant)
     if found is None:
         return None
-    room = Room(command.count, shard.limits.reply_bytes_max)
+    room = PullRoom(command.count, shard.limits.reply_bytes_max)
     token = shard.token + 1
     runs: list[r.Run] = []
     for name in command.queues:
@@ -86,7 +86,7 @@ def dispatch(shard: ShardState, tenant: str, command: c.Pull, now: int) -> r.Del
     return r.Delivery(token, runs) if runs else None
 
 
-class Room:
+class PullRoom:
     """What still fits into a delivery."""
 
     __slots__ = ("bytes", "jobs")
@@ -94,7 +94,7 @@ class Room:
     def __init__(self, jobs: int, size: int) -> None:
         self.jobs, self.bytes = jobs, size
 
-    def fitting(self, run: rec.Run, is_first: bool) -> int:
+    def fitting(self, run: rec.JobRun, is_first: bool) -> int:
         """How many jobs of a run fit. A delivery holds at least one. 0 means that it is full."""
         sizes, jobs = run.sizes, abs(run.count)
         total = sizes * jobs if type(sizes) is int else sum(sizes)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def fitting(sizes: int | Sequence[int], jobs: int, most: int) -> int:
     return sum(1 for total in accumulate(sizes) if total <= most)
 
 
-def capacity(queue: Queue, most: int, now: int) -> int:
+def capacity(queue: QueueState, most: int, now: int) -> int:
     """How many jobs may start: pause, free slots and rate limit allow no more."""
     if queue.paused:
         return 0
@@ -126,20 +126,20 @@ def capacity(queue: Queue, most: int, now: int) -> int:
 
 
 def take(
-    shard: ShardState, queue: Queue, room: Room, token: int, command: c.Pull, now: int, delivered: list[r.Run]
+    shard: ShardState, queue: QueueState, room: PullRoom, token: int, command: c.Pull, now: int, delivered: list[r.Run]
 ) -> None:
     """Start jobs of one queue while there is room. They are one record, applied run by run, since each run decides the
     next.
     """
     left = room.jobs if queue.is_free else capacity(queue, room.jobs, now)
     record: rec.Started | None = None
-    runs: list[rec.Run] = []
+    runs: list[rec.JobRun] = []
     while left:
         front = queue.ready.front_run(left)
         if front is None:
             break
         entry, jobs = front
-        if type(entry) is Job:
+        if type(entry) is SingleJob:
             part: Part = entry
         else:
             part = Members(entry, entry.waiting.start, entry.waiting.start + jobs)
@@ -158,8 +158,10 @@ def take(
             )
             shard.records.append(record)  # before anything changes, so that an interrupted turn is recognised as one
         lease_until = now + (entry.options.lease_ms if command.lease_ms is None else command.lease_ms)
-        if type(entry) is Job:
-            payloads: Any = [entry.payload]  # stored payloads are read when the reply leaves: runtime/loading.py
+        if type(entry) is SingleJob:
+            payloads: Any = [
+                entry.payload
+            ]  # stored payloads are read when the reply leaves: runtime/payload_loading.py
             start_job(shard, queue, record, run, entry)
         else:
             assert type(part) is Members
@@ -184,7 +186,7 @@ def next_chance(shard: ShardState, tenant: str, queues: Sequence[str], now: int)
     return min(times, default=None)
 
 
-def chances(queue: Queue, now: int) -> list[int]:
+def chances(queue: QueueState, now: int) -> list[int]:
     if queue.paused:
         return []
     times = []
@@ -211,8 +213,8 @@ def reread_claim(shard: ShardState, tenant: str, name: str) -> r.Delivery | None
 
 def delivered_run(part: Part) -> r.Run:
     """A delivery again, as its pull brought it."""
-    payloads: Any  # stored payloads are read when the reply leaves: runtime/loading.py
-    if type(part) is Job:
+    payloads: Any  # stored payloads are read when the reply leaves: runtime/payload_loading.py
+    if type(part) is SingleJob:
         detail = part.details()
         payloads = (part.payload,)
         return r.Run(
@@ -235,8 +237,8 @@ def delivered_run(part: Part) -> r.Run:
 
 def serve(shard: ShardState, now: int) -> None:
     """Answer waiting pulls for which something has become possible, first come first served over all queues."""
-    touched: dict[Queue, None] = {}
-    line: list[tuple[int, int, Queue]] = []
+    touched: dict[QueueState, None] = {}
+    line: list[tuple[int, int, QueueState]] = []
     while True:
         for queue in shard.dirty:
             touched[queue] = None
@@ -255,7 +257,7 @@ def serve(shard: ShardState, now: int) -> None:
         shard.drop_unknown(queue)
 
 
-def stand_in_line(line: list[tuple[int, int, Queue]], queue: Queue, now: int) -> None:
+def stand_in_line(line: list[tuple[int, int, QueueState]], queue: QueueState, now: int) -> None:
     """Put the first pull that waits for this queue into the line, if there is something for it."""
     parked = first_waiter(queue)
     if parked is not None and can_deliver(queue, now):
@@ -282,17 +284,17 @@ def see_all(shard: ShardState, parked: Parked) -> None:
             see(found.queues[name], parked.expires_at)
 
 
-def first_waiter(queue: Queue) -> Parked | None:
+def first_waiter(queue: QueueState) -> Parked | None:
     while queue.waiters and queue.waiters[0].done:
         queue.waiters.popleft()
     return queue.waiters[0] if queue.waiters else None
 
 
-def can_deliver(queue: Queue, now: int) -> bool:
+def can_deliver(queue: QueueState, now: int) -> bool:
     return capacity(queue, 1, now) > 0 and queue.ready.front() is not None
 
 
-def arm_refill(shard: ShardState, queue: Queue, now: int) -> None:
+def arm_refill(shard: ShardState, queue: QueueState, now: int) -> None:
     """A pull waits for a rate limit: arm a deadline for the next token."""
     if queue.bucket is None or queue.paused or queue.bucket.available(now) or queue.ready.front() is None:
         return

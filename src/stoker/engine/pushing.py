@@ -6,15 +6,15 @@ anything, since an item may name a later one; then the records are emitted in or
 
 from collections.abc import Sequence
 
-from stoker.engine import checks, quick, senders
-from stoker.engine.classify import Classifier, Item, refuse_behind, refuse_cycles
-from stoker.engine.edges import end_dependent, first_failed, is_known, note_foreign, settle, watch
-from stoker.engine.ends import cancel_jobs
+from stoker.engine import checks, fast_path, senders
+from stoker.engine.classify import ClassifiedItem, Classifier, refuse_behind, refuse_cycles
+from stoker.engine.dependencies import end_dependent, first_failed, is_known, note_foreign, settle, watch
+from stoker.engine.ending import cancel_jobs
 from stoker.engine.jobs import BLOCKED, CANCELLED
-from stoker.engine.keys import fields_of, old_reply
+from stoker.engine.old_keys import fields_of, old_reply
 from stoker.engine.plain_options import is_plain
 from stoker.engine.shard_state import ShardState
-from stoker.engine.state import Queue
+from stoker.engine.state import QueueState
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -48,7 +48,7 @@ def push_one(shard: ShardState, tenant: str, command: c.Push, now: int) -> r.Pus
         simple = id(options) in shard.simple
     queue = shard.queue_for_writing(tenant, command.queue)
     if simple and queue.known:
-        return quick.push(shard, queue, payload, options, now)
+        return fast_path.push(shard, queue, payload, options, now)
     if is_plain(options):
         return r.Pushed(push_plain(shard, queue, (payload,), options, now), True, None, shard.level)
     refused: dict[int, r.Refusal] = {}
@@ -83,7 +83,7 @@ def push_batch(shard: ShardState, tenant: str, command: c.PushBatch, now: int) -
     return reply
 
 
-def answer_to(shard: ShardState, queue: Queue, request_key: str, now: int) -> r.PushedBatch | None:
+def answer_to(shard: ShardState, queue: QueueState, request_key: str, now: int) -> r.PushedBatch | None:
     """The answer that was given to this request before, if any."""
     request = queue.requests.get(request_key)
     if request is not None:
@@ -97,7 +97,7 @@ def answer_to(shard: ShardState, queue: Queue, request_key: str, now: int) -> r.
 
 def push_many(
     shard: ShardState,
-    queue: Queue,
+    queue: QueueState,
     payloads: Sequence[bytes],
     options: Options,
     each: Sequence[Options] | None,
@@ -119,11 +119,11 @@ def push_many(
     return r.PushedBatch(ids, refused, duplicates)
 
 
-def push_plain(shard: ShardState, queue: Queue, payloads: tuple[bytes, ...], options: Options, now: int) -> int:
+def push_plain(shard: ShardState, queue: QueueState, payloads: tuple[bytes, ...], options: Options, now: int) -> int:
     """Push jobs whose options need no other state. Returns the first id."""
     first = make_id(shard.sequence + 1, shard.number)
     due, sizes = due_of(shard, options, now), sizes_of(payloads)
-    shard.emit(rec.Pushed(now, queue.tenant.name, queue.name, first, payloads, options, due, sizes))
+    shard.emit(rec.JobsPushed(now, queue.tenant.name, queue.name, first, payloads, options, due, sizes))
     return first
 
 
@@ -132,7 +132,7 @@ def due_of(shard: ShardState, options: Options, now: int) -> int:
     return due if due > now else 0
 
 
-def remember_request(shard: ShardState, queue: Queue, key: str, reply: r.PushedBatch, now: int) -> None:
+def remember_request(shard: ShardState, queue: QueueState, key: str, reply: r.PushedBatch, now: int) -> None:
     runs, refused, duplicates = fields_of(reply)
     expires_at = now + shard.settings.request_ttl_ms
     shard.emit(rec.RequestRemembered(now, queue.tenant.name, queue.name, key, runs, refused, duplicates, expires_at))
@@ -150,21 +150,21 @@ def refuse(shard: ShardState, payloads: Sequence[bytes], options: Sequence[Optio
 
 def push_each(
     shard: ShardState,
-    queue: Queue,
+    queue: QueueState,
     payloads: Sequence[bytes],
     options: Sequence[Options],
     refused: dict[int, r.Refusal],
     now: int,
     *,
     atomic: bool = False,
-) -> list[Item]:
+) -> list[ClassifiedItem]:
     """Push the items that are not refused, in order. Only items that name each other are classified together."""
     refuse_whole(refused, atomic)
-    items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
+    items = [ClassifiedItem(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
     if any(edge.item is not None for item in items for edge in item.options.depends_on):
         while not Classifier(shard, queue, items, now).run(refused):
             refuse_whole(refused, atomic)
-            items = [Item(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
+            items = [ClassifiedItem(n, payload, options[n]) for n, payload in enumerate(payloads) if n not in refused]
         push_items(shard, queue, items, now)
         return items
     at = 0
@@ -187,7 +187,7 @@ def refuse_whole(refused: dict[int, r.Refusal], atomic: bool) -> None:
         raise errors.BY_CODE[refusal.code](f"item {number}: {refusal.message}; nothing was pushed")
 
 
-def neighbours(items: list[Item], at: int) -> list[Item]:
+def neighbours(items: list[ClassifiedItem], at: int) -> list[ClassifiedItem]:
     """The item and those right after it that can share its record."""
     first = items[at]
     stop = at + 1
@@ -235,7 +235,7 @@ def refuse_edges(shard: ShardState, options: Sequence[Options], refused: dict[in
 # --- emitting --------------------------------------------------------------------------------------
 
 
-def push_items(shard: ShardState, queue: Queue, items: list[Item], now: int) -> None:
+def push_items(shard: ShardState, queue: QueueState, items: list[ClassifiedItem], now: int) -> None:
     """Emit the records of classified items. Neighbours with the same plain options become one record."""
     at = 0
     while at < len(items):
@@ -258,12 +258,12 @@ def shares_record(options: Options) -> bool:
     return not options.depends_on and keys == (None, None, None)
 
 
-def push_run(shard: ShardState, queue: Queue, item: Item, payloads: tuple[bytes, ...], now: int) -> None:
+def push_run(shard: ShardState, queue: QueueState, item: ClassifiedItem, payloads: tuple[bytes, ...], now: int) -> None:
     options = item.options
     if item.replaces:
         cancel_jobs(shard, queue, [shard.part(item.replaces)], CANCELLED, Reason.REPLACED, now)
     due = due_of(shard, options, now)
-    shard.emit(rec.Pushed(now, queue.tenant.name, queue.name, item.id, payloads, options, due, sizes_of(payloads)))
+    shard.emit(rec.JobsPushed(now, queue.tenant.name, queue.name, item.id, payloads, options, due, sizes_of(payloads)))
     if not options.depends_on:
         return
     job = shard.index.get(item.id)
@@ -276,7 +276,7 @@ def push_run(shard: ShardState, queue: Queue, item: Item, payloads: tuple[bytes,
             note_foreign(shard, job)
 
 
-def extend_key(shard: ShardState, queue: Queue, options: Options, now: int) -> None:
+def extend_key(shard: ShardState, queue: QueueState, options: Options, now: int) -> None:
     key = options.unique_key
     if key is None or key not in queue.unique_keys:
         return

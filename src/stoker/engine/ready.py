@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 
-from stoker.engine.jobs import WAITING, Batch, Job
+from stoker.engine.jobs import WAITING, SingleJob, UniformBatch
 from stoker.model.options import DEFAULT_OPTIONS
 
-Entry = Job | Batch
+Entry = SingleJob | UniformBatch
 LevelKey = tuple[int, int]
 
 SWEEP_MIN = 32
@@ -25,7 +25,7 @@ SWEEP_MIN = 32
 DEFAULT_LEVEL = (0, 1)
 
 
-class Level:
+class ReadyLevel:
     """One priority and lane."""
 
     __slots__ = ("early", "key", "line", "number")
@@ -37,9 +37,9 @@ class Level:
         self.number = 0
 
     def valid(self, entry: Entry) -> bool:
-        if type(entry) is Batch:
+        if type(entry) is UniformBatch:
             return entry.waiting.left > 0 and not entry.due
-        assert type(entry) is Job
+        assert type(entry) is SingleJob
         if entry.state != WAITING:
             return False
         options = entry.options
@@ -51,27 +51,27 @@ class Level:
         return group is not None and group.offered is entry
 
 
-class Ready:
+class ReadyJobs:
     """What can be pulled from a queue, limits and pauses aside."""
 
     __slots__ = ("_heap", "_levels", "size", "stale")
 
     def __init__(self) -> None:
-        self._levels: dict[LevelKey, Level] = {}
+        self._levels: dict[LevelKey, ReadyLevel] = {}
         self._heap: list[LevelKey] = []
         self.size = 0
         self.stale = 0
 
-    def _level(self, entry: Entry) -> Level:
+    def _level(self, entry: Entry) -> ReadyLevel:
         options = entry.options
         key = DEFAULT_LEVEL if options is DEFAULT_OPTIONS else (-options.priority, 0 if options.lifo else 1)
         level = self._levels.get(key)
         if level is None:
-            level = self._levels[key] = Level(key)
+            level = self._levels[key] = ReadyLevel(key)
             heappush(self._heap, key)
         return level
 
-    def first_level(self) -> Level | None:
+    def first_level(self) -> ReadyLevel | None:
         """The first level, if the first entry of its line is the first of all. That entry may be invalid."""
         heap = self._heap
         if not heap:
@@ -116,7 +116,7 @@ class Ready:
         entry = self.front()
         if entry is None:
             return None
-        if type(entry) is Job:
+        if type(entry) is SingleJob:
             return entry, 1
         start = entry.waiting.start
         return entry, entry.waiting.run(start, start + most) - start
@@ -139,7 +139,7 @@ class Ready:
             del self._levels[heappop(heap)]
         return None
 
-    def _clean_early(self, level: Level) -> None:
+    def _clean_early(self, level: ReadyLevel) -> None:
         """Bring a valid entry with its current order to the top of the early heap."""
         early = level.early
         while early:
@@ -174,12 +174,12 @@ class Ready:
             priority = -level.key[0]
             yield from ((priority, entry) for entry in self._valid(level))
 
-    def _valid(self, level: Level) -> Iterator[Entry]:
+    def _valid(self, level: ReadyLevel) -> Iterator[Entry]:
         found = {id(entry): entry for entry in level.line}
         found.update((id(entry), entry) for _, _, entry in level.early)
         return (entry for entry in found.values() if level.valid(entry))
 
-    def _sorted(self, level: Level) -> list[Entry]:
+    def _sorted(self, level: ReadyLevel) -> list[Entry]:
         return sorted(self._valid(level), key=lambda entry: entry.order)
 
     def _sweep(self) -> None:

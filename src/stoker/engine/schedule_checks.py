@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from stoker.engine import checks, templates
+from stoker.engine import checks, payload_templates
 from stoker.engine.calendars import first_after
 from stoker.engine.shard_state import ShardState
 from stoker.model.errors import InvalidRequest, LimitExceeded
@@ -74,7 +74,7 @@ def _job(value: Schedule, limits: Limits) -> None:
             raise InvalidRequest(f"invalid option {field}: the jobs of a schedule cannot have it")
     checks.flag(value.template, "template")
     if value.template:
-        templates.check(value.payload, value.options.codec)
+        payload_templates.check(value.payload, value.options.codec)
 
 
 def slots(shard: ShardState, value: Schedule, anchor: int, first: int) -> None:

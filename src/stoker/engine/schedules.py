@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from stoker.engine import checks, schedule_checks, templates
+from stoker.engine import checks, payload_templates, schedule_checks
 from stoker.engine import deadlines as kinds
-from stoker.engine.apply_schedules import arm, jitter
-from stoker.engine.apply_schedules import due_of as next_due
+from stoker.engine.apply.schedules import arm, jitter
+from stoker.engine.apply.schedules import due_of as next_due
 from stoker.engine.calendars import first_after, last_until
-from stoker.engine.classify import Classifier, Item
-from stoker.engine.crowds import Crowd
-from stoker.engine.ends import cancel_jobs
+from stoker.engine.classify import ClassifiedItem, Classifier
+from stoker.engine.ending import cancel_jobs
 from stoker.engine.jobs import CANCELLED
 from stoker.engine.plain_options import is_plain
 from stoker.engine.presence import has_worker
 from stoker.engine.pushing import due_of, extend_key
 from stoker.engine.shard_state import ShardState
+from stoker.engine.slot_pacing import SlotBacklog
 from stoker.engine.state import Planned
 from stoker.model import commands as c
 from stoker.model import errors
@@ -206,31 +206,31 @@ def _with_state(shard: ShardState, planned: Planned, run: ScheduleRun) -> Schedu
 
 def on_slot(shard: ShardState, at: int, schedules: list[Planned]) -> None:
     """Many at once are dealt with a hundred at a time, in their order."""
-    crowd = shard.crowd
+    backlog = shard.backlog
     for planned in sorted(schedules, key=in_order):
-        if crowd or not shard.pace.admits(shard.now):
-            crowd.join(at, shard.now, planned)
+        if backlog or not shard.pace.admits(shard.now):
+            backlog.join(at, shard.now, planned)
         else:
             deal_with(shard, planned, at, shard.now)
-    arm_crowd(shard)
+    arm_backlog(shard)
 
 
-def on_crowd(shard: ShardState, at: int, crowds: list[Crowd]) -> None:
+def on_backlog(shard: ShardState, at: int, backlogs: list[SlotBacklog]) -> None:
     """Others were dealt with before these; now it is their turn, as of the times at which they were due."""
-    shard.crowd.armed = 0
-    while shard.crowd and shard.pace.admits(shard.now):
-        found = shard.crowd.first()
+    shard.backlog.armed = 0
+    while shard.backlog and shard.pace.admits(shard.now):
+        found = shard.backlog.first()
         if found is not None:
             due, noticed_at, planned = found
             deal_with(shard, planned, due, noticed_at)
-    arm_crowd(shard)
+    arm_backlog(shard)
 
 
-def arm_crowd(shard: ShardState) -> None:
-    crowd = shard.crowd
-    if crowd and not crowd.armed:
-        crowd.armed = max(shard.pace.next_at, shard.now + 1)
-        shard.deadlines.arm(crowd.armed, kinds.SLOTS, crowd)
+def arm_backlog(shard: ShardState) -> None:
+    backlog = shard.backlog
+    if backlog and not backlog.armed:
+        backlog.armed = max(shard.pace.next_at, shard.now + 1)
+        shard.deadlines.arm(backlog.armed, kinds.SLOTS, backlog)
 
 
 def deal_with(shard: ShardState, planned: Planned, at: int, noticed_at: int) -> None:
@@ -340,7 +340,7 @@ def hindered_by(shard: ShardState, planned: Planned) -> int:
 
 def push(shard: ShardState, planned: Planned, over: Over) -> r.Pushed:
     queue, schedule, at = planned.queue, planned.schedule, over.at
-    item = Item(0, payload_for(shard, planned, over), options_for(shard, planned, over.slot))
+    item = ClassifiedItem(0, payload_for(shard, planned, over), options_for(shard, planned, over.slot))
     if is_plain(item.options):
         item.id = make_id(shard.sequence + 1, shard.number)
     else:
@@ -383,7 +383,7 @@ def payload_for(shard: ShardState, planned: Planned, over: Over) -> bytes:
         "schedule": planned.name,
         "run": str(planned.runs + (not over.manual)),
     }
-    return templates.filled(schedule.payload, schedule.options.codec, values)
+    return payload_templates.filled(schedule.payload, schedule.options.codec, values)
 
 
 def options_for(shard: ShardState, planned: Planned, slot: int) -> Options:

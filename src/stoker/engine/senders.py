@@ -8,8 +8,8 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from stoker.engine import checks
-from stoker.engine.keys import fields_of, reply_of
-from stoker.engine.state import Appliers, Queue
+from stoker.engine.old_keys import fields_of, reply_of
+from stoker.engine.state import Appliers, QueueState
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -70,7 +70,7 @@ def answer_before(shard: "ShardState", tenant: str, sending: c.Sending) -> r.Pus
     return found
 
 
-def remember(shard: "ShardState", queue: Queue, sending: c.Sending, reply: r.PushedBatch, now: int) -> None:
+def remember(shard: "ShardState", queue: QueueState, sending: c.Sending, reply: r.PushedBatch, now: int) -> None:
     runs, refused, duplicates = fields_of(reply)
     tenant, sender, number, settled = queue.tenant.name, sending.sender, sending.number, sending.settled
     shard.emit(rec.Answered(now, tenant, queue.name, sender, number, settled, runs, refused, duplicates))

@@ -10,35 +10,35 @@ from heapq import heappop
 from typing import Any
 
 from stoker.engine import (
-    apply_delivery,
-    apply_flows,
-    apply_kv,
-    apply_pending,
-    apply_push,
-    apply_queue,
-    apply_schedules,
-    apply_transactions,
     control,
-    dead,
-    finishing,
+    dead_letters,
     kv,
-    looking,
-    messages,
     pulling,
     pushing,
+    queries,
     schedules,
     senders,
+    settling,
+    shard_messages,
     timers,
     transactions,
     workflow_views,
     workflows,
 )
+from stoker.engine.apply import delivery as apply_delivery
+from stoker.engine.apply import kv as apply_kv
+from stoker.engine.apply import pending as apply_pending
+from stoker.engine.apply import push as apply_push
+from stoker.engine.apply import queue as apply_queue
+from stoker.engine.apply import schedules as apply_schedules
+from stoker.engine.apply import transactions as apply_transactions
+from stoker.engine.apply import workflows as apply_workflows
+from stoker.engine.apply.moves import forget
 from stoker.engine.deadlines import NEVER, Deadlines
-from stoker.engine.edges import settle
+from stoker.engine.dependencies import settle
 from stoker.engine.index import Index
-from stoker.engine.moves import forget
 from stoker.engine.parking import Parked
-from stoker.engine.retained import Ended
+from stoker.engine.retained_jobs import EndedEntry
 from stoker.engine.shard_state import ShardState
 from stoker.engine.state import Appliers
 from stoker.model import commands as c
@@ -144,8 +144,8 @@ class Shard(ShardState):
                 pulling.see_all(self, parked)
             else:
                 assert type(command) is c.WaitJob
-                job = looking.view(self, self.readable(parked.tenant, command.id), now)
-                self.answer(parked, looking.ended(job))
+                job = queries.view(self, self.readable(parked.tenant, command.id), now)
+                self.answer(parked, queries.wait_reply(job))
             self._leave_lines(parked)
 
     def _drop_named(self, tenant: str, command: c.Command[Any]) -> None:
@@ -158,7 +158,7 @@ class Shard(ShardState):
         if not owner.queues and not owner.is_used:
             del self.tenants[tenant]
 
-    def _forget(self, ended: Ended, jobs: int) -> None:
+    def _forget(self, ended: EndedEntry, jobs: int) -> None:
         forget(self, ended, jobs)
 
 
@@ -194,32 +194,32 @@ DECIDE: dict[type[c.Command[Any]], Decide] = {
     c.Publish: transactions.publish,
     c.Abort: transactions.abort,
     c.Pull: pulling.pull,
-    c.Ack: finishing.ack,
-    c.Fail: finishing.fail,
-    c.Release: finishing.release,
-    c.Extend: finishing.extend,
-    c.AckClaim: finishing.ack_claim,
-    c.ReleaseClaim: finishing.release_claim,
-    c.ExtendClaim: finishing.extend_claim,
-    c.SetProgress: finishing.set_progress,
-    c.AppendLog: finishing.append_log,
-    c.AppendPartial: finishing.append_partial,
-    c.GetJob: looking.get_job,
-    c.FindJob: looking.find_job,
-    c.GetLogs: looking.get_logs,
-    c.GetPartials: looking.get_partials,
-    c.WaitJob: looking.wait_job,
-    c.Browse: looking.browse,
+    c.Ack: settling.ack,
+    c.Fail: settling.fail,
+    c.Release: settling.release,
+    c.Extend: settling.extend,
+    c.AckClaim: settling.ack_claim,
+    c.ReleaseClaim: settling.release_claim,
+    c.ExtendClaim: settling.extend_claim,
+    c.SetProgress: settling.set_progress,
+    c.AppendLog: settling.append_log,
+    c.AppendPartial: settling.append_partial,
+    c.GetJob: queries.get_job,
+    c.FindJob: queries.find_job,
+    c.GetLogs: queries.get_logs,
+    c.GetPartials: queries.get_partials,
+    c.WaitJob: queries.wait_job,
+    c.Browse: queries.browse,
     c.GetWorkflow: workflow_views.get_workflow,
     c.ListWorkflows: workflow_views.list_workflows,
     c.GetInputs: workflow_views.get_inputs,
     c.CancelWorkflow: workflows.cancel,
     c.RetryWorkflow: workflows.retry,
-    c.Why: looking.why,
-    c.ListQueues: looking.list_queues,
-    c.GetQueue: looking.get_queue,
-    c.GetStats: looking.get_stats,
-    c.GetPriorities: looking.get_priorities,
+    c.Why: queries.why,
+    c.ListQueues: queries.list_queues,
+    c.GetQueue: queries.get_queue,
+    c.GetStats: queries.get_stats,
+    c.GetPriorities: queries.get_priorities,
     c.Pause: control.pause,
     c.Resume: control.resume,
     c.SetRateLimit: control.set_rate_limit,
@@ -234,10 +234,10 @@ DECIDE: dict[type[c.Command[Any]], Decide] = {
     c.Drain: control.drain,
     c.Clean: control.clean,
     c.Obliterate: control.obliterate,
-    c.ListDead: dead.list_dead,
-    c.GetDeadStats: dead.get_dead_stats,
-    c.RetryDead: dead.retry_dead,
-    c.PurgeDead: dead.purge_dead,
+    c.ListDead: dead_letters.list_dead,
+    c.GetDeadStats: dead_letters.get_dead_stats,
+    c.RetryDead: dead_letters.retry_dead,
+    c.PurgeDead: dead_letters.purge_dead,
     c.KvSet: kv.set_one,
     c.KvGet: kv.get_one,
     c.KvGetMany: kv.get_many,
@@ -264,10 +264,10 @@ APPLY: Appliers = {
     **apply_pending.APPLY,
     **apply_queue.APPLY,
     **apply_transactions.APPLY,
-    **messages.APPLY,
+    **shard_messages.APPLY,
     **apply_kv.APPLY,
     **apply_schedules.APPLY,
     **senders.APPLY,
-    **apply_flows.APPLY,
+    **apply_workflows.APPLY,
 }
 """The function that applies each record."""

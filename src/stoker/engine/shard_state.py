@@ -10,19 +10,19 @@ from typing import Any
 
 from stoker.engine import checks
 from stoker.engine.calendars import Calendar, NoCalendar
-from stoker.engine.crowds import Crowd, Pace
 from stoker.engine.deadlines import SWEEP_MIN, Deadlines
-from stoker.engine.flows import Flow, Step
 from stoker.engine.index import Index
-from stoker.engine.jobs import ACTIVE, FAILED, Batch, Job, Members, Part
-from stoker.engine.keys import OldKeys
+from stoker.engine.jobs import ACTIVE, FAILED, Members, Part, SingleJob, UniformBatch
+from stoker.engine.old_keys import OldKeys
 from stoker.engine.parking import Parked
 from stoker.engine.plain_options import is_plain, is_simple
-from stoker.engine.ranges import RangeSet
-from stoker.engine.ready import Ready
-from stoker.engine.retained import Ended, Retained
+from stoker.engine.range_set import RangeSet
+from stoker.engine.ready import ReadyJobs
+from stoker.engine.retained_jobs import EndedEntry, RetainedJobs
 from stoker.engine.senders import Senders
-from stoker.engine.state import Queue, Scope, StagedPart, Tenant
+from stoker.engine.slot_pacing import SlotBacklog, SlotPace
+from stoker.engine.state import QueueState, Scope, StagedPart, Tenant
+from stoker.engine.workflow_state import ShardWorkflow, StepState
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -66,8 +66,8 @@ class ShardState:
         self.calendar: Calendar = NoCalendar()
         self.schedules = 0
         """The number of schedules of all tenants."""
-        self.crowd = Crowd()
-        self.pace = Pace()
+        self.backlog = SlotBacklog()
+        self.pace = SlotPace()
         # tenants and their jobs
         self.tenants: dict[str, Tenant] = {}
         self.index = Index()
@@ -77,9 +77,9 @@ class ShardState:
         """Answers that may be asked for again."""
         self._interned: dict[Options, Options] = {}
         self.simple: dict[int, Options] = {}
-        """Checked and interned options that take the short paths of `quick.py`, by their `id()`."""
+        """Checked and interned options that take the short paths of `fast_path.py`, by their `id()`."""
         self._scope = Scope()
-        self.touched: list[Queue] = []
+        self.touched: list[QueueState] = []
         """Queues whose counters have changed since they were last added up."""
         # other shards
         self.outbox: dict[int, dict[int, tuple[str, rec.Message]]] = {}
@@ -88,7 +88,7 @@ class ShardState:
         """The number of the last message to each shard."""
         self.taken: dict[int, int] = {}
         """The number of the last message taken from each shard."""
-        self.early: dict[int, list[rec.TellStep | rec.FillStep]] = {}
+        self.early: dict[int, list[rec.TellStep | rec.FillStepHere]] = {}
         """Messages of other shards about workflows that have not arrived here yet, by workflow id."""
         self.watchers: dict[int, str] = {}
         """Jobs that jobs of other shards wait for, with their tenants."""
@@ -114,13 +114,13 @@ class ShardState:
         # output, and state of the current turn
         self.records: list[rec.Record] = []
         self.effects: list[tuple[Parked, Any]] = []
-        self.dirty: list[Queue] = []
+        self.dirty: list[QueueState] = []
         """Queues in which something may have become possible for a waiting pull."""
         self.ended_waits: deque[r.Ended] = deque()
         self.claims_made: list[tuple[str, str]] = []
         self.settling: deque[tuple[int, int]] = deque()
         """Ended jobs and their final states, whose edges are still to be settled."""
-        self.moved_steps: deque[tuple[Flow, Step]] = deque()
+        self.moved_steps: deque[tuple[ShardWorkflow, StepState]] = deque()
         """Steps of workflows whose standing has changed, and whose later steps are still to be decided."""
         self.watching: dict[int, list[tuple[int, int]]] = {}
         """Jobs of other shards that new jobs wait for, by shard. Their shards are asked at the end of the push."""
@@ -194,7 +194,7 @@ class ShardState:
             if owner is not None and name in owner.queues:
                 self.drop_unknown(owner.queues[name])
 
-    def drop_unknown(self, queue: Queue) -> None:
+    def drop_unknown(self, queue: QueueState) -> None:
         """Forget a queue that only waiting pulls have named, after the last of them."""
         while queue.waiters and queue.waiters[0].done:
             queue.waiters.popleft()
@@ -210,21 +210,23 @@ class ShardState:
             tenant = self.tenants[name] = Tenant(name, self.touched)
         return tenant
 
-    def queue(self, tenant: str, name: str) -> Queue:
+    def queue(self, tenant: str, name: str) -> QueueState:
         owner = self.tenants.get(tenant)
         if owner is None:
             owner = self.tenant(tenant)
         queue = owner.queues.get(name)
         if queue is None:
-            retained = Retained(self.index, self._forget)
-            queue = owner.queues[name] = Queue(owner, name, Ready(), retained, self.settings.dead_letters, self._scope)
+            retained = RetainedJobs(self.index, self._forget)
+            queue = owner.queues[name] = QueueState(
+                owner, name, ReadyJobs(), retained, self.settings.dead_letters, self._scope
+            )
         return queue
 
-    def _forget(self, ended: Ended, jobs: int) -> None:
+    def _forget(self, ended: EndedEntry, jobs: int) -> None:
         """The first `jobs` of an ended job or run are no longer readable."""
         raise NotImplementedError
 
-    def known_queue(self, tenant: str, name: str) -> Queue | None:
+    def known_queue(self, tenant: str, name: str) -> QueueState | None:
         owner = self.tenants.get(tenant)
         queue = owner.queues.get(name) if owner is not None and type(name) is str else None
         return queue if queue is not None and queue.known else None
@@ -237,7 +239,7 @@ class ShardState:
         if len(known.union(names)) > max(most, len(known)):
             raise errors.LimitExceeded(f"a tenant may have at most {most} queues: obliterate some, or use fewer names")
 
-    def queue_for_writing(self, tenant: str, name: str) -> Queue:
+    def queue_for_writing(self, tenant: str, name: str) -> QueueState:
         """The queue. It is created if the tenant may have another one."""
         owner = self.tenants.get(tenant)
         if type(name) is not str:
@@ -252,7 +254,7 @@ class ShardState:
         return self.queue(tenant, name)
 
     def state_of(self, part: Part) -> int:
-        if type(part) is Job:
+        if type(part) is SingleJob:
             return part.state
         batch, position = part.batch, part.start
         if position in batch.waiting:
@@ -263,9 +265,9 @@ class ShardState:
         assert run is not None
         return run.state
 
-    def member(self, entry: Job | tuple[Batch, int]) -> Part | None:
+    def member(self, entry: SingleJob | tuple[UniformBatch, int]) -> Part | None:
         """A candidate from the index, if it is still readable there."""
-        if type(entry) is Job:
+        if type(entry) is SingleJob:
             return entry
         batch, position = entry
         if position in batch.waiting or batch.slices.find(position) or batch.ended.find(position):
@@ -311,7 +313,7 @@ class ShardState:
         assert part is not None, f"job {job_id} must be there"
         return part
 
-    # --- for apply_*.py --------------------------------------------------------------------------
+    # --- for engine/apply/ --------------------------------------------------------------------------
 
     def intern(self, options: Options) -> Options:
         """Equal options of plain jobs become one object in memory."""

@@ -1,6 +1,6 @@
 """The state of a shard beside its jobs: tenants and queues, with everything that belongs to them.
 
-That is keys, groups, claims, transactions, schedules and counters. Only `apply_*.py` changes what is in here. The
+That is keys, groups, claims, transactions, schedules and counters. Only `engine/apply/` changes what is in here. The
 structs opt out of garbage collection, like those of `jobs.py`.
 """
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stoker.engine.bucket import Bucket
-from stoker.engine.entries import Entries
-from stoker.engine.jobs import ACTIVE, LIVE_BYTES, Batch, Job
-from stoker.engine.ranges import RangeSet
+from stoker.engine.jobs import ACTIVE, LIVE_BYTES, SingleJob, UniformBatch
+from stoker.engine.kv_entries import Entries
+from stoker.engine.range_set import RangeSet
+from stoker.engine.token_bucket import TokenBucket
 from stoker.model.options import DeadLetterPolicy, GroupPolicy
 from stoker.model.replies import Level
 from stoker.model.schedules import Schedule, ScheduleRun
@@ -21,34 +21,34 @@ from stoker.records.records import Record
 from stoker.records.stored import StoredRun
 
 if TYPE_CHECKING:
-    from stoker.engine.flows import Flow
-    from stoker.engine.ready import Ready
-    from stoker.engine.retained import Retained
+    from stoker.engine.ready import ReadyJobs
+    from stoker.engine.retained_jobs import RetainedJobs
     from stoker.engine.shard_state import ShardState
+    from stoker.engine.workflow_state import ShardWorkflow
 
 Appliers = dict[type[Record], Callable[["ShardState", Any], None]]
 """The function that applies each record."""
 
 
-class Group:
+class JobGroup:
     """One group: its waiting jobs, the job that holds it, and the job that is in the ready order."""
 
     __slots__ = ("holder", "lane", "offered")
 
     def __init__(self) -> None:
-        self.lane: deque[Job] = deque()
-        self.holder: Job | None = None
-        self.offered: Job | None = None
+        self.lane: deque[SingleJob] = deque()
+        self.holder: SingleJob | None = None
+        self.offered: SingleJob | None = None
 
 
-class Key(msgspec.Struct, gc=False, eq=False):
+class KeyHolder(msgspec.Struct, gc=False, eq=False):
     """The job that holds a unique key, a custom id or a debounce window, and until when; 0 = no end set."""
 
     job: int
     expires_at: int = 0
 
 
-class Request(msgspec.Struct, gc=False, eq=False):
+class RememberedRequest(msgspec.Struct, gc=False, eq=False):
     """The remembered answer to a batch with a request key."""
 
     reply: Any
@@ -99,7 +99,7 @@ class Scope:
 """Indexes into `Scope.totals`, in the order of `replies.Totals`."""
 
 
-class Claim(msgspec.Struct, gc=False, eq=False):
+class NamedClaim(msgspec.Struct, gc=False, eq=False):
     """Jobs pulled under a name: runs of (first id, count), and how many of them are still held."""
 
     token: int
@@ -118,7 +118,7 @@ class StagedPart(msgspec.Struct, gc=False, eq=False):
     """The memory of its payloads."""
 
 
-class Stage(msgspec.Struct, gc=False, eq=False):
+class OpenStage(msgspec.Struct, gc=False, eq=False):
     """Parts written under one stage key."""
 
     parts: list[StagedPart]
@@ -130,7 +130,7 @@ class Stage(msgspec.Struct, gc=False, eq=False):
 class TransactionState(msgspec.Struct, gc=False, eq=False):
     """A transaction that is being written, or its outcome."""
 
-    stages: dict[str, Stage]
+    stages: dict[str, OpenStage]
     outcome: Any = None
     expires_at: int = 0
 
@@ -139,7 +139,7 @@ class Planned(msgspec.Struct, eq=False):
     """A schedule and its state. Slots are calendar times; `due` is a time of the shard."""
 
     name: str
-    queue: "Queue"
+    queue: "QueueState"
     schedule: Schedule
     created_at: int
     changed_at: int = 0
@@ -160,7 +160,7 @@ class Planned(msgspec.Struct, eq=False):
     last: deque[ScheduleRun] | None = None
 
 
-class Queue:
+class QueueState:
     """A named line of jobs with everything that belongs to it."""
 
     __slots__ = (
@@ -204,8 +204,8 @@ class Queue:
         self,
         tenant: "Tenant",
         name: str,
-        ready: "Ready",
-        retained: "Retained",
+        ready: "ReadyJobs",
+        retained: "RetainedJobs",
         dead_policy: DeadLetterPolicy,
         top: Scope,
     ) -> None:
@@ -214,26 +214,26 @@ class Queue:
         self.known = False
         """Whether it has ever had a job or a policy. A waiting pull alone does not create a queue."""
         self.ready = ready
-        self.delayed: list[tuple[int, int, Job | Batch]] = []
+        self.delayed: list[tuple[int, int, SingleJob | UniformBatch]] = []
         """A heap of (due, order of setting, entry)."""
         self.delayed_armed = 0
         self.delayed_stale = 0
         self.paused = False
         self.is_free = True
         """Whether it is neither paused nor limited."""
-        self.bucket: Bucket | None = None
+        self.bucket: TokenBucket | None = None
         self.refill_armed = 0
         self.concurrency = 0
         self.group_on_retry: GroupPolicy = "hold"
         self.durability: Level | None = None
         """The level for its jobs, if a push does not ask for another."""
         self.dead_policy = dead_policy
-        self.groups: dict[str, Group] = {}
-        self.unique_keys: dict[str, Key] = {}
-        self.custom_ids: dict[str, Key] = {}
-        self.debounces: dict[str, Key] = {}
-        self.requests: dict[str, Request] = {}
-        self.dead: dict[int, Job] = {}
+        self.groups: dict[str, JobGroup] = {}
+        self.unique_keys: dict[str, KeyHolder] = {}
+        self.custom_ids: dict[str, KeyHolder] = {}
+        self.debounces: dict[str, KeyHolder] = {}
+        self.requests: dict[str, RememberedRequest] = {}
+        self.dead: dict[int, SingleJob] = {}
         """In the order in which they entered."""
         self.retained = retained
         self.schedules: dict[str, Planned] = {}
@@ -331,18 +331,18 @@ class Tenant:
         "transactions",
     )
 
-    def __init__(self, name: str, touched: list[Queue]) -> None:
+    def __init__(self, name: str, touched: list[QueueState]) -> None:
         self.name = name
         self.shard_touched = touched
-        self.queues: dict[str, Queue] = {}
-        self.claims: dict[str, Claim] = {}
+        self.queues: dict[str, QueueState] = {}
+        self.claims: dict[str, NamedClaim] = {}
         self.transactions: dict[str, TransactionState] = {}
         self.scope = Scope()
         self.ended_badly = RangeSet()
         """Sequence numbers of its jobs that failed, were cancelled or expired."""
         self.kv = Entries()
         """Its key-value entries, if this shard is their home."""
-        self.flows: dict[int, Flow] = {}
+        self.flows: dict[int, ShardWorkflow] = {}
         """Workflows that this shard has a part of."""
         self.ended_flows: dict[int, None] = {}
         """The ended ones in the order of their ends, for workflows whose home is this shard."""

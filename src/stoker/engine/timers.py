@@ -11,19 +11,19 @@ from operator import attrgetter
 from typing import Any
 
 from stoker.engine import workflows
-from stoker.engine.crowds import Crowd
-from stoker.engine.dead import emit_revived, key_is_taken
-from stoker.engine.edges import settle, settle_one
-from stoker.engine.ends import cancel_jobs, lowest
-from stoker.engine.finishing import by_queue, fail_delivery
-from stoker.engine.flows import Flow
-from stoker.engine.jobs import ACTIVE, EXPIRED, FAILED, Batch, Job, Members, Part, Slice
-from stoker.engine.moves import PENDING, arm_age, arm_due, is_due_entry
-from stoker.engine.retained import ended_at
+from stoker.engine.apply.moves import PENDING, arm_age, arm_due, is_due_entry
+from stoker.engine.dead_letters import emit_revived, key_is_taken
+from stoker.engine.dependencies import settle, settle_one
+from stoker.engine.ending import cancel_jobs, lowest
+from stoker.engine.jobs import ACTIVE, EXPIRED, FAILED, Members, Part, SingleJob, Slice, UniformBatch
+from stoker.engine.retained_jobs import ended_at
 from stoker.engine.schedules import holds as schedule_holds
-from stoker.engine.schedules import on_crowd, on_slot
+from stoker.engine.schedules import on_backlog, on_slot
+from stoker.engine.settling import by_queue, fail_delivery
 from stoker.engine.shard_state import ShardState
-from stoker.engine.state import Queue, Tenant
+from stoker.engine.slot_pacing import SlotBacklog
+from stoker.engine.state import QueueState, Tenant
+from stoker.engine.workflow_state import ShardWorkflow
 from stoker.model.reasons import Reason
 from stoker.records import records as rec
 
@@ -35,11 +35,11 @@ def fire(shard: ShardState, at: int, kind: int, holders: list[Any]) -> None:
         settle(shard, at)
 
 
-def on_due(shard: ShardState, at: int, queues: list[Queue]) -> None:
+def on_due(shard: ShardState, at: int, queues: list[QueueState]) -> None:
     parts: list[Part] = []
     for queue in queues:
         for holder in take_due(queue, at):
-            if type(holder) is Batch:
+            if type(holder) is UniformBatch:
                 parts += [Members(holder, start, stop) for start, stop in holder.waiting.runs()]
             else:
                 parts.append(holder)
@@ -51,9 +51,9 @@ def on_due(shard: ShardState, at: int, queues: list[Queue]) -> None:
         shard.emit(rec.BecameDue(at, queue.tenant.name, queue.name, runs))
 
 
-def take_due(queue: Queue, at: int) -> Iterable[Job | Batch]:
+def take_due(queue: QueueState, at: int) -> Iterable[SingleJob | UniformBatch]:
     """Take out the entries that are due by `at`, each once."""
-    due: dict[Job | Batch, None] = {}
+    due: dict[SingleJob | UniformBatch, None] = {}
     while queue.delayed and (queue.delayed[0][0] <= at or not is_due_entry(queue.delayed[0])):
         entry = heappop(queue.delayed)
         if is_due_entry(entry):
@@ -61,10 +61,10 @@ def take_due(queue: Queue, at: int) -> Iterable[Job | Batch]:
     return due
 
 
-def on_ttl(shard: ShardState, at: int, holders: list[Job | Batch]) -> None:
+def on_ttl(shard: ShardState, at: int, holders: list[SingleJob | UniformBatch]) -> None:
     parts: list[Part] = []
     for holder in holders:
-        if type(holder) is Batch:
+        if type(holder) is UniformBatch:
             parts += [Members(holder, start, stop) for start, stop in holder.waiting.runs()]
         else:
             parts.append(holder)
@@ -78,7 +78,7 @@ def up_to_dependents(shard: ShardState, part: Part) -> list[Part]:
     """Pieces of it that each end with a job that others wait for, so that its edges are settled before the next job
     ends.
     """
-    if type(part) is Job or not shard.dependents:
+    if type(part) is SingleJob or not shard.dependents:
         return [part]
     batch, start = part.batch, part.start
     ends = [part.start + place + 1 for place, job_id in enumerate(part.ids) if job_id in shard.dependents]
@@ -90,7 +90,7 @@ def up_to_dependents(shard: ShardState, part: Part) -> list[Part]:
     return pieces if batch.step > 0 else pieces[::-1]
 
 
-def on_lease(shard: ShardState, at: int, holders: list[Job | Slice]) -> None:
+def on_lease(shard: ShardState, at: int, holders: list[SingleJob | Slice]) -> None:
     parts: list[Part] = []
     for holder in holders:
         if type(holder) is Slice:
@@ -99,7 +99,7 @@ def on_lease(shard: ShardState, at: int, holders: list[Job | Slice]) -> None:
             parts.append(holder)
     parts.sort(key=lowest)
     for part in parts:
-        lease = part.detail if type(part) is Job else part.slice
+        lease = part.detail if type(part) is SingleJob else part.slice
         assert lease is not None
         timeout_ms = part.options.timeout_ms
         timed_out = timeout_ms and lease.started_at + timeout_ms == at
@@ -116,7 +116,7 @@ POSTPONED_MS_MIN = 1_000
 """A key may be taken for a long time, and each postponed retry is a record in the journal."""
 
 
-def on_dead_retry(shard: ShardState, at: int, jobs: list[Job]) -> None:
+def on_dead_retry(shard: ShardState, at: int, jobs: list[SingleJob]) -> None:
     for job in sorted(jobs, key=lowest):
         queue = job.queue
         if key_is_taken(shard, job, at - 1):  # a key that expires at this very moment is still held
@@ -126,21 +126,21 @@ def on_dead_retry(shard: ShardState, at: int, jobs: list[Job]) -> None:
             emit_revived(shard, job, at, automatic=True)
 
 
-def on_dead_age(shard: ShardState, at: int, jobs: list[Job]) -> None:
+def on_dead_age(shard: ShardState, at: int, jobs: list[SingleJob]) -> None:
     for queue, own in by_queue(sorted(jobs, key=lowest)):
         ids = [part.lowest for part in own]
         shard.emit(rec.DeadRemoved(at, queue.tenant.name, queue.name, ids, "expired"))
 
 
-def on_key(shard: ShardState, at: int, keys: list[tuple[Queue, str, str]]) -> None:
-    over: dict[Queue, set[tuple[str, str]]] = {}
+def on_key(shard: ShardState, at: int, keys: list[tuple[QueueState, str, str]]) -> None:
+    over: dict[QueueState, set[tuple[str, str]]] = {}
     for queue, table, key in keys:
         over.setdefault(queue, set()).add((table, key))
     for queue, forgotten in over.items():
         shard.emit(rec.KeysForgotten(at, queue.tenant.name, queue.name, sorted(forgotten)))
 
 
-def on_age(shard: ShardState, at: int, lanes: list[tuple[Queue, tuple[int, int]]]) -> None:
+def on_age(shard: ShardState, at: int, lanes: list[tuple[QueueState, tuple[int, int]]]) -> None:
     for queue, policy in dict.fromkeys(lanes):
         retained = queue.retained
         oldest = retained.oldest(policy)
@@ -169,7 +169,7 @@ def on_claim(shard: ShardState, at: int, claims: list[tuple[Tenant, str]]) -> No
         shard.emit(rec.ClaimForgotten(at, tenant.name, name))
 
 
-def on_refill(shard: ShardState, at: int, queues: list[Queue]) -> None:
+def on_refill(shard: ShardState, at: int, queues: list[QueueState]) -> None:
     """A rate limit has a token again. This is not a fact to record, only a reason to serve waiting pulls."""
     for queue in queues:
         queue.refill_armed = 0
@@ -191,7 +191,7 @@ def on_edges(shard: ShardState, at: int, ended: list[tuple[int, int]]) -> None:
     settle(shard, at)
 
 
-def on_flow(shard: ShardState, at: int, steps: list[tuple[Flow, int]]) -> None:
+def on_flow(shard: ShardState, at: int, steps: list[tuple[ShardWorkflow, int]]) -> None:
     for flow, number in dict.fromkeys(steps):
         workflows.on_time(shard, flow, number, at)
     settle(shard, at)
@@ -212,7 +212,7 @@ HANDLERS: tuple[Callable[[ShardState, int, list[Any]], None], ...] = (
     on_edges,
     on_flow,
     on_slot,
-    on_crowd,
+    on_backlog,
     on_refill,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""
@@ -226,44 +226,44 @@ def unique(holders: list[Any]) -> list[Any]:
 # --- whether a deadline is still valid ---------------------------------------------------------------
 
 
-def is_current(queue: Queue) -> bool:
+def is_current(queue: QueueState) -> bool:
     """False if the queue was obliterated: then its deadlines are stale."""
     return queue.tenant.queues.get(queue.name) is queue
 
 
-def due_holds(at: int, queue: Queue) -> bool:
+def due_holds(at: int, queue: QueueState) -> bool:
     return queue.delayed_armed == at and is_current(queue)
 
 
-def ttl_holds(at: int, holder: Job | Batch) -> bool:
+def ttl_holds(at: int, holder: SingleJob | UniformBatch) -> bool:
     """Not for a delivered job: if it is released without a counted attempt, its ttl is armed again."""
-    if type(holder) is Batch:
+    if type(holder) is UniformBatch:
         return holder.waiting.left > 0
     detail = holder.detail
     return holder.state in PENDING and (detail is None or not (detail.attempts or detail.revived))
 
 
-def lease_holds(at: int, holder: Job | Slice) -> bool:
+def lease_holds(at: int, holder: SingleJob | Slice) -> bool:
     if type(holder) is Slice:
         return holder.span.left > 0 and holder.fires_at == at
     return holder.state == ACTIVE and holder.details().fires_at == at
 
 
-def dead_retry_holds(at: int, job: Job) -> bool:
+def dead_retry_holds(at: int, job: SingleJob) -> bool:
     return job.state == FAILED and job.details().next_retry_at == at
 
 
-def dead_age_holds(at: int, job: Job) -> bool:
+def dead_age_holds(at: int, job: SingleJob) -> bool:
     return job.state == FAILED and job.details().expires_at == at
 
 
-def key_holds(at: int, place: tuple[Queue, str, str]) -> bool:
+def key_holds(at: int, place: tuple[QueueState, str, str]) -> bool:
     queue, table, key = place
     held = getattr(queue, table).get(key)
     return held is not None and held.expires_at == at and is_current(queue)
 
 
-def age_holds(at: int, lane: tuple[Queue, tuple[int, int]]) -> bool:
+def age_holds(at: int, lane: tuple[QueueState, tuple[int, int]]) -> bool:
     queue, policy = lane
     return queue.retained.armed.get(policy) == at and is_current(queue)
 
@@ -287,7 +287,7 @@ def claim_holds(at: int, place: tuple[Tenant, str]) -> bool:
     return claim is not None and not claim.held and claim.expires_at == at
 
 
-def refill_holds(at: int, queue: Queue) -> bool:
+def refill_holds(at: int, queue: QueueState) -> bool:
     return queue.refill_armed == at and is_current(queue)
 
 
@@ -297,15 +297,15 @@ def kv_holds(at: int, place: tuple[Tenant, str]) -> bool:
     return entry is not None and entry.expires_at == at
 
 
-def slots_hold(at: int, crowd: Crowd) -> bool:
-    return crowd.holds(at)
+def slots_hold(at: int, backlog: SlotBacklog) -> bool:
+    return backlog.holds(at)
 
 
 def edges_hold(at: int, ended: tuple[int, int]) -> bool:
     return True
 
 
-def flow_holds(at: int, place: tuple[Flow, int]) -> bool:
+def flow_holds(at: int, place: tuple[ShardWorkflow, int]) -> bool:
     return workflows.is_expected(at, *place)
 
 

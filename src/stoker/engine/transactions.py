@@ -40,7 +40,7 @@ def stage(shard: ShardState, tenant: str, command: c.Stage, now: int) -> r.Stage
         return r.Staged(stage.jobs)
     payloads = list(command.payloads)
     shard.emit(
-        rec.Staged(
+        rec.PartStaged(
             now,
             tenant,
             command.transaction,
@@ -138,7 +138,7 @@ def _fits(stored: StoredRun, limits: Limits) -> bool:
     return (sizes if isinstance(sizes, int) else max(sizes)) <= limits.payload_bytes_max
 
 
-def _payloads(shard: ShardState, record: rec.Staged) -> Sequence[bytes]:
+def _payloads(shard: ShardState, record: rec.PartStaged) -> Sequence[bytes]:
     """The staged payloads, read from the journal if they are only there."""
     stored: Any = record.payloads  # a StoredRun if the journal left the payloads on disk
     if type(stored) is not StoredRun:

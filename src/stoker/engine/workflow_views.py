@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from stoker.engine import checks, flows
-from stoker.engine.ends import lowest
-from stoker.engine.flows import BAD, GOOD, POLICIES, Flow, Step
+from stoker.engine import checks, workflow_state
+from stoker.engine.ending import lowest
 from stoker.engine.jobs import ACTIVE, BLOCKED, COMPLETED, DELAYED, WAITING, Members, Part
-from stoker.engine.looking import view as job_view
+from stoker.engine.queries import view as job_view
 from stoker.engine.shard_state import ShardState
+from stoker.engine.workflow_state import BAD, GOOD, POLICIES, ShardWorkflow, StepState
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -37,7 +37,7 @@ Segment = tuple[str, int, int, int]
 """The key of a step, the first id of its jobs, their number, and the workflow (0 for a job that is named alone)."""
 
 
-def parts_of(shard: ShardState, step: Step, states: tuple[int, ...]) -> list[Part]:
+def parts_of(shard: ShardState, step: StepState, states: tuple[int, ...]) -> list[Part]:
     """Live jobs of a step of this shard in one of these states, in id order."""
     if not step.count or not step.left:
         return []
@@ -61,8 +61,8 @@ def parts_of(shard: ShardState, step: Step, states: tuple[int, ...]) -> list[Par
     return parts
 
 
-def known(shard: ShardState, tenant: str, workflow: int) -> Flow:
-    flow = flows.find(shard, tenant, workflow) if type(workflow) is int else None
+def known(shard: ShardState, tenant: str, workflow: int) -> ShardWorkflow:
+    flow = workflow_state.find(shard, tenant, workflow) if type(workflow) is int else None
     if flow is None or flow.home != shard.number:
         raise errors.NotFound(
             f"workflow {checks.short(workflow)} not found: it never existed, is forgotten, or belongs to another tenant"
@@ -78,7 +78,7 @@ def get_workflow(shard: ShardState, tenant: str, command: c.GetWorkflow, now: in
     return view(flow, standings(shard, flow))
 
 
-def standings(shard: ShardState, flow: Flow) -> list[Standing]:
+def standings(shard: ShardState, flow: ShardWorkflow) -> list[Standing]:
     """The standings of the steps that live in this shard."""
     found = []
     for step in flow.steps:
@@ -92,7 +92,7 @@ def standings(shard: ShardState, flow: Flow) -> list[Standing]:
     return found
 
 
-def view(flow: Flow, found: Iterable[Standing]) -> r.WorkflowView:
+def view(flow: ShardWorkflow, found: Iterable[Standing]) -> r.WorkflowView:
     """The workflow as its home knows it, with the standings of its steps."""
     known = r.WorkflowView(
         id=flow.id,
@@ -138,7 +138,7 @@ def _word(standing: int, failing: bool, is_released: bool) -> Literal["blocked",
     return "running" if is_released else "blocked"
 
 
-def _step_view(step: Step) -> r.StepView:
+def _step_view(step: StepState) -> r.StepView:
     made = step.made
     return r.StepView(
         key=step.key,
@@ -175,7 +175,7 @@ def list_workflows(shard: ShardState, tenant: str, command: c.ListWorkflows, now
     return r.WorkflowPage(found)
 
 
-def _info(flow: Flow) -> r.WorkflowInfo:
+def _info(flow: ShardWorkflow) -> r.WorkflowInfo:
     return r.WorkflowInfo(
         id=flow.id,
         name=flow.name,
@@ -212,7 +212,7 @@ def segments(shard: ShardState, tenant: str, command: c.GetInputs) -> list[Segme
     checks.number(command.after, "after", 0, 2**53 - 1)
     part = shard.readable(tenant, command.id)
     found: list[Segment] = []
-    own = flows.owner_of(part.queue.tenant, part.options, command.id)
+    own = workflow_state.owner_of(part.queue.tenant, part.options, command.id)
     if own is not None:
         flow, step = own
         for number, _ in step.made.after:
@@ -222,7 +222,7 @@ def segments(shard: ShardState, tenant: str, command: c.GetInputs) -> list[Segme
     return found + [("", edge.id, 1, 0) for edge in part.options.depends_on]
 
 
-class Asked(msgspec.Struct):
+class InputsPage(msgspec.Struct):
     """A page of inputs."""
 
     ids: list[int]
@@ -231,8 +231,8 @@ class Asked(msgspec.Struct):
     workflow: int = 0
 
 
-def page_of(command: c.GetInputs, found: Sequence[Segment]) -> Asked:
-    asked = Asked([], [], sum(count for _, _, count, _ in found), max((one[3] for one in found), default=0))
+def page_of(command: c.GetInputs, found: Sequence[Segment]) -> InputsPage:
+    asked = InputsPage([], [], sum(count for _, _, count, _ in found), max((one[3] for one in found), default=0))
     skip, room = command.after, command.limit
     for key, first, count, _ in found:
         take = min(count - skip, room) if skip < count else 0
@@ -261,7 +261,7 @@ def results_of(
 def result_of(shard: ShardState, tenant: str, job_id: int, workflow: int, now: int) -> r.Input:
     part = shard.find(job_id)
     if part is None:
-        kept = flows.kept_of(shard, tenant, workflow, job_id)
+        kept = workflow_state.kept_of(shard, tenant, workflow, job_id)
         if kept is not None:
             result: Any = kept.result  # a stored result is read when the reply leaves
             return r.Input(job_id, "", STATES[kept.state], result, kept.codec, kept.error)
@@ -271,7 +271,7 @@ def result_of(shard: ShardState, tenant: str, job_id: int, workflow: int, now: i
     return r.Input(job_id, "", job.state, job.result, job.result_codec, job.error or job.reason)
 
 
-def answered(command: c.GetInputs, asked: Asked, results: Sequence[r.Input], limits: Limits) -> r.Inputs:
+def answered(command: c.GetInputs, asked: InputsPage, results: Sequence[r.Input], limits: Limits) -> r.Inputs:
     """The results for the jobs of a page, in its order, as far as they fit into a reply."""
     inputs: list[r.Input] = []
     size = 0

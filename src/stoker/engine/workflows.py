@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from stoker.engine import checks, flows, workflow_checks
+from stoker.engine import checks, workflow_checks, workflow_state
 from stoker.engine import deadlines as kinds
-from stoker.engine.dead import emit_revived
-from stoker.engine.edges import settle
-from stoker.engine.ends import cancel_jobs, fail_for_good, make_room
-from stoker.engine.finishing import held_or_raise, wants_cancel
-from stoker.engine.flows import CONTINUE, POLICIES, Flow, Step
-from stoker.engine.jobs import ACTIVE, BLOCKED, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, Job, Part
+from stoker.engine.dead_letters import emit_revived
+from stoker.engine.dependencies import settle
+from stoker.engine.ending import cancel_jobs, fail_for_good, make_room
+from stoker.engine.jobs import ACTIVE, BLOCKED, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, Part, SingleJob
+from stoker.engine.outbox import send
 from stoker.engine.pushing import answer_to, due_of, remember_request
-from stoker.engine.sending import send
+from stoker.engine.settling import held_or_raise, wants_cancel
 from stoker.engine.shard_state import ShardState
+from stoker.engine.workflow_state import CONTINUE, POLICIES, ShardWorkflow, StepState
 from stoker.engine.workflow_views import known, parts_of, standings, view
 from stoker.model import commands as c
 from stoker.model import errors
@@ -87,7 +87,7 @@ def _answered(home: ShardState, tenant: str, command: c.PushWorkflow, now: int) 
     home.drop_unknown(queue)
     if before is None:
         return None
-    flow = flows.find(home, tenant, before.ids[0])
+    flow = workflow_state.find(home, tenant, before.ids[0])
     steps = [(step.first, step.count) for step in flow.steps] if flow is not None else []
     return r.PushedWorkflow(before.ids[0], steps, False, home.level)
 
@@ -154,7 +154,7 @@ def _push_jobs(
 ) -> None:
     assert first == make_id(shard.sequence + 1, shard.number), "ids of a workflow are given in order"
     due = due_of(shard, options, now)
-    shard.emit(rec.Pushed(now, tenant, queue, first, payloads, options, due, sizes_of(payloads)))
+    shard.emit(rec.JobsPushed(now, tenant, queue, first, payloads, options, due, sizes_of(payloads)))
 
 
 def fill(shard: ShardState, tenant: str, command: c.FillStep, now: int) -> r.Done:
@@ -168,20 +168,20 @@ def fill(shard: ShardState, tenant: str, command: c.FillStep, now: int) -> r.Don
     workflow_checks.payloads(command.payloads, shard.limits)
     held_or_raise(shard, tenant, command.id, command.token)
     part = shard.part(command.id)
-    found = flows.owner_of(part.queue.tenant, part.options, command.id)
+    found = workflow_state.owner_of(part.queue.tenant, part.options, command.id)
     if found is None:
         raise errors.WrongState(f"job {command.id} is not part of a workflow: it has no step to fill")
     flow, own = found
     step = _open_step(flow, own, command.step)
     if step.made.shard != shard.number:
-        message = rec.FillStep(flow.id, step.number, list(command.payloads))
+        message = rec.FillStepHere(flow.id, step.number, list(command.payloads))
         send(shard, tenant, step.made.shard, message, now)
         return r.Done(len(command.payloads))
     fill_here(shard, flow, step, tuple(command.payloads), now)
     return r.Done(step.count)
 
 
-def _open_step(flow: Flow, own: Step, name: str) -> Step:
+def _open_step(flow: ShardWorkflow, own: StepState, name: str) -> StepState:
     """The open step that a job of the step `own` may fill."""
     for number, _ in own.before:
         step = flow.steps[number]
@@ -192,7 +192,7 @@ def _open_step(flow: Flow, own: Step, name: str) -> Step:
     )
 
 
-def fill_here(shard: ShardState, flow: Flow, step: Step, payloads: tuple[bytes, ...], now: int) -> None:
+def fill_here(shard: ShardState, flow: ShardWorkflow, step: StepState, payloads: tuple[bytes, ...], now: int) -> None:
     """Fill an open step. Only the first filling counts. Nothing changes if the step was released or given up before."""
     if step.count or step.released or step.skipped or flow.cancelled or not payloads:
         return
@@ -223,12 +223,12 @@ def settle_steps(shard: ShardState, at: int) -> None:
         _forget_surplus(shard, flow, at)
 
 
-def tell(shard: ShardState, flow: Flow, step: Step, at: int) -> None:
+def tell(shard: ShardState, flow: ShardWorkflow, step: StepState, at: int) -> None:
     """Report the standing of a step to the home of the workflow and to the shards of the steps after it.
 
     When the step has ended, the shards of the steps before it hear it, too: they keep results that it might read.
     """
-    near = step.before if step.standing == flows.OPEN else (*step.before, *step.made.after)
+    near = step.before if step.standing == workflow_state.OPEN else (*step.before, *step.made.after)
     for to in dict.fromkeys((flow.home, *(flow.steps[number].made.shard for number, _ in near))):
         if to != shard.number:
             how = (step.standing, step.failing, flow.round, step.first, step.count)
@@ -236,7 +236,7 @@ def tell(shard: ShardState, flow: Flow, step: Step, at: int) -> None:
             send(shard, flow.tenant.name, to, message, at)
 
 
-def release(shard: ShardState, flow: Flow, step: Step, at: int) -> None:
+def release(shard: ShardState, flow: ShardWorkflow, step: StepState, at: int) -> None:
     """Let all blocked jobs of a step start."""
     due = step.due if step.due > at else 0
     runs = [_run(part) for part in parts_of(shard, step, (BLOCKED,))]
@@ -244,12 +244,12 @@ def release(shard: ShardState, flow: Flow, step: Step, at: int) -> None:
 
 
 def _run(part: Part) -> tuple[int, int]:
-    if type(part) is Job:
+    if type(part) is SingleJob:
         return part.id, 1
     return part.batch.id_at(part.start), part.jobs if part.batch.step > 0 else -part.jobs
 
 
-def give_up(shard: ShardState, flow: Flow, step: Step, policy: str, at: int) -> None:
+def give_up(shard: ShardState, flow: ShardWorkflow, step: StepState, policy: str, at: int) -> None:
     """A step before this one has failed: fail or cancel its jobs."""
     parts = parts_of(shard, step, (BLOCKED,))
     if not parts:
@@ -262,7 +262,7 @@ def give_up(shard: ShardState, flow: Flow, step: Step, policy: str, at: int) -> 
     ids: list[int] = []
     for part in parts:
         room = SLICE - len(ids)
-        ids += sorted(part.ids[:room] if type(part) is Job or part.batch.step > 0 else part.ids[-room:])
+        ids += sorted(part.ids[:room] if type(part) is SingleJob or part.batch.step > 0 else part.ids[-room:])
         if len(ids) == SLICE:
             break
     if not parts[0].options.remove_on_fail:
@@ -273,18 +273,18 @@ def give_up(shard: ShardState, flow: Flow, step: Step, policy: str, at: int) -> 
         shard.deadlines.arm(max(at, shard.now) + 1, kinds.FLOW, (flow, step.number))  # in another turn than this one
 
 
-def judge(shard: ShardState, flow: Flow, step: Step, at: int) -> None:
+def judge(shard: ShardState, flow: ShardWorkflow, step: StepState, at: int) -> None:
     """Release a step or give it up, as follows from the standings of the steps before it."""
     if step.released or flow.cancelled or step.made.shard != shard.number:
         return
-    policy = flows.failed_before(flow, step)
+    policy = workflow_state.failed_before(flow, step)
     if not step.waits:
         release(shard, flow, step, at)
     elif policy is not None:
         give_up(shard, flow, step, policy, at)
 
 
-def on_time(shard: ShardState, flow: Flow, number: int, at: int) -> None:
+def on_time(shard: ShardState, flow: ShardWorkflow, number: int, at: int) -> None:
     """The retention of a workflow is over, or a step that is given up has more jobs to fail."""
     if number < 0:
         forget(shard, flow, at)
@@ -292,7 +292,7 @@ def on_time(shard: ShardState, flow: Flow, number: int, at: int) -> None:
         judge(shard, flow, flow.steps[number], at)
 
 
-def is_expected(at: int, flow: Flow, number: int) -> bool:
+def is_expected(at: int, flow: ShardWorkflow, number: int) -> bool:
     """Whether the deadline is still valid."""
     if flow.tenant.flows.get(flow.id) is not flow:
         return False
@@ -307,7 +307,7 @@ def resume(shard: ShardState, now: int) -> None:
         for flow in tenant.flows.values():
             for step in flow.steps:
                 unfinished = step.made.shard == shard.number and not step.released and step.left
-                if unfinished and flows.failed_before(flow, step) is not None:
+                if unfinished and workflow_state.failed_before(flow, step) is not None:
                     shard.deadlines.arm(now, kinds.FLOW, (flow, step.number))
 
 
@@ -322,11 +322,11 @@ def cancel(shard: ShardState, tenant: str, command: c.CancelWorkflow, now: int) 
         cancel_here(shard, flow, now)
         for to in flow.shards():
             if to != shard.number:
-                send(shard, tenant, to, rec.CancelWorkflow(flow.id), now)
+                send(shard, tenant, to, rec.CancelWorkflowHere(flow.id), now)
     return view(flow, standings(shard, flow))
 
 
-def cancel_here(shard: ShardState, flow: Flow, now: int) -> None:
+def cancel_here(shard: ShardState, flow: ShardWorkflow, now: int) -> None:
     """End the jobs that have not started, and mark the running ones. Steps without jobs will never have any."""
     tenant = flow.tenant.name
     shard.emit(rec.WorkflowCancelled(now, tenant, flow.id))
@@ -355,11 +355,11 @@ def retry(shard: ShardState, tenant: str, command: c.RetryWorkflow, now: int) ->
     retry_here(shard, flow, number, now)
     for to in flow.shards():
         if to != shard.number:
-            send(shard, tenant, to, rec.RetryWorkflow(flow.id, number), now)
+            send(shard, tenant, to, rec.RetryWorkflowHere(flow.id, number), now)
     return view(flow, standings(shard, flow))
 
 
-def retry_here(shard: ShardState, flow: Flow, number: int, now: int) -> None:
+def retry_here(shard: ShardState, flow: ShardWorkflow, number: int, now: int) -> None:
     """Send dead letters back to work. Jobs of steps that were never released wait for the steps before them again."""
     tenant = flow.tenant.name
     shard.emit(rec.WorkflowRetried(now, tenant, flow.id, number))
@@ -378,7 +378,7 @@ def retry_here(shard: ShardState, flow: Flow, number: int, now: int) -> None:
     settle(shard, now)
 
 
-def forget(shard: ShardState, flow: Flow, at: int) -> None:
+def forget(shard: ShardState, flow: ShardWorkflow, at: int) -> None:
     tenant, others = flow.tenant.name, flow.shards()
     shard.emit(rec.WorkflowForgotten(at, tenant, flow.id))
     for to in others:
@@ -386,7 +386,7 @@ def forget(shard: ShardState, flow: Flow, at: int) -> None:
             send(shard, tenant, to, rec.ForgetWorkflow(flow.id), at)
 
 
-def _forget_surplus(shard: ShardState, flow: Flow, at: int) -> None:
+def _forget_surplus(shard: ShardState, flow: ShardWorkflow, at: int) -> None:
     """Keep only the latest ended workflows: as many as ended jobs of a queue."""
     ended = flow.tenant.ended_flows
     while len(ended) > shard.settings.retention.completed_count:
@@ -397,7 +397,7 @@ def _forget_surplus(shard: ShardState, flow: Flow, at: int) -> None:
 
 
 def take_start(shard: ShardState, tenant: str, message: rec.StartWorkflow, now: int) -> None:
-    if flows.find(shard, tenant, message.made.id) is not None:
+    if workflow_state.find(shard, tenant, message.made.id) is not None:
         return
     early = shard.early.get(message.made.id, ())
     take_part(shard, tenant, message.made, message.payloads, now)
@@ -407,7 +407,7 @@ def take_start(shard: ShardState, tenant: str, message: rec.StartWorkflow, now: 
 
 
 def take_standing(shard: ShardState, tenant: str, message: rec.TellStep, now: int) -> None:
-    flow = flows.find(shard, tenant, message.workflow)
+    flow = workflow_state.find(shard, tenant, message.workflow)
     if flow is None:
         shard.emit(rec.HeardEarly(now, tenant, message.workflow, message))
         return
@@ -418,37 +418,37 @@ def take_standing(shard: ShardState, tenant: str, message: rec.TellStep, now: in
     settle(shard, now)
 
 
-def take_fill(shard: ShardState, tenant: str, message: rec.FillStep, now: int) -> None:
-    flow = flows.find(shard, tenant, message.workflow)
+def take_fill(shard: ShardState, tenant: str, message: rec.FillStepHere, now: int) -> None:
+    flow = workflow_state.find(shard, tenant, message.workflow)
     if flow is None:
         shard.emit(rec.HeardEarly(now, tenant, message.workflow, message))
     else:
         fill_here(shard, flow, flow.steps[message.step], tuple(message.payloads), now)
 
 
-def take_cancel(shard: ShardState, tenant: str, message: rec.CancelWorkflow, now: int) -> None:
-    flow = flows.find(shard, tenant, message.workflow)
+def take_cancel(shard: ShardState, tenant: str, message: rec.CancelWorkflowHere, now: int) -> None:
+    flow = workflow_state.find(shard, tenant, message.workflow)
     if flow is not None and not flow.cancelled:
         cancel_here(shard, flow, now)
 
 
-def take_retry(shard: ShardState, tenant: str, message: rec.RetryWorkflow, now: int) -> None:
-    flow = flows.find(shard, tenant, message.workflow)
+def take_retry(shard: ShardState, tenant: str, message: rec.RetryWorkflowHere, now: int) -> None:
+    flow = workflow_state.find(shard, tenant, message.workflow)
     if flow is not None:
         retry_here(shard, flow, message.round, now)
 
 
 def take_forget(shard: ShardState, tenant: str, message: rec.ForgetWorkflow, now: int) -> None:
-    if flows.find(shard, tenant, message.workflow) is not None:
+    if workflow_state.find(shard, tenant, message.workflow) is not None:
         shard.emit(rec.WorkflowForgotten(now, tenant, message.workflow))
 
 
 TAKE: dict[type[Any], Callable[[ShardState, str, Any, int], None]] = {
     rec.StartWorkflow: take_start,
     rec.TellStep: take_standing,
-    rec.FillStep: take_fill,
-    rec.CancelWorkflow: take_cancel,
-    rec.RetryWorkflow: take_retry,
+    rec.FillStepHere: take_fill,
+    rec.CancelWorkflowHere: take_cancel,
+    rec.RetryWorkflowHere: take_retry,
     rec.ForgetWorkflow: take_forget,
 }
 """How each message is carried out."""

@@ -16,8 +16,8 @@ import sentry_sdk
 from stoker.worker.batches import errors_in
 from stoker.worker.context import Context
 from stoker.worker.errors import JobCancelled, LeaseLost
-from stoker.worker.fields import job_fields
 from stoker.worker.handler import Middleware
+from stoker.worker.log_fields import job_fields
 from stoker.worker.outcomes import Outcome
 
 EXPECTED = (Outcome, JobCancelled, LeaseLost)

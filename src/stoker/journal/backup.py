@@ -27,10 +27,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from stoker.journal.backup_targets import BackupTarget, TargetFailed
 from stoker.journal.directory import Manifest, read_manifest
 from stoker.journal.disk import Disk
 from stoker.journal.doctor import CHECKPOINT_NAME, LOG_NAME, Progress, check_names, verify_files
-from stoker.journal.targets import Target, TargetFailed
 from stoker.model.errors import InvalidRequest, StokerError
 
 FORMAT = 1
@@ -57,7 +57,7 @@ class BadBackup(StokerError):
     code = "bad_backup"
 
 
-class Snapshot(Protocol):
+class BackupFiles(Protocol):
     """Files of a data directory that together are its state at one moment."""
 
     @property
@@ -118,8 +118,8 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def backup(
-    snapshot: Snapshot,
-    target: Target,
+    snapshot: BackupFiles,
+    target: BackupTarget,
     name: str | None = None,
     *,
     now_ms: int | None = None,
@@ -191,7 +191,7 @@ def _expected(manifest: Manifest, keys: bool) -> set[str]:
 
 
 def _put_files(
-    target: Target, name: str, paths: dict[str, Path], manifest: bytes, progress: Progress | None
+    target: BackupTarget, name: str, paths: dict[str, Path], manifest: bytes, progress: Progress | None
 ) -> list[File]:
     total = sum(path.stat().st_size for path in paths.values()) + len(manifest)
     count = _Count(progress, total)
@@ -200,7 +200,7 @@ def _put_files(
     return files
 
 
-def _put(target: Target, folder: str, name: str, pieces: Iterator[bytes], count: "_Count") -> File:
+def _put(target: BackupTarget, folder: str, name: str, pieces: Iterator[bytes], count: "_Count") -> File:
     packed = _Packed(pieces, count)
     target.put(folder, f"{name}.gz", packed)
     return File(
@@ -265,7 +265,7 @@ def _read(path: Path) -> Iterator[bytes]:
         raise BadBackup(f"{path} changed while it was being read, so it is not part of a snapshot: try again")
 
 
-def _check_stored(target: Target, info: BackupInfo) -> None:
+def _check_stored(target: BackupTarget, info: BackupInfo) -> None:
     """Check that the target has every byte that it was given, before the backup counts as one."""
     sizes = target.sizes(info.name)
     for file in info.files:
@@ -345,7 +345,7 @@ def _is_file_name(name: str) -> bool:
     return bool(LOG_NAME.fullmatch(name) or CHECKPOINT_NAME.fullmatch(name))
 
 
-def read_index(target: Target, name: str) -> BackupInfo | None:
+def read_index(target: BackupTarget, name: str) -> BackupInfo | None:
     """What a backup consists of; None if it was never finished."""
     where = f"{target.url}/{name}/{INDEX}"
     data = bytearray()
@@ -364,7 +364,7 @@ def read_index(target: Target, name: str) -> BackupInfo | None:
 # --- listing and pruning -----------------------------------------------------------------------------
 
 
-def list_backups(target: Target) -> list[Listed]:
+def list_backups(target: BackupTarget) -> list[Listed]:
     """Every folder with the name of a backup, oldest first."""
     return [_listed(target, name) for name in sorted(target.folders(), key=_order) if NAME.fullmatch(name)]
 
@@ -373,7 +373,7 @@ def _order(name: str) -> tuple[int, str]:
     return _time_of(name) if NAME.fullmatch(name) else 0, name
 
 
-def _listed(target: Target, name: str) -> Listed:
+def _listed(target: BackupTarget, name: str) -> Listed:
     try:
         info = read_index(target, name)
     except BadBackup as error:
@@ -383,7 +383,7 @@ def _listed(target: Target, name: str) -> Listed:
     return Listed(name=name, info=info)
 
 
-def prune(target: Target, keep: int, directory: str) -> list[str]:
+def prune(target: BackupTarget, keep: int, directory: str) -> list[str]:
     """Keep the newest `keep` complete backups of a data directory (its id), and return the names of the removed ones.
 
     An unfinished backup is removed once it is older than all that are kept. A damaged one is left for a person to look
@@ -407,7 +407,7 @@ def prune(target: Target, keep: int, directory: str) -> list[str]:
 
 
 def restore(
-    target: Target, name: str | None, into: Path, *, progress: Progress | None = None, disk: Disk | None = None
+    target: BackupTarget, name: str | None, into: Path, *, progress: Progress | None = None, disk: Disk | None = None
 ) -> BackupInfo:
     """Create a data directory from a backup, by default the newest. `into` is untouched until all was checked."""
     disk = disk or Disk()
@@ -447,7 +447,7 @@ def _check_place(into: Path) -> None:
         raise InvalidRequest(f"{into} is a mount point and cannot be replaced: restore into a directory below it")
 
 
-def _chosen(target: Target, name: str | None) -> BackupInfo:
+def _chosen(target: BackupTarget, name: str | None) -> BackupInfo:
     if name is None:
         name = _newest(target)
     if not NAME.fullmatch(name):
@@ -460,7 +460,7 @@ def _chosen(target: Target, name: str | None) -> BackupInfo:
     return info
 
 
-def _newest(target: Target) -> str:
+def _newest(target: BackupTarget) -> str:
     """The newest finished backup. If it is damaged, the caller has to decide whether to use an older one."""
     found = [one for one in list_backups(target) if not one.incomplete]
     if not found:
@@ -472,7 +472,7 @@ def _newest(target: Target) -> str:
     return found[-1].name
 
 
-def _fetch(target: Target, folder: str, file: File, path: Path, count: _Count) -> None:
+def _fetch(target: BackupTarget, folder: str, file: File, path: Path, count: _Count) -> None:
     """Copy one file to the disk. Reading stops as soon as there is more than there should be."""
     where = f"{target.url}/{folder}/{file.object}"
     unpacked = _Unpacked(file, where)
@@ -583,9 +583,9 @@ class BackupSchedule:
     def __init__(
         self,
         settings: BackupSettings,
-        target: Target,
+        target: BackupTarget,
         directory: str,
-        snapshot: Callable[[], AbstractContextManager[Snapshot]],
+        snapshot: Callable[[], AbstractContextManager[BackupFiles]],
     ) -> None:
         self._settings, self._target, self._directory, self._snapshot = settings, target, directory, snapshot
         self.last: BackupInfo | None = None

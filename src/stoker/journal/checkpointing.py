@@ -14,15 +14,15 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from stoker.journal.checkpoints import Chunk, made_anew, read_checkpoint, write_checkpoint
-from stoker.journal.directory import Log, read_manifest
+from stoker.journal.checkpoint_files import Chunk, made_anew, read_checkpoint, write_checkpoint
+from stoker.journal.directory import LogEntry, read_manifest
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import INSERT, PAGE_BYTES, LogFile
 from stoker.journal.needed import Needs
 from stoker.journal.sqlite import Segment
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the owner asks for, on standard input."""
 
     path: str
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
     """A new file of the log, and those whose place it takes."""
 
-    log: Log
+    log: LogEntry
     instead_of: list[str]
 
 
@@ -54,7 +54,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     rewritten: Rewritten | None = None
 
 
-def make(request: Request, disk: Disk) -> Made:
+def make(request: CheckpointRequest, disk: Disk) -> Made:
     directory = Path(request.path)
     manifest = read_manifest(directory / "manifest.json")
     logs = [log for log in manifest.logs if log.state != "open"]
@@ -70,7 +70,7 @@ def make(request: Request, disk: Disk) -> Made:
     return Made(position=position, dropped=needs.unneeded(), rewritten=rewritten)
 
 
-def _rewrite(directory: Path, request: Request, needs: Needs[Segment]) -> Rewritten | None:
+def _rewrite(directory: Path, request: CheckpointRequest, needs: Needs[Segment]) -> Rewritten | None:
     """Neighbouring files that are mostly dead become one with only what is needed."""
     run = needs.mostly_dead(request.rewrite_below)
     if not run:
@@ -88,7 +88,7 @@ def _rewrite(directory: Path, request: Request, needs: Needs[Segment]) -> Rewrit
     last = run[-1].log
     names = [segment.log.name for segment in run]
     size = path.stat().st_size
-    log = Log(name=path.name, state="sparse", last=last.last, ended_at=last.ended_at, bytes=size)
+    log = LogEntry(name=path.name, state="sparse", last=last.last, ended_at=last.ended_at, bytes=size)
     return Rewritten(log=log, instead_of=names)
 
 
@@ -106,7 +106,7 @@ def unless_orphaned(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def main() -> None:
     os.nice(19)
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=CheckpointRequest)
     PARENT.append(request.owner or os.getppid())
     made = make(request, Disk())
     sys.stdout.buffer.write(msgspec.json.encode(made))

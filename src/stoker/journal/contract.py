@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker.engine.shard import Shard
 from stoker.model.replies import Level
-from stoker.records.codec import Row
+from stoker.records.codec import LogRow
 from stoker.records.records import Record
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Journal(Protocol):
         """Up to `limit` records with sequence numbers above `after`; fewer where they are large, none at the end."""
         ...
 
-    def rows(self, shard: int, after: int, bytes_max: int) -> list[Row]:
+    def rows(self, shard: int, after: int, bytes_max: int) -> list[LogRow]:
         """The rows with records above `after`, in order: about this many bytes, at least one row if there is one."""
         ...
 

@@ -10,7 +10,7 @@
     reserve           room for acks when the disk is full
 
 If several processes share a directory, each has such a directory for its own shards, and the root says so; see
-`dealing.py`.
+`resharding.py`.
 
 A file that the manifest does not name was left behind when a process died. It is removed at the next open.
 """
@@ -27,8 +27,8 @@ from zlib import crc32
 
 import msgspec
 
-from stoker.journal.deals import DEAL, FACT
 from stoker.journal.disk import Disk
+from stoker.journal.shard_layout import FACT, LAYOUT
 from stoker.model.errors import Damaged, InUse, InvalidRequest, NewerFormat
 from stoker.model.ids import SHARDS_MAX
 
@@ -42,7 +42,7 @@ KEPT = frozenset(("manifest.json", "lock", "socket", "mark", "keys.db", "reserve
 """Files that are kept, although the manifest does not name them."""
 
 
-class Log(msgspec.Struct, frozen=True, kw_only=True):
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One file of the log."""
 
     name: str
@@ -70,7 +70,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     checkpoint: str | None = None
     position: list[int] = []
     """The sequence number of each shard up to which the checkpoint reaches."""
-    logs: list[Log] = []
+    logs: list[LogEntry] = []
     lowest: list[int]
     """For each shard, the first sequence number from which on all events are there."""
     keys: bool = False
@@ -232,7 +232,7 @@ def check_foreign(path: Path) -> None:
     have died while doing so.
     """
     names = sorted(found.name for found in path.iterdir())
-    foreign = [name for name in names if not is_ours(name) and not DEAL.fullmatch(name)]
+    foreign = [name for name in names if not is_ours(name) and not LAYOUT.fullmatch(name)]
     if foreign and not any((path / name).exists() for name in ("manifest.json", FACT)):
         raise InvalidRequest(
             f"{path} is not a data directory and holds other files ({', '.join(foreign[:3])}): use a new"
@@ -265,7 +265,7 @@ def read_manifest(file: Path) -> Manifest:
     """The manifest, with its checksum verified."""
     text = file.read_bytes()
     try:
-        found = msgspec.json.decode(text, type=_Format)
+        found = msgspec.json.decode(text, type=_ManifestFormat)
         if found.format > FORMAT:
             raise NewerFormat(
                 f"{file.parent} has format {found.format}, but this release reads up to {FORMAT}: use the later release"
@@ -286,7 +286,7 @@ def read_manifest(file: Path) -> Manifest:
     return manifest
 
 
-class _Format(msgspec.Struct):
+class _ManifestFormat(msgspec.Struct):
     format: int
 
 

@@ -22,10 +22,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from stoker.journal.checkpoints import read_checkpoint
-from stoker.journal.deals import FACT, deal_of, parts_of
-from stoker.journal.directory import KEPT, Log, Manifest, Mark, read_manifest
+from stoker.journal.checkpoint_files import read_checkpoint
+from stoker.journal.directory import KEPT, LogEntry, Manifest, Mark, read_manifest
 from stoker.journal.disk import Disk
+from stoker.journal.shard_layout import FACT, layout_of, parts_of
 from stoker.journal.snapshots import NAME as SNAPSHOT
 from stoker.model.errors import InUse, InvalidRequest, StokerError
 
@@ -237,13 +237,13 @@ def _permissions(directory: Path, ground: Path) -> Finding:
 
 def _data_directory(directory: Path) -> list[Finding]:
     try:
-        deal = deal_of(directory)
+        layout = layout_of(directory)
     except (StokerError, OSError) as error:
         return [Finding("processes", "problem", str(error), RESTORE)]
-    if deal is None:
+    if layout is None:
         return _journal_directory(directory)
-    found = [Finding("processes", "ok", f"dealt to {deal.processes} processes"), _lock(directory)]
-    for part in parts_of(directory, deal):
+    found = [Finding("processes", "ok", f"dealt to {layout.processes} processes"), _lock(directory)]
+    for part in parts_of(directory, layout):
         found += _named_for(part, _journal_directory(part))
     return found
 
@@ -297,7 +297,7 @@ def check_names(manifest: Manifest) -> None:
 
 def _lock(directory: Path) -> Finding:
     try:
-        with held(directory):
+        with locked_for_reading(directory):
             return Finding("lock", "ok", "no process has it open")
     except InUse as error:
         return Finding("lock", "ok", str(error))
@@ -306,7 +306,7 @@ def _lock(directory: Path) -> Finding:
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[None]:
+def locked_for_reading(directory: Path) -> Iterator[None]:
     """Lock out writers while reading; other readers may come. The lock file is neither created nor changed."""
     try:
         lock = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -390,11 +390,11 @@ def verify(path: str, progress: Progress | None = None) -> list[Finding]:
     directory = Path(path).absolute()
     if not (directory / "manifest.json").exists() and not (directory / FACT).exists():
         raise InvalidRequest(f"{directory} is not a data directory: it has no manifest.json")
-    with held(directory):
-        deal = deal_of(directory)
-        parts = parts_of(directory, deal)
+    with locked_for_reading(directory):
+        layout = layout_of(directory)
+        parts = parts_of(directory, layout)
         read = _Read(progress, [file for part in parts for file in part.glob("log-*.db")])
-        if deal is None:
+        if layout is None:
             return _verify_part(directory, read)
         return [one for part in parts for one in _named_for(part, _verify_held(part, read))]
 
@@ -415,7 +415,7 @@ class _Read:
 
 def _verify_held(part: Path, read: _Read) -> list[Finding]:
     try:
-        with held(part):
+        with locked_for_reading(part):
             return _verify_part(part, read)
     except (InvalidRequest, OSError) as error:
         return [Finding("manifest", "problem", str(error), RESTORE)]
@@ -466,7 +466,7 @@ class _Walk:
         self.gaps: list[str] = []
         self.rows = self.records = 0
 
-    def log(self, directory: Path, log: Log, aside: Path, decode: bool) -> str:
+    def log(self, directory: Path, log: LogEntry, aside: Path, decode: bool) -> str:
         import apsw
 
         from stoker.journal.logfile import LogFile

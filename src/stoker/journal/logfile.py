@@ -15,9 +15,9 @@ from urllib.parse import quote
 import apsw
 
 from stoker.journal.disk import Disk
-from stoker.journal.passing import is_no_room_for_index, is_not_opened
+from stoker.journal.transient_errors import is_no_room_for_index, is_not_opened
 from stoker.model.errors import Busy, Damaged, NewerFormat
-from stoker.records.codec import NewerRecord, Row, UnreadableRecord
+from stoker.records.codec import LogRow, NewerRecord, UnreadableRecord
 
 SEQUENCE_BITS = 48
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
@@ -205,7 +205,7 @@ class LogFile:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def rows(self, shard: int, after: int, most: int = 1 << 30) -> Iterator[Row]:
+    def rows(self, shard: int, after: int, most: int = 1 << 30) -> Iterator[LogRow]:
         """The rows of a shard that hold records above a sequence number, in order."""
         low, high = position_of(shard, after + 1), position_of(shard, SEQUENCE_MASK)
         try:
@@ -221,7 +221,7 @@ class LogFile:
         except (apsw.Error, UnicodeDecodeError) as error:
             raise self._damaged(f"shard {shard} after sequence {after}", error) from error
 
-    def row(self, shard: int, sequence: int) -> Row | None:
+    def row(self, shard: int, sequence: int) -> LogRow | None:
         """The row that holds this record."""
         query = "SELECT position, data FROM log WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT 1"
         try:
@@ -263,7 +263,7 @@ class LogFile:
         row = self.last_row(shard)
         return 0 if row is None else row.first + len(row) - 1
 
-    def last_row(self, shard: int) -> Row | None:
+    def last_row(self, shard: int) -> LogRow | None:
         query = "SELECT position, data FROM log WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT 1"
         try:
             found = self._execute(query, (position_of(shard, 0), position_of(shard, SEQUENCE_MASK))).fetchall()
@@ -271,9 +271,9 @@ class LogFile:
             raise self._damaged(f"the end of shard {shard}", error) from error
         return self._row(*found[0]) if found else None
 
-    def _row(self, position: int, data: bytes) -> Row:
+    def _row(self, position: int, data: bytes) -> LogRow:
         try:
-            return Row(data, position & SEQUENCE_MASK, position)
+            return LogRow(data, position & SEQUENCE_MASK, position)
         except NewerRecord as error:
             raise NewerFormat(f"{self.path}: {error}") from error
         except UnreadableRecord as error:

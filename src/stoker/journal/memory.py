@@ -7,7 +7,7 @@ from typing import Any
 from stoker.journal.contract import Turn
 from stoker.model.replies import Level
 from stoker.records import records as rec
-from stoker.records.codec import Row, encode_row
+from stoker.records.codec import LogRow, encode_row
 
 RECORD_BYTES = 256
 """What a record weighs besides its payloads, roughly."""
@@ -68,7 +68,7 @@ class MemoryJournal:
         kept = tail.records
         kept += records
         for record in records:
-            if type(record) is rec.Pushed and len(record.payloads) == 1:
+            if type(record) is rec.JobsPushed and len(record.payloads) == 1:
                 tail.payload_bytes += len(record.payloads[0])  # the most common record, without a call
             elif type(record) in BULK and not is_light(record):
                 tail.payload_bytes += BULK[type(record)](record)
@@ -86,10 +86,10 @@ class MemoryJournal:
                 break
         return found
 
-    def rows(self, shard: int, after: int, bytes_max: int) -> list[Row]:
-        found: list[Row] = []
+    def rows(self, shard: int, after: int, bytes_max: int) -> list[LogRow]:
+        found: list[LogRow] = []
         while bytes_max > 0 and (records := self.read(shard, after, ROW_RECORDS)):
-            found.append(Row(encode_row([record for _, record in records]), records[0][0]))
+            found.append(LogRow(encode_row([record for _, record in records]), records[0][0]))
             after = records[-1][0]
             bytes_max -= found[-1].size
         return found
@@ -108,11 +108,11 @@ def is_light(record: rec.Record) -> bool:
     return False
 
 
-def _payloads(record: rec.Pushed | rec.Staged | rec.ScheduledPush) -> int:
+def _payloads(record: rec.JobsPushed | rec.PartStaged | rec.ScheduledPush) -> int:
     return sum(map(len, record.payloads)) + len(record.payloads) * JOB_BYTES
 
 
-def _staged(record: rec.Staged) -> int:
+def _staged(record: rec.PartStaged) -> int:
     return _payloads(record) + len(record.each or ()) * RECORD_BYTES
 
 
@@ -127,7 +127,7 @@ def _completed(record: rec.Completed) -> int:
     return size
 
 
-def _failure(record: rec.Retrying | rec.Failed) -> int:
+def _failure(record: rec.Retrying | rec.JobDied) -> int:
     return len(record.error) + len(record.stack)
 
 
@@ -147,27 +147,27 @@ def _workflow(made: rec.WorkflowMade) -> int:
     return sum(RECORD_BYTES + len(step.after) * JOB_BYTES for step in made.steps)
 
 
-def _message(record: rec.Sent | rec.HeardEarly) -> int:
+def _message(record: rec.MessageSent | rec.HeardEarly) -> int:
     """What shards say to each other: payloads of workflows, or lists."""
     message = record.message
     if type(message) is rec.StartWorkflow:
         return _workflow(message.made) + sum(sum(map(len, payloads)) for payloads in message.payloads.values())
-    if type(message) is rec.FillStep:
+    if type(message) is rec.FillStepHere:
         return sum(map(len, message.payloads))
     listed = (getattr(message, name, ()) for name in ("stages", "pairs", "waiting"))
     return sum(map(len, listed)) * JOB_BYTES
 
 
 BULK: dict[type[rec.Record], Callable[[Any], int]] = {
-    rec.Pushed: _payloads,
-    rec.Staged: _staged,
+    rec.JobsPushed: _payloads,
+    rec.PartStaged: _staged,
     rec.ScheduledPush: _payloads,
     rec.PartPublished: lambda record: len(record.sizes) * 8 if type(record.sizes) is list else 0,
     rec.ScheduleChanged: lambda record: len(record.schedule.payload),
     rec.Started: _deliveries,
     rec.Completed: _completed,
     rec.Retrying: _failure,
-    rec.Failed: _failure,
+    rec.JobDied: _failure,
     rec.PartialAdded: lambda record: len(record.data),
     rec.PayloadUpdated: lambda record: len(record.payload),
     rec.KvWritten: lambda record: sum(len(key) + len(value) for key, value, _, _ in record.entries),
@@ -178,9 +178,9 @@ BULK: dict[type[rec.Record], Callable[[Any], int]] = {
     rec.Logged: lambda record: len(record.message),
     rec.RequestRemembered: _answer,
     rec.Answered: _answer,
-    rec.Ended: _deliveries,
-    rec.Released: lambda record: _deliveries(record) + len(record.note),
-    rec.Extended: _pairs,
+    rec.JobsEnded: _deliveries,
+    rec.JobsReleased: lambda record: _deliveries(record) + len(record.note),
+    rec.LeasesExtended: _pairs,
     rec.BecameDue: _pairs,
     rec.Removed: _pairs,
     rec.StepReleased: _pairs,
@@ -188,7 +188,7 @@ BULK: dict[type[rec.Record], Callable[[Any], int]] = {
     rec.DeadRemoved: lambda record: len(record.jobs) * JOB_BYTES,
     rec.Watched: lambda record: len(record.pairs) * JOB_BYTES,
     rec.WorkflowPushed: lambda record: _workflow(record.made),
-    rec.Sent: _message,
+    rec.MessageSent: _message,
     rec.HeardEarly: _message,
 }
 """What a record weighs beyond `RECORD_BYTES`, for those that can be large."""

@@ -10,14 +10,14 @@ from typing import Protocol
 import msgspec
 
 from stoker.engine.audit import audit_counts
-from stoker.engine.saving import load
+from stoker.engine.checkpoint_saving import load
 from stoker.engine.shard import Shard, apply_again
 from stoker.journal.contract import Turn
 from stoker.model.errors import Damaged
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
 from stoker.records import records as rec
-from stoker.records.codec import Row, UnreadableRecord, left_in_journal
+from stoker.records.codec import LogRow, UnreadableRecord, left_in_journal
 from stoker.records.stored import SMALL_BYTES
 
 GAP = 1 << 24
@@ -37,7 +37,7 @@ class LogPart(Protocol):
         """The last record of a shard that it must have. None for the part that is written to."""
         ...
 
-    def rows(self, shard: int, after: int) -> Iterable[Row]:
+    def rows(self, shard: int, after: int) -> Iterable[LogRow]:
         """Those with records above a sequence number, in order."""
         ...
 

@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, suppress
 
 import msgspec
 
-from stoker.journal.checkpointing import Made, Request, make
-from stoker.journal.directory import Log
+from stoker.journal.checkpointing import CheckpointRequest, Made, make
+from stoker.journal.directory import LogEntry
 from stoker.journal.logfile import LogFile
 from stoker.journal.needed import expired, is_due
-from stoker.journal.passing import is_not_opened
 from stoker.journal.sqlite import Segment, SqliteJournal
+from stoker.journal.transient_errors import is_not_opened
 
 logger = logging.getLogger("stoker.journal")
 
@@ -28,7 +28,7 @@ RETRY_S = 10.0
 COMMAND = (sys.executable, "-m", "stoker.journal.checkpointing")
 
 
-class Retention:
+class LogRetention:
     """Has checkpoints made, and lets go of what is no longer needed."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Retention:
         self._update = update
         self._numbers = numbers
         self._process: subprocess.Popen[bytes] | None = None
-        self._request: Request | None = None
+        self._request: CheckpointRequest | None = None
         self._again_at = 0.0
         self.made = 0
         """How many checkpoints were made."""
@@ -81,11 +81,11 @@ class Retention:
         else:
             self._make_here()
 
-    def _ask(self) -> Request:
+    def _ask(self) -> CheckpointRequest:
         directory = self._journal.directory
         number = self._numbers(2)
         past = expired(finished(directory.manifest.logs), self._journal.written_at, self._journal.settings)
-        return Request(
+        return CheckpointRequest(
             path=str(directory.path.absolute()),
             checkpoint=f"checkpoint-{number:08}",
             rewritten=f"log-{number + 1:08}.db",
@@ -104,7 +104,7 @@ class Retention:
             raise
         self._enforce(request, made)
 
-    def _start(self, request: Request) -> None:
+    def _start(self, request: CheckpointRequest) -> None:
         """In a group of its own: Ctrl-C is for us, and we wait for it or end it. It notices if we die."""
         self._request = request
         pipe = subprocess.PIPE
@@ -130,7 +130,7 @@ class Retention:
             return
         self._enforce(request, msgspec.json.decode(out, type=Made))
 
-    def _give_up(self, request: Request, why: str) -> None:
+    def _give_up(self, request: CheckpointRequest, why: str) -> None:
         """Remove what was begun, and try again later."""
         directory = self._journal.directory
         for name in (request.checkpoint, request.rewritten, f"{request.rewritten}-journal"):
@@ -139,7 +139,7 @@ class Retention:
         self._again_at = time.monotonic() + RETRY_S
         logger.warning("a checkpoint of %s failed, the log is kept: %s", directory.path, why)
 
-    def _enforce(self, request: Request, made: Made) -> None:
+    def _enforce(self, request: CheckpointRequest, made: Made) -> None:
         """The manifest first; then no read begins in the old files any more, and they go."""
         journal, directory = self._journal, self._journal.directory
         earlier = directory.manifest.checkpoint
@@ -152,8 +152,8 @@ class Retention:
             reached = logs[request.expired - 1].last
             lowest = [max(pair) for pair in zip(lowest, (end + 1 for end in reached), strict=True)]
 
-        def replaced(logs: list[Log]) -> list[Log]:
-            kept: list[Log] = []
+        def replaced(logs: list[LogEntry]) -> list[LogEntry]:
+            kept: list[LogEntry] = []
             for log in logs:
                 if new is not None and log.name == new.instead_of[0]:
                     kept.append(new.log)
@@ -207,5 +207,5 @@ class Retention:
             self._process = None
 
 
-def finished(logs: list[Log]) -> list[Log]:
+def finished(logs: list[LogEntry]) -> list[LogEntry]:
     return [log for log in logs if log.state != "open"]

@@ -3,7 +3,7 @@
     snapshot-0123456789abcdef/     links to files that are never written again, a copy of keys.db, a manifest
 
 The owner of the directory makes it for another process, which reads it and removes it. Because the files are links, the
-snapshot stays whole when the owner lets go of the originals, or dies. A reader holds the folder (`held`); one
+snapshot stays whole when the owner lets go of the originals, or dies. A reader holds the folder (`snapshot_lock`); one
 without a reader is removed when the reader's connection ends, and at the next open.
 """
 
@@ -56,7 +56,7 @@ def files_of(folder: Path) -> tuple[list[Path], bytes]:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def snapshot_lock(folder: Path) -> Iterator[None]:
     """Keep a snapshot from being removed, and remove it at the end."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

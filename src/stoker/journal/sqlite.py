@@ -14,18 +14,18 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from stoker.journal.ahead import ReadAhead
 from stoker.journal.backup import BackupSettings
+from stoker.journal.bloom_filters import FilterSettings
 from stoker.journal.contract import JournalFailed, NotWritten, Turn
-from stoker.journal.directory import Directory, Log
+from stoker.journal.directory import Directory, LogEntry
 from stoker.journal.disk import Disk
-from stoker.journal.filters import FilterSettings
 from stoker.journal.logfile import SEQUENCE_BITS, LogFile
-from stoker.journal.passing import Spares
+from stoker.journal.read_ahead import ReadAhead
 from stoker.journal.tickets import Tickets
+from stoker.journal.transient_errors import Spares
 from stoker.model.errors import Busy, Damaged
 from stoker.model.replies import Level
-from stoker.records.codec import Row, encode_row
+from stoker.records.codec import LogRow, encode_row
 from stoker.records.records import Record
 
 MIB = 1024 * 1024
@@ -89,7 +89,7 @@ class Segment:
 
     __slots__ = ("file", "log")
 
-    def __init__(self, log: Log, file: LogFile) -> None:
+    def __init__(self, log: LogEntry, file: LogFile) -> None:
         self.log = log
         self.file = file
 
@@ -108,7 +108,7 @@ class Segment:
     def ends_at(self, shard: int) -> int | None:
         return self.log.last[shard] if self.log.last else None
 
-    def rows(self, shard: int, after: int) -> Iterator[Row]:
+    def rows(self, shard: int, after: int) -> Iterator[LogRow]:
         return self.file.rows(shard, after)
 
     def place_of(self, shard: int, sequence: int) -> tuple[int, int]:
@@ -348,10 +348,10 @@ class SqliteJournal:
                 raise lacking(segment, shard, coming)
         return found
 
-    def rows(self, shard: int, after: int, bytes_max: int) -> list[Row]:
+    def rows(self, shard: int, after: int, bytes_max: int) -> list[LogRow]:
         self.commit_deferred()
         after = max(after, self.lowest(shard) - 1)
-        found: list[Row] = []
+        found: list[LogRow] = []
         for segment in self.segments:
             if segment.log.last and segment.log.last[shard] <= after:
                 continue
@@ -374,7 +374,7 @@ class SqliteJournal:
 
     def body(self, shard: int, sequence: int) -> bytes | None:
         if sequence >= self.lowest(shard):
-            row: Row | None = self.find(shard, sequence)
+            row: LogRow | None = self.find(shard, sequence)
         else:  # where only what is still needed is left
             row = self._opened(self._file_of(shard, sequence)).row(shard, sequence)
         return row.parts(sequence - row.first)[1] if row is not None else None
@@ -387,7 +387,7 @@ class SqliteJournal:
         segments = self.segments
         return len(segments) > 1 and segments[-2].log.state != "open" and sequence <= segments[-2].log.last[shard]
 
-    def find(self, shard: int, sequence: int) -> Row:
+    def find(self, shard: int, sequence: int) -> LogRow:
         """The row that holds a record."""
         self.commit_deferred()
         segment = self._file_of(shard, sequence)
@@ -440,5 +440,5 @@ def end_of(segment: Segment, shard: int) -> int:
     return segment.log.last[shard] if segment.log.last else 1 << 62
 
 
-def path_of(directory: Directory, log: Log) -> Path:
+def path_of(directory: Directory, log: LogEntry) -> Path:
     return directory.path / log.name

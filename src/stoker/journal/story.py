@@ -194,7 +194,7 @@ def _in_pairs(runs: Iterable[tuple[int, int]], job_id: int) -> bool:
     return any(first and shard_of(first) == shard_of(job_id) and _in_run(first, count, job_id) for first, count in runs)
 
 
-def _pushed(record: rec.Pushed | rec.ScheduledPush | rec.PartPublished, job_id: int) -> bool:
+def _pushed(record: rec.JobsPushed | rec.ScheduledPush | rec.PartPublished, job_id: int) -> bool:
     return record.first <= job_id < record.first + len(record.payloads) * STEP
 
 

@@ -14,13 +14,13 @@ from contextlib import suppress
 import msgspec
 
 from stoker.journal.contract import Owner
-from stoker.journal.directory import Log
-from stoker.journal.keeping import KeyKeeper
+from stoker.journal.directory import LogEntry
+from stoker.journal.directory_opening import log_name
+from stoker.journal.key_offloading import KeyKeeper
 from stoker.journal.logfile import LogFile
-from stoker.journal.opening import log_name
-from stoker.journal.passing import is_no_room, is_not_opened, is_passing
-from stoker.journal.retention import Retention
+from stoker.journal.retention import LogRetention
 from stoker.journal.sqlite import Segment, SqliteJournal
+from stoker.journal.transient_errors import is_no_room, is_not_opened, is_passing
 
 IDLE_S = 0.25
 KEYS_EVERY_MS = 5_000
@@ -55,7 +55,7 @@ class Upkeep:
         """The owner's lock."""
         self._stop_owner = stop
         self._ended = threading.Event()
-        self.retention = Retention(journal, guard, self._update, self._numbers)
+        self.retention = LogRetention(journal, guard, self._update, self._numbers)
         self.update_lock = threading.Lock()
         """Of the manifest."""
         self._threads = [
@@ -182,7 +182,7 @@ class Upkeep:
         directory = journal.directory
         with self.update_lock:
             number = self._tried = self._last_number() + 1
-            log = Log(name=log_name(number), state="open")
+            log = LogEntry(name=log_name(number), state="open")
             file = self._create(log)
             try:
                 directory.update(number=number, logs=[*directory.manifest.logs, log])
@@ -194,7 +194,7 @@ class Upkeep:
         with self._guard:
             journal.next_file = Segment(log, file)
 
-    def _create(self, log: Log) -> LogFile:
+    def _create(self, log: LogEntry) -> LogFile:
         journal = self._journal
         try:
             return LogFile.create(journal.directory.path / log.name, journal.directory.disk, journal.settings.vfs)
@@ -202,7 +202,7 @@ class Upkeep:
             self._remove(log)
             raise
 
-    def _remove(self, log: Log) -> None:
+    def _remove(self, log: LogEntry) -> None:
         """What was made of a file that the manifest does not name. Looking for it would need a descriptor."""
         for name in (log.name, f"{log.name}-wal", f"{log.name}-shm"):
             with suppress(OSError):
@@ -238,7 +238,7 @@ class Upkeep:
         """Of a file that was made, or begun: a name is never used twice."""
         return max(self._journal.directory.manifest.number, self._tried)
 
-    def _update(self, change: Callable[[list[Log]], list[Log]], **changes: object) -> None:
+    def _update(self, change: Callable[[list[LogEntry]], list[LogEntry]], **changes: object) -> None:
         """Change the list of files in the manifest."""
         directory = self._journal.directory
         with self.update_lock:

@@ -15,7 +15,7 @@ Outcome = Literal["", "done", "failed", "handed back", "stopped"]
 """How an event ends a delivery: not at all, acknowledged, failed, handed back, or together with its job."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class EventRow(msgspec.Struct, frozen=True):
     """What the layers must know about one kind of event."""
 
     state: State | None = None
@@ -28,34 +28,34 @@ class Row(msgspec.Struct, frozen=True):
     """Whether the job is gone after the event. No later event is about it."""
 
 
-TABLE: dict[EventKind, Row] = {
-    EventKind.PUSHED: Row(State.WAITING),
-    EventKind.UNBLOCKED: Row(State.WAITING),
-    EventKind.READY: Row(State.WAITING),
-    EventKind.STARTED: Row(State.ACTIVE),
-    EventKind.COMPLETED: Row(State.COMPLETED, "done"),
-    EventKind.RETRYING: Row(State.WAITING, "failed"),
-    EventKind.FAILED: Row(State.FAILED, "failed"),
-    EventKind.CANCELLED: Row(State.CANCELLED, "stopped"),
-    EventKind.EXPIRED: Row(State.EXPIRED, "stopped"),
-    EventKind.RELEASED: Row(State.WAITING, "handed back"),
-    EventKind.SNOOZED: Row(State.DELAYED, "handed back"),
-    EventKind.EXTENDED: Row(),
-    EventKind.CANCEL_REQUESTED: Row(),
-    EventKind.PROGRESS: Row(),
-    EventKind.LOG: Row(),
-    EventKind.PARTIAL: Row(),
-    EventKind.PROMOTED: Row(State.WAITING),
-    EventKind.DELAYED: Row(State.DELAYED),
-    EventKind.REPRIORITISED: Row(),
-    EventKind.UPDATED: Row(),
-    EventKind.REVIVED: Row(State.WAITING),
-    EventKind.EVICTED: Row(removes=True),
-    EventKind.REMOVED: Row(removes=True),
-    EventKind.QUEUE_CONFIGURED: Row(),
-    EventKind.QUEUE_OBLITERATED: Row(),  # about no job; the jobs of the queue are gone with it
-    EventKind.SCHEDULE_CHANGED: Row(),
-    EventKind.SLOT_PASSED: Row(),
+TABLE: dict[EventKind, EventRow] = {
+    EventKind.PUSHED: EventRow(State.WAITING),
+    EventKind.UNBLOCKED: EventRow(State.WAITING),
+    EventKind.READY: EventRow(State.WAITING),
+    EventKind.STARTED: EventRow(State.ACTIVE),
+    EventKind.COMPLETED: EventRow(State.COMPLETED, "done"),
+    EventKind.RETRYING: EventRow(State.WAITING, "failed"),
+    EventKind.FAILED: EventRow(State.FAILED, "failed"),
+    EventKind.CANCELLED: EventRow(State.CANCELLED, "stopped"),
+    EventKind.EXPIRED: EventRow(State.EXPIRED, "stopped"),
+    EventKind.RELEASED: EventRow(State.WAITING, "handed back"),
+    EventKind.SNOOZED: EventRow(State.DELAYED, "handed back"),
+    EventKind.EXTENDED: EventRow(),
+    EventKind.CANCEL_REQUESTED: EventRow(),
+    EventKind.PROGRESS: EventRow(),
+    EventKind.LOG: EventRow(),
+    EventKind.PARTIAL: EventRow(),
+    EventKind.PROMOTED: EventRow(State.WAITING),
+    EventKind.DELAYED: EventRow(State.DELAYED),
+    EventKind.REPRIORITISED: EventRow(),
+    EventKind.UPDATED: EventRow(),
+    EventKind.REVIVED: EventRow(State.WAITING),
+    EventKind.EVICTED: EventRow(removes=True),
+    EventKind.REMOVED: EventRow(removes=True),
+    EventKind.QUEUE_CONFIGURED: EventRow(),
+    EventKind.QUEUE_OBLITERATED: EventRow(),  # about no job; the jobs of the queue are gone with it
+    EventKind.SCHEDULE_CHANGED: EventRow(),
+    EventKind.SLOT_PASSED: EventRow(),
 }
 
 Kinds = frozenset[EventKind]

@@ -16,7 +16,7 @@ of them needs data of its own.
 """
 
 
-class Row(msgspec.Struct, frozen=True):
+class OptionRow(msgspec.Struct, frozen=True):
     """What the layers must know about one option."""
 
     flashq: str
@@ -26,40 +26,40 @@ class Row(msgspec.Struct, frozen=True):
     """Whether a DataFrame column of this name sets this option."""
 
 
-TABLE: dict[str, Row] = {
-    "priority": Row("priority"),
-    "delay_ms": Row("delay", "general"),
-    "run_at": Row("run_at", "general"),
-    "ttl_ms": Row("ttl", "general"),
-    "timeout_ms": Row("timeout", "general"),
-    "lease_ms": Row("stall_timeout"),
-    "max_attempts": Row("max_attempts"),
-    "max_crashes": Row("max_crashes"),
-    "backoff": Row("backoff"),
-    "unique_key": Row("unique_key", "never"),
-    "unique_ttl_ms": Row("unique_ttl_ms"),
-    "on_conflict": Row("on_conflict"),
-    "custom_id": Row("job_id", "never"),
-    "custom_id_ttl_ms": Row("custom_id_ttl_ms"),
-    "debounce_id": Row("debounce_id", "never"),
-    "debounce_ms": Row("debounce_ttl"),
-    "depends_on": Row("depends_on", "never"),
-    "group_id": Row("group_id", "never"),
-    "lifo": Row("lifo", "general"),
-    "tags": Row("tags"),
-    "remove_on_complete": Row("remove_on_complete", "general"),
-    "remove_on_fail": Row("remove_on_fail"),
-    "keep_completed_age_ms": Row("keep_completed_age_ms", "general"),
-    "keep_completed_count": Row("keep_completed_count", "general"),
-    "trace": Row("trace"),
-    "parent_id": Row("parent_id"),
-    "codec": Row("codec", is_column=False),  # follows from the payload
-    "name": Row("name"),
-    "workflow": Row("workflow", "general", is_column=False),  # set by the queue, like the next two
-    "schedule": Row("", is_column=False),
-    "slot": Row("", is_column=False),
-    "log_lines_max": Row("keep_logs"),
-    "stack_lines_max": Row("stack_trace_limit"),
+TABLE: dict[str, OptionRow] = {
+    "priority": OptionRow("priority"),
+    "delay_ms": OptionRow("delay", "general"),
+    "run_at": OptionRow("run_at", "general"),
+    "ttl_ms": OptionRow("ttl", "general"),
+    "timeout_ms": OptionRow("timeout", "general"),
+    "lease_ms": OptionRow("stall_timeout"),
+    "max_attempts": OptionRow("max_attempts"),
+    "max_crashes": OptionRow("max_crashes"),
+    "backoff": OptionRow("backoff"),
+    "unique_key": OptionRow("unique_key", "never"),
+    "unique_ttl_ms": OptionRow("unique_ttl_ms"),
+    "on_conflict": OptionRow("on_conflict"),
+    "custom_id": OptionRow("job_id", "never"),
+    "custom_id_ttl_ms": OptionRow("custom_id_ttl_ms"),
+    "debounce_id": OptionRow("debounce_id", "never"),
+    "debounce_ms": OptionRow("debounce_ttl"),
+    "depends_on": OptionRow("depends_on", "never"),
+    "group_id": OptionRow("group_id", "never"),
+    "lifo": OptionRow("lifo", "general"),
+    "tags": OptionRow("tags"),
+    "remove_on_complete": OptionRow("remove_on_complete", "general"),
+    "remove_on_fail": OptionRow("remove_on_fail"),
+    "keep_completed_age_ms": OptionRow("keep_completed_age_ms", "general"),
+    "keep_completed_count": OptionRow("keep_completed_count", "general"),
+    "trace": OptionRow("trace"),
+    "parent_id": OptionRow("parent_id"),
+    "codec": OptionRow("codec", is_column=False),  # follows from the payload
+    "name": OptionRow("name"),
+    "workflow": OptionRow("workflow", "general", is_column=False),  # set by the queue, like the next two
+    "schedule": OptionRow("", is_column=False),
+    "slot": OptionRow("", is_column=False),
+    "log_lines_max": OptionRow("keep_logs"),
+    "stack_lines_max": OptionRow("stack_trace_limit"),
 }
 
 TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Options)}

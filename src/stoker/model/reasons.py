@@ -1,7 +1,7 @@
 """Why a delivery failed, or why a job did not complete. Dead letters are counted and filtered by these words.
 
-The engine decides them: `finishing.py` for failed deliveries, `ends.py`, `timers.py`, `edges.py` and `workflows.py` for
-the rest.
+The engine decides them: `settling.py` for failed deliveries, `ending.py`, `timers.py`, `dependencies.py` and
+`workflows.py` for the rest.
 """
 
 from enum import StrEnum

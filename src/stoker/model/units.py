@@ -10,13 +10,13 @@ from typing import Protocol
 from stoker.model.limits import DURATION_MS_MAX
 
 
-class Span(Protocol):
+class TimeSpan(Protocol):
     """A `timedelta`, which this package does not import."""
 
     def total_seconds(self) -> float: ...
 
 
-Duration = str | int | float | Span
+Duration = str | int | float | TimeSpan
 """A duration as users give it to decorators and outcomes: text with units, seconds, or a timedelta."""
 
 DURATIONS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -13,10 +13,10 @@ from stoker.model import replies as r
 def release_of(command: Any, reply: Any, *, received: int = 0, claimed: bool = False) -> c.Release | None:
     """The command that returns the jobs in a reply that its client did not receive. None if there is nothing to return.
 
-    `command` is any command, also a part of a pull over several processes (`Take` and `Await` of `runtime/parts.py`),
-    which carries the whole pull. Of a delivery in pieces, the client has `received` the first jobs. Jobs under a claim
-    stay, because the client can ask for them again by its name. With `claimed` they go back as well: the client has
-    lost the right to them, or another process holds the claim.
+    `command` is any command, also a part of a pull over several processes (`Take` and `Await` of
+    `runtime/process_requests.py`), which carries the whole pull. Of a delivery in pieces, the client has `received` the
+    first jobs. Jobs under a claim stay, because the client can ask for them again by its name. With `claimed` they go
+    back as well: the client has lost the right to them, or another process holds the claim.
     """
     pull = getattr(command, "pull", command)
     if type(pull) is not c.Pull or not (claimed or pull.claim is None):

@@ -25,12 +25,12 @@ from stoker.records.records import (
     ALL,
     VERSION,
     Completed,
+    JobsPushed,
     PartialAdded,
     PartPublished,
+    PartStaged,
     PayloadUpdated,
-    Pushed,
     Record,
-    Staged,
 )
 from stoker.records.stored import Stored, StoredRun, counted, sizes_of
 
@@ -84,7 +84,7 @@ class _StagedHead(msgspec.Struct, array_like=True, frozen=True, gc=False, tag_fi
     expires_at: int
 
 
-_WITH_BODY = (Pushed, PayloadUpdated, Staged)
+_WITH_BODY = (JobsPushed, PayloadUpdated, PartStaged)
 _HEADS: Any = reduce(
     or_, (*(kind for kind in ALL if kind not in _WITH_BODY), _PushedHead, _PayloadUpdatedHead, _StagedHead)
 )
@@ -102,7 +102,7 @@ _LENGTHS = Struct("<II")
 
 def _split(record: Record) -> tuple[Any, bytes]:
     """The head and the body of a record with payloads."""
-    if type(record) is Pushed:
+    if type(record) is JobsPushed:
         payloads = record.payloads
         count = len(payloads)
         sizes = record.sizes
@@ -111,7 +111,7 @@ def _split(record: Record) -> tuple[Any, bytes]:
         options = record.options
         head = _PushedHead(record.at, record.tenant, record.queue, record.first, sizes, count, options, record.due)
         return head, _encode(payloads)
-    if type(record) is Staged:
+    if type(record) is PartStaged:
         head = _StagedHead(
             record.at,
             record.tenant,
@@ -135,9 +135,9 @@ def _joined(head: Any, payloads: Any) -> Record:
     """The record of this head. Its payloads are given as bytes or by their places in the log."""
     if type(head) is _PushedHead:
         tenant, queue, sizes = head.tenant, head.queue, head.sizes
-        return Pushed(head.at, tenant, queue, head.first, payloads, head.options, head.due, sizes)
+        return JobsPushed(head.at, tenant, queue, head.first, payloads, head.options, head.due, sizes)
     if type(head) is _StagedHead:
-        return Staged(
+        return PartStaged(
             head.at,
             head.tenant,
             head.transaction,
@@ -174,7 +174,7 @@ def encode_row(records: Sequence[Record], position: int = 0) -> bytes:
     return b"".join(parts)
 
 
-class Row:
+class LogRow:
     """The records of one turn as bytes, with a verified checksum."""
 
     __slots__ = ("_data", "_frames", "_version_1", "first")
@@ -293,7 +293,7 @@ def left_in_journal(record: Record, sequence: int, size_min: int) -> Record:
 
 
 EVERYTHING = 1 << 62
-"""For `Row.records`: decode all payloads, since no record has this many."""
+"""For `LogRow.records`: decode all payloads, since no record has this many."""
 
 
 def encode(record: Record) -> bytes:
@@ -302,7 +302,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes) -> Record:
-    row = Row(data, 1)
+    row = LogRow(data, 1)
     if len(row) != 1:
         raise UnreadableRecord(f"{len(row)} records where one was expected")
     return row.record(0, EVERYTHING)
@@ -344,6 +344,6 @@ def open_record(sequence: int, head: bytes, body: bytes = b"") -> Record:
             )
         if type(found) not in _BODIED:
             return found  # type: ignore[no-any-return]
-        return _joined(found, _bodies.decode(body) if body else Row._stored(found, sequence))
+        return _joined(found, _bodies.decode(body) if body else LogRow._stored(found, sequence))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableRecord(f"damaged record: {error}") from error

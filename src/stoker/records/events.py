@@ -7,11 +7,11 @@ from stoker.model.events import Event
 from stoker.model.ids import STEP
 from stoker.records import records as rec
 from stoker.records.record_table import MEANS
-from stoker.records.runs import Run, runs_of
+from stoker.records.runs import EventRun, runs_of
 
 OF_RUN = ("event", "first", "jobs", "payload_bytes", "result_bytes", "labels")
 """Fields of a run that are not fields of an event, or that may differ between jobs."""
-SHARED = tuple((place, name) for place, name in enumerate(Run._fields) if name not in OF_RUN)
+SHARED = tuple((place, name) for place, name in enumerate(EventRun._fields) if name not in OF_RUN)
 LABELS = rec.Labels.__struct_fields__
 
 
@@ -45,7 +45,7 @@ def events_of(shard: int, sequence: int, record: rec.Record, kinds: Iterable[str
             index += 1
 
 
-def _shared(run: Run) -> dict[str, Any]:
+def _shared(run: EventRun) -> dict[str, Any]:
     """The fields that all events of a run share. Default values are left out; all of them are empty."""
     fields = {name: run[place] for place, name in SHARED if run[place]}
     labels = run.labels

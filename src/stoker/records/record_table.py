@@ -22,7 +22,7 @@ RecordType = type[rec.Record]
 NOTHING: Mapping[str, str] = {}
 
 
-class Row(msgspec.Struct, frozen=True):
+class RecordRow(msgspec.Struct, frozen=True):
     """What readers must know about one record."""
 
     events: tuple[EventKind, ...] = ()
@@ -40,72 +40,74 @@ class Row(msgspec.Struct, frozen=True):
     """Whether the story of a job may have a note about it: the record can affect a job but is not a step of one."""
 
 
-PUSH = Row((EventKind.PUSHED,), "push", {"pushed_at": "at", "due": "due"})
-SCHEDULE = Row((EventKind.SCHEDULE_CHANGED,), labels={"schedule": "name"})
+PUSH = RecordRow((EventKind.PUSHED,), "push", {"pushed_at": "at", "due": "due"})
+SCHEDULE = RecordRow((EventKind.SCHEDULE_CHANGED,), labels={"schedule": "name"})
 FAILURE = {"finished_at": "at", "reason": "reason", "error": "error", "error_class": "error_class"}
 
-TABLE: dict[RecordType, Row] = {
-    rec.Pushed: PUSH,
+TABLE: dict[RecordType, RecordRow] = {
+    rec.JobsPushed: PUSH,
     rec.ScheduledPush: PUSH,
     rec.PartPublished: PUSH,
-    rec.Unblocked: Row((EventKind.UNBLOCKED,), "job", {"due": "due"}),
-    rec.StepReleased: Row((EventKind.UNBLOCKED,), "pairs", {"due": "due"}, {"workflow": "workflow"}),
-    rec.BecameDue: Row((EventKind.READY, EventKind.PROMOTED), "pairs"),
-    rec.Delayed: Row((EventKind.DELAYED,), "job", {"due": "due"}),
-    rec.Reprioritised: Row((EventKind.REPRIORITISED,), "job", labels={"priority": "priority"}),
-    rec.PayloadUpdated: Row((EventKind.UPDATED,), "job"),
-    rec.CancelRequested: Row((EventKind.CANCEL_REQUESTED,), "job"),
-    rec.Started: Row((EventKind.STARTED,), "runs", {"started_at": "at", "worker": "worker", "token": "token"}),
-    rec.Extended: Row((EventKind.EXTENDED,), "pairs"),
-    rec.Progressed: Row((EventKind.PROGRESS,), "job", {"percent": "percent", "message": "message"}),
-    rec.Logged: Row((EventKind.LOG,), "job", {"message": "message", "reason": "level"}),
-    rec.PartialAdded: Row((EventKind.PARTIAL,), "job", {"data": "data", "chunk": "index"}),
-    rec.Completed: Row((EventKind.COMPLETED,), "runs", {"finished_at": "at"}),
-    rec.Retrying: Row((EventKind.RETRYING,), "run", {**FAILURE, "due": "due"}),
-    rec.Failed: Row((EventKind.FAILED,), "run", FAILURE),
-    rec.Ended: Row((EventKind.CANCELLED, EventKind.EXPIRED), "runs", {"finished_at": "at", "reason": "reason"}),
-    rec.Released: Row(
+    rec.Unblocked: RecordRow((EventKind.UNBLOCKED,), "job", {"due": "due"}),
+    rec.StepReleased: RecordRow((EventKind.UNBLOCKED,), "pairs", {"due": "due"}, {"workflow": "workflow"}),
+    rec.BecameDue: RecordRow((EventKind.READY, EventKind.PROMOTED), "pairs"),
+    rec.Delayed: RecordRow((EventKind.DELAYED,), "job", {"due": "due"}),
+    rec.Reprioritised: RecordRow((EventKind.REPRIORITISED,), "job", labels={"priority": "priority"}),
+    rec.PayloadUpdated: RecordRow((EventKind.UPDATED,), "job"),
+    rec.CancelRequested: RecordRow((EventKind.CANCEL_REQUESTED,), "job"),
+    rec.Started: RecordRow((EventKind.STARTED,), "runs", {"started_at": "at", "worker": "worker", "token": "token"}),
+    rec.LeasesExtended: RecordRow((EventKind.EXTENDED,), "pairs"),
+    rec.Progressed: RecordRow((EventKind.PROGRESS,), "job", {"percent": "percent", "message": "message"}),
+    rec.Logged: RecordRow((EventKind.LOG,), "job", {"message": "message", "reason": "level"}),
+    rec.PartialAdded: RecordRow((EventKind.PARTIAL,), "job", {"data": "data", "chunk": "index"}),
+    rec.Completed: RecordRow((EventKind.COMPLETED,), "runs", {"finished_at": "at"}),
+    rec.Retrying: RecordRow((EventKind.RETRYING,), "run", {**FAILURE, "due": "due"}),
+    rec.JobDied: RecordRow((EventKind.FAILED,), "run", FAILURE),
+    rec.JobsEnded: RecordRow(
+        (EventKind.CANCELLED, EventKind.EXPIRED), "runs", {"finished_at": "at", "reason": "reason"}
+    ),
+    rec.JobsReleased: RecordRow(
         (EventKind.RELEASED, EventKind.SNOOZED), "runs", {"finished_at": "at", "due": "due", "message": "note"}
     ),
-    rec.Revived: Row(
+    rec.Revived: RecordRow(
         (EventKind.REVIVED,), "job", {"pushed_at": "pushed_at", "payload_bytes": "size", "labels": "labels"}
     ),
-    rec.DeadRemoved: Row((EventKind.EVICTED, EventKind.REMOVED), "jobs", {"reason": "why"}),
-    rec.Removed: Row((EventKind.REMOVED,), "pairs"),
-    rec.RetryPostponed: Row(is_noted=True),
-    rec.AgedOut: Row(),  # the age of a job tells when it aged out
-    rec.QueueConfigured: Row((EventKind.QUEUE_CONFIGURED,)),
-    rec.QueueObliterated: Row((EventKind.QUEUE_OBLITERATED,), is_noted=True),
+    rec.DeadRemoved: RecordRow((EventKind.EVICTED, EventKind.REMOVED), "jobs", {"reason": "why"}),
+    rec.Removed: RecordRow((EventKind.REMOVED,), "pairs"),
+    rec.RetryPostponed: RecordRow(is_noted=True),
+    rec.AgedOut: RecordRow(),  # the age of a job tells when it aged out
+    rec.QueueConfigured: RecordRow((EventKind.QUEUE_CONFIGURED,)),
+    rec.QueueObliterated: RecordRow((EventKind.QUEUE_OBLITERATED,), is_noted=True),
     rec.ScheduleChanged: SCHEDULE,
     rec.SchedulePaused: SCHEDULE,
     rec.ScheduleDeleted: SCHEDULE,
-    rec.SlotPassed: Row((EventKind.SLOT_PASSED,), columns={"due": "slot"}, labels={"schedule": "name"}),
-    rec.RequestRemembered: Row(is_noted=True),
-    rec.Answered: Row(),
-    rec.KeyExtended: Row(is_noted=True),
-    rec.KeysStored: Row(is_noted=True),
-    rec.KeysForgotten: Row(is_noted=True),
-    rec.KvWritten: Row(),
-    rec.KvRemoved: Row(),
-    rec.KvTimed: Row(),
-    rec.Staged: Row(),
-    rec.TransactionEnded: Row(is_noted=True),
-    rec.StageExpired: Row(),
-    rec.TransactionForgotten: Row(),
-    rec.ClaimForgotten: Row(),
-    rec.WorkflowPushed: Row(),
-    rec.StepSkipped: Row(),
-    rec.StepFilled: Row(),
-    rec.StepHeard: Row(),
-    rec.WorkflowCancelled: Row(),
-    rec.WorkflowRetried: Row(),
-    rec.WorkflowForgotten: Row(),
-    rec.HeardEarly: Row(),
-    rec.Watched: Row(),
-    rec.Opened: Row(),
-    rec.Sent: Row(),
-    rec.Taken: Row(),
-    rec.Arrived: Row(),
+    rec.SlotPassed: RecordRow((EventKind.SLOT_PASSED,), columns={"due": "slot"}, labels={"schedule": "name"}),
+    rec.RequestRemembered: RecordRow(is_noted=True),
+    rec.Answered: RecordRow(),
+    rec.KeyExtended: RecordRow(is_noted=True),
+    rec.KeysStored: RecordRow(is_noted=True),
+    rec.KeysForgotten: RecordRow(is_noted=True),
+    rec.KvWritten: RecordRow(),
+    rec.KvRemoved: RecordRow(),
+    rec.KvTimed: RecordRow(),
+    rec.PartStaged: RecordRow(),
+    rec.TransactionEnded: RecordRow(is_noted=True),
+    rec.StageExpired: RecordRow(),
+    rec.TransactionForgotten: RecordRow(),
+    rec.ClaimForgotten: RecordRow(),
+    rec.WorkflowPushed: RecordRow(),
+    rec.StepSkipped: RecordRow(),
+    rec.StepFilled: RecordRow(),
+    rec.StepHeard: RecordRow(),
+    rec.WorkflowCancelled: RecordRow(),
+    rec.WorkflowRetried: RecordRow(),
+    rec.WorkflowForgotten: RecordRow(),
+    rec.HeardEarly: RecordRow(),
+    rec.Watched: RecordRow(),
+    rec.Opened: RecordRow(),
+    rec.MessageSent: RecordRow(),
+    rec.MessageTaken: RecordRow(),
+    rec.MessagesArrived: RecordRow(),
 }
 
 MEANS: dict[RecordType, frozenset[EventKind]] = {

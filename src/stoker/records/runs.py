@@ -17,7 +17,7 @@ from stoker.records.stored import sizes_of
 Fields = dict[str, Any]
 
 
-class Run(NamedTuple):
+class EventRun(NamedTuple):
     """What happened to `jobs` jobs, starting at `first` (descending if negative). Times that do not apply are 0."""
 
     event: EventKind
@@ -46,7 +46,7 @@ class Run(NamedTuple):
     """The token of the delivery that started."""
 
 
-def runs_of(record: rec.Record) -> Iterator[Run]:
+def runs_of(record: rec.Record) -> Iterator[EventRun]:
     """The runs of a record; none for records that only concern the store."""
     kind: RecordType = type(record)
     row = TABLE[kind]
@@ -61,19 +61,19 @@ def runs_of(record: rec.Record) -> Iterator[Run]:
     if kind in MORE:
         said |= MORE[kind](record)
     for jobs in (EACH.get(kind) or SHAPES[row.jobs])(record):
-        yield Run(event, **(jobs | said))
+        yield EventRun(event, **(jobs | said))
 
 
 # --- the kind of a record's events -----------------------------------------------------------------
 
 
-def _ended(record: rec.Ended) -> EventKind:
+def _ended(record: rec.JobsEnded) -> EventKind:
     return EventKind.CANCELLED if STATES[record.state] is State.CANCELLED else EventKind.EXPIRED
 
 
 WHICH: dict[RecordType, Callable[[Any], EventKind | None]] = {
-    rec.Ended: _ended,
-    rec.Released: lambda record: EventKind.SNOOZED if record.due else EventKind.RELEASED,
+    rec.JobsEnded: _ended,
+    rec.JobsReleased: lambda record: EventKind.SNOOZED if record.due else EventKind.RELEASED,
     rec.BecameDue: lambda record: EventKind.PROMOTED if record.promoted else EventKind.READY,
     rec.DeadRemoved: lambda record: EventKind.EVICTED if record.why == "evicted" else EventKind.REMOVED,
     rec.Unblocked: lambda record: EventKind.UNBLOCKED if record.ready else None,  # the job still waits for others
@@ -107,7 +107,7 @@ def _push(record: Any) -> Iterator[Fields]:
     yield {"first": record.first, "jobs": len(payloads), "payload_bytes": sizes, "labels": labels}
 
 
-def _delivery(run: rec.Run) -> Fields:
+def _delivery(run: rec.JobRun) -> Fields:
     return {
         "first": run.first,
         "jobs": run.count,

@@ -7,9 +7,9 @@ from stoker.engine.shard import Shard
 from stoker.journal.contract import Journal
 from stoker.model import command_table
 from stoker.model.replies import LEVELS, Level
-from stoker.runtime import parts
+from stoker.runtime import process_requests
 
-TAKES_LEVEL = command_table.TAKES_LEVEL | parts.FLUSHED
+TAKES_LEVEL = command_table.TAKES_LEVEL | process_requests.FLUSHED
 """Commands that may ask for a level of their own."""
 
 

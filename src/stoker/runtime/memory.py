@@ -11,20 +11,20 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import flows
-from stoker.engine.jobs import Batch
+from stoker.engine import workflow_state
+from stoker.engine.jobs import UniformBatch
 from stoker.engine.shard import Shard
 from stoker.engine.state import StagedPart
 from stoker.journal.contract import Journal, keeps
 from stoker.model.ids import STEP
 from stoker.records.records import (
     Completed,
+    JobRun,
+    JobsPushed,
     PartialAdded,
     PartPublished,
     PayloadUpdated,
-    Pushed,
     Record,
-    Run,
 )
 from stoker.records.stored import SMALL_BYTES, Stored, StoredRun, counted
 
@@ -40,7 +40,7 @@ class Memory:
         self._shards = shards
         self._journal = journal
         self._spills: dict[type[Record], Callable[[Shard, Any, int], None]] = {
-            Pushed: self._spill,
+            JobsPushed: self._spill,
             PartPublished: self._spill_published,
             PayloadUpdated: self._spill_updated,
             Completed: self._spill_results,
@@ -131,7 +131,7 @@ class Memory:
                 self.is_stored = True
 
     @staticmethod
-    def _spill_run(shard: Shard, tenant: str, run: Run, stored: Sequence[Stored | None]) -> None:
+    def _spill_run(shard: Shard, tenant: str, run: JobRun, stored: Sequence[Stored | None]) -> None:
         index = shard.index
         workflow = run.labels.workflow if run.labels is not None else None
         found = index.find_batch(run.first) if len(stored) > 1 else None
@@ -145,9 +145,9 @@ class Memory:
             if job is not None and one is not None:
                 index.forget_result(job, one)
             elif one is not None and workflow is not None:
-                flows.forget_kept(shard, tenant, workflow, job_id, one)
+                workflow_state.forget_kept(shard, tenant, workflow, job_id, one)
 
-    def _spill(self, shard: Shard, record: Pushed, sequence: int) -> None:
+    def _spill(self, shard: Shard, record: JobsPushed, sequence: int) -> None:
         run = StoredRun(sequence, 0, len(record.payloads), counted(record.sizes, record.payloads))
         if self._spill_batch(shard, record, run):
             return
@@ -158,12 +158,12 @@ class Memory:
                     shard.index.forget_payload(job, Stored(sequence, place, len(payload)))
                     self.is_stored = True
 
-    def _spill_batch(self, shard: Shard, record: Pushed | PartPublished, run: StoredRun) -> bool:
+    def _spill_batch(self, shard: Shard, record: JobsPushed | PartPublished, run: StoredRun) -> bool:
         """Whether the jobs of a record are a batch."""
         found = shard.index.find_batch(record.first)
         if found is None or found[0].pushed_at != record.at:
             return False
-        batch: Batch = found[0]
+        batch: UniformBatch = found[0]
         if batch.left and batch.count == len(run) and type(batch.payloads) is not StoredRun:
             shard.index.forget_payload(batch, run if batch.step > 0 else run.backwards())
             self.is_stored = True

@@ -1,6 +1,6 @@
-"""Delivers messages between shards of this process; `spread.py` delivers those to other processes."""
+"""Delivers messages between shards of this process; `process_router.py` delivers those to other processes."""
 
-from stoker.engine import messages
+from stoker.engine import shard_messages
 from stoker.runtime.shards import Shards
 
 
@@ -11,8 +11,8 @@ def deliver(shards: Shards, now: int) -> None:
             for to, waiting in list(shard.outbox.items()):
                 if shards.has(to):
                     for number, (tenant, message) in sorted(waiting.items()):
-                        messages.take(shards.at(to), shard.number, number, tenant, message, now)
-                    messages.arrived(shard, to, number, tenant, now)
+                        shard_messages.take(shards.at(to), shard.number, number, tenant, message, now)
+                    shard_messages.arrived(shard, to, number, tenant, now)
                     shards.at(to).serve(now)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from stoker.engine import checks, looking
+from stoker.engine import checks, queries
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
 from stoker.journal.contract import Journal
@@ -13,7 +13,7 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.limits import INT_MAX, Limits
 from stoker.records.events import events_of, size_of
-from stoker.runtime.reading import read_records
+from stoker.runtime.record_reader import read_records
 from stoker.runtime.shards import Shards
 
 Place = tuple[int, str]
@@ -132,7 +132,7 @@ class Readers:
         self._advance(now)
         shard = self._shards.by_id(command.id)
         part = shard.find(command.id)
-        ended = looking.view(shard, part, now).finished_at if part is not None else 0
+        ended = queries.view(shard, part, now).finished_at if part is not None else 0
         lowest = self._journal.lowest(shard.number)
         return story(self._journal.read, shard.number, command.id, tenant, lowest=lowest, finished_at=ended)
 

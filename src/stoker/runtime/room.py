@@ -7,7 +7,7 @@ from stoker.journal.contract import Journal
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model.command_table import BRINGS_DATA, GROWS_LOG, READS
-from stoker.runtime import parts
+from stoker.runtime import process_requests
 from stoker.runtime.memory import Memory
 
 ROOM_WATCHED = 256 * 1024 * 1024
@@ -63,10 +63,10 @@ class Room:
         That room is for small things only, and when it is used up, everything is refused that writes.
         """
         kind, journal = type(command), self._journal
-        if kind in READS or (kind in parts.EXECUTE and not is_publishing(command)):
+        if kind in READS or (kind in process_requests.EXECUTE and not is_publishing(command)):
             return
         size = bytes_of(command)
-        if kind in BRINGS_DATA or kind in GROWS_LOG or kind in parts.EXECUTE or size > SETTLED_BYTES_MAX:
+        if kind in BRINGS_DATA or kind in GROWS_LOG or kind in process_requests.EXECUTE or size > SETTLED_BYTES_MAX:
             if journal.is_full or not self._claim(size):
                 raise errors.DiskFull(NO_ROOM_FOR_NEW if size <= SETTLED_BYTES_MAX else NO_ROOM_FOR_MUCH)
         elif journal.is_out:
@@ -108,7 +108,7 @@ def brought_by(command: Any) -> "Sequence[bytes | str]":
         return list(command.results.values())
     if kind is c.AppendPartial:
         return (command.data,)
-    if kind is c.Publish or kind is parts.Decide:
+    if kind is c.Publish or kind is process_requests.Decide:
         return list(command.stages)
     if kind not in BRINGS_DATA or kind is c.AppendLog:
         return ()
@@ -125,4 +125,4 @@ def brought_by(command: Any) -> "Sequence[bytes | str]":
 
 def is_publishing(command: Any) -> bool:
     """Whether a part decides that staged jobs come in."""
-    return type(command) is parts.Decide and command.stages is not None
+    return type(command) is process_requests.Decide and command.stages is not None

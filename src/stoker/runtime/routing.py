@@ -12,16 +12,16 @@ import msgspec
 
 from stoker.engine import (
     checks,
-    finishing,
-    flows,
-    messages,
     pulling,
+    settling,
+    shard_messages,
     transactions,
     workflow_checks,
+    workflow_state,
     workflow_views,
     workflows,
 )
-from stoker.engine.parking import Parked, kept, register
+from stoker.engine.parking import Parked, frozen_pull, register
 from stoker.engine.schedules import cursor_of, place_of
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
@@ -54,7 +54,7 @@ def execute(shards: Shards, tenant: str, command: c.Command[Any], now: int) -> A
 
 def settle(shards: Shards, tenant: str, command: Any, now: int) -> Any:
     """Ack, Fail, Release and Extend: each shard gets the ids that are its own."""
-    finishing.check(shards[0], command)
+    settling.check(shards[0], command)
     if len(set(map(SHARD_MASK.__and__, command.ids))) == 1:  # `shard_of` for thousands, at C speed
         return shards.by_id(command.ids[0]).execute(tenant, command, now)
     parts = split(command, lambda job_id: shards.by_id(job_id).number)
@@ -142,7 +142,7 @@ def pull(shards: Shards, tenant: str, command: c.Pull, now: int) -> Any:
             pulling.next_chance(shard, tenant, [name], now) for name, shard in zip(command.queues, homes, strict=True)
         ]
         return r.Delivery(next_at=min((at for at in chances if at is not None), default=None))
-    return park(shards, Parked(tenant, kept(command), now + command.wait_ms), command.queues)
+    return park(shards, Parked(tenant, frozen_pull(command), now + command.wait_ms), command.queues)
 
 
 def park(shards: Shards, parked: Parked, queues: Sequence[str]) -> Parked:
@@ -246,7 +246,7 @@ def decide_publish(shards: Shards, tenant: str, command: c.Publish, staged: Mapp
     }
     for number in own:
         if number != decider.number:
-            messages.send(decider, tenant, number, rec.PublishStages(command.transaction, own[number]), now)
+            shard_messages.send(decider, tenant, number, rec.PublishStages(command.transaction, own[number]), now)
     decider.execute(tenant, msgspec.structs.replace(command, stages=own.get(decider.number, [])), now)
     outbox.deliver(shards, now)
 
@@ -264,7 +264,7 @@ def decide_abort(shards: Shards, tenant: str, command: c.Abort, staged: Iterable
     decider = home_of(shards, tenant, command.transaction)
     for number in staged:
         if number != decider.number:
-            messages.send(decider, tenant, number, rec.AbortTransaction(command.transaction), now)
+            shard_messages.send(decider, tenant, number, rec.AbortTransaction(command.transaction), now)
     decider.execute(tenant, command, now)
     outbox.deliver(shards, now)
 
@@ -302,7 +302,7 @@ def get_workflow(shards: Shards, tenant: str, command: c.GetWorkflow, now: int) 
 
 def standings(shards: Shards, tenant: str, workflow: int) -> list[workflow_views.Standing]:
     """How the steps of a workflow stand that live here."""
-    found = [(shard, flows.find(shard, tenant, workflow)) for shard in shards]
+    found = [(shard, workflow_state.find(shard, tenant, workflow)) for shard in shards]
     return [one for shard, flow in found if flow is not None for one in workflow_views.standings(shard, flow)]
 
 
@@ -315,7 +315,9 @@ def change_workflow(shards: Shards, tenant: str, command: Any, now: int) -> r.Wo
     return get_workflow(shards, tenant, c.GetWorkflow(command.id), now)
 
 
-def home_view(shards: Shards, tenant: str, workflow: int) -> "tuple[flows.Flow, list[workflow_views.Standing]]":
+def home_view(
+    shards: Shards, tenant: str, workflow: int
+) -> "tuple[workflow_state.ShardWorkflow, list[workflow_views.Standing]]":
     return workflow_views.known(shards.by_id(workflow), tenant, workflow), standings(shards, tenant, workflow)
 
 
@@ -339,7 +341,7 @@ def find_job(shards: Shards, tenant: str, command: c.FindJob, now: int) -> Any:
     return first_job(found)
 
 
-def look(shards: Shards, tenant: str, command: Any, now: int) -> Any:
+def query(shards: Shards, tenant: str, command: Any, now: int) -> Any:
     """Commands about one queue, or about all that a tenant has."""
     if getattr(command, "queue", None) is not None:
         return shards.home(tenant, str(command.queue)).execute(tenant, command, now)
@@ -397,7 +399,7 @@ ALL_OF: dict[type[Any], Callable[[Any, Sequence[Any]], Any]] = {
     c.ListWorkflows: workflow_views.all_pages,
     c.ListSchedules: all_schedules,
 }
-"""How the replies of several become one: of shards in a process, and of processes in `spread.py`."""
+"""How the replies of several become one: of shards in a process, and of processes in `process_router.py`."""
 
 
 def kv(shards: Shards, tenant: str, command: Any, now: int) -> Any:
@@ -407,7 +409,7 @@ def kv(shards: Shards, tenant: str, command: Any, now: int) -> Any:
 
 SPECIAL: dict[type[Any], Any] = {
     **dict.fromkeys(at_home("claim"), claim),
-    **dict.fromkeys(at_home("tenant"), look),
+    **dict.fromkeys(at_home("tenant"), query),
     **dict.fromkeys(at_home("entries"), kv),
     c.Pull: pull,
     c.PushWorkflow: push_workflow,

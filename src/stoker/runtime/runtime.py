@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import checks, edges, looking, schedules, workflows
-from stoker.engine.crowds import Pace
-from stoker.engine.edges import is_known
-from stoker.engine.finishing import fail_unreadable
+from stoker.engine import checks, dependencies, queries, schedules, workflows
+from stoker.engine.dependencies import is_known
 from stoker.engine.parking import Parked
+from stoker.engine.settling import fail_unreadable
 from stoker.engine.shard import Shard
+from stoker.engine.slot_pacing import SlotPace
 from stoker.journal.contract import Journal
 from stoker.model import commands as c
 from stoker.model import errors
@@ -27,12 +27,12 @@ from stoker.model.command_table import BRINGS_DATA, HOT
 from stoker.model.ids import SYSTEM_TENANT, shard_of
 from stoker.model.limits import Limits
 from stoker.model.states import State
-from stoker.runtime import outbox, parts, routing, shapes
+from stoker.runtime import outbox, process_requests, routing, type_checks
 from stoker.runtime.calendar import IanaCalendar
 from stoker.runtime.homes import Homes
 from stoker.runtime.levels import TAKES_LEVEL, Levels, asked_by, strongest
-from stoker.runtime.loading import filled, look_ahead
 from stoker.runtime.memory import Memory, note_places
+from stoker.runtime.payload_loading import filled, look_ahead
 from stoker.runtime.readers import Readers, or_error
 from stoker.runtime.room import Room
 from stoker.runtime.shards import Shards
@@ -69,7 +69,7 @@ class Runtime:
         """What the replies of the last turn have to wait for; 0 = for nothing."""
         self.limits = shards[0].limits
         self.shards = Shards(shards, total)
-        calendar, pace = IanaCalendar(), Pace()
+        calendar, pace = IanaCalendar(), SlotPace()
         for shard in shards:
             shard.pace = pace
             shard.level = self.level
@@ -164,7 +164,7 @@ class Runtime:
             raise
         asked = asked_by(command)
         self.commit(asked)
-        if asked == "fsync" and type(command) in parts.FLUSHED:
+        if asked == "fsync" and type(command) in process_requests.FLUSHED:
             self.ticket = self.journal.ticket()
         reply = self._whole(self._told(reply))
         if self.memory.is_stored and any(shard.records for shard in self.shards):
@@ -179,8 +179,10 @@ class Runtime:
 
     def _decide(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """A command with everything looked at, before anything of it is journaled."""
-        if (type(command) not in HOT or asked_by(command) is not None) and type(command) not in parts.EXECUTE:
-            shapes.check(command)
+        if (type(command) not in HOT or asked_by(command) is not None) and type(
+            command
+        ) not in process_requests.EXECUTE:
+            type_checks.check(command)
         if type(command) in BRINGS_DATA or self._room.is_tight:
             self._room.check(command)
         return self._execute_any(tenant, command, now)
@@ -215,9 +217,9 @@ class Runtime:
             except Exception:
                 self._broken = len(shard.records) > before
                 if not self._broken:
-                    shapes.check(command)
+                    type_checks.check(command)
                 raise
-        if asked == "fsync" and kind in parts.FLUSHED:
+        if asked == "fsync" and kind in process_requests.FLUSHED:
             self._is_flushed = True
         if not self.memory.is_stored:
             return reply
@@ -234,8 +236,8 @@ class Runtime:
             raise
         except Exception:
             self._broken = sum([len(shard.records) for shard in self.shards]) > before
-            if not self._broken and type(command) not in parts.EXECUTE:
-                shapes.check(command)
+            if not self._broken and type(command) not in process_requests.EXECUTE:
+                type_checks.check(command)
             raise
 
     def end(self) -> r.Level:
@@ -316,14 +318,14 @@ class Runtime:
         """Time may have passed before a refusal. Anything else was malformed, as its types can tell, or is a bug."""
         if isinstance(error, errors.Refused):
             self.commit()
-        elif not self.is_torn and type(command) not in parts.EXECUTE:
-            shapes.check(command)
+        elif not self.is_torn and type(command) not in process_requests.EXECUTE:
+            type_checks.check(command)
 
     def _execute_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         read = self._reading.execute.get(type(command))
         if read is not None:
             return read(tenant, command, now)
-        part = parts.EXECUTE.get(type(command))
+        part = process_requests.EXECUTE.get(type(command))
         if part is None and self._only is not None:
             return self._only.execute(tenant, command, now)
         reply = (part or routing.execute)(self.shards, tenant, command, now)
@@ -411,7 +413,7 @@ class Runtime:
         outbox.deliver(self.shards, now)
         for shard in self.shards:
             workflows.resume(shard, now)
-            edges.resume(shard, now)
+            dependencies.resume(shard, now)
         self.commit()
 
     @property
@@ -437,7 +439,7 @@ class Runtime:
 
     def shard_stats(self, now: int) -> list[r.Stats]:
         """The counters of each shard over all tenants: for operators and metrics, never for a tenant."""
-        return [looking.stats_of(shard.scope, now) for shard in self.shards]
+        return [queries.stats_of(shard.scope, now) for shard in self.shards]
 
     def follow_wall(self, now: int, wall: int) -> None:
         """Should the clock on the wall have been set since it was last looked at, schedules go by it from now on."""

@@ -15,7 +15,7 @@ class Shards(list[Shard]):
         super().__init__(shards)
         self.total = len(self) if total is None else total
         self.is_part = self.total > len(self)
-        """Whether other processes have some: then `spread.py` carries out what concerns all shards."""
+        """Whether other processes have some: then `process_router.py` carries out what concerns all shards."""
         self._places: list[Shard | None] = [None] * self.total
         for shard in self:
             self._places[shard.number] = shard

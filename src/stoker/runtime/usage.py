@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from stoker.engine import dead
-from stoker.engine.entries import Entry
-from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, LIVE_BYTES, WAITING, Job
+from stoker.engine import dead_letters
+from stoker.engine.jobs import ACTIVE, BLOCKED, DELAYED, LIVE_BYTES, WAITING, SingleJob
+from stoker.engine.kv_entries import Entry
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model.errors import Unavailable
@@ -74,7 +74,7 @@ def _updated(shards: Shards, tenant: str, command: c.UpdatePayload) -> Used:
         return Used(0, len(command.payload))
     if shard.state_of(part) > ACTIVE:
         return Used()
-    sizes = len(part.payload) if type(part) is Job else part.batch.sizes_of(part.start, part.start + 1)
+    sizes = len(part.payload) if type(part) is SingleJob else part.batch.sizes_of(part.start, part.start + 1)
     return Used(0, len(command.payload) - (sizes if isinstance(sizes, int) else sizes[0]))
 
 
@@ -119,7 +119,7 @@ def _revived(shards: Shards, tenant: str, command: c.RetryDead) -> Used:
     queue = shard.known_queue(tenant, command.queue) if shard is not None else None
     if queue is None:
         return Used()
-    ids = dead.chosen(queue, list(command.ids) if command.ids is not None else None, command.reason)
+    ids = dead_letters.chosen(queue, list(command.ids) if command.ids is not None else None, command.reason)
     return _of_jobs([queue.dead[job_id] for job_id in ids[: command.limit]])
 
 
@@ -130,7 +130,7 @@ def _workflow_revived(shards: Shards, tenant: str, command: c.RetryWorkflow) -> 
     return _of_jobs([job for queue in queues for job in queue.dead.values() if job.options.workflow == command.id])
 
 
-def _of_jobs(jobs: list[Job]) -> Used:
+def _of_jobs(jobs: list[SingleJob]) -> Used:
     return Used(len(jobs), sum(len(job.payload) for job in jobs))
 
 

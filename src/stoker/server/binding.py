@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.model.errors import InvalidRequest
-from stoker.server.config import Address, ServerConfig
+from stoker.server.config import ListenAddress, ServerConfig
 
 
 class Bound:
@@ -50,7 +50,7 @@ class Bound:
             close_all(self._sockets.pop(name))
 
 
-async def bind(name: str, address: Address, *, is_shared: bool) -> list[socket.socket]:
+async def bind(name: str, address: ListenAddress, *, is_shared: bool) -> list[socket.socket]:
     """A socket for each address that the host has. `is_shared`: other processes may bind the same port."""
     found: list[socket.socket] = []
     try:
@@ -67,8 +67,8 @@ async def bind(name: str, address: Address, *, is_shared: bool) -> list[socket.s
     return found
 
 
-async def addresses_of(address: Address) -> list[tuple[int, Any]]:
-    """IPv4 first: `told` names the first one."""
+async def addresses_of(address: ListenAddress) -> list[tuple[int, Any]]:
+    """IPv4 first: `address_text` names the first one."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return sorted(dict.fromkeys((entry[0], entry[4]) for entry in found), key=lambda one: one[0])
@@ -89,7 +89,7 @@ def bound_socket(family: int, where: Any, *, is_shared: bool) -> socket.socket:
     return bound
 
 
-def cannot_listen(name: str, address: Address, error: OSError) -> InvalidRequest:
+def cannot_listen(name: str, address: ListenAddress, error: OSError) -> InvalidRequest:
     return InvalidRequest(
         f"cannot listen at {address} for {name}: {error.strerror or error}; choose another address, or end what is"
         " there"
@@ -125,6 +125,6 @@ def bind_unix(path: Path, mode: int) -> socket.socket:
     return bound
 
 
-def told(bound: Any) -> str:
+def address_text(bound: Any) -> str:
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

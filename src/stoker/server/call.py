@@ -33,7 +33,7 @@ class Call:
         if session.waiting and session.waiting.pop(self, None) is not None:
             reply = session.after_waiting(self, reply)
         if session.is_closed:
-            session.service.desk.return_unsent(self.tenant, self.command, reply)
+            session.service.dispatcher.return_unsent(self.tenant, self.command, reply)
         else:
             self.tell(reply)
 

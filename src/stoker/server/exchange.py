@@ -1,6 +1,7 @@
 """One request of flashQ's dialect, from its frame to its answer: a plan of commands, one after another.
 
-The plan is driven by the replies of the desk. `model/steps.py` does the same for callers that wait for each reply.
+The plan is driven by the replies of the dispatcher. `model/steps.py` does the same for callers that wait for each
+reply.
 """
 
 from functools import partial
@@ -53,14 +54,16 @@ class Exchange:
         "session",
     )
 
-    def __init__(self, session: "Session", row: flashq.Row, envelope: Envelope, codec: Codec, answer: Answer) -> None:
+    def __init__(
+        self, session: "Session", row: flashq.DialectRow, envelope: Envelope, codec: Codec, answer: Answer
+    ) -> None:
         self.session = session
         self._row = row
         self._envelope = envelope
         self._codec = codec
         self._answer = answer
         self._context = session.contexts[codec]
-        self._unknown = flashq.Unknown(session.service.config.server.unknown_fields == "refuse")
+        self._unknown = flashq.UnknownField(session.service.config.server.unknown_fields == "refuse")
         self._tenant = ""
         self._plan: Any = None
 
@@ -82,7 +85,7 @@ class Exchange:
             if self._row.permission is not None:
                 self._tenant = session.service.admit(self._identity, self._row.permission, self._envelope.tenant, None)
             if self._row.name == "KVTTL":
-                self._context = msgspec.structs.replace(self._context, now=session.service.desk.broker.now())
+                self._context = msgspec.structs.replace(self._context, now=session.service.dispatcher.broker.now())
             self._plan = self._row.plan(request, self._context)
             self.go_on(None)
         except StokerError as error:
@@ -118,7 +121,7 @@ class Exchange:
             session.authenticate(request.token)
             return done()
         if isinstance(request, q.Hello):
-            greeting = native.Greeting(
+            greeting = native.NativeHello(
                 request.token, request.client, request.entitlement, request.tokens, request.ranges
             )
             return done(**session.hello(greeting))

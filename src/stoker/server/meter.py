@@ -52,7 +52,7 @@ class Point(msgspec.Struct, frozen=True, gc=False):
     connections: int
 
 
-class Worker(msgspec.Struct):
+class SeenWorker(msgspec.Struct):
     """One that has pulled, or said that it is there."""
 
     id: str
@@ -79,7 +79,7 @@ class Meter:
         self.streams = 0
         """Of events, over HTTP and WebSocket."""
         self.history: deque[Point] = deque(maxlen=HISTORY_POINTS)
-        self._workers: dict[tuple[str, str], Worker] = {}
+        self._workers: dict[tuple[str, str], SeenWorker] = {}
 
     def turn(self, size: int, seconds: float) -> None:
         """A turn of the loop was journaled and answered."""
@@ -96,7 +96,7 @@ class Meter:
         key = (tenant, name)
         worker = self._workers.pop(key, None)
         if worker is None:
-            worker = Worker(name, (), 0)
+            worker = SeenWorker(name, (), 0)
             if len(self._workers) >= WORKERS_MAX:
                 del self._workers[next(iter(self._workers))]
         self._workers[key] = worker  # at the end: the first one is the one not heard of for longest
@@ -107,7 +107,7 @@ class Meter:
         if concurrency:
             worker.concurrency = concurrency
 
-    def workers(self, tenant: str) -> list[Worker]:
+    def workers(self, tenant: str) -> list[SeenWorker]:
         return [worker for (owner, _), worker in self._workers.items() if owner == tenant]
 
     def workers_since(self, seconds: float) -> int:

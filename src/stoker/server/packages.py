@@ -10,7 +10,7 @@ from stoker.server.config import BadConfig, Loaded, ServerConfig
 from stoker.server.config.addresses import OFF
 
 
-class Needs(NamedTuple):
+class NeededPackages(NamedTuple):
     """What a listener needs."""
 
     extra: str
@@ -18,9 +18,9 @@ class Needs(NamedTuple):
     """As they are imported."""
 
 
-LISTENERS: Final[Mapping[str, Needs]] = {
-    "http": Needs("server", ("uvicorn", "httptools", "starlette", "websockets", "prometheus_client")),
-    "grpc": Needs("grpc", ("grpc", "grpc_health", "grpc_reflection")),
+LISTENERS: Final[Mapping[str, NeededPackages]] = {
+    "http": NeededPackages("server", ("uvicorn", "httptools", "starlette", "websockets", "prometheus_client")),
+    "grpc": NeededPackages("grpc", ("grpc", "grpc_health", "grpc_reflection")),
 }
 
 

@@ -2,7 +2,7 @@
 
 Each of them has an `EventReader` and encodes what it gives. A reader has at most one question a shard under way, and
 asks a shard again only when its last page has been taken. So a slow consumer falls behind in the log and not in memory.
-What the log no longer keeps is reported as `Missed`.
+What the log no longer keeps is reported as `MissedEvents`.
 """
 
 import time
@@ -24,7 +24,7 @@ from stoker.server.auth.identity import Identity
 
 if TYPE_CHECKING:
     from stoker.brokers.contract import Waiter
-    from stoker.server.desk import Desk, Done
+    from stoker.server.dispatcher import Dispatcher, Done
 
 PAGE: Final = 256
 WAIT_MS: Final = 60_000
@@ -81,7 +81,7 @@ class Filter(msgspec.Struct, frozen=True):
         )
 
 
-class Missed(msgspec.Struct, frozen=True):
+class MissedEvents(msgspec.Struct, frozen=True):
     """Stands for events of a shard that the log no longer keeps."""
 
     shard: int
@@ -91,7 +91,7 @@ class Missed(msgspec.Struct, frozen=True):
     """The first one that is still kept; the events go on from it."""
 
 
-class Page(msgspec.Struct):
+class EventPage(msgspec.Struct):
     """What is left of a page of one shard."""
 
     shard: int
@@ -105,15 +105,15 @@ class Page(msgspec.Struct):
 class SharedReads:
     """The questions that are under way. Readers that ask for the same page of a tenant share one."""
 
-    def __init__(self, desk: "Desk") -> None:
-        self._desk = desk
+    def __init__(self, dispatcher: "Dispatcher") -> None:
+        self._dispatcher = dispatcher
         self._reads: dict[tuple[str, c.ReadEvents], SharedRead] = {}
 
     def ask(self, tenant: str, command: c.ReadEvents, done: "Done") -> None:
         read = self._reads.get((tenant, command))
         if read is None:
             read = self._reads[tenant, command] = SharedRead()
-            read.held = self._desk.submit(tenant, command, partial(self._answered, tenant, command, read))
+            read.held = self._dispatcher.submit(tenant, command, partial(self._answered, tenant, command, read))
         read.dones.append(done)
 
     def leave(self, tenant: str, command: c.ReadEvents, done: "Done") -> None:
@@ -134,7 +134,7 @@ class SharedReads:
 
 
 class SharedRead:
-    """The client's wait for one answer, and the wait at the desk."""
+    """The client's wait for one answer, and the wait at the dispatcher."""
 
     def __init__(self) -> None:
         self.dones: list[Done] = []
@@ -149,7 +149,7 @@ class EventReader:
 
     def __init__(
         self,
-        desk: "Desk",
+        dispatcher: "Dispatcher",
         tenant: str,
         wanted: Filter,
         wake: Callable[[], None],
@@ -159,12 +159,12 @@ class EventReader:
         from_beginning: bool = False,
         identity: Identity | None = None,
     ) -> None:
-        self._desk, self._tenant, self._wanted, self._wake = desk, tenant, wanted, wake
+        self._dispatcher, self._tenant, self._wanted, self._wake = dispatcher, tenant, wanted, wake
         self._from_beginning = from_beginning
         self._identity = identity
         """Whose rights end the reading. None for what the server reads for itself."""
-        self.shards = wanted.shards(tenant, desk.logs.shards)
-        self.positions = {shard: position for shard, position in start.items() if shard < desk.logs.shards}
+        self.shards = wanted.shards(tenant, dispatcher.logs.shards)
+        self.positions = {shard: position for shard, position in start.items() if shard < dispatcher.logs.shards}
         """How far the consumer has come."""
         self._last: dict[int, int] = {}
         """The last sequence number of each log, as far as it is known."""
@@ -175,9 +175,9 @@ class EventReader:
         self._due: int | None = None
         """The one of them that is being read."""
         self._asked: dict[int, tuple[c.ReadEvents, Done]] = {}
-        self._pages: deque[Page] = deque()
+        self._pages: deque[EventPage] = deque()
         self._held_bytes = 0
-        self._missed: deque[Missed] = deque()
+        self._missed: deque[MissedEvents] = deque()
         self._failed: dict[int, StokerError] = {}
         self.place(ends)
 
@@ -205,10 +205,10 @@ class EventReader:
 
     def last(self, shard: int) -> int:
         """The last sequence number that the log has given, as far as this process knows."""
-        end = self._desk.logs.known_end(shard) if self._desk.has(shard) else None
+        end = self._dispatcher.logs.known_end(shard) if self._dispatcher.has(shard) else None
         return self._last[shard] if end is None else end.last
 
-    def next(self) -> Event | Missed | None:
+    def next(self) -> Event | MissedEvents | None:
         """What comes next, if it is there; if not, `wake` is called when it is. Raises `StokerError` where reading
         failed; asking again tries again.
         """
@@ -244,7 +244,7 @@ class EventReader:
         self._wake = lambda: None
         asked, self._asked = self._asked, {}
         for command, done in asked.values():
-            self._desk.reads.leave(self._tenant, command, done)
+            self._dispatcher.reads.leave(self._tenant, command, done)
         self.let_go()
 
     # --- within --------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class EventReader:
             self._miss(shard, lowest)
 
     def _miss(self, shard: int, lowest: int) -> None:
-        self._missed.append(Missed(shard, after(self.positions[shard]), lowest))
+        self._missed.append(MissedEvents(shard, after(self.positions[shard]), lowest))
         self.positions[shard] = lowest - 1, WHOLE
 
     def _pass(self, shard: int, next_after: int, is_full: bool) -> None:
@@ -279,14 +279,14 @@ class EventReader:
         """Ask for the next page. A shard waits for the wanted events alone; what is there already is read unfiltered,
         so that each page ends soon, however rare the wanted ones are.
         """
-        limits, wanted, at = self._desk.broker.limits, self._wanted, after(self.positions[shard])
+        limits, wanted, at = self._dispatcher.broker.limits, self._wanted, after(self.positions[shard])
         command = c.ReadEvents(shard, at, min(PAGE, limits.events_max))
         if waits:
             wait_ms = min(WAIT_MS, limits.wait_ms_max)
             command = c.ReadEvents(shard, at, command.limit, wanted.queue, wanted.kinds or None, wait_ms)
         done = partial(self._got, shard, command)
         self._asked[shard] = command, done
-        self._desk.reads.ask(self._tenant, command, done)
+        self._dispatcher.reads.ask(self._tenant, command, done)
 
     def _got(self, shard: int, command: c.ReadEvents, reply: Any) -> None:
         if self._asked.pop(shard, None) is None:
@@ -312,11 +312,11 @@ class EventReader:
         elif self._pages and not is_due and self._held_bytes + size > HELD_BYTES_MAX:
             self._behind.append(shard)
         else:
-            self._pages.append(Page(shard, iter(wanted), size, page.next_after, is_full))
+            self._pages.append(EventPage(shard, iter(wanted), size, page.next_after, is_full))
             self._held_bytes += size
 
 
-async def event_at(desk: "Desk", tenant: str, shard: int, position: Position) -> Event | None:
+async def event_at(dispatcher: "Dispatcher", tenant: str, shard: int, position: Position) -> Event | None:
     """The event at this position, if the log still has it."""
-    page = await desk.call(tenant, c.ReadEvents(shard, position[0] - 1, 1))
+    page = await dispatcher.call(tenant, c.ReadEvents(shard, position[0] - 1, 1))
     return next((event for event in page.events if (event.sequence, event.index) == position), None)

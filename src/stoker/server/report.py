@@ -13,7 +13,7 @@ from stoker.model import replies as r
 from stoker.model.errors import Unavailable, Unsupported
 from stoker.model.replies import Stats
 from stoker.model.workers import WORKER_KEYS, WorkerView, worker_views
-from stoker.server.meter import WORKERS_MAX, Histogram, Worker
+from stoker.server.meter import WORKERS_MAX, Histogram, SeenWorker
 from stoker.wire.native import NAMES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     sum: float
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ServerReport(msgspec.Struct, frozen=True, kw_only=True):
     process: int
     uptime_s: float
     shards: list[Stats] | None
@@ -53,15 +53,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: dict[str, int]
 
 
-_report = msgspec.msgpack.Decoder(Report).decode
-_workers = msgspec.msgpack.Decoder(list[Worker]).decode
+_report = msgspec.msgpack.Decoder(ServerReport).decode
+_workers = msgspec.msgpack.Decoder(list[SeenWorker]).decode
 
 
-def own_report(service: "Service") -> Report:
-    desk, meter, webhooks = service.desk, service.meter, service.webhooks
-    counters, has_turns = desk.broker.counters, desk.broker.turns is not None
-    return Report(
-        process=desk.team.seat.number if desk.team is not None else 0,
+def own_report(service: "Service") -> ServerReport:
+    dispatcher, meter, webhooks = service.dispatcher, service.meter, service.webhooks
+    counters, has_turns = dispatcher.broker.counters, dispatcher.broker.turns is not None
+    return ServerReport(
+        process=dispatcher.team.seat.number if dispatcher.team is not None else 0,
         uptime_s=time.time() - service.started_at,
         shards=counters.shard_stats() if counters is not None else None,
         tenants=sorted(counters.tenants()) if counters is not None else [],
@@ -78,9 +78,9 @@ def own_report(service: "Service") -> Report:
     )
 
 
-async def all_reports(service: "Service") -> list[Report]:
+async def all_reports(service: "Service") -> list[ServerReport]:
     """Of every process. Raises `Unavailable` if one is not there: sums without it would be wrong."""
-    team = service.desk.team
+    team = service.dispatcher.team
     if team is None:
         return [own_report(service)]
     replies = await team.ask_all("report")
@@ -90,11 +90,11 @@ async def all_reports(service: "Service") -> list[Report]:
     return [_report(reply) for reply in replies.values()]
 
 
-async def all_workers(service: "Service", tenant: str) -> list[Worker]:
+async def all_workers(service: "Service", tenant: str) -> list[SeenWorker]:
     """Those of a tenant: heard of in any process, with what they tell about themselves in the key-value store."""
     found = {worker.id: worker for worker in await _heard_of(service, tenant)}
     for view in await _registered(service, tenant):
-        known = found.get(view.id) or Worker(view.id, view.queues, view.seen_at)
+        known = found.get(view.id) or SeenWorker(view.id, view.queues, view.seen_at)
         last_seen = max(known.last_seen, view.seen_at)
         found[view.id] = msgspec.structs.replace(
             known, queues=view.queues, last_seen=last_seen, concurrency=view.slots or known.concurrency
@@ -110,12 +110,12 @@ async def _registered(service: "Service", tenant: str) -> list[WorkerView]:
 
 
 async def _in_store(service: "Service", tenant: str) -> list[WorkerView]:
-    desk, found = service.desk, list[WorkerView]()
+    dispatcher, found = service.dispatcher, list[WorkerView]()
     after: str | None = None
     while len(found) < WORKERS_MAX:
-        page: r.KvKeyPage = await desk.call(tenant, c.KvKeys(WORKER_KEYS + "*", after, PAGE))
+        page: r.KvKeyPage = await dispatcher.call(tenant, c.KvKeys(WORKER_KEYS + "*", after, PAGE))
         if page.keys:
-            values: r.KvValues = await desk.call(tenant, c.KvGetMany(page.keys))
+            values: r.KvValues = await dispatcher.call(tenant, c.KvGetMany(page.keys))
             found += worker_views(values.values)
         after = page.next_after
         if after is None:
@@ -123,11 +123,11 @@ async def _in_store(service: "Service", tenant: str) -> list[WorkerView]:
     return found
 
 
-async def _heard_of(service: "Service", tenant: str) -> list[Worker]:
-    team = service.desk.team
+async def _heard_of(service: "Service", tenant: str) -> list[SeenWorker]:
+    team = service.dispatcher.team
     if team is None:
         return service.meter.workers(tenant)
-    found: dict[str, Worker] = {}
+    found: dict[str, SeenWorker] = {}
     for reply in (await team.ask_all("workers", tenant=tenant)).values():
         for worker in _workers(reply):
             known = found.get(worker.id)
@@ -135,7 +135,7 @@ async def _heard_of(service: "Service", tenant: str) -> list[Worker]:
     return list(found.values())
 
 
-def _joined(one: Worker, other: Worker) -> Worker:
+def _joined(one: SeenWorker, other: SeenWorker) -> SeenWorker:
     latest = max(one, other, key=lambda worker: worker.last_seen)
     return msgspec.structs.replace(latest, pulls=one.pulls + other.pulls)
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stoker.brokers.local import open_memory, open_sqlite
-from stoker.brokers.shared import SERVER, notice
+from stoker.brokers.shared_directory import SERVER, notice
 from stoker.model.errors import StokerError
 from stoker.server import logs
 from stoker.server.auth.gate import Gate
 from stoker.server.binding import Bound
+from stoker.server.broker_stopped import check_stopped, end_with
 from stoker.server.config import ServerConfig, tls_context
 from stoker.server.descriptors import raise_limit
-from stoker.server.ending import check_stopped, end_with
-from stoker.server.served import Served
+from stoker.server.served_broker import ServedBroker
 from stoker.server.server import Server
 
 log = logging.getLogger("stoker.server")
@@ -98,7 +98,7 @@ def check_files(config: ServerConfig) -> None:
         tls_context(listener.tls)
 
 
-def open_queue(config: ServerConfig) -> Served:
+def open_queue(config: ServerConfig) -> ServedBroker:
     if config.data is None:
         return open_memory("", {}, config.local)
     return open_sqlite(config.data, {}, config.local, notice=notice(SERVER, config.local))

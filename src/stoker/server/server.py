@@ -1,7 +1,7 @@
 """A broker on the network: its listeners, their start, and their orderly stop.
 
-Each listener is independent: any of them may be off. They share one event loop, one desk and one gate, so that the
-same request has the same effect on every transport.
+Each listener is independent: any of them may be off. They share one event loop, one dispatcher and one gate, so that
+the same request has the same effect on every transport.
 """
 
 import asyncio
@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from stoker.brokers.hosting import Place
+from stoker.brokers.directory_socket import SocketPath
 from stoker.brokers.local import LocalBroker
 from stoker.model.errors import InvalidRequest, Unsupported
-from stoker.server.accepting import Acceptor
+from stoker.server.acceptor import Acceptor
 from stoker.server.auth.gate import Gate
-from stoker.server.binding import Bound, told
+from stoker.server.binding import Bound, address_text
 from stoker.server.config import ServerConfig, tls_context
 from stoker.server.descriptors import limit
-from stoker.server.desk import Desk
-from stoker.server.served import Counters, Served
+from stoker.server.dispatcher import Dispatcher
+from stoker.server.served_broker import Counters, ServedBroker
 from stoker.server.service import Service
-from stoker.server.tcp import Door
+from stoker.server.tcp import StreamConnections
 from stoker.server.webhooks import Webhooks
 
 if TYPE_CHECKING:
-    from stoker.server.processes.links import Seat
+    from stoker.server.processes.links import ProcessSeat
     from stoker.server.processes.team import Team
 
 POLL_S = 0.05
@@ -58,7 +58,7 @@ class StreamListener:
     def __init__(self, service: Service, name: str) -> None:
         self._service = service
         self._name = name
-        self._door = Door(service, is_local=name == "unix")
+        self._door = StreamConnections(service, is_local=name == "unix")
         self._acceptor: Acceptor | None = None
         self._path: Path | None = None
 
@@ -66,13 +66,13 @@ class StreamListener:
         service, config = self._service, self._service.config
         bound = service.bound.take(self._name)
         tls = None if self._name == "unix" else tls_context(config.tcp.tls)
-        self._acceptor = Acceptor(service.crowd, self._name, self._door.connect, tls, config.server.handshake_s)
+        self._acceptor = Acceptor(service.connections, self._name, self._door.connect, tls, config.server.handshake_s)
         self._acceptor.start(bound)
         if self._name == "unix":
             if config.processes == 1 and config.unix.path is not None:  # else the supervisor removes it
                 self._path = Path(config.unix.path)
             return f"unix   {config.unix.path}"
-        return f"tcp    {told(bound[0])}"
+        return f"tcp    {address_text(bound[0])}"
 
     async def stop_accepting(self) -> None:
         if self._acceptor is not None:
@@ -93,19 +93,19 @@ class Server:
     def __init__(
         self,
         config: ServerConfig,
-        broker: Served,
-        seat: "Seat | None" = None,
+        broker: ServedBroker,
+        seat: "ProcessSeat | None" = None,
         bound: Bound | None = None,
     ) -> None:
         """`seat` says which of several processes this is. `bound` has the sockets that are bound already."""
         self.config = config
         self.broker = broker
         self.gate = Gate(config.auth)
-        self.desk = desk_for(config, broker)
-        self.service = Service(self.desk, self.gate, config)
+        self.dispatcher = dispatcher_for(config, broker)
+        self.service = Service(self.dispatcher, self.gate, config)
         if broker.counters is not None:
             broker.counters.refuse_schedules_when(self.service.is_over)
-        self.service.webhooks = self.webhooks = Webhooks(self.desk, config.webhooks)
+        self.service.webhooks = self.webhooks = Webhooks(self.dispatcher, config.webhooks)
         self.service.bound = bound or Bound()
         self.team: Team | None = None
         if seat is not None:
@@ -166,7 +166,7 @@ class Server:
         """Give out no more jobs, let running ones end for a while, hand the rest back, and close."""
         for listener in self._listeners:
             await listener.stop_accepting()
-        await self.desk.stop_dispatching()
+        await self.dispatcher.stop_dispatching()
         await self._drain()
         await self.close()
 
@@ -199,26 +199,26 @@ class Server:
         for listener in self._listeners:
             await listener.stop()
         await self.webhooks.close()
-        await self.desk.close()
+        await self.dispatcher.close()
         self.service.bound.close()
         if self.team is not None:
             await self.team.close()
 
 
-def local(broker: Served) -> LocalBroker:
+def local(broker: ServedBroker) -> LocalBroker:
     """Only the local engine can be shared by several processes."""
     if not isinstance(broker, LocalBroker):
         raise Unsupported.by(broker.name, "a server in several processes")
     return broker
 
 
-def desk_for(config: ServerConfig, broker: Served) -> Desk:
+def dispatcher_for(config: ServerConfig, broker: ServedBroker) -> Dispatcher:
     """The one that tells OpenTelemetry is another one, so that this one costs nothing."""
     if not config.tracing.enabled:
-        return Desk(broker)
-    from stoker.server.spans import TracedDesk
+        return Dispatcher(broker)
+    from stoker.server.spans import TracedDispatcher
 
-    return TracedDesk(broker, tenants=config.metrics.tenant_labels)
+    return TracedDispatcher(broker, tenants=config.metrics.tenant_labels)
 
 
 def wanted(config: ServerConfig) -> list[Callable[[Service], Listener]]:
@@ -229,13 +229,13 @@ def wanted(config: ServerConfig) -> list[Callable[[Service], Listener]]:
     if config.unix.path is not None:
         found.append(lambda service: StreamListener(service, "unix"))
     if config.http.address is not None:
-        from stoker.server.http.listener import HttpListener
+        from stoker.server.http.listener import HttpPort
 
-        found.append(HttpListener)
+        found.append(HttpPort)
     if config.grpc.address is not None:
-        from stoker.server.grpc.listener import GrpcListener
+        from stoker.server.grpc.listener import GrpcPort
 
-        found.append(GrpcListener)
+        found.append(GrpcPort)
     return found
 
 
@@ -244,7 +244,9 @@ def data_socket(service: Service, broker: LocalBroker, directory: Path) -> Liste
     from stoker.server.sharing import SharedListener
     from stoker.server.snapshots import of_broker
 
-    return SharedListener(service.desk, Place(directory.resolve()), of_broker(broker), crowd=service.crowd)
+    return SharedListener(
+        service.dispatcher, SocketPath(directory.resolve()), of_broker(broker), connections=service.connections
+    )
 
 
 def shared_data_socket(team: "Team", service: Service, broker: LocalBroker) -> Listener:
@@ -252,5 +254,5 @@ def shared_data_socket(team: "Team", service: Service, broker: LocalBroker) -> L
     from stoker.server.processes.member import snapshots_of
     from stoker.server.sharing import SharedListener
 
-    place = Place(Path(team.seat.directory))
-    return SharedListener(service.desk, place, snapshots_of(team, broker), crowd=service.crowd)
+    place = SocketPath(Path(team.seat.directory))
+    return SharedListener(service.dispatcher, place, snapshots_of(team, broker), connections=service.connections)

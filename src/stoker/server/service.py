@@ -1,4 +1,4 @@
-"""What every transport uses: the desk, the gate, the quotas and the limits. The same rules hold on all of them.
+"""What every transport uses: the dispatcher, the gate, the quotas and the limits. The same rules hold on all of them.
 
 A transport that has decoded a request asks here whether it may be executed, and for which tenant.
 """
@@ -17,9 +17,9 @@ from stoker.server.auth.identity import OPEN, Identity
 from stoker.server.auth.quotas import BY_USE, QuotaKeeper, Quotas, Usage, is_over
 from stoker.server.binding import Bound
 from stoker.server.config import ServerConfig
-from stoker.server.crowd import Bounds, Crowd, bounds_for
+from stoker.server.connections import ConnectionBounds, Connections, bounds_for
 from stoker.server.descriptors import left_for_connections
-from stoker.server.desk import Desk, Done, Wait
+from stoker.server.dispatcher import Dispatcher, Done, Wait
 
 if TYPE_CHECKING:
     from stoker.server.snapshots import Snapshots
@@ -43,18 +43,18 @@ GRPC_SHARE = 4
 class Service:
     """The queue as all transports of one event loop see it."""
 
-    def __init__(self, desk: Desk, gate: Gate, config: ServerConfig) -> None:
-        self.desk = desk
-        self.meter = desk.meter
+    def __init__(self, dispatcher: Dispatcher, gate: Gate, config: ServerConfig) -> None:
+        self.dispatcher = dispatcher
+        self.meter = dispatcher.meter
         self.gate = gate
         self.config = config
-        self.crowd = Crowd(self.bounds, self.meter.connections)
+        self.connections = Connections(self.bounds, self.meter.connections)
         left = left_for_connections(config.webhooks.concurrency + 2 * config.processes)
         self.grpc_connections_max = max(1, min(config.server.connections_max, left // GRPC_SHARE))
         """gRPC accepts for itself, and only takes a number."""
         self._descriptors = left - (self.grpc_connections_max if config.grpc.address is not None else 0)
         self.quotas = QuotaKeeper(config.processes)
-        self.usage: Usage = BrokerUsage(desk)
+        self.usage: Usage = BrokerUsage(dispatcher)
         self.started_at = time.time()
         self.bound = Bound()
         """Where to listen, as far as that is bound already."""
@@ -68,7 +68,7 @@ class Service:
         identity = self.gate.identify(credential, loopback=loopback or self.config.insecure)
         return identity if entitlement is None else self.gate.entitle(identity, entitlement)
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> ConnectionBounds:
         """How many connections there may be."""
         return bounds_for(self.config.server, self._descriptors, has_tokens=self.gate.configured)
 
@@ -87,8 +87,8 @@ class Service:
             return
         quotas = self.gate.quotas(identity, tenant, time.time())
         if quotas is not None:
-            if self.desk.broker.counters is None:
-                check_countable(quotas, self.desk.broker.name)
+            if self.dispatcher.broker.counters is None:
+                check_countable(quotas, self.dispatcher.broker.name)
                 return
             if type(command) in WEIGHED:
                 self._check_weighed(tenant, quotas, command)
@@ -111,7 +111,7 @@ class Service:
 
     def _check_weighed(self, tenant: str, quotas: Quotas, command: Any) -> None:
         """Commands that replace something, bring something back, or say a second time what they said before."""
-        added = self.desk.added_by(tenant, command)
+        added = self.dispatcher.added_by(tenant, command)
         if added.jobs <= 0 and added.bytes <= 0:
             return
         queue = command.queue if type(command) is c.Stage else None
@@ -127,14 +127,14 @@ class Service:
         quotas = self.gate.quotas(OPEN, tenant, 0.0)
         if quotas is None:
             return False
-        found = self.desk.counters.used(tenant)
+        found = self.dispatcher.counters.used(tenant)
         return is_over(quotas.waiting_jobs, found.jobs, 1) or is_over(quotas.bytes, found.bytes, size)
 
     def _is_filled(self, tenant: str, command: c.FillStep) -> bool:
         """Whether the step has its jobs: then a job that was tried again says what it said before, and adds nothing."""
         try:
-            workflow = self.desk.look(tenant, c.GetJob(command.id)).options.workflow
-            steps = self.desk.look(tenant, c.GetWorkflow(workflow or 0)).steps
+            workflow = self.dispatcher.look(tenant, c.GetJob(command.id)).options.workflow
+            steps = self.dispatcher.look(tenant, c.GetWorkflow(workflow or 0)).steps
         except StokerError:
             return False
         return any(step.key == command.step and step.count for step in steps)
@@ -142,22 +142,22 @@ class Service:
     def check_still(self, identity: Identity, tenant: str, command: c.Command[Any], reply: Any) -> None:
         """Raises if the token has expired while the client waited for a reply; jobs in the reply go back."""
         if not identity.is_valid(time.time()):
-            self.desk.return_unsent(tenant, command, reply, claimed=True)
+            self.dispatcher.return_unsent(tenant, command, reply, claimed=True)
             raise Unauthenticated(EXPIRED)
 
     def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
         if type(command) is c.Pull and 0 < len(command.worker) <= WORKER_CHARS_MAX:
             self.meter.seen(tenant, command.worker, command.queues)
-        return self.desk.submit(tenant, command, done)
+        return self.dispatcher.submit(tenant, command, done)
 
     async def call(
         self, tenant: str, command: c.Command[R], identity: Identity | None = None, wait: Wait | None = None
     ) -> R:
-        """`submit` for a coroutine. Cancelling it gives the command up, and `wait` may, too: see `Desk.called`.
+        """`submit` for a coroutine. Cancelling it gives the command up, and `wait` may, too: see `Dispatcher.called`.
 
         A reply that may have been waited for is only for an `identity` that is still valid.
         """
-        reply: R = await self.desk.called(self.submit, tenant, command, wait)
+        reply: R = await self.dispatcher.called(self.submit, tenant, command, wait)
         if identity is not None and getattr(command, "wait_ms", None):
             self.check_still(identity, tenant, command, reply)
         return reply
@@ -187,18 +187,18 @@ def check_countable(quotas: Quotas, broker: str) -> None:
 class BrokerUsage:
     """What a tenant uses, asked of the broker itself."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
 
     def queue_names(self, tenant: str) -> Collection[str]:
-        names: Collection[str] = self._desk.look(tenant, c.ListQueues()).names
+        names: Collection[str] = self._dispatcher.look(tenant, c.ListQueues()).names
         return names
 
     def waiting_jobs(self, tenant: str) -> int:
-        return self._desk.look(tenant, FindUsed()).jobs
+        return self._dispatcher.look(tenant, FindUsed()).jobs
 
     def payload_bytes(self, tenant: str) -> int:
-        return self._desk.look(tenant, FindUsed()).bytes
+        return self._dispatcher.look(tenant, FindUsed()).bytes
 
     def admitted(self, tenant: str, queue: str | None, jobs: int, bytes: int) -> None:
         """The broker counts by itself."""

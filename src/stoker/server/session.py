@@ -18,13 +18,13 @@ from stoker.model.version import __version__
 from stoker.server.auth.identity import Identity
 from stoker.server.call import Answer, Call, NativeCall, told
 from stoker.server.exchange import Exchange
-from stoker.server.reader import Filter, Missed
+from stoker.server.reader import Filter, MissedEvents
 from stoker.server.service import Service, check_tokens
 from stoker.server.subscriptions import Send, Subscription
 from stoker.wire import flashq, native
 from stoker.wire.frames import Codec
 from stoker.wire.native import Envelope
-from stoker.wire.table import ROWS
+from stoker.wire.native_commands import ROWS
 
 SESSION_COMMANDS = ("hello", "give_up", "subscribe", "unsubscribe")
 """What a peer of Stoker's own dialect may ask of its connection besides the commands of the contract."""
@@ -67,8 +67,8 @@ class Session:
         self._subscriptions: list[Subscription] = []
         self._snapshots: list[str] = []
         """Names of the snapshots that were made for this peer."""
-        self.contexts: dict[Codec, flashq.Context] = {
-            codec: flashq.Context(codec=codec, limits=service.config.limits) for codec in native.FORMATS
+        self.contexts: dict[Codec, flashq.RequestContext] = {
+            codec: flashq.RequestContext(codec=codec, limits=service.config.limits) for codec in native.FORMATS
         }
 
     def request(self, envelope: Envelope, frame: bytes, codec: Codec, answer: Answer) -> None:
@@ -142,7 +142,7 @@ class Session:
         """Hand a command in, and remember it while it waits."""
         self.in_flight += 1
         service = self.service
-        hand_in = service.submit if type(call.command) is c.Pull else service.desk.submit
+        hand_in = service.submit if type(call.command) is c.Pull else service.dispatcher.submit
         waiter = hand_in(call.tenant, call.command, call)
         if waiter is not None:
             self.waiting[call] = waiter
@@ -234,7 +234,7 @@ class Session:
             self.waiting.pop(call).give_up()
         return {"count": len(found)}
 
-    def hello(self, greeting: native.Greeting) -> dict[str, Any]:
+    def hello(self, greeting: native.NativeHello) -> dict[str, Any]:
         if greeting.token is not None or self.identity is None:
             self.authenticate(greeting.token)
         assert self.identity is not None
@@ -243,14 +243,14 @@ class Session:
         self.needs_tokens = greeting.tokens
         config = self.service.config
         for codec in native.FORMATS:
-            self.contexts[codec] = flashq.Context(codec, True, greeting.ranges, config.limits)
+            self.contexts[codec] = flashq.RequestContext(codec, True, greeting.ranges, config.limits)
         return {
             "server": "stoker",
             "version": __version__,
             "protocol": native.PROTOCOL,
             "tenant": self.identity.tenant,
             "permissions": sorted(self.identity.permissions),
-            "shards": self.service.desk.shards,
+            "shards": self.service.dispatcher.shards,
             "limits": config.limits,
             "frame_bytes_max": config.server.frame_bytes_max,
             "requests_in_flight_max": config.server.requests_in_flight_max,
@@ -295,12 +295,12 @@ class Session:
         return {"count": len(ended)}
 
     def send_event(
-        self, request_id: Any, codec: Codec, frame: Callable[..., Any], event: Event | Missed | StokerError
+        self, request_id: Any, codec: Codec, frame: Callable[..., Any], event: Event | MissedEvents | StokerError
     ) -> None:
         assert self._send is not None
         if isinstance(event, StokerError):
             self._send(native.refused(event, request_id, codec))
-        elif isinstance(event, Missed):
+        elif isinstance(event, MissedEvents):
             self._send(native.missed_frame(event, request_id, codec))
         else:
             self._send(frame(event, request_id, codec))

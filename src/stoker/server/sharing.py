@@ -1,4 +1,4 @@
-"""Serves the other processes of a shared data directory: the server's desk and door over the owner's own broker.
+"""Serves the other processes of a shared data directory: the server's dispatcher and door over the owner's own broker.
 
 A process that reaches the socket in the directory could as well read its files, so it may do everything. The limits
 that protect strangers from each other are off: between processes of one program they would only be in the way.
@@ -7,18 +7,18 @@ that protect strangers from each other are off: between processes of one program
 import asyncio
 import socket
 
-from stoker.brokers.hosting import Place
+from stoker.brokers.directory_socket import SocketPath
 from stoker.brokers.local import LocalBroker
-from stoker.server.accepting import Acceptor
+from stoker.server.acceptor import Acceptor
 from stoker.server.auth.gate import Gate
 from stoker.server.config import ServerConfig
 from stoker.server.config.tree import ServerLimits
-from stoker.server.crowd import Crowd
-from stoker.server.desk import Desk
+from stoker.server.connections import Connections
+from stoker.server.dispatcher import Dispatcher
 from stoker.server.run import new_loop
 from stoker.server.service import Service
 from stoker.server.snapshots import Make, Snapshots, of_broker
-from stoker.server.tcp import Door
+from stoker.server.tcp import StreamConnections
 
 GENEROUS = ServerLimits(
     frame_bytes_max=2**31 - 1,
@@ -38,28 +38,28 @@ class SharedListener:
 
     def __init__(
         self,
-        desk: Desk,
-        place: Place,
+        dispatcher: Dispatcher,
+        place: SocketPath,
         make: Make,
         bound: socket.socket | None = None,
-        crowd: Crowd | None = None,
+        connections: Connections | None = None,
     ) -> None:
-        """`crowd`: that of the server that serves the directory, whose descriptors these connections take, too.
+        """`connections`: that of the server that serves the directory, whose descriptors these connections take, too.
 
         `make` makes snapshots of the directory.
         """
-        config = ServerConfig(server=GENEROUS, limits=desk.broker.limits)
-        service = Service(desk, Gate(), config)
-        service.crowd = crowd or service.crowd
+        config = ServerConfig(server=GENEROUS, limits=dispatcher.broker.limits)
+        service = Service(dispatcher, Gate(), config)
+        service.connections = connections or service.connections
         service.snapshots = self._snapshots = Snapshots(place.file.parent, make)
-        self.door = Door(service, is_local=True)
+        self.door = StreamConnections(service, is_local=True)
         self._place = place
         self._bound = bound
         self._acceptor: Acceptor | None = None
 
     async def start(self) -> str:
         """It is nothing that people connect to by name: there is no line to print."""
-        self._acceptor = Acceptor(self.door.service.crowd, "unix", self.door.connect)
+        self._acceptor = Acceptor(self.door.service.connections, "unix", self.door.connect)
         self._acceptor.start([self._bound or self._place.listen()])
         return ""
 
@@ -89,13 +89,13 @@ class SharedListener:
 class Sharing:
     """An owner's event loop for others, in a thread of its own."""
 
-    def __init__(self, broker: LocalBroker, place: Place, bound: socket.socket, ended: socket.socket) -> None:
+    def __init__(self, broker: LocalBroker, place: SocketPath, bound: socket.socket, ended: socket.socket) -> None:
         self._broker = broker
         self._place, self._bound = place, bound
         self._ended = ended
         """Readable when it is time to end."""
         self._listener: SharedListener | None = None
-        self.desk: Desk | None = None
+        self.dispatcher: Dispatcher | None = None
 
     def run(self) -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -108,14 +108,14 @@ class Sharing:
     async def _serve(self) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._ended.fileno(), end.set)
-        desk = self.desk = Desk(self._broker)
-        self._listener = SharedListener(desk, self._place, of_broker(self._broker), self._bound)
+        dispatcher = self.dispatcher = Dispatcher(self._broker)
+        self._listener = SharedListener(dispatcher, self._place, of_broker(self._broker), self._bound)
         await self._listener.start()
         try:
             await end.wait()
         finally:
             loop.remove_reader(self._ended.fileno())
             await self._listener.stop_accepting()
-            await desk.stop_dispatching()
-            await desk.close()
+            await dispatcher.stop_dispatching()
+            await dispatcher.close()
             await self._listener.stop()

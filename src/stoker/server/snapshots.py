@@ -16,7 +16,7 @@ from typing import Any
 from stoker.brokers.local import LocalBroker
 from stoker.journal import snapshots
 from stoker.model.errors import InvalidRequest, StokerError, Unavailable
-from stoker.server.desk import Done
+from stoker.server.dispatcher import Done
 
 Make = Callable[[Path], Awaitable[None]]
 """Makes an empty folder a data directory with the state of one moment."""

@@ -1,7 +1,7 @@
-"""A desk that reports each command to OpenTelemetry: a span from its arrival to its answer.
+"""A dispatcher that reports each command to OpenTelemetry: a span from its arrival to its answer.
 
-Loaded only if `tracing.enabled` is set; the plain desk knows nothing of it. OpenTelemetry decides where spans go, by
-the process's tracer provider and its `OTEL_*` variables. Names follow the semantic conventions for messaging.
+Loaded only if `tracing.enabled` is set; the plain dispatcher knows nothing of it. OpenTelemetry decides where spans go,
+by the process's tracer provider and its `OTEL_*` variables. Names follow the semantic conventions for messaging.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ from stoker.model.command_table import MAKES_JOBS, TAKES, TAKES_LEVEL, WITH_OPTI
 from stoker.model.errors import InvalidRequest, Refused, StokerError
 from stoker.model.ids import SYSTEM_TENANT
 from stoker.model.version import __version__
-from stoker.server.desk import Desk, Done
-from stoker.server.served import Served
+from stoker.server.dispatcher import Dispatcher, Done
+from stoker.server.served_broker import ServedBroker
 from stoker.tracing import SYSTEM, remote_context
 from stoker.wire.native import NAMES
 
@@ -38,10 +38,10 @@ TYPES: dict[type, str] = {
 """What the conventions call a command; those that are not here are our own and have no such name."""
 
 
-class TracedDesk(Desk):
+class TracedDispatcher(Dispatcher):
     """The commands of one event loop, with a span each."""
 
-    def __init__(self, broker: Served, *, tenants: bool = False) -> None:
+    def __init__(self, broker: ServedBroker, *, tenants: bool = False) -> None:
         super().__init__(broker)
         self._tracer = trace.get_tracer(SYSTEM, __version__)
         self._tenants = tenants

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from stoker.model.errors import StokerError
 from stoker.model.events import Event
 from stoker.server.auth.identity import Identity
-from stoker.server.reader import TURN_EVENTS, EventReader, Filter, Missed, Position, checked, shown
+from stoker.server.reader import TURN_EVENTS, EventReader, Filter, MissedEvents, Position, checked, shown
 from stoker.server.service import Service
 
-Send = Callable[[Event | Missed | StokerError], None]
+Send = Callable[[Event | MissedEvents | StokerError], None]
 """Takes an event, or an error after which nothing more comes."""
 Told = Callable[[dict[int, int | Position] | StokerError], None]
 """Takes the position in each shard where a subscription starts, as `after` takes it."""
@@ -33,7 +33,7 @@ class Subscription:
         has_room: Callable[[], bool],
     ) -> None:
         self.queue = wanted.queue
-        self._desk = service.desk
+        self._dispatcher = service.dispatcher
         self._send = send
         self._has_room = has_room
         self.is_over = False
@@ -44,7 +44,13 @@ class Subscription:
         """While other processes are asked how far their logs reach."""
         start = {shard: checked(position) for shard, position in (after or {}).items()}
         self._reader = EventReader(
-            self._desk, tenant, wanted, self.go_on, start=start, ends=self._desk.own_ends(), identity=identity
+            self._dispatcher,
+            tenant,
+            wanted,
+            self.go_on,
+            start=start,
+            ends=self._dispatcher.own_ends(),
+            identity=identity,
         )
 
     def start(self, told: Told) -> None:
@@ -56,7 +62,7 @@ class Subscription:
 
     async def _find_places(self, told: Told) -> None:
         try:
-            self._reader.place(await self._desk.ends())
+            self._reader.place(await self._dispatcher.ends())
         except StokerError as error:
             self.end()
             told(error)

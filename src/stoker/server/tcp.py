@@ -14,7 +14,7 @@ from typing import Any
 
 from stoker.model.errors import StokerError
 from stoker.server.config.addresses import is_loopback
-from stoker.server.crowd import Place
+from stoker.server.connections import ConnectionPlace
 from stoker.server.service import Service
 from stoker.server.session import Session
 from stoker.wire import native
@@ -28,7 +28,7 @@ HIGH_BYTES = 1 << 20
 """A peer that leaves this many bytes unread is not read from, and is sent no events."""
 
 
-class Door:
+class StreamConnections:
     """All connections of one transport: looked after, and closed together."""
 
     def __init__(self, service: Service, *, is_local: bool = False) -> None:
@@ -36,11 +36,11 @@ class Door:
         self.is_local = is_local
         """Whether peers are on this machine by the nature of the socket."""
         self.shared = bytearray(SHARED_BYTES)
-        self.connections: set[Connection] = set()
+        self.connections: set[StreamConnection] = set()
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
-    def connect(self, place: Place) -> "Connection":
-        return Connection(self, place)
+    def connect(self, place: ConnectionPlace) -> "StreamConnection":
+        return StreamConnection(self, place)
 
     async def _sweep(self) -> None:
         while True:
@@ -57,10 +57,10 @@ class Door:
         await asyncio.sleep(0)
 
 
-class Connection(asyncio.BufferedProtocol):
+class StreamConnection(asyncio.BufferedProtocol):
     """One peer on a stream."""
 
-    def __init__(self, door: Door, place: Place) -> None:
+    def __init__(self, door: StreamConnections, place: ConnectionPlace) -> None:
         self._door = door
         self.place = place
         self._limits = door.service.config.server
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.connections.discard(self)
-        self._door.service.crowd.leave(self.place)
+        self._door.service.connections.leave(self.place)
         if self.session is not None:
             self.session.close()
 
@@ -138,10 +138,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _introduce(self) -> None:
         """A whole request has come: it may have authenticated the peer."""
-        crowd = self._door.service.crowd
-        crowd.spoke(self.place)
+        connections = self._door.service.connections
+        connections.spoke(self.place)
         if self.session is not None and self.session.identity is not None:
-            crowd.know(self.place)
+            connections.know(self.place)
 
     # --- requests and replies --------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, body: bytes) -> None:
         """Write this with everything else of the turn."""
         if not self._out:
-            self._door.service.desk.after_turn(self._flush)
+            self._door.service.dispatcher.after_turn(self._flush)
         self._out.append(framed(body, self._frames.framing))
         self._out_bytes += len(body)
 

@@ -15,7 +15,7 @@ from stoker.model.ids import STEP
 from stoker.model.options import DEFAULT_OPTIONS
 from stoker.records import records as rec
 from stoker.records.record_table import PUSHES
-from stoker.records.runs import Run, runs_of
+from stoker.records.runs import EventRun, runs_of
 from stoker.records.stored import StoredRun
 from stoker.spark.tables import MOMENT, TEXTS, Column
 
@@ -24,14 +24,14 @@ Spread = Callable[[Any], Any]
 LABELS = rec.Labels.__struct_fields__
 
 
-class Gathered:
+class BufferedRuns:
     """Runs of one shard that will become one batch of rows."""
 
     def __init__(self, shard: int) -> None:
         self._shard = shard
         self._places: list[tuple[int, int, int, str, str]] = []
         """Sequence, first index, time, tenant and queue of each run."""
-        self._runs: list[Run] = []
+        self._runs: list[EventRun] = []
         self._payloads: list[Any] = []
         self.rows = 0
 
@@ -48,18 +48,18 @@ class Gathered:
 
     def batch(self, columns: Sequence[Column], kinds: Iterable[str] | None = None) -> pa.RecordBatch:
         """The rows as Arrow, with these columns in this order."""
-        made = _Batch(self._shard, self._places, self._runs, self._payloads)
+        made = _ColumnBatch(self._shard, self._places, self._runs, self._payloads)
         arrays = [made.column(column) for column in columns]
         schema = pa.schema([pa.field(column.name, column.type) for column in columns])
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return batch if kinds is None else batch.filter(made.chosen(frozenset(kinds)))
 
 
-class _Batch:
+class _ColumnBatch:
     """Makes the columns of gathered runs, each on first use."""
 
     def __init__(
-        self, shard: int, places: list[tuple[int, int, int, str, str]], runs: list[Run], payloads: list[Any]
+        self, shard: int, places: list[tuple[int, int, int, str, str]], runs: list[EventRun], payloads: list[Any]
     ) -> None:
         self._shard, self._runs, self._payloads = shard, runs, payloads
         sequences, indexes, times, tenants, queues = zip(*places, strict=True) if places else ((),) * 5
@@ -71,9 +71,9 @@ class _Batch:
             "queue": queues,
         }
         if runs:
-            self._fields |= dict(zip(Run._fields, zip(*runs, strict=True), strict=True))
+            self._fields |= dict(zip(EventRun._fields, zip(*runs, strict=True), strict=True))
         else:
-            self._fields |= dict.fromkeys(Run._fields, ())
+            self._fields |= dict.fromkeys(EventRun._fields, ())
         self._counts = np.array([abs(count) for count in self._fields["jobs"]], dtype=np.int64)
         self._rows = int(self._counts.sum())
         self._is_spread = self._rows == len(runs)
@@ -158,13 +158,13 @@ class _Batch:
         return self._spread(pa.array(ends - starts, mask=mask))
 
 
-_MAKE: dict[str, Callable[[_Batch], pa.Array]] = {
-    "job": _Batch._jobs,
-    "index": _Batch._indexes,
-    "shard": _Batch._shards,
+_MAKE: dict[str, Callable[[_ColumnBatch], pa.Array]] = {
+    "job": _ColumnBatch._jobs,
+    "index": _ColumnBatch._indexes,
+    "shard": _ColumnBatch._shards,
     "payload_bytes": lambda batch: batch._sizes("payload_bytes"),
     "result_bytes": lambda batch: batch._sizes("result_bytes"),
-    "payload": _Batch._payload,
+    "payload": _ColumnBatch._payload,
     "wait_ms": lambda batch: batch._between("started_at", "pushed_at", only_ends=False),
     "run_ms": lambda batch: batch._between("finished_at", "started_at"),
     "total_ms": lambda batch: batch._between("finished_at", "pushed_at"),

@@ -12,13 +12,13 @@ from stoker.brokers.remote.broker import OWN_TENANT
 from stoker.brokers.remote.settings import RemoteSettings
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
-from stoker.spark.options import Connection
+from stoker.spark.options import QueueConnection
 
 RETRY_S = 30.0
 """A task waits this long for a server that restarts, as a worker does. The URL may say otherwise: `?retry_s=5`."""
 
 
-def connect(connection: Connection, tenant: str | None = None) -> Client:
+def connect(connection: QueueConnection, tenant: str | None = None) -> Client:
     scheme = place_of(connection).scheme
     if scheme == "memory":
         raise InvalidRequest("option url: memory:// belongs to one process, and executors are others: use sqlite:///")
@@ -29,16 +29,16 @@ def connect(connection: Connection, tenant: str | None = None) -> Client:
     return stoker.connect(connection.url, tenant=tenant, settings=settings, tracing=False)
 
 
-def place_of(connection: Connection) -> SplitResult:
+def place_of(connection: QueueConnection) -> SplitResult:
     return urlsplit(connection.url or os.environ.get("STOKER_URL") or DEFAULT_URL)
 
 
-def is_tokens_own(connection: Connection, tenant: str) -> bool:
+def is_tokens_own(connection: QueueConnection, tenant: str) -> bool:
     """Whether the server reads this as "no tenant named", and uses the token's own tenant, whatever its name."""
     return tenant == OWN_TENANT and place_of(connection).scheme not in EMBEDDED
 
 
-def check_there(connection: Connection) -> None:
+def check_there(connection: QueueConnection) -> None:
     """A reader creates no queue: a missing directory means a wrong path, or a wrong machine."""
     parts = place_of(connection)
     directory = unquote(parts.path[1:])

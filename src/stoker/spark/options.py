@@ -15,7 +15,7 @@ from stoker.model.events import EventKind
 from stoker.model.hints import nearest
 from stoker.model.limits import NAME_PATTERN
 from stoker.model.states import STATES, State
-from stoker.spark.fields import checked
+from stoker.spark.payload_schema import checked
 from stoker.spark.tables import EVENTS, PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW, TABLES, WITH_PAYLOAD, Column
 
 Offsets = dict[int, int]
@@ -99,7 +99,7 @@ PERMISSIVE, FAILFAST = "PERMISSIVE", "FAILFAST"
 
 
 @dataclass(frozen=True)
-class Connection:
+class QueueConnection:
     """How executors and driver reach the queue."""
 
     url: str | None = None
@@ -111,7 +111,7 @@ class Connection:
 class ReadOptions:
     """The options of `spark.read` and `spark.readStream`."""
 
-    connection: Connection = Connection()
+    connection: QueueConnection = QueueConnection()
     tenants: tuple[str, ...] = ("default",)
     table: str = "events"
     queues: tuple[str, ...] | None = None
@@ -211,10 +211,10 @@ def named(given: Mapping[str, str], known: Collection[str], of: str = "") -> dic
     return found
 
 
-def connection(options: Mapping[str, str]) -> Connection:
+def connection(options: Mapping[str, str]) -> QueueConnection:
     tenant = options.get("tenant", "default")
     check_name("tenant", tenant)
-    return Connection(options.get("url"), options.get("token"), tenant)
+    return QueueConnection(options.get("url"), options.get("token"), tenant)
 
 
 def names(options: Mapping[str, str], option: str) -> tuple[str, ...] | None:

@@ -129,7 +129,7 @@ def misfit(value: Any, kind: pa.DataType) -> str:
 # --- from Arrow's types to what a payload may hold ---------------------------------------------------
 
 
-class Shape:
+class PayloadShape:
     """The expected shape of payloads: other fields are ignored, values of another type are refused."""
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -151,8 +151,8 @@ class Shape:
 
 
 @lru_cache(maxsize=64)
-def shape_of(kind: pa.DataType) -> Shape:
-    return Shape(kind)
+def shape_of(kind: pa.DataType) -> PayloadShape:
+    return PayloadShape(kind)
 
 
 def value_type(kind: pa.DataType) -> Any:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.connecting import connect
-from stoker.spark.options import Connection, check_name
-from stoker.spark.staging import REJECTION, Staged, Terms, check_open, publish, rejected_table, stage
+from stoker.spark.options import QueueConnection, check_name
+from stoker.spark.staging import REJECTION, StageResult, Terms, check_open, publish, rejected_table, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ STAGED = pa.schema([("stage", pa.string()), ("jobs", pa.int64()), ("rejected", p
 
 
 @dataclass(frozen=True)
-class Pushed:
+class PushOutcome:
     """The outcome of pushing a DataFrame."""
 
     created: int
@@ -44,7 +44,7 @@ def push(
     transaction: str | None = None,
     payload_columns: Sequence[str] = (),
     batch_rows: int = 5_000,
-) -> Pushed:
+) -> PushOutcome:
     """Push each row of a DataFrame as a job, exactly once, even if Spark runs tasks again.
 
     Columns mean what they mean for `df.write.format("stoker")`. A row that cannot be a job fails the call, and nothing
@@ -60,21 +60,23 @@ def push(
     for option, name in (("queue", queue), ("tenant", tenant)):
         if name is not None:
             check_name(option, name)
-    terms = Terms(Connection(url, token, tenant), queue, tuple(payload_columns), batch_rows, on_rejected == "return")
+    terms = Terms(
+        QueueConnection(url, token, tenant), queue, tuple(payload_columns), batch_rows, on_rejected == "return"
+    )
     terms.shape(arrow_schema(frame.schema))  # refuses what cannot be pushed
     name = f"spark:{uuid4().hex}" if transaction is None else f"spark:{transaction}"
     with connect(terms.connection) as client:
         check_open(client, terms)
         try:
             told = frame.mapInArrow(Rows(terms, name), "stage string, jobs bigint, rejected binary").toArrow()
-            staged = [Staged(name, **row) for row in told.to_pylist()]
+            staged = [StageResult(name, **row) for row in told.to_pylist()]
             created = publish(client, name, staged)
         except BaseException:
             if transaction is None:
                 with suppress(StokerError):  # the queue drops it after a while in any case
                     client.abort(name)
             raise
-    return Pushed(created, rejected_frame(frame, rejected_table(staged)))
+    return PushOutcome(created, rejected_frame(frame, rejected_table(staged)))
 
 
 class Rows:

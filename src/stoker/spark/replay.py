@@ -23,11 +23,11 @@ from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.model.options import DAY_MS, Options
 from stoker.model.replies import JobView
+from stoker.spark.error_text import error_text, ours
 from stoker.spark.listing import letters
 from stoker.spark.options import check_name
 from stoker.spark.payloads import Unfit, closed, opened
 from stoker.spark.rows import OPTION_COLUMNS, converted
-from stoker.spark.saying import ours, said
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ class Assignment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReplayPlan:
     """A replay. The same plan has the same ticket, and pushes each dead letter once."""
 
     where: str
@@ -98,7 +98,7 @@ def plan(
     to: str | None = None,
     queues: Sequence[str] = (),
     ticket: str | None = None,
-) -> Plan:
+) -> ReplayPlan:
     """Raises `InvalidRequest` for an invalid replay."""
     for option, name in (*(("--queue", queue) for queue in queues), *((("--to", to),) if to is not None else ())):
         check_name(option, name)
@@ -111,7 +111,7 @@ def plan(
         ticket = hashlib.sha256(said.encode()).hexdigest()[:12]
     if not _TICKET.fullmatch(ticket):
         raise InvalidRequest(f"ticket {ticket[:80]!r}: expected up to 64 letters, digits, dots, dashes and underscores")
-    return Plan(where, found, to, tuple(queues) or None, ticket)
+    return ReplayPlan(where, found, to, tuple(queues) or None, ticket)
 
 
 def assignment(text: str) -> Assignment:
@@ -131,7 +131,7 @@ def assignment(text: str) -> Assignment:
 
 
 def pick(
-    spark: "SparkSession", client: Client, wanted: Plan, connection: Mapping[str, str], schema: str | None = None
+    spark: "SparkSession", client: Client, wanted: ReplayPlan, connection: Mapping[str, str], schema: str | None = None
 ) -> list[Picked]:
     """The dead letters of a plan. `schema` has the payload's fields; by default they are inferred."""
     from pyspark.errors import PySparkException
@@ -140,7 +140,7 @@ def pick(
         frame = chosen(table(spark, client, wanted, connection, schema), wanted)
         rows = frame.collect()
     except PySparkException as error:
-        raise InvalidRequest(ours(error) or f"Spark cannot do this: {said(error)}") from None
+        raise InvalidRequest(ours(error) or f"Spark cannot do this: {error_text(error)}") from None
     found = []
     for row in rows:
         values = tuple(plain(row[f"set_{number}"]) for number in range(len(wanted.assignments)))
@@ -155,7 +155,7 @@ def moment_text(millis: int) -> str:
 
 
 def table(
-    spark: "SparkSession", client: Client, wanted: Plan, connection: Mapping[str, str], schema: str | None
+    spark: "SparkSession", client: Client, wanted: ReplayPlan, connection: Mapping[str, str], schema: str | None
 ) -> "DataFrame":
     reader = spark.read.format("stoker").option("table", "dead_letters")
     for name, value in connection.items():
@@ -169,7 +169,7 @@ def table(
     return reader.load()
 
 
-def chosen(frame: "DataFrame", wanted: Plan) -> "DataFrame":
+def chosen(frame: "DataFrame", wanted: ReplayPlan) -> "DataFrame":
     """Without jobs that came from this same replay and died again."""
     values = [f"({each.expression}) AS set_{number}" for number, each in enumerate(wanted.assignments)]
     others = f"coalesce(NOT startswith(custom_id, 'replay:{wanted.ticket}:'), true)"
@@ -246,7 +246,7 @@ class Mended(NamedTuple):
     options: Options
 
 
-def push_back(client: Client, wanted: Plan, picked: Sequence[Picked], *, purge: bool = False) -> Replayed:
+def push_back(client: Client, wanted: ReplayPlan, picked: Sequence[Picked], *, purge: bool = False) -> Replayed:
     """Push them, and with `purge` remove the dead letters whose jobs are pushed. Nothing is pushed if a value is
     wrong.
     """
@@ -261,7 +261,7 @@ def push_back(client: Client, wanted: Plan, picked: Sequence[Picked], *, purge: 
     return done
 
 
-def mended_all(client: Client, wanted: Plan, picked: Sequence[Picked], done: Replayed) -> Iterator[Mended]:
+def mended_all(client: Client, wanted: ReplayPlan, picked: Sequence[Picked], done: Replayed) -> Iterator[Mended]:
     """The dead letters as they are now, without those that have left, or died again since they were selected."""
     for queue, group in groupby(picked, key=lambda each: each.queue):
         left = {each.job: each for each in group}
@@ -279,7 +279,7 @@ def mended_all(client: Client, wanted: Plan, picked: Sequence[Picked], done: Rep
         done.refused |= dict.fromkeys(left, "it is not a dead letter any more")
 
 
-def mended(job: JobView, wanted: Plan, values: Sequence[Any]) -> Mended:
+def mended(job: JobView, wanted: ReplayPlan, values: Sequence[Any]) -> Mended:
     """Raises `Unfit` for a payload without such a field, `InvalidRequest` for a value that no job may have."""
     changes: dict[str, Any] = {}
     payload = job.payload
@@ -316,7 +316,7 @@ def put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
     values[last] = value
 
 
-def options_of(job: JobView, wanted: Plan, changes: dict[str, Any]) -> Options:
+def options_of(job: JobView, wanted: ReplayPlan, changes: dict[str, Any]) -> Options:
     assert job.dead is not None
     kept_ms = job.dead.expires_at - round(time.time() * 1000) if job.dead.expires_at else 365 * DAY_MS
     own = {

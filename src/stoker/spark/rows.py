@@ -90,7 +90,7 @@ NO_PAYLOAD = "the row has no payload: fill the column, or leave such rows out"
 NO_QUEUE = "the row has no queue: fill the column, or set option queue for such rows"
 
 
-class Shape:
+class RowShape:
     """The meaning of a DataFrame's columns, worked out from its schema before any row moves."""
 
     def __init__(self, schema: pa.Schema, queue: str | None, as_payload: Sequence[str] = ()) -> None:
@@ -228,19 +228,19 @@ def encoded(batch: pa.RecordBatch, maps: Mends, rejected: Rejected) -> list[Any]
 def rows_of(batch: pa.RecordBatch, maps: Mends) -> list[Any] | None:
     """The rows as values; None if one has a timestamp or date that Python cannot represent."""
     try:
-        return told(batch, maps)
+        return rows_with_maps(batch, maps)
     except (ValueError, OverflowError):
         return None
 
 
 def row_of(batch: pa.RecordBatch, place: int, maps: Mends) -> Any:
     try:
-        return told(batch.slice(place, 1), maps)[0]
+        return rows_with_maps(batch.slice(place, 1), maps)[0]
     except (ValueError, OverflowError) as error:
         raise InvalidRequest(f"a timestamp or date is not within the years 1 to 9999: {error}") from None
 
 
-def told(batch: pa.RecordBatch, maps: Mends) -> list[Any]:
+def rows_with_maps(batch: pa.RecordBatch, maps: Mends) -> list[Any]:
     """Rows with maps as maps: Arrow returns them as lists of pairs."""
     rows: list[Any] = batch.to_pylist()
     for name, mend in maps.items():

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.connecting import connect
 from stoker.spark.options import WRITING, check_name, connection, named, names, number
-from stoker.spark.staging import Staged, Terms, WriteFailed, check_open, publish, rejected_table, stage
+from stoker.spark.staging import StageResult, Terms, WriteFailed, check_open, publish, rejected_table, stage
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Writer:
         with connect(options.terms.connection) as client:
             check_open(client, options.terms)
 
-    def publish(self, transaction: str, staged: list[Staged]) -> None:
+    def publish(self, transaction: str, staged: list[StageResult]) -> None:
         """In the driver. Rejected rows are written to their file before anything is pushed, so none can be
         forgotten.
         """
@@ -84,8 +84,8 @@ class Writer:
             publish(client, transaction, staged)
 
 
-def staged_of(messages: list[WriterCommitMessage | None]) -> list[Staged]:
-    return [message for message in messages if isinstance(message, Staged)]
+def staged_of(messages: list[WriterCommitMessage | None]) -> list[StageResult]:
+    return [message for message in messages if isinstance(message, StageResult)]
 
 
 class Folder:

@@ -32,11 +32,11 @@ from stoker.spark.logs import (
     OffsetsOutOfRange,
     Reach,
     connected,
-    kept,
     lost,
     moment_in,
     name_of,
     reaches_for,
+    readable_start,
     resolved,
     rows,
 )
@@ -71,7 +71,7 @@ def register(spark: SparkSession) -> None:
         java.setActiveSession(java)
 
 
-class Stretch(InputPartition):
+class LogStretch(InputPartition):
     """Pieces of logs that one task reads: shard, after, until."""
 
     def __init__(self, pieces: tuple[tuple[int, int, int], ...]) -> None:
@@ -162,7 +162,7 @@ def exact_schema(schema: Any) -> pa.Schema:
     return arrow_schema(schema)
 
 
-class Reader:
+class LogReader:
     """What all ways of reading share: the part that runs in executors."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
@@ -174,7 +174,7 @@ class Reader:
             yield batch if self._decoded is None else decoded(batch, self._decoded, fail_fast=self.options.fail_fast)
 
     def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        pieces = partition.pieces if isinstance(partition, Stretch) else ()
+        pieces = partition.pieces if isinstance(partition, LogStretch) else ()
         if not pieces:  # Spark's placeholder for no partitions
             return
         with connected(self.options) as clients:
@@ -183,7 +183,7 @@ class Reader:
                     yield from rows(client, self.options, shard, after, until)
 
 
-class BatchReader(Reader, DataSourceReader):
+class BatchReader(LogReader, DataSourceReader):
     """The log as it is when the first action begins."""
 
     places: Narrowing = EVERYTHING
@@ -199,10 +199,12 @@ class BatchReader(Reader, DataSourceReader):
             check_ending(options, start, known)
             start, end = within(clients, self.places, known, start, end)
         wanted = {shard: known[shard] for shard in end if end[shard] > start[shard]}
-        return stretches(kept(options, start, wanted), {shard: end[shard] for shard in wanted}, options.min_partitions)
+        return stretches(
+            readable_start(options, start, wanted), {shard: end[shard] for shard in wanted}, options.min_partitions
+        )
 
 
-class ListReader(Reader, DataSourceReader):
+class ListReader(LogReader, DataSourceReader):
     """A table of the current state."""
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -239,7 +241,7 @@ class PushdownListReader(ListReader):
         return filters
 
 
-class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The log as it grows. It lives in the driver; its copies read in executors."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
@@ -255,7 +257,9 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:
         with connected(self.options) as clients:
             known = reaches_for(clients)
-            return written(kept(self.options, resolved(clients, self.options.starting, known, STARTING), known))
+            return written(
+                readable_start(self.options, resolved(clients, self.options.starting, known, STARTING), known)
+            )
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self.options.max_records_per_trigger
@@ -266,14 +270,14 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         self._known = self._reaches()
-        begun = kept(self.options, read_back(start), self._known, tell=False)
+        begun = readable_start(self.options, read_back(start), self._known, tell=False)
         ends = self._target if self._target is not None else lasts(self._known)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         return written(advanced(begun, ends, most))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         known, self._known = self._known or self._reaches(), None
-        begun = kept(self.options, read_back(start), known)
+        begun = readable_start(self.options, read_back(start), known)
         return stretches(begun, read_back(end), self.options.min_partitions)
 
     def commit(self, end: dict[str, int]) -> None:
@@ -347,14 +351,14 @@ def advanced(start: Offsets, ends: Offsets, most: int) -> Offsets:
     return found
 
 
-def stretches(start: Offsets, end: Offsets, least: int) -> list[Stretch]:
+def stretches(start: Offsets, end: Offsets, least: int) -> list[LogStretch]:
     """Pieces of about the same size, as many as there is work for; small logs share a task."""
     lags = {shard: end[shard] - start.get(shard, 0) for shard in sorted(end) if end[shard] > start.get(shard, 0)}
     total = sum(lags.values())
     here = min(2 * (os.cpu_count() or 1), -(-total // PIECE_RECORDS))
     wanted = max(least, here, -(-total // PIECE_RECORDS_MAX), 1)
     size = max(1, -(-total // wanted))
-    found: list[Stretch] = []
+    found: list[LogStretch] = []
     pieces: list[tuple[int, int, int]] = []
     room = size
     for shard, lag in lags.items():
@@ -364,10 +368,10 @@ def stretches(start: Offsets, end: Offsets, least: int) -> list[Stretch]:
             pieces.append((shard, after, after + step))
             after, lag, room = after + step, lag - step, room - step
             if not room:
-                found.append(Stretch(tuple(pieces)))
+                found.append(LogStretch(tuple(pieces)))
                 pieces, room = [], size
     if pieces:
-        found.append(Stretch(tuple(pieces)))
+        found.append(LogStretch(tuple(pieces)))
     return found
 
 

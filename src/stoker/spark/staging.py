@@ -1,7 +1,7 @@
 """Stages the rows of a task where they are invisible: the part of a write that Spark may run as often as it likes.
 
-An attempt stages under its own key. What it returns to the driver (`Staged`) is all that is needed to publish it, or to
-let it be dropped. Rows that cannot be jobs fail the attempt, or are reported, as the options say.
+An attempt stages under its own key. What it returns to the driver (`StageResult`) is all that is needed to publish it,
+or to let it be dropped. Rows that cannot be jobs fail the attempt, or are reported, as the options say.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,8 +18,8 @@ from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError, TransactionOver
 from stoker.spark.arrow_bytes import packed, unpacked
 from stoker.spark.connecting import connect
-from stoker.spark.options import Connection
-from stoker.spark.rows import Jobs, Rejected, Shape
+from stoker.spark.options import QueueConnection
+from stoker.spark.rows import Jobs, Rejected, RowShape
 
 REJECTION = "rejection"
 """The column with the reason why a row was rejected."""
@@ -37,22 +37,22 @@ class WriteFailed(StokerError):
 class Terms:
     """How rows become jobs."""
 
-    connection: Connection
+    connection: QueueConnection
     queue: str | None
     payload_columns: tuple[str, ...]
     batch_rows: int
     keeps_rejected: bool
     """Otherwise a row that cannot be a job fails the write."""
 
-    def shape(self, schema: pa.Schema) -> Shape:
+    def shape(self, schema: pa.Schema) -> RowShape:
         """Refuses a DataFrame that cannot be written."""
         if self.keeps_rejected and REJECTION in schema.names:
             raise InvalidRequest(f"the DataFrame has a column {REJECTION}, which is used for reasons: rename it")
-        return Shape(schema, self.queue, self.payload_columns)
+        return RowShape(schema, self.queue, self.payload_columns)
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class StageResult(WriterCommitMessage):
     """What a task attempt has done."""
 
     transaction: str
@@ -73,10 +73,10 @@ def check_open(client: Client, terms: Terms) -> None:
         client.stage("spark:open", "open", terms.queue or "open", [])
 
 
-def stage(terms: Terms, transaction: str, batches: Iterable[pa.RecordBatch]) -> Staged:
+def stage(terms: Terms, transaction: str, batches: Iterable[pa.RecordBatch]) -> StageResult:
     """In an executor: stage the rows of a task."""
     with connect(terms.connection) as client:
-        attempt = Attempt(client, terms, transaction)
+        attempt = StagedAttempt(client, terms, transaction)
         rest = iter(batches)
         try:
             for batch in rest:
@@ -84,11 +84,11 @@ def stage(terms: Terms, transaction: str, batches: Iterable[pa.RecordBatch]) -> 
         except TransactionOver:
             for _ in rest:
                 pass
-            return Staged(transaction, None, 0)
-        return Staged(transaction, attempt.key if attempt.jobs else None, attempt.jobs, attempt.rejected_rows())
+            return StageResult(transaction, None, 0)
+        return StageResult(transaction, attempt.key if attempt.jobs else None, attempt.jobs, attempt.rejected_rows())
 
 
-class Attempt:
+class StagedAttempt:
     """The stage of one task attempt."""
 
     def __init__(self, client: Client, terms: Terms, transaction: str) -> None:
@@ -97,7 +97,7 @@ class Attempt:
         self.key = f"{task.partitionId()}/{task.taskAttemptId()}/{uuid4().hex[:8]}"
         self.jobs = 0
         self._client, self._terms, self._transaction = client, terms, transaction
-        self._shape: Shape | None = None
+        self._shape: RowShape | None = None
         self._parts = 0
         self._rejected: list[pa.RecordBatch] = []
         self._rejected_count = 0
@@ -148,7 +148,7 @@ class Attempt:
         return packed(self._rejected) if self._rejected else None
 
 
-def publish(client: Client, transaction: str, staged: Iterable[Staged]) -> int:
+def publish(client: Client, transaction: str, staged: Iterable[StageResult]) -> int:
     """In the driver: make the jobs of the attempts that count visible, all at once. Returns their number."""
     stages = [message.stage for message in staged if message.stage is not None]
     try:
@@ -159,6 +159,6 @@ def publish(client: Client, transaction: str, staged: Iterable[Staged]) -> int:
         ) from None
 
 
-def rejected_table(staged: Iterable[Staged]) -> pa.Table | None:
+def rejected_table(staged: Iterable[StageResult]) -> pa.Table | None:
     """The rejected rows of all attempts that count."""
     return unpacked([message.rejected for message in staged if message.rejected is not None])

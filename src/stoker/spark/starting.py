@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from stoker.model.errors import StokerError
 from stoker.spark.java import find_java, version_of
-from stoker.spark.noise import kept_out
+from stoker.spark.jvm_output import kept_out
 from stoker.spark.packing import archive_of
 
 if TYPE_CHECKING:

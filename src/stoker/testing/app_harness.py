@@ -33,9 +33,9 @@ from stoker.testing import history, pushes
 from stoker.testing.broker import HeldBroker
 from stoker.testing.clock import FakeClock, to_ms
 from stoker.testing.faults import CommandName, Fault
+from stoker.testing.harness_worker import Working
 from stoker.testing.outcomes import Drained, StillBusy
 from stoker.testing.pushes import PushedJob
-from stoker.testing.working import Working
 from stoker.worker.worker import Worker
 
 WORKER = "test-worker"

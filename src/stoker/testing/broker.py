@@ -181,7 +181,7 @@ class HeldBroker:
                 self._gave_out(reply)
             return reply
         if not is_pull and not is_open:
-            raise StillBusy(f"{told(command)}, and no worker runs: call world.drain() or world.run_for() first")
+            raise StillBusy(f"{command_text(command)}, and no worker runs: call world.drain() or world.run_for() first")
         with self._lock:
             self._waiting[place] = wake_up
             if is_pull:
@@ -219,7 +219,7 @@ def is_answer(reply: Any) -> bool:
     return bool(reply.events) if isinstance(reply, r.Events) else True
 
 
-def told(command: c.Command[Any]) -> str:
+def command_text(command: c.Command[Any]) -> str:
     return f"job {command.id} has not ended" if isinstance(command, c.WaitJob) else "there is nothing new"
 
 

@@ -30,29 +30,29 @@ def judge(body: Any, codec: str, most: int = OBJECTS_MAX, *, as_list: bool = Fal
         if counted > most:
             raise ValueError("too many")
 
-    class Edge(msgspec.Struct):
+    class CountedEdge(msgspec.Struct):
         def __post_init__(self) -> None:
             one_more()
 
-    class Item(msgspec.Struct):
-        depends_on: list[int | Edge] | None = None
-        after: list[int | str | Edge] | None = None
-        jobs: list[Edge] | None = None
+    class CountedItem(msgspec.Struct):
+        depends_on: list[int | CountedEdge] | None = None
+        after: list[int | str | CountedEdge] | None = None
+        jobs: list[CountedEdge] | None = None
 
         def __post_init__(self) -> None:
             one_more()
 
-    class Shape(msgspec.Struct):
-        jobs: list[Item] | None = None
-        children: list[Item] | None = None
-        entries: list[Item] | None = None
-        each: list[Item] | None = None
-        steps: list[Item] | None = None
-        options: Item | None = None
-        depends_on: list[int | Edge] | None = None
+    class CountedBody(msgspec.Struct):
+        jobs: list[CountedItem] | None = None
+        children: list[CountedItem] | None = None
+        entries: list[CountedItem] | None = None
+        each: list[CountedItem] | None = None
+        steps: list[CountedItem] | None = None
+        options: CountedItem | None = None
+        depends_on: list[int | CountedEdge] | None = None
 
     try:
-        found = CODECS[codec].decode(body, type=list[int | Item] if as_list else Shape)
+        found = CODECS[codec].decode(body, type=list[int | CountedItem] if as_list else CountedBody)
     except (msgspec.DecodeError, ValueError, RecursionError, OverflowError):
         return "many" if counted > most else "odd"
     return "many" if as_list and len(found) > most else "few"

@@ -40,7 +40,7 @@ class Envelope(msgspec.Struct, gc=False):
     body: msgspec.Raw = NOT_SAID
 
 
-class Head(msgspec.Struct, gc=False):
+class ReplyHead(msgspec.Struct, gc=False):
     """What every reply has."""
 
     ok: bool
@@ -50,7 +50,7 @@ class Head(msgspec.Struct, gc=False):
     body: msgspec.Raw = NOT_SAID
 
 
-class Greeting(msgspec.Struct, gc=False):
+class NativeHello(msgspec.Struct, gc=False):
     """What a peer may say about itself in HELLO, in the body or beside the command."""
 
     token: str | None = None
@@ -84,20 +84,20 @@ class Wish(msgspec.Struct, gc=False):
     `[sequence, index]` of the last event that was seen."""
 
 
-class Request(msgspec.Struct, omit_defaults=True, gc=False):
+class NativeRequest(msgspec.Struct, omit_defaults=True, gc=False):
     cmd: str
     body: Any
     reqId: str | int | None = None
     tenant: str | None = None
 
 
-class Answer(msgspec.Struct, omit_defaults=True, gc=False):
+class NativeReply(msgspec.Struct, omit_defaults=True, gc=False):
     ok: bool
     body: Any = None
     reqId: str | int | None = None
 
 
-class Problem(msgspec.Struct, omit_defaults=True, gc=False):
+class WireError(msgspec.Struct, omit_defaults=True, gc=False):
     """An error on the wire, in both dialects."""
 
     ok: bool
@@ -136,11 +136,11 @@ class Format:
         self.codec = codec
         self.encode: Any = module.Encoder(enc_hook=plain).encode
         self.envelope: Any = module.Decoder(Envelope).decode
-        self.head: Any = module.Decoder(Head).decode
+        self.head: Any = module.Decoder(ReplyHead).decode
         self.welcome: Any = module.Decoder(Welcome).decode
         self.given_up: Any = module.Decoder(GivenUp).decode
         self.wish: Any = module.Decoder(Wish).decode
-        self.greeting: Any = module.Decoder(Greeting).decode
+        self.greeting: Any = module.Decoder(NativeHello).decode
         self.loose: Any = module.Decoder(LooseBatch).decode
         self.outline: Any = module.Decoder(Outline).decode
         self.options: Any = module.Decoder(Options).decode
@@ -163,7 +163,7 @@ def open_envelope(frame: bytes, codec: Codec) -> Envelope:
         return FORMATS[codec].envelope(frame)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(
-            f"invalid request: {told(error)}; expected a map with `cmd` and the command's fields"
+            f"invalid request: {decode_error_text(error)}; expected a map with `cmd` and the command's fields"
         ) from None
 
 
@@ -182,10 +182,10 @@ def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
         command: c.Command[Any] = decode(body)
     except msgspec.ValidationError as error:
         if is_odd:
-            raise InvalidRequest(f"invalid {envelope.cmd}: {told(error)}") from None
+            raise InvalidRequest(f"invalid {envelope.cmd}: {decode_error_text(error)}") from None
         command = item_by_item(envelope.cmd, body, codec, error)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"invalid {envelope.cmd}: {told(error)}") from None
+        raise InvalidRequest(f"invalid {envelope.cmd}: {decode_error_text(error)}") from None
     return widen(command)  # type: ignore[no-any-return]
 
 
@@ -226,28 +226,28 @@ def item_by_item(name: str, body: msgspec.Raw, codec: Codec, error: Exception) -
             return with_misfits(format.loose(body), format.options, format.anything)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError):
             pass
-    raise InvalidRequest(f"invalid {name}: {told(error)}") from None
+    raise InvalidRequest(f"invalid {name}: {decode_error_text(error)}") from None
 
 
-def greeting(envelope: Envelope, frame: bytes, codec: Codec) -> Greeting:
+def greeting(envelope: Envelope, frame: bytes, codec: Codec) -> NativeHello:
     try:
         return FORMATS[codec].greeting(frame if envelope.body is NOT_SAID else envelope.body)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"invalid HELLO: {told(error)}") from None
+        raise InvalidRequest(f"invalid HELLO: {decode_error_text(error)}") from None
 
 
 def given_up(envelope: Envelope, codec: Codec) -> str | int:
     try:
         return FORMATS[codec].given_up(envelope.body).reqId  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"invalid give_up: {told(error)}") from None
+        raise InvalidRequest(f"invalid give_up: {decode_error_text(error)}") from None
 
 
 def wish(envelope: Envelope, codec: Codec) -> Wish:
     try:
         return FORMATS[codec].wish(EMPTY[codec] if envelope.body is NOT_SAID else envelope.body)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"invalid subscription: {told(error)}") from None
+        raise InvalidRequest(f"invalid subscription: {decode_error_text(error)}") from None
 
 
 def event_frame(event: Event, request_id: str | int | None, codec: Codec) -> bytes:
@@ -263,7 +263,7 @@ def missed_frame(missed: Any, request_id: str | int | None, codec: Codec) -> byt
 EMPTY: dict[Codec, msgspec.Raw] = {"json": msgspec.Raw(b"{}"), "msgpack": msgspec.Raw(b"\x80")}
 
 
-def told(error: Exception) -> str:
+def decode_error_text(error: Exception) -> str:
     """A decoder's complaint in one line."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
@@ -271,12 +271,12 @@ def told(error: Exception) -> str:
 
 
 def answered(reply: Any, request_id: str | int | None, codec: Codec) -> bytes:
-    return FORMATS[codec].encode(Answer(True, reply, request_id))  # type: ignore[no-any-return]
+    return FORMATS[codec].encode(NativeReply(True, reply, request_id))  # type: ignore[no-any-return]
 
 
 def refused(error: StokerError, request_id: str | int | None, codec: Codec) -> bytes:
     return FORMATS[codec].encode(  # type: ignore[no-any-return]
-        Problem(False, str(error), error.code, request_id, error.retryable)
+        WireError(False, str(error), error.code, request_id, error.retryable)
     )
 
 
@@ -288,10 +288,10 @@ def request(command: c.Command[Any], request_id: int | None, tenant: str | None,
     name = NAMES.get(type(command))
     if name is None:
         raise InvalidRequest(f"unknown command {type(command).__name__}: the commands are in stoker.model.commands")
-    return encoded(Request(name, command, request_id, tenant), codec)
+    return encoded(NativeRequest(name, command, request_id, tenant), codec)
 
 
-def without_false_text(request: Request) -> Any:
+def without_false_text(request: NativeRequest) -> Any:
     """JSON writes bytes as text: bytes where text belongs, and text where bytes belong, must not pass for the other."""
     raw = msgspec.Raw(FORMATS["msgpack"].encode(request.body))
     command = command_of(Envelope(request.cmd, body=raw), "msgpack")
@@ -307,7 +307,7 @@ NO_TEXT: Final = 0
 """Stands for bytes in a place of text, and is refused like them."""
 
 
-def encoded(request: Request, codec: Codec) -> bytes:
+def encoded(request: NativeRequest, codec: Codec) -> bytes:
     """Raises `InvalidRequest` for what no wire can carry."""
     try:
         if codec == "json" and request.cmd in COMMANDS:
@@ -317,11 +317,11 @@ def encoded(request: Request, codec: Codec) -> bytes:
         raise InvalidRequest(f"invalid {request.cmd}: {error}") from None
 
 
-def open_head(frame: bytes, codec: Codec) -> Head:
+def open_head(frame: bytes, codec: Codec) -> ReplyHead:
     return FORMATS[codec].head(frame)  # type: ignore[no-any-return]
 
 
-def protocol_of(head: Head, codec: Codec) -> int:
+def protocol_of(head: ReplyHead, codec: Codec) -> int:
     """What a server's answer to HELLO says that it speaks."""
     try:
         protocol: int = FORMATS[codec].welcome(head.body).protocol
@@ -330,11 +330,11 @@ def protocol_of(head: Head, codec: Codec) -> int:
         return 0
 
 
-def error_of(head: Head) -> StokerError:
+def error_of(head: ReplyHead) -> StokerError:
     return BY_CODE.get(head.code, StokerError)(head.error)
 
 
-def reply(head: Head, kind: type[c.Command[Any]], codec: Codec) -> Any:
+def reply(head: ReplyHead, kind: type[c.Command[Any]], codec: Codec) -> Any:
     """The reply in a frame, or the error in it, raised."""
     if not head.ok:
         raise error_of(head)

@@ -13,25 +13,25 @@ from threading import Thread
 from typing import Any
 
 from stoker.worker.batches import BatchContext, Ending, Merged, call_together
-from stoker.worker.calling import async_call, plain_call
 from stoker.worker.context import Context, Current, current
-from stoker.worker.ending import ended_by, unwanted
 from stoker.worker.errors import BadHandler, SoftTimeout
+from stoker.worker.exceptions import ended_by, unwanted
 from stoker.worker.handler import Batch, Handler
 from stoker.worker.injection import WorkerScope
-from stoker.worker.lane import Chunk, Done, Host, Released, ahead, room_for
-from stoker.worker.processes import ProcessLane
-from stoker.worker.processes_work import Task
+from stoker.worker.lane import JobChunk, JobsCompleted, JobsHandedBack, LaneHost, ahead, room_for
+from stoker.worker.middleware import async_call, plain_call
+from stoker.worker.process_backlog import ChunkPart
+from stoker.worker.process_lane import ProcessLane
 
 CLOSE_S = 1.0
 
 
-class Call:
+class BatchCall:
     """One call of the handler, while it runs."""
 
     __slots__ = ("is_left", "task", "tasks")
 
-    def __init__(self, tasks: list[Task]) -> None:
+    def __init__(self, tasks: list[ChunkPart]) -> None:
         self.tasks = tasks
         self.task: asyncio.Task[None] | None = None
         self.is_left = False
@@ -41,7 +41,7 @@ class Call:
     def jobs(self) -> int:
         return sum(len(task.ids) for task in self.tasks)
 
-    def has(self, chunk: Chunk, job: int) -> bool:
+    def has(self, chunk: JobChunk, job: int) -> bool:
         return any(task.chunk is chunk and job in task.ids for task in self.tasks)
 
     def is_unwanted(self) -> bool:
@@ -72,11 +72,11 @@ class BatchLane:
         self._prefetch = prefetch
         self._processes = processes
         self._calls_max = slots
-        self._host: Host | None = None
-        self._collected: deque[tuple[Task, float]] = deque()
+        self._host: LaneHost | None = None
+        self._collected: deque[tuple[ChunkPart, float]] = deque()
         """Each job with the time until which it may wait."""
         self._collected_jobs = 0
-        self._calls: set[Call] = set()
+        self._calls: set[BatchCall] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._crew = Crew(slots)
         self._is_handing_back = False
@@ -92,16 +92,16 @@ class BatchLane:
     def room(self, pace_s: float | None) -> int:
         return room_for(self.slots, self.running + self._collected_jobs, ahead(1, pace_s, self._prefetch))
 
-    async def start(self, host: Host) -> None:
+    async def start(self, host: LaneHost) -> None:
         self._host = host
 
-    def submit(self, chunk: Chunk) -> None:
+    def submit(self, chunk: JobChunk) -> None:
         until = time.monotonic() + self._batch.max_wait_ms / 1_000
-        self._collected.append((Task(chunk, chunk.ids, chunk.payloads), until))
+        self._collected.append((ChunkPart(chunk, chunk.ids, chunk.payloads), until))
         self._collected_jobs += len(chunk.ids)
         self._pump()
 
-    def interrupt(self, chunk: Chunk, job: int) -> None:
+    def interrupt(self, chunk: JobChunk, job: int) -> None:
         """A call is stopped when none of its jobs is wanted any more; a job that is still being collected leaves at
         once.
         """
@@ -124,7 +124,7 @@ class BatchLane:
         assert self._host is not None
         self._is_handing_back = True
         for task, _ in self._collected:
-            self._host.settle(Released(task.chunk, task.ids))
+            self._host.settle(JobsHandedBack(task.chunk, task.ids))
         self._collected.clear()
         self._collected_jobs = 0
 
@@ -137,7 +137,7 @@ class BatchLane:
                 call.task.cancel()
             if self._handler.kind != "process":  # the process lane is told the same and stops its own
                 for task in call.tasks:
-                    self._host.settle(Released(task.chunk, task.ids))
+                    self._host.settle(JobsHandedBack(task.chunk, task.ids))
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -166,9 +166,9 @@ class BatchLane:
         most = self._batch.bytes_max
         return bool(most) and sum(len(payload) for task, _ in self._collected for payload in task.payloads) >= most
 
-    def _cut(self) -> list[Task]:
+    def _cut(self) -> list[ChunkPart]:
         """Cut off the next call: up to the batch's size and bytes, but at least one job."""
-        tasks: list[Task] = []
+        tasks: list[ChunkPart] = []
         jobs, size = self._batch.size, 0
         while jobs and self._collected:
             task, until = self._collected.popleft()
@@ -194,8 +194,8 @@ class BatchLane:
 
     # --- calling ---------------------------------------------------------------------------------
 
-    def _begin(self, tasks: list[Task]) -> None:
-        call = Call(tasks)
+    def _begin(self, tasks: list[ChunkPart]) -> None:
+        call = BatchCall(tasks)
         self._calls.add(call)
         if self._handler.kind == "process":
             assert self._processes is not None
@@ -206,11 +206,11 @@ class BatchLane:
             loop = asyncio.get_running_loop()
             self._crew.do(lambda: self._run_plain(call, loop))
 
-    def _over(self, call: Call) -> None:
+    def _over(self, call: BatchCall) -> None:
         self._calls.discard(call)
         self._pump()
 
-    async def _run_async(self, call: Call) -> None:
+    async def _run_async(self, call: BatchCall) -> None:
         began = time.monotonic()
         handler, here = self._handler, self._current(call, began)
         current.set(here)
@@ -244,7 +244,7 @@ class BatchLane:
             return handler.function(*args, **kwargs)
         return plain_call(handler, self._scope, lambda: host.loop)(here.get(), args, kwargs)
 
-    def _run_plain(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
+    def _run_plain(self, call: BatchCall, loop: asyncio.AbstractEventLoop) -> None:
         """Runs in a thread of the crew."""
         began = time.monotonic()
         here = self._current(call, began)
@@ -259,7 +259,7 @@ class BatchLane:
         except RuntimeError:
             pass  # the worker has ended meanwhile
 
-    def _current(self, call: Call, began: float) -> Current:
+    def _current(self, call: BatchCall, began: float) -> Current:
         """What `current_job()` finds during the call. Contexts of single jobs are made only for handlers that can ask
         for them.
         """
@@ -274,7 +274,7 @@ class BatchLane:
 
     # --- settling --------------------------------------------------------------------------------
 
-    def _settle(self, call: Call, here: Current, endings: list[Ending], seconds: float) -> None:
+    def _settle(self, call: BatchCall, here: Current, endings: list[Ending], seconds: float) -> None:
         assert self._host is not None
         at = 0
         contexts: Sequence[Context] = here.context.jobs if isinstance(here.context, BatchContext) else ()
@@ -286,10 +286,10 @@ class BatchLane:
             at += len(task.ids)
         self._host.measured(call.tasks[0].chunk.queue, at, seconds)
 
-    def _settle_task(self, task: Task, endings: list[Ending], seconds: float) -> None:
+    def _settle_task(self, task: ChunkPart, endings: list[Ending], seconds: float) -> None:
         assert self._host is not None
         if endings.count(None) == len(endings):
-            self._host.settle(Done(task.chunk, task.ids, None, [seconds] * len(task.ids)))
+            self._host.settle(JobsCompleted(task.chunk, task.ids, None, [seconds] * len(task.ids)))
             return
         done: list[int] = []
         results: list[bytes | None] = []
@@ -301,9 +301,9 @@ class BatchLane:
                 results.append(ending)
         if done:
             has_results = results.count(None) < len(results)
-            self._host.settle(Done(task.chunk, done, results if has_results else None, [seconds] * len(done)))
+            self._host.settle(JobsCompleted(task.chunk, done, results if has_results else None, [seconds] * len(done)))
 
-    def _settle_cancelled(self, call: Call, error: asyncio.CancelledError) -> None:
+    def _settle_cancelled(self, call: BatchCall, error: asyncio.CancelledError) -> None:
         """The call was stopped because none of its jobs is wanted, or because the worker stops."""
         assert self._host is not None
         if call.is_left:
@@ -316,7 +316,7 @@ class BatchLane:
                     self._host.settle(ended_by(task.chunk, job, error))
 
 
-def payloads_of(tasks: list[Task]) -> list[tuple[Sequence[bytes], Any]]:
+def payloads_of(tasks: list[ChunkPart]) -> list[tuple[Sequence[bytes], Any]]:
     return [(task.payloads, task.chunk.options.codec) for task in tasks]
 
 

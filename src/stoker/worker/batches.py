@@ -12,7 +12,7 @@ from stoker.model.options import Codec
 from stoker.worker.context import Context
 from stoker.worker.errors import BadArguments, BadResult, Interrupted
 from stoker.worker.handler import Arguments, Handler
-from stoker.worker.lane import Host
+from stoker.worker.lane import LaneHost
 
 Ending: TypeAlias = bytes | Exception | None
 """A result, None for no result, or the exception."""
@@ -26,7 +26,7 @@ class BatchContext(Context):
 
     __slots__ = ("jobs",)
 
-    def __init__(self, jobs: Sequence[Context], host: Host, started_at: float) -> None:
+    def __init__(self, jobs: Sequence[Context], host: LaneHost, started_at: float) -> None:
         first = jobs[0]
         super().__init__(first._chunk, first.id, host, started_at)
         self.jobs = tuple(jobs)

@@ -20,7 +20,7 @@ from stoker.model.limits import DEFAULT_LIMITS
 from stoker.model.options import DAY_MS, Codec, Options
 from stoker.worker.errors import Interrupted, JobCancelled, LeaseLost, SoftTimeout
 from stoker.worker.handler import Handler
-from stoker.worker.lane import Chunk, Host
+from stoker.worker.lane import JobChunk, LaneHost
 
 CHECKPOINT_KEY = "stoker:checkpoint:{}"
 CHECKPOINT_TTL_MS = 14 * DAY_MS
@@ -32,7 +32,7 @@ class Context:
 
     __slots__ = ("_chunk", "_has_checkpoint", "_host", "_soft_at", "id")
 
-    def __init__(self, chunk: Chunk, job: int, host: Host, started_at: float | None = None) -> None:
+    def __init__(self, chunk: JobChunk, job: int, host: LaneHost, started_at: float | None = None) -> None:
         self.id = job
         self._chunk, self._host = chunk, host
         soft_ms = chunk.handler.soft_timeout_ms
@@ -215,7 +215,7 @@ class Context:
         return read(await self._host.execute_async(command))
 
 
-class Kept:
+class DoneAwaitable:
     """An awaitable that is done already: plain handlers can ignore it, and can become `async` later without other
     changes.
     """
@@ -225,7 +225,7 @@ class Kept:
         yield
 
 
-KEPT = Kept()
+KEPT = DoneAwaitable()
 
 
 # --- the current job ---------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Current:
 
     __slots__ = ("chunk", "context", "host", "job", "started_at", "together")
 
-    def __init__(self, chunk: Chunk, job: int, host: Host) -> None:
+    def __init__(self, chunk: JobChunk, job: int, host: LaneHost) -> None:
         self.chunk, self.job, self.host = chunk, job, host
         self.started_at: float | None = None
         self.context: Context | None = None

@@ -57,7 +57,7 @@ class Pulse:
         return None if self._answered_at is None else round((self._clock() - self._answered_at) * 1000)
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the probes show."""
 
     status: Literal["ok", "starting", "stopping", "unhealthy"]
@@ -87,7 +87,7 @@ def report_of(
     worker: str = "",
     stopping: bool = False,
     unhealthy_after_ms: int = UNHEALTHY_AFTER_MS,
-) -> Report:
+) -> HealthReport:
     """The state of a worker from its pulses; the worst one counts."""
     ages = [pulse.answered_ms_ago for pulse in pulses]
     known = [age for age in ages if age is not None]
@@ -98,7 +98,7 @@ def report_of(
         status = "stopping"
     elif not known:
         status = "starting"
-    return Report(
+    return HealthReport(
         status=status,
         last_poll_ms_ago=min(known) if known else None,
         running=running,
@@ -114,7 +114,7 @@ class HealthServer:
     starts or stops.
     """
 
-    def __init__(self, report: Callable[[], Report], host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, report: Callable[[], HealthReport], host: str = "127.0.0.1", port: int = 0) -> None:
         self._report = report
         self._address = (host, port)
         self._server: asyncio.Server | None = None

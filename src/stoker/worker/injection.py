@@ -23,13 +23,13 @@ Values = dict[Callable[..., Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProviderCall:
     """How one provider is called."""
 
     provider: Callable[..., Any]
     scope: Scope
     making: Making
-    needs: Mapping[str, "Plan"] = field(default_factory=dict)
+    needs: Mapping[str, "ProviderCall"] = field(default_factory=dict)
     context: str | None = None
 
     @property
@@ -37,7 +37,7 @@ class Plan:
         return self.making in ("async", "async generator")
 
 
-def plan_of(depends: Depends, above: tuple[Callable[..., Any], ...] = ()) -> Plan:
+def plan_of(depends: Depends, above: tuple[Callable[..., Any], ...] = ()) -> ProviderCall:
     """Raises `BadHandler` for dependencies that can never be provided."""
     provider = depends.provider
     if not callable(provider):
@@ -51,7 +51,7 @@ def plan_of(depends: Depends, above: tuple[Callable[..., Any], ...] = ()) -> Pla
         raise BadHandler(
             f"{name_of(provider)} has the scope 'worker': it cannot depend on a value with the scope 'job'"
         )
-    return Plan(provider, depends.scope, making_of(provider), needs, context)
+    return ProviderCall(provider, depends.scope, making_of(provider), needs, context)
 
 
 def making_of(provider: Callable[..., Any]) -> Making:
@@ -123,20 +123,20 @@ class WorkerScope:
         self._making: dict[Callable[..., Any], asyncio.Lock] = {}
         self._stack = AsyncExitStack()
 
-    def known(self, plan: Plan) -> tuple[bool, Any]:
+    def known(self, plan: ProviderCall) -> tuple[bool, Any]:
         """Whether the value exists already, and the value. May be called from any thread."""
         try:
             return True, self._values[plan.provider]
         except KeyError:
             return False, None
 
-    async def get(self, plan: Plan) -> Any:
+    async def get(self, plan: ProviderCall) -> Any:
         async with self._making.setdefault(plan.provider, asyncio.Lock()):
             if plan.provider not in self._values:
                 self._values[plan.provider] = await self._make(plan)
             return self._values[plan.provider]
 
-    async def _make(self, plan: Plan) -> Any:
+    async def _make(self, plan: ProviderCall) -> Any:
         needs = {name: await self.get(need) for name, need in plan.needs.items()}
         if plan.making == "async":
             return await plan.provider(**needs)
@@ -169,7 +169,7 @@ class Injector:
         made: Values = {}
         return {name: await self._value(plan, ctx, stack, made) for name, plan in self._plans.items()}
 
-    async def _value(self, plan: Plan, ctx: Context, stack: AsyncExitStack, made: Values) -> Any:
+    async def _value(self, plan: ProviderCall, ctx: Context, stack: AsyncExitStack, made: Values) -> Any:
         if plan.scope == "worker":
             is_known, value = self._scope.known(plan)
             return value if is_known else await self._scope.get(plan)
@@ -196,7 +196,7 @@ class Injector:
         return {name: self._plain_value(plan, ctx, stack, made, loop) for name, plan in self._plans.items()}
 
     def _plain_value(
-        self, plan: Plan, ctx: Context, stack: ExitStack, made: Values, loop: asyncio.AbstractEventLoop
+        self, plan: ProviderCall, ctx: Context, stack: ExitStack, made: Values, loop: asyncio.AbstractEventLoop
     ) -> Any:
         if plan.scope == "worker":
             is_known, value = self._scope.known(plan)

@@ -21,7 +21,7 @@ Flag = Literal["cancelled", "lost", "timeout"]
 """Why a running job should stop: it was cancelled, its lease is lost, or the queue has timed it out."""
 
 
-class Chunk:
+class JobChunk:
     """Jobs of one delivery with one handler: the unit of submitting, leases and settling.
 
     `flags` has the jobs that should stop. Lanes and contexts read it; only the worker's loop and its lease keeper
@@ -92,10 +92,10 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class JobsCompleted:
     """These jobs completed. `results` has one entry for each id, or is None where no handler returned anything."""
 
-    chunk: Chunk
+    chunk: JobChunk
     ids: Sequence[int]
     results: Sequence[bytes | None] | None = None
     seconds: Sequence[float] = ()
@@ -103,10 +103,10 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class JobFailure:
     """The job failed, or its handler snoozed or cancelled it; the verdict says which."""
 
-    chunk: Chunk
+    chunk: JobChunk
     id: int
     failure: Failure
     verdict: Verdict
@@ -115,10 +115,10 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class JobsHandedBack:
     """These jobs go back to the queue without a counted attempt: not begun, or interrupted because the worker stops."""
 
-    chunk: Chunk
+    chunk: JobChunk
     ids: Sequence[int]
     delay_ms: int = 0
     note: str = ""
@@ -129,14 +129,14 @@ class Released:
 class Dropped:
     """The lease of these jobs is lost: nothing is sent to the queue."""
 
-    chunk: Chunk
+    chunk: JobChunk
     ids: Sequence[int]
 
 
-Settlement: TypeAlias = Done | Failed | Released | Dropped
+Settlement: TypeAlias = JobsCompleted | JobFailure | JobsHandedBack | Dropped
 
 
-class Host(Protocol):
+class LaneHost(Protocol):
     """What a lane and a context can ask of the worker. Every method may be called from any thread."""
 
     @property
@@ -167,11 +167,11 @@ class Host(Protocol):
         """A lane has room again without having settled anything. Called on the event loop."""
         ...
 
-    def report(self, chunk: Chunk, job: int, command: Command[object]) -> None:
+    def report(self, chunk: JobChunk, job: int, command: Command[object]) -> None:
         """Send something about a running job (progress, log lines) in the background, before the job is settled."""
         ...
 
-    def renew(self, chunk: Chunk) -> None:
+    def renew(self, chunk: JobChunk) -> None:
         """Renew the lease soon, and look for cancellations."""
         ...
 
@@ -202,13 +202,13 @@ class Lane(Protocol):
         """
         ...
 
-    async def start(self, host: Host) -> None: ...
+    async def start(self, host: LaneHost) -> None: ...
 
-    def submit(self, chunk: Chunk) -> None:
+    def submit(self, chunk: JobChunk) -> None:
         """Run these jobs; each comes back in a settlement."""
         ...
 
-    def interrupt(self, chunk: Chunk, job: int) -> None:
+    def interrupt(self, chunk: JobChunk, job: int) -> None:
         """Stop the job if it can be stopped from outside; `chunk.flags` says why. It still has to be settled.
 
         A job flagged `cancelled` is settled as failed (the queue makes it cancelled); one flagged `lost` or `timeout`
@@ -255,7 +255,7 @@ def ahead(slots: int, pace_s: float | None, prefetch: int | None) -> int:
     return min(AHEAD_JOBS_MAX, int(slots * AHEAD_S / max(pace_s, 1e-6)))
 
 
-class Flow:
+class LaneFlow:
     """Measures how many jobs a lane really begins. Its backlog may be twice that: even short jobs wait a long time
     where long jobs of another handler hold the slots.
     """

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from stoker.brokers.remote.patience import be_patient
+from stoker.brokers.remote.retrying import be_patient
 from stoker.model import commands as c
 from stoker.model.errors import Closed, LimitExceeded, StokerError
-from stoker.worker.lane import Chunk, Flag
+from stoker.worker.lane import Flag, JobChunk
 
 log = logging.getLogger("stoker.worker")
 
@@ -33,11 +33,11 @@ there may be a thousand workers.
 IDLE_S = 3_600.0
 
 
-Running: TypeAlias = dict[tuple[int, int], Chunk]
+Running: TypeAlias = dict[tuple[int, int], JobChunk]
 """Unfinished jobs by job and token, with their chunk."""
 
 
-def running(chunks: Iterable[Chunk]) -> Running:
+def running(chunks: Iterable[JobChunk]) -> Running:
     where: Running = {}
     for chunk in chunks:
         ids = [job for job in chunk.ids if job not in chunk.over] if chunk.over else chunk.ids
@@ -51,9 +51,9 @@ class LeaseKeeper:
     def __init__(
         self,
         execute: Callable[[c.Command[Any]], Any],
-        chunks: Callable[[], Iterable[Chunk]],
-        flagged: Callable[[Chunk, int], None],
-        lost: Callable[[Chunk, int], None],
+        chunks: Callable[[], Iterable[JobChunk]],
+        flagged: Callable[[JobChunk, int], None],
+        lost: Callable[[JobChunk, int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._execute, self._chunks, self._clock = execute, chunks, clock
@@ -68,12 +68,12 @@ class LeaseKeeper:
     def start(self) -> None:
         self._thread.start()
 
-    def took(self, chunk: Chunk) -> None:
+    def took(self, chunk: JobChunk) -> None:
         """Note a new chunk, which may need renewal before the others."""
         if self._due_at(chunk) < self._next_at:
             self._wake.set()
 
-    def renew(self, chunk: Chunk) -> None:
+    def renew(self, chunk: JobChunk) -> None:
         """Renew this chunk soon, whatever its time is."""
         chunk.renew_at = self._clock()
         self._wake.set()
@@ -113,7 +113,7 @@ class LeaseKeeper:
             self._look(jobs)
         self._next_at = min([self._next_at, *(self._due_at(chunk) for chunk in self._chunks() if chunk.left)])
 
-    def _due_at(self, chunk: Chunk) -> float:
+    def _due_at(self, chunk: JobChunk) -> float:
         """When the chunk needs its next renewal or look."""
         return min(chunk.renew_at, max(self._look_at, chunk.received_at + LOOK_S))
 
@@ -128,7 +128,7 @@ class LeaseKeeper:
         except StokerError as error:
             log.debug("could not ask the queue which running jobs were cancelled: %s", error)
 
-    def _renew(self, due: list[Chunk]) -> None:
+    def _renew(self, due: list[JobChunk]) -> None:
         began = self._clock()
         try:
             self._extend_all(running(due), renew=True)
@@ -170,7 +170,7 @@ class LeaseKeeper:
             elif job in cancelled:
                 self._flag(chunk, job, "cancelled")
 
-    def _flag(self, chunk: Chunk, job: int, flag: Flag) -> None:
+    def _flag(self, chunk: JobChunk, job: int, flag: Flag) -> None:
         if chunk.flags.get(job) in (flag, "lost", "timeout"):
             return
         chunk.flags[job] = flag

@@ -9,7 +9,7 @@ SLOW_S = 0.1
 """Longer jobs are not fetched ahead at all."""
 
 
-class Pace:
+class JobDuration:
     """Seconds that a job keeps its slot, as a moving mean. Slower jobs count at once, faster ones gradually."""
 
     __slots__ = ("seconds",)
@@ -29,7 +29,7 @@ class Pace:
         return mean > SLOW_S > known
 
 
-class Bucket:
+class HandlerRateLimit:
     """A handler's rate limit in this worker: a token bucket, full at the start."""
 
     def __init__(self, limit: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from stoker.model import commands as c
 from stoker.model.errors import Closed, LimitExceeded, Refused, StokerError
 from stoker.model.replies import Delivery
-from stoker.worker.books import Books
 from stoker.worker.health import Pulse
-from stoker.worker.queues import PULL_JOBS_MAX, Plan, Roster
+from stoker.worker.held_jobs import HeldJobs
+from stoker.worker.queues import PULL_JOBS_MAX, NextPull, Roster
 
 log = logging.getLogger("stoker.worker")
 
@@ -33,7 +33,7 @@ AGAIN_S = 0.005
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 
 
-class Task(NamedTuple):
+class FirstTask(NamedTuple):
     """Work that a worker does before its first pull. Tried again, like a pull, if the queue cannot be reached."""
 
     doing: str
@@ -49,16 +49,16 @@ class Puller:
         execute: Callable[[c.Command[Any]], Awaitable[Any]],
         dispatch: Callable[[Delivery], None],
         roster: Roster,
-        books: Books,
+        held_jobs: HeldJobs,
         worker: str,
         poll_ms: int,
     ) -> None:
         self._execute, self._dispatch = execute, dispatch
-        self._roster, self._books = roster, books
+        self._roster, self._held_jobs = roster, held_jobs
         self._worker, self._poll_ms = worker, poll_ms
         self._room = asyncio.Event()
         self._poll: asyncio.Future[Any] | None = None
-        self._plan: Plan | None = None
+        self._plan: NextPull | None = None
         self._polled_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._token_timer: asyncio.TimerHandle | None = None
@@ -67,7 +67,7 @@ class Puller:
         self._is_over = False
         self.answered = asyncio.Event()
         """Set when the first pull was answered."""
-        self.first: Task | None = None
+        self.first: FirstTask | None = None
         self._gave_up = False
         """Whether the last pull was not answered in its short time."""
         self.pulse = Pulse()
@@ -96,17 +96,17 @@ class Puller:
         self._timer = None
         self.reconsider()
 
-    def _watch_tokens(self, plan: Plan) -> None:
+    def _watch_tokens(self, plan: NextPull) -> None:
         """While a pull waits without a queue that has used up its rate, look again when the next token is there."""
         wait_s = self._roster.next_token_s() if len(plan.queues) < len(self._roster.lines) else None
         if wait_s is not None:
             self._token_timer = asyncio.get_running_loop().call_later(wait_s, self._token_came, plan)
 
-    def _token_came(self, plan: Plan) -> None:
+    def _token_came(self, plan: NextPull) -> None:
         self.reconsider()
         self._watch_tokens(plan)  # timers may fire a moment early, and other queues wait for tokens, too
 
-    def _is_outdated(self, plan: Plan) -> bool:
+    def _is_outdated(self, plan: NextPull) -> bool:
         wanted = self._next(patient=True)
         if wanted is None:
             return True
@@ -121,9 +121,9 @@ class Puller:
         if self._poll is not None:
             self._poll.cancel()
 
-    def _next(self, *, patient: bool) -> Plan | None:
-        room = UNSETTLED_MAX - self._books.unsettled
-        return None if room <= 0 else self._roster.plan(self._books.running, room, patient=patient)
+    def _next(self, *, patient: bool) -> NextPull | None:
+        room = UNSETTLED_MAX - self._held_jobs.unsettled
+        return None if room <= 0 else self._roster.plan(self._held_jobs.running, room, patient=patient)
 
     async def run(self) -> None:
         """Pull until stopped. Raises errors that another try will not cure."""
@@ -152,14 +152,14 @@ class Puller:
             patient = not delivery
             self._took(plan, delivery)
 
-    def _is_hasty(self, plan: Plan) -> bool:
+    def _is_hasty(self, plan: NextPull) -> bool:
         """Whether the pull should not wait. True for the first pull, which shows whether the queue can be reached, and
         for pulls that do not name all queues with room. False after a pull that was given up: a slow server may take
         longer to answer.
         """
         return not self._gave_up and not (plan.waits and self.answered.is_set())
 
-    async def _do_first(self, task: Task) -> None:
+    async def _do_first(self, task: FirstTask) -> None:
         """Do the task once, and again only if it fails; stops when the worker stops."""
         doing = self._poll = asyncio.ensure_future(task.run())
         try:
@@ -189,11 +189,11 @@ class Puller:
                 continue
             self._took(plan, delivery)
             if not delivery:
-                if self._books.is_empty and is_complete:
+                if self._held_jobs.is_empty and is_complete:
                     return
                 await self._wait_for_room(AGAIN_S)
 
-    async def _pull(self, plan: Plan, wait_ms: int) -> Delivery:
+    async def _pull(self, plan: NextPull, wait_ms: int) -> Delivery:
         command = c.Pull(plan.queues, min(plan.count, self._jobs_max), wait_ms, self._worker)
         self._plan, self._polled_at = plan, time.monotonic()
         poll: asyncio.Future[Delivery] = asyncio.ensure_future(self._execute(command))
@@ -229,7 +229,7 @@ class Puller:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
 
-    def _took(self, plan: Plan, delivery: Delivery) -> None:
+    def _took(self, plan: NextPull, delivery: Delivery) -> None:
         if not delivery.runs:
             return
         jobs: dict[str, int] = {}
@@ -255,7 +255,7 @@ class Puller:
         except TimeoutError:
             pass
 
-    def _ask_for_less(self, plan: Plan, error: LimitExceeded) -> None:
+    def _ask_for_less(self, plan: NextPull, error: LimitExceeded) -> None:
         """Ask for fewer jobs: the server's own limit is lower."""
         asked = min(plan.count, self._jobs_max)
         if asked == 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from stoker.worker.errors import BadHandler
 from stoker.worker.lane import Lane
-from stoker.worker.pace import Bucket, Pace
+from stoker.worker.pace import HandlerRateLimit, JobDuration
 
 PULL_JOBS_MAX = 5_000
 
@@ -29,15 +29,15 @@ class QueueSettings:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class QueueLine:
     """A queue as the worker sees it."""
 
     name: str
     settings: QueueSettings
     lanes: tuple[Lane, ...]
     """The lanes of its handlers."""
-    buckets: tuple[Bucket, ...] = ()
-    pace: Pace = field(default_factory=Pace)
+    buckets: tuple[HandlerRateLimit, ...] = ()
+    pace: JobDuration = field(default_factory=JobDuration)
     served: float = 0.0
     """Jobs received so far, divided by weight."""
 
@@ -52,7 +52,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NextPull:
     """The next pull."""
 
     queues: tuple[str, ...]
@@ -64,10 +64,10 @@ class Plan:
 class Roster:
     """All queues of a worker."""
 
-    def __init__(self, lines: Iterable[Line]) -> None:
+    def __init__(self, lines: Iterable[QueueLine]) -> None:
         self.lines = {line.name: line for line in lines}
 
-    def plan(self, in_hand: dict[str, int], room: int, *, patient: bool) -> Plan | None:
+    def plan(self, in_hand: dict[str, int], room: int, *, patient: bool) -> NextPull | None:
         """The queues with room, the one that is owed most first; None if there is none.
 
         A pull has one number for all its queues. So queues with far less room than the first are left out. With
@@ -80,7 +80,7 @@ class Roster:
         least, first = min(rooms[line.name] for line in able), rooms[able[0].name]
         count = least if patient or least * 4 >= first else first
         named = tuple(line.name for line in able if rooms[line.name] >= count)
-        return Plan(named, min(count, PULL_JOBS_MAX), len(named) == len(able))
+        return NextPull(named, min(count, PULL_JOBS_MAX), len(named) == len(able))
 
     def delivered(self, named: Sequence[str], jobs: dict[str, int]) -> None:
         """Note what a pull over these queues brought. A queue that had nothing loses its saved-up claim and goes

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from stoker.worker.dying import die_with_parent
+from stoker.worker.parent_death import die_with_parent
 
 TICK_S = 0.3
 """How often files are checked where the system does not report changes, and how soon the end of a child is noticed."""

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 from stoker.brokers.contract import Broker
 from stoker.model import commands as c
 from stoker.model.replies import Delivery, Run
-from stoker.worker.books import Books
-from stoker.worker.directory import Directory
-from stoker.worker.fields import fields_of
 from stoker.worker.handler import Handler
+from stoker.worker.handler_lookup import HandlerLookup
+from stoker.worker.held_jobs import HeldJobs
 from stoker.worker.injection import WorkerScope
 from stoker.worker.joblog import JobLog
-from stoker.worker.lane import Chunk, Failed, Lane, Released, Settlement
+from stoker.worker.lane import JobChunk, JobFailure, JobsHandedBack, Lane, Settlement
 from stoker.worker.leases import LeaseKeeper
+from stoker.worker.log_fields import fields_of
 from stoker.worker.outcomes import DEAD, Failure
-from stoker.worker.pace import Bucket
-from stoker.worker.pulling import Puller, Task
-from stoker.worker.queues import Line, QueueSettings, Roster
-from stoker.worker.sendings import Report
+from stoker.worker.pace import HandlerRateLimit
+from stoker.worker.pulling import FirstTask, Puller
+from stoker.worker.queues import QueueLine, QueueSettings, Roster
+from stoker.worker.settle_commands import JobReport
 from stoker.worker.settling import Settler
 
 log = logging.getLogger("stoker.worker")
@@ -38,21 +38,21 @@ SETTLE_S = 5.0
 OOPS_MS = 1_000
 
 
-class Session:
+class WorkerRun:
     """A worker at work."""
 
     def __init__(
         self,
         broker: Broker,
         tenant: str,
-        directory: Directory,
+        directory: HandlerLookup,
         lanes: Mapping[str, Lane],
         lane_of: Mapping[str, Lane],
         queues: Mapping[str, QueueSettings],
         scope: WorkerScope,
         worker: str,
         poll_ms: int,
-        first: Task | None = None,
+        first: FirstTask | None = None,
         *,
         log_jobs: bool = False,
     ) -> None:
@@ -63,25 +63,25 @@ class Session:
         self._broker, self._tenant = broker, tenant
         self._directory, self._lanes, self._lane_of = directory, lanes, lane_of
         self._scope = scope
-        self.books = Books()
+        self.held_jobs = HeldJobs()
         self._buckets = {
-            handler.name: Bucket(handler.rate) for handler in directory.handlers if handler.rate is not None
+            handler.name: HandlerRateLimit(handler.rate) for handler in directory.handlers if handler.rate is not None
         }
         self._roster = Roster(self._line(name, settings) for name, settings in queues.items())
-        self._settler = Settler(self.execute_async, self.books, self._freed, self._said)
-        self._keeper = LeaseKeeper(self.execute, self.books.chunks, self._flagged, self._said.lease_lost)
-        self._puller = Puller(self.execute_async, self._dispatch, self._roster, self.books, worker, poll_ms)
+        self._settler = Settler(self.execute_async, self.held_jobs, self._freed, self._said)
+        self._keeper = LeaseKeeper(self.execute, self.held_jobs.chunks, self._flagged, self._said.lease_lost)
+        self._puller = Puller(self.execute_async, self._dispatch, self._roster, self.held_jobs, worker, poll_ms)
         self._puller.first = first
         self._moved = asyncio.Event()
         """Set when something was settled or confirmed."""
         self._is_hurrying = False
         self._started: list[Lane] = []
 
-    def _line(self, name: str, settings: QueueSettings) -> Line:
+    def _line(self, name: str, settings: QueueSettings) -> QueueLine:
         own = self._directory.of_queue(name) or self._directory.handlers
         lanes = tuple({id(lane): lane for lane in (self._lane_of[handler.name] for handler in own)}.values())
         buckets = tuple(self._buckets[handler.name] for handler in own if handler.name in self._buckets)
-        return Line(name, settings, lanes, buckets)
+        return QueueLine(name, settings, lanes, buckets)
 
     @property
     def answered(self) -> asyncio.Event:
@@ -94,7 +94,7 @@ class Session:
 
     @property
     def running(self) -> int:
-        return self.books.held
+        return self.held_jobs.held
 
     @property
     def slots(self) -> int:
@@ -113,10 +113,10 @@ class Session:
     def roomier(self) -> None:
         self._freed()
 
-    def report(self, chunk: Chunk, job: int, command: c.Command[Any]) -> None:
-        self._settler.put(Report(chunk, job, command))
+    def report(self, chunk: JobChunk, job: int, command: c.Command[Any]) -> None:
+        self._settler.put(JobReport(chunk, job, command))
 
-    def renew(self, chunk: Chunk) -> None:
+    def renew(self, chunk: JobChunk) -> None:
         self._keeper.renew(chunk)
 
     def execute(self, command: c.Command[R]) -> R:
@@ -143,10 +143,10 @@ class Session:
     async def run_until_idle(self) -> None:
         """Run until nothing is ready and everything is settled, including jobs that became ready meanwhile."""
         while not self._is_hurrying:
-            settled = self.books.done + self.books.released
+            settled = self.held_jobs.done + self.held_jobs.released
             await self._puller.run_until_empty()
             await self._until_quiet()
-            if settled == self.books.done + self.books.released:
+            if settled == self.held_jobs.done + self.held_jobs.released:
                 return
 
     def stop(self) -> None:
@@ -171,7 +171,7 @@ class Session:
                 await self._until_quiet(or_hurried=True)
         except TimeoutError:
             pass
-        left = self.books.held
+        left = self.held_jobs.held
         if left:
             self._tell_broken_off(left)
         await self._break_off()
@@ -179,24 +179,24 @@ class Session:
 
     def _tell_broken_off(self, left: int) -> None:
         log.warning("%d jobs are not finished and are handed back", left, extra={"worker": self.worker})
-        for chunk in self.books.chunks():
+        for chunk in self.held_jobs.chunks():
             running = [job for job in chunk.ids if job not in chunk.over]
             if running:
                 self._said.broken_off(chunk, running)
 
     async def _break_off(self) -> None:
-        if self.books.held:
+        if self.held_jobs.held:
             for lane in self._started:
                 lane.break_off()
         try:
             async with asyncio.timeout(SETTLE_S):
                 await self._until_quiet()
         except TimeoutError:
-            log.warning("%d deliveries could not be settled: their leases will expire", len(self.books.chunks()))
+            log.warning("%d deliveries could not be settled: their leases will expire", len(self.held_jobs.chunks()))
 
     async def _until_quiet(self, *, or_hurried: bool = False) -> None:
         """Wait until everything is settled and confirmed, or with `or_hurried`, until `stop_now`."""
-        while not (self.books.is_empty and self._settler.is_idle):
+        while not (self.held_jobs.is_empty and self._settler.is_idle):
             if or_hurried and self._is_hurrying:
                 return
             self._moved.clear()
@@ -206,7 +206,7 @@ class Session:
         """Let go of everything. Jobs that are still in hand after an interruption are handed back first."""
         self.stopping = True
         self._puller.stop()
-        if self._started and not self.books.is_empty:
+        if self._started and not self.held_jobs.is_empty:
             await self._break_off()
         self._keeper.stop()
         for lane in self._started:
@@ -229,16 +229,16 @@ class Session:
             chunk = self._chunk(handler or NOBODY, run, delivery.token, now)
             try:
                 if self.stopping:  # the answer was on its way when the worker was stopped
-                    self.settle(Released(chunk, chunk.ids))
+                    self.settle(JobsHandedBack(chunk, chunk.ids))
                 elif handler is None:
                     self._send_away(chunk, run)
                 else:
                     self._submit(chunk)
             except Exception:
                 log.exception("%r could not be submitted and is handed back", chunk)
-                self.settle(Released(chunk, chunk.ids, OOPS_MS))
+                self.settle(JobsHandedBack(chunk, chunk.ids, OOPS_MS))
 
-    def _submit(self, chunk: Chunk) -> None:
+    def _submit(self, chunk: JobChunk) -> None:
         name = chunk.handler.name
         lane = chunk.lane = self._lane_of[name]
         if name in self._buckets:
@@ -248,13 +248,13 @@ class Session:
             chunk.timer = self.loop.call_later(delay_s, self._timed_out, chunk)
         lane.submit(chunk)
 
-    def _chunk(self, handler: Handler, run: Run, token: int, now: float) -> Chunk:
-        chunk = Chunk(handler, token, run.queue, run.ids, run.payloads, run.options, run.attempt, run.pushed_at, now)
-        self.books.took(chunk)
+    def _chunk(self, handler: Handler, run: Run, token: int, now: float) -> JobChunk:
+        chunk = JobChunk(handler, token, run.queue, run.ids, run.payloads, run.options, run.attempt, run.pushed_at, now)
+        self.held_jobs.took(chunk)
         self._keeper.took(chunk)
         return chunk
 
-    def _send_away(self, chunk: Chunk, run: Run) -> None:
+    def _send_away(self, chunk: JobChunk, run: Run) -> None:
         """Settle jobs that have no handler here."""
         sent = [self._directory.send_away(run, job) for job in run.ids]
         jobs = f"job {run.ids[0]}" if len(run.ids) == 1 else f"{len(run.ids)} jobs, {run.ids[0]} first,"
@@ -262,9 +262,9 @@ class Session:
         log.warning("%s of queue %s cannot run here: %s", jobs, run.queue, sent[0].error, extra=extra)
         for job, one in zip(run.ids, sent, strict=True):
             if one.delay_ms is not None:
-                self.settle(Released(chunk, (job,), one.delay_ms, one.error.message))
+                self.settle(JobsHandedBack(chunk, (job,), one.delay_ms, one.error.message))
             else:
-                self.settle(Failed(chunk, job, Failure.of(one.error, with_stack=False), DEAD))
+                self.settle(JobFailure(chunk, job, Failure.of(one.error, with_stack=False), DEAD))
 
     # --- jobs in hand ----------------------------------------------------------------------------
 
@@ -272,19 +272,19 @@ class Session:
         self._puller.freed()
         self._moved.set()
 
-    def _flagged(self, chunk: Chunk, job: int) -> None:
+    def _flagged(self, chunk: JobChunk, job: int) -> None:
         """Called by the thread that renews leases."""
         try:
             self.loop.call_soon_threadsafe(self._interrupt, chunk, (job,))
         except RuntimeError:
             pass  # the loop is closed: nothing runs there any more
 
-    def _interrupt(self, chunk: Chunk, jobs: Sequence[int]) -> None:
+    def _interrupt(self, chunk: JobChunk, jobs: Sequence[int]) -> None:
         for job in jobs:
             if job not in chunk.over and chunk.lane is not None:
                 chunk.lane.interrupt(chunk, job)
 
-    def _timed_out(self, chunk: Chunk) -> None:
+    def _timed_out(self, chunk: JobChunk) -> None:
         """The queue has given these deliveries up; another worker may have the jobs.
 
         This is final: a thread that did not stop when its job was cancelled or lost is replaced now.

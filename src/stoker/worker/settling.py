@@ -14,11 +14,11 @@ from typing import Any
 from stoker.model import commands as c
 from stoker.model.errors import Closed, DiskFull, Forbidden, LostLease, Refused, StokerError, Unauthenticated
 from stoker.model.reasons import Reason
-from stoker.worker.books import Books
+from stoker.worker.held_jobs import HeldJobs
 from stoker.worker.joblog import JobLog
-from stoker.worker.lane import Dropped, Failed, Settlement
+from stoker.worker.lane import Dropped, JobFailure, Settlement
 from stoker.worker.outcomes import class_of
-from stoker.worker.sendings import Report, Sending, coalesced, halves, sendings_of
+from stoker.worker.settle_commands import JobReport, SettleCommand, coalesced, halves, sendings_of
 
 log = logging.getLogger("stoker.worker")
 
@@ -31,25 +31,25 @@ Execute = Callable[[c.Command[Any]], Awaitable[Any]]
 class Settler:
     """Carries settlements from the lanes to the queue."""
 
-    def __init__(self, execute: Execute, books: Books, freed: Callable[[], None], said: JobLog) -> None:
+    def __init__(self, execute: Execute, held_jobs: HeldJobs, freed: Callable[[], None], said: JobLog) -> None:
         self._execute = execute
-        self._books = books
+        self._held_jobs = held_jobs
         self._said = said
         self._freed = freed
         """Called when handlers have finished jobs."""
         self._loop = asyncio.get_running_loop()
-        self._come: deque[Settlement | Report] = deque()
+        self._come: deque[Settlement | JobReport] = deque()
         self._is_woken = False
         self._work = asyncio.Event()
         self._flight = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready: list[Settlement] = []
-        self._reports: list[Report] = []
+        self._reports: list[JobReport] = []
         self._pump: asyncio.Task[None] | None = None
 
     # --- from any thread -------------------------------------------------------------------------
 
-    def put(self, item: Settlement | Report) -> None:
+    def put(self, item: Settlement | JobReport) -> None:
         self._come.append(item)
         if not self._is_woken:
             self._is_woken = True
@@ -69,10 +69,10 @@ class Settler:
         come = self._come
         while come:
             item = come.popleft()
-            if type(item) is Report:
+            if type(item) is JobReport:
                 self._reports.append(item)
                 continue
-            news = self._books.ended(item)  # type: ignore[arg-type]
+            news = self._held_jobs.ended(item)  # type: ignore[arg-type]
             if news is not None:
                 self._ready.append(news)
         if self._ready or self._reports:
@@ -104,16 +104,16 @@ class Settler:
                 await self._flight.acquire()
                 settling.append(self._spawn(self._settle(sending)))
             for failed in ready:
-                if type(failed) is Failed and failed.verdict.kind == "cancel":
+                if type(failed) is JobFailure and failed.verdict.kind == "cancel":
                     await self._flight.acquire()
                     self._spawn(self._cancel(failed))
                 elif type(failed) is Dropped:
-                    self._books.lost += len(failed.ids)
-                    self._books.settled(failed.chunk, len(failed.ids))
+                    self._held_jobs.lost += len(failed.ids)
+                    self._held_jobs.settled(failed.chunk, len(failed.ids))
             if later:
                 self._spawn(self._forget(later, settling))
 
-    def _sendings(self, ready: list[Settlement]) -> list[Sending]:
+    def _sendings(self, ready: list[Settlement]) -> list[SettleCommand]:
         """The commands for these settlements. One invalid settlement must not cost the others theirs."""
         try:
             return sendings_of(ready)
@@ -121,7 +121,7 @@ class Settler:
             log.exception("a lane produced a settlement that cannot be sent")
         if len(ready) > 1:
             return [sending for item in ready for sending in self._sendings([item])]
-        self._books.settled(ready[0].chunk, 1)  # its lease will expire
+        self._held_jobs.settled(ready[0].chunk, 1)  # its lease will expire
         return []
 
     def _spawn(self, work: Any) -> "asyncio.Task[None]":
@@ -130,7 +130,7 @@ class Settler:
         task.add_done_callback(self._gone)
         return task
 
-    async def _forget(self, reports: list[Report], settling: list["asyncio.Task[None]"]) -> None:
+    async def _forget(self, reports: list[JobReport], settling: list["asyncio.Task[None]"]) -> None:
         """Delete the checkpoints of completed jobs, once that is confirmed: the next worker may need those of a lost
         job.
         """
@@ -145,7 +145,7 @@ class Settler:
             log.error("settling failed: %s", task.exception(), exc_info=task.exception())
         self._freed()
 
-    async def _send_reports(self, reports: list[Report]) -> None:
+    async def _send_reports(self, reports: list[JobReport]) -> None:
         """Send all reports in order; the settlements that came with them wait."""
         sent = [self._loop.create_task(self._report(report)) for report in reports]
         self._tasks.update(sent)
@@ -154,7 +154,7 @@ class Settler:
         finally:
             self._tasks.difference_update(sent)
 
-    async def _report(self, report: Report) -> None:
+    async def _report(self, report: JobReport) -> None:
         """Send one report. Best effort: it is tried once."""
         try:
             await self._execute(report.command)
@@ -167,7 +167,7 @@ class Settler:
 
     # --- settling --------------------------------------------------------------------------------
 
-    async def _settle(self, sending: Sending) -> None:
+    async def _settle(self, sending: SettleCommand) -> None:
         refused: Mapping[int, str] = {}
         try:
             try:
@@ -184,7 +184,7 @@ class Settler:
         if refused:
             self._lost(sending, refused)
         for chunk, jobs in sending.chunks:
-            self._books.settled(chunk, jobs)
+            self._held_jobs.settled(chunk, jobs)
 
     async def _insist(self, command: c.Command[Any]) -> Any:
         """Send a command until it is answered. Only the end of the worker stops this."""
@@ -201,7 +201,7 @@ class Settler:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_S_MAX)
 
-    async def _apart(self, sending: Sending, command: Any, error: StokerError) -> dict[int, str]:
+    async def _apart(self, sending: SettleCommand, command: Any, error: StokerError) -> dict[int, str]:
         """Split a refused command into halves: one job spoils it for all, perhaps with a result that is too large, or
         there are too many.
 
@@ -225,7 +225,7 @@ class Settler:
         log.error("job %s cannot be settled, its lease will expire: %s", job, error)
         return {}
 
-    async def _cancel(self, failed: Failed) -> None:
+    async def _cancel(self, failed: JobFailure) -> None:
         """Cancel a job for its handler, after making sure that this worker still owns it."""
         chunk, job = failed.chunk, failed.id
         reason = failed.verdict.reason or failed.failure.error
@@ -236,17 +236,17 @@ class Settler:
                     await self._insist(c.Cancel(job))
             reply = await self._insist(c.Fail((job,), chunk.token, reason, failed.failure.error_class, ""))
             if reply.refused:
-                self._lost(Sending(c.Fail((job,)), ((chunk, 1),)), reply.refused)
+                self._lost(SettleCommand(c.Fail((job,)), ((chunk, 1),)), reply.refused)
         except Exception as error:
             log.error("job %s cannot be cancelled, its lease will expire: %s", job, error)
         finally:
             self._flight.release()
-        self._books.settled(chunk, 1)
-        self._books.done += 1
+        self._held_jobs.settled(chunk, 1)
+        self._held_jobs.done += 1
 
-    def _lost(self, sending: Sending, refused: Mapping[int, str]) -> None:
+    def _lost(self, sending: SettleCommand, refused: Mapping[int, str]) -> None:
         """The leases had expired: these jobs will run again, whatever they did."""
-        self._books.lost += len(refused)
+        self._held_jobs.lost += len(refused)
         code = next(iter(refused.values()))
         for chunk in dict.fromkeys(chunk for chunk, _ in sending.chunks):
             lost = [job for job in refused if job in chunk.over and job in chunk.ids]
@@ -255,11 +255,11 @@ class Settler:
             if lost:
                 self._said.settled_too_late(chunk, lost, code)
 
-    def _count(self, sending: Sending, refused: int) -> None:
+    def _count(self, sending: SettleCommand, refused: int) -> None:
         jobs = sum(jobs for _, jobs in sending.chunks) - refused
         if type(sending.command) is c.Release:
-            self._books.released += jobs
+            self._held_jobs.released += jobs
         else:
-            self._books.done += jobs
+            self._held_jobs.done += jobs
             if type(sending.command) is c.Fail:
-                self._books.failed += jobs
+                self._held_jobs.failed += jobs

@@ -18,7 +18,7 @@ from typing import Any
 
 from stoker.brokers.connect import open_broker
 from stoker.brokers.contract import Broker
-from stoker.brokers.remote.patience import patient
+from stoker.brokers.remote.retrying import patient
 from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
 from stoker.model.errors import StokerError
@@ -26,20 +26,20 @@ from stoker.model.hints import did_you_mean
 from stoker.model.units import Duration, duration_ms
 from stoker.model.version import __version__
 from stoker.model.workers import WorkerView
-from stoker.worker.coroutines import CoroutineLane
-from stoker.worker.directory import Directory, is_own
+from stoker.worker.coroutine_lane import CoroutineLane
 from stoker.worker.errors import BadHandler
 from stoker.worker.handler import Handler
+from stoker.worker.handler_lookup import HandlerLookup, is_own
+from stoker.worker.health import HealthReport as HealthReport
 from stoker.worker.health import HealthServer, Pulse, report_of
-from stoker.worker.health import Report as HealthReport
 from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import Lane
-from stoker.worker.pulling import Task
+from stoker.worker.pulling import FirstTask
 from stoker.worker.queues import QueueSettings
 from stoker.worker.recycling import Recycling
 from stoker.worker.registry import Registration, host_name, new_worker_id
-from stoker.worker.session import Session
-from stoker.worker.threads import ThreadLane
+from stoker.worker.session import WorkerRun
+from stoker.worker.thread_lane import ThreadLane
 
 log = logging.getLogger("stoker.worker")
 
@@ -95,7 +95,7 @@ class Worker:
     ) -> None:
         self._client, self._own_tenant = client, tenant
         self.id = id or new_worker_id()
-        self._directory = Directory(handlers, duration_ms(unknown_for) / 1_000, worker=self.id)
+        self._directory = HandlerLookup(handlers, duration_ms(unknown_for) / 1_000, worker=self.id)
         if not self._directory.handlers:
             raise BadHandler("this worker has no handlers: pass at least one")
         self._queues = queues_of(queues, self._directory.handlers)
@@ -115,9 +115,9 @@ class Worker:
         self._log_jobs = log_jobs
         self.health_port = 0
         """The port of `/health`, once it is served."""
-        self.first: Task | None = None
+        self.first: FirstTask | None = None
         """Done before the first pull."""
-        self._session: Session | None = None
+        self._session: WorkerRun | None = None
         self._lock = threading.Lock()
         self._stops = 0
         self._started_at = 0
@@ -201,15 +201,15 @@ class Worker:
                 await health.stop()
             await self._close(session, broker)
 
-    def _tell_end(self, session: Session) -> None:
-        books = session.books
+    def _tell_end(self, session: WorkerRun) -> None:
+        held_jobs = session.held_jobs
         log.info(
             "%s has stopped: %d deliveries settled, %d of them failed, %d handed back, %d lost",
             self.id,
-            books.done,
-            books.failed,
-            books.released,
-            books.lost,
+            held_jobs.done,
+            held_jobs.failed,
+            held_jobs.released,
+            held_jobs.lost,
             extra={"worker": self.id},
         )
 
@@ -233,7 +233,7 @@ class Worker:
         try:
             await session.start()
             await session.run_until_idle()
-            return session.books.done + session.books.released
+            return session.held_jobs.done + session.held_jobs.released
         finally:
             await self._close(session, broker)
 
@@ -262,7 +262,7 @@ class Worker:
     def is_idle(self) -> bool:
         """Whether nothing is in hand: all jobs were settled or given up."""
         session = self._session
-        return session is None or session.books.is_empty
+        return session is None or session.held_jobs.is_empty
 
     # --- reporting -------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Worker:
             pulses,
             running=0 if session is None else session.running,
             slots=0 if session is None else session.slots,
-            done=0 if session is None else session.books.done,
+            done=0 if session is None else session.held_jobs.done,
             worker=self.id,
             stopping=bool(self._stops),
         )
@@ -290,8 +290,8 @@ class Worker:
             names=told_names(self._directory.names),
             slots=0 if session is None else session.slots,
             running=0 if session is None else session.running,
-            done=0 if session is None else session.books.done,
-            failed=0 if session is None else session.books.failed,
+            done=0 if session is None else session.held_jobs.done,
+            failed=0 if session is None else session.held_jobs.failed,
             started_at=self._started_at,
             polled_at=0 if session is None else session.pulse.polled_at,
             stopping=bool(self._stops),
@@ -300,13 +300,13 @@ class Worker:
 
     # --- putting it together ---------------------------------------------------------------------
 
-    async def _open(self) -> tuple[Session, Broker]:
+    async def _open(self) -> tuple[WorkerRun, Broker]:
         if self._session is not None:
             raise BadHandler("this worker runs already: make another one, or stop it first")
         broker = self._broker()
         scope = WorkerScope()
         lanes, lane_of = self._lanes(scope)
-        session = Session(
+        session = WorkerRun(
             broker,
             self._tenant,
             self._directory,
@@ -324,7 +324,7 @@ class Worker:
             self._session = session
         return session, broker
 
-    async def _close(self, session: Session, broker: Broker) -> None:
+    async def _close(self, session: WorkerRun, broker: Broker) -> None:
         try:
             await session.close()
         finally:
@@ -351,7 +351,7 @@ class Worker:
         processes: Any = None
         in_processes = [handler for handler in self._directory.handlers if handler.kind == "process"]
         if in_processes:
-            from stoker.worker.processes import ProcessLane
+            from stoker.worker.process_lane import ProcessLane
 
             processes = lanes["process"] = ProcessLane(
                 self._processes, in_processes, prefetch=self._prefetch, recycling=self._recycling
@@ -393,7 +393,7 @@ def told_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names) if len(names) <= NAMES_MAX else ()
 
 
-def _on(session: Session, what: Any) -> None:
+def _on(session: WorkerRun, what: Any) -> None:
     try:
         session.loop.call_soon_threadsafe(what)
     except RuntimeError:

@@ -17,7 +17,7 @@ class Box:
     """The numbers in `after` whose failure is tolerated."""
 
 
-class Look(NamedTuple):
+class StateStyle(NamedTuple):
     """How a state is shown. Colours are pairs: the fill of a box and its line."""
 
     sign: str
@@ -27,10 +27,10 @@ class Look(NamedTuple):
 
 
 LOOKS = {
-    "completed": Look("✔", "32", ("#e7f5ec", "#2f8f5b"), ("#12291c", "#4cc38a")),
-    "failed": Look("✘", "31", ("#fdecea", "#c0392b"), ("#33161a", "#f2777a")),
-    "running": Look("▶", "36", ("#e8f1fb", "#2f6fb3"), ("#10243d", "#6cb6ff")),
-    "blocked": Look("○", "90", ("#f4f4f2", "#8a8a84"), ("#22262c", "#9aa4b0")),
+    "completed": StateStyle("✔", "32", ("#e7f5ec", "#2f8f5b"), ("#12291c", "#4cc38a")),
+    "failed": StateStyle("✘", "31", ("#fdecea", "#c0392b"), ("#33161a", "#f2777a")),
+    "running": StateStyle("▶", "36", ("#e8f1fb", "#2f6fb3"), ("#10243d", "#6cb6ff")),
+    "blocked": StateStyle("○", "90", ("#f4f4f2", "#8a8a84"), ("#22262c", "#9aa4b0")),
 }
 UNKNOWN = LOOKS["blocked"]._replace(sign="?")
 """For states that a newer server may add."""
@@ -39,7 +39,7 @@ MEMBERS_MAX = 3
 """How many members of a merged box are named."""
 
 
-def look_of(box: Box) -> Look:
+def look_of(box: Box) -> StateStyle:
     return LOOKS.get(box.state, UNKNOWN)
 
 

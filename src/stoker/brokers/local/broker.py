@@ -44,7 +44,7 @@ GRACE_MS = 50
 
 
 class LocalBroker:
-    """A broker without a network in between. It has all that a server can use: `server/served.py`."""
+    """A broker without a network in between. It has all that a server can use: `server/served_broker.py`."""
 
     name = "local"
 

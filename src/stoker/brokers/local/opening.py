@@ -66,7 +66,7 @@ def open_sqlite(
 ) -> LocalBroker:
     """The broker over a data directory: a new one, or the one that this process has open already.
 
-    `notice` is what processes read that find the directory in use; see `brokers/shared.py`.
+    `notice` is what processes read that find the directory in use; see `brokers/shared_directory.py`.
     """
     asked = settings is not None or bool(parameters)
     settings = with_parameters(settings or LocalSettings(), parameters, ("shards", "durability"), "sqlite://")
@@ -79,9 +79,10 @@ def open_sqlite(
 def open_part(
     path: str, settings: LocalSettings | None = None, clock: Clock | None = None, disk: "Disk | None" = None
 ) -> LocalBroker:
-    """The broker over one process's part of a data directory that is dealt (`journal/dealing.py`).
+    """The broker over one process's part of a data directory that is dealt (`journal/resharding.py`).
 
-    It carries out commands for its own shards only; `runtime/spread.py` puts it together with those of the others.
+    It carries out commands for its own shards only; `runtime/process_router.py` puts it together with those of the
+    others.
     """
     return _open_directory(path, settings or LocalSettings(), clock, disk, part=True)
 
@@ -95,7 +96,7 @@ def _open_directory(
     *,
     part: bool = False,
 ) -> LocalBroker:
-    from stoker.journal.store import open_store
+    from stoker.journal.directory_store import open_store
 
     return open_over(lambda now: open_store(path, settings, now, disk, notice, part=part), settings, clock)
 
@@ -132,11 +133,11 @@ def is_locked(path: Path) -> bool:
 
 def shards_of(path: Path) -> int:
     """Of a data directory that another process has open."""
-    from stoker.journal.deals import deal_of
     from stoker.journal.directory import read_manifest
+    from stoker.journal.shard_layout import layout_of
 
-    deal = deal_of(path)
-    return read_manifest(path / "manifest.json").shards if deal is None else deal.shards
+    layout = layout_of(path)
+    return read_manifest(path / "manifest.json").shards if layout is None else layout.shards
 
 
 def snapshot_of(broker: LocalBroker) -> Path:

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from stoker.brokers.remote import forking
-from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, Links, lost_reply, read_head
-from stoker.brokers.remote.patience import Outage, Patience, default_retry_s
-from stoker.brokers.remote.settings import Address, RemoteSettings
-from stoker.brokers.resending import Answer, doubted, may_resend, plan_of
+from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, TransportLinks, lost_reply, read_head
+from stoker.brokers.remote.retrying import Outage, Patience, default_retry_s
+from stoker.brokers.remote.settings import RemoteSettings, ServerAddress
+from stoker.brokers.resending import ResendAnswer, doubted, may_resend, resend_steps
 from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
 from stoker.model.command_table import KEYED_PUSHES, SETTLES
@@ -34,7 +34,7 @@ PLANNED = KEYED_PUSHES | SETTLES
 """What needs more than being sent again, if its answer is lost."""
 
 
-class Trial:
+class RemoteTrial:
     """One call on its way to a server: how often it was tried, for how long, and what went wrong last."""
 
     def __init__(self, patience: Patience, outage: Outage, retry_s: float) -> None:
@@ -59,7 +59,7 @@ class Trial:
         """Of a refusal: after a sending whose answer was lost, that one may have happened."""
         return doubted(command, error) if self.again else error
 
-    def given_up(self, address: Address) -> StokerError:
+    def given_up(self, address: ServerAddress) -> StokerError:
         """The error for the caller, with what was tried."""
         error, tried = self._error, ""
         assert error is not None
@@ -74,7 +74,7 @@ class RemoteBroker:
     """A server, seen from a client."""
 
     def __init__(
-        self, links: Links, address: Address, settings: RemoteSettings, patience: Patience | None = None
+        self, links: TransportLinks, address: ServerAddress, settings: RemoteSettings, patience: Patience | None = None
     ) -> None:
         self._links = links
         self._patience = patience or Patience()
@@ -84,7 +84,7 @@ class RemoteBroker:
         self._lock = threading.Lock()
         self._idle: list[BlockingLink] = []
         self._busy: set[BlockingLink] = set()
-        self._streams: WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = WeakKeyDictionary()
+        self._streams: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopConnections] = WeakKeyDictionary()
         self._closed = False
         self._windows = SendingWindows()
         forking.remember(self)
@@ -92,14 +92,14 @@ class RemoteBroker:
     def execute(self, tenant: str, command: c.Command[R]) -> R:
         if type(command) not in PLANNED or not self.settings.resend:
             return self._send(tenant, command).reply  # type: ignore[no-any-return]
-        return carry_out(plan_of(command, self._windows), partial(self._send, tenant))
+        return carry_out(resend_steps(command, self._windows), partial(self._send, tenant))
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
         if type(command) not in PLANNED or not self.settings.resend:
             return (await self._send_async(tenant, command)).reply  # type: ignore[no-any-return]
-        return await carry_out_async(plan_of(command, self._windows), partial(self._send_async, tenant))
+        return await carry_out_async(resend_steps(command, self._windows), partial(self._send_async, tenant))
 
-    def _send(self, tenant: str, command: c.Command[Any]) -> Answer:
+    def _send(self, tenant: str, command: c.Command[Any]) -> ResendAnswer:
         trial = self._trial(command)
         try:
             return self._answered(self.once(tenant, command), trial)
@@ -111,7 +111,7 @@ class RemoteBroker:
 
         return carry_out(resending, do)
 
-    async def _send_async(self, tenant: str, command: c.Command[Any]) -> Answer:
+    async def _send_async(self, tenant: str, command: c.Command[Any]) -> ResendAnswer:
         trial = self._trial(command)
         try:
             return self._answered(await self.once_async(tenant, command), trial)
@@ -124,8 +124,8 @@ class RemoteBroker:
         return await carry_out_async(resending, do)
 
     def _resent(
-        self, command: c.Command[Any], trial: Trial, error: LinkLost | Unavailable | None
-    ) -> Generator[float | None, Any, Answer]:
+        self, command: c.Command[Any], trial: RemoteTrial, error: LinkLost | Unavailable | None
+    ) -> Generator[float | None, Any, ResendAnswer]:
         """After a sending that failed: send the command as often as it takes, or as often as it may be sent.
 
         Each step is one more sending (None), or a pause in seconds.
@@ -143,17 +143,17 @@ class RemoteBroker:
                 yield pause_s
         raise trial.meaning(command, trial.given_up(self.address))
 
-    def _trial(self, command: c.Command[Any]) -> Trial:
+    def _trial(self, command: c.Command[Any]) -> RemoteTrial:
         """What a command may wait for something to happen does not count as time in which the server is away."""
         retry_s = default_retry_s() if self.settings.retry_s is None else self.settings.retry_s
         wait_ms = getattr(command, "wait_ms", 0)
         may_wait = retry_s > 0 and type(wait_ms) is int and wait_ms > 0
-        return Trial(self._patience, self._outage, retry_s + wait_ms / 1_000 if may_wait else retry_s)
+        return RemoteTrial(self._patience, self._outage, retry_s + wait_ms / 1_000 if may_wait else retry_s)
 
-    def _answered(self, reply: Any, trial: Trial) -> Answer:
+    def _answered(self, reply: Any, trial: RemoteTrial) -> ResendAnswer:
         if self._outage.is_told:
             self._outage.over(self.address)
-        return Answer(reply, trial.again)
+        return ResendAnswer(reply, trial.again)
 
     def once(self, tenant: str, command: c.Command[R]) -> R:
         """One try. Raises `LinkLost` if the connection broke, `Unreachable` if there was none."""
@@ -172,7 +172,7 @@ class RemoteBroker:
     async def once_async(self, tenant: str, command: c.Command[R]) -> R:
         name = native.NAMES.get(type(command), type(command).__name__)
         link = await self._stream()
-        request = native.Request(name, command, None, None if tenant == OWN_TENANT else tenant)
+        request = native.NativeRequest(name, command, None, None if tenant == OWN_TENANT else tenant)
         timeout_s = self.settings.timeout_s + wait_of(command)
         head = await self._answer(link, tenant, command, link.call(request), timeout_s)
         reply: R = native.reply(head, type(command), self.settings.codec)
@@ -209,7 +209,7 @@ class RemoteBroker:
         for stream in streams:
             stream.close()
 
-    def _check_again(self, command: c.Command[Any], error: LinkLost | Unavailable, trial: Trial) -> None:
+    def _check_again(self, command: c.Command[Any], error: LinkLost | Unavailable, trial: RemoteTrial) -> None:
         """Go on if the command may be sent again; else say that its outcome is unknown."""
         if isinstance(error, LinkLost):
             if error.sent and not may_resend(command):
@@ -262,7 +262,7 @@ class RemoteBroker:
         loop = asyncio.get_running_loop()
         streams = self._streams.get(loop)
         if streams is None:
-            streams = self._streams[loop] = Streams(self._links, self.address, self.settings, loop)
+            streams = self._streams[loop] = LoopConnections(self._links, self.address, self.settings, loop)
         return await streams.take()
 
     async def _answer(
@@ -270,9 +270,9 @@ class RemoteBroker:
         link: AsyncLink,
         tenant: str,
         command: c.Command[Any],
-        future: "asyncio.Future[native.Head]",
+        future: "asyncio.Future[native.ReplyHead]",
         timeout_s: float,
-    ) -> native.Head:
+    ) -> native.ReplyHead:
         try:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(future)
@@ -285,7 +285,7 @@ class RemoteBroker:
             raise
 
     def _let_go(
-        self, link: AsyncLink, tenant: str, command: c.Command[Any], future: "asyncio.Future[native.Head]"
+        self, link: AsyncLink, tenant: str, command: c.Command[Any], future: "asyncio.Future[native.ReplyHead]"
     ) -> None:
         """The caller was cancelled: tell the server, and return what it sends all the same."""
         number = link.number_of(future)
@@ -295,25 +295,25 @@ class RemoteBroker:
         if number is None:
             future.cancel()
         else:
-            link.call(native.Request("give_up", {"reqId": number})).add_done_callback(heard)
+            link.call(native.NativeRequest("give_up", {"reqId": number})).add_done_callback(heard)
 
-        def late(done: "asyncio.Future[native.Head]") -> None:
+        def late(done: "asyncio.Future[native.ReplyHead]") -> None:
             if done.cancelled() or done.exception() is not None or not done.result().ok:
                 return
             reply = native.reply(done.result(), type(command), self.settings.codec)
             back = release_of(command, reply)
             if back is not None:
                 named = None if tenant == OWN_TENANT else tenant
-                link.call(native.Request(native.NAMES[c.Release], back, None, named)).add_done_callback(heard)
+                link.call(native.NativeRequest(native.NAMES[c.Release], back, None, named)).add_done_callback(heard)
 
         future.add_done_callback(late)
 
 
-class Streams:
+class LoopConnections:
     """The connection of one event loop, made when it is needed."""
 
     def __init__(
-        self, links: Links, address: Address, settings: RemoteSettings, loop: asyncio.AbstractEventLoop
+        self, links: TransportLinks, address: ServerAddress, settings: RemoteSettings, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._links = links
         self._address, self._settings, self._loop = address, settings, loop

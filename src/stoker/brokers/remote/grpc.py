@@ -23,7 +23,7 @@ from stoker.brokers.remote.links import (
     read_head,
     unreachable,
 )
-from stoker.brokers.remote.settings import Address, RemoteSettings
+from stoker.brokers.remote.settings import RemoteSettings, ServerAddress
 from stoker.model.errors import BY_CODE, InvalidRequest, LimitExceeded, StokerError
 from stoker.wire import native
 
@@ -56,11 +56,11 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 class GrpcLinks:
     """Channels to one address share a connection: gRPC sees to that."""
 
-    def connect(self, address: Address, settings: RemoteSettings) -> BlockingLink:
+    def connect(self, address: ServerAddress, settings: RemoteSettings) -> BlockingLink:
         return GrpcLink(address, settings)
 
     async def connect_async(
-        self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
+        self, address: ServerAddress, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
     ) -> AsyncLink:
         return await greeted(GrpcAsyncLink(address, settings, lost), address, settings)
 
@@ -68,7 +68,7 @@ class GrpcLinks:
 class GrpcLink:
     """A channel for one thread at a time."""
 
-    def __init__(self, address: Address, settings: RemoteSettings) -> None:
+    def __init__(self, address: ServerAddress, settings: RemoteSettings) -> None:
         self._channel = open_channel(address, settings)
         self._call = self._channel.unary_unary(METHOD)
         self._metadata = metadata_of(settings)
@@ -106,23 +106,23 @@ class GrpcLink:
 class GrpcAsyncLink:
     """A channel for any number of requests of one event loop."""
 
-    def __init__(self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]") -> None:
+    def __init__(self, address: ServerAddress, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]") -> None:
         self._loop = asyncio.get_running_loop()
         self._channel = open_channel(address, settings)
         self._call = self._channel.unary_unary(METHOD)
         self._codec = settings.codec
         # By the session and its number the server knows a request that is given up.
         self._metadata = (*metadata_of(settings), ("stoker-session", secrets.token_hex(8)))
-        self._waiting: dict[int, asyncio.Future[native.Head]] = {}
+        self._waiting: dict[int, asyncio.Future[native.ReplyHead]] = {}
         self._lost = lost
         self._number = 0
         self.is_alive = True
 
-    def call(self, request: native.Request) -> "asyncio.Future[native.Head]":
+    def call(self, request: native.NativeRequest) -> "asyncio.Future[native.ReplyHead]":
         self._number += 1
         number = request.reqId = self._number
         body = native.encoded(request, self._codec)
-        future: asyncio.Future[native.Head] = self._loop.create_future()
+        future: asyncio.Future[native.ReplyHead] = self._loop.create_future()
         try:
             call = self._call.future(enclosed(body), metadata=self._metadata)
         except ValueError as error:  # the channel is closed
@@ -132,7 +132,7 @@ class GrpcAsyncLink:
         call.add_done_callback(partial(self._arrived, number))
         return future
 
-    def number_of(self, future: "asyncio.Future[native.Head]") -> int | None:
+    def number_of(self, future: "asyncio.Future[native.ReplyHead]") -> int | None:
         return next((number for number, known in self._waiting.items() if known is future), None)
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class GrpcAsyncLink:
 # --- channels and frames -------------------------------------------------------------------------
 
 
-def open_channel(address: Address, settings: RemoteSettings) -> Any:
+def open_channel(address: ServerAddress, settings: RemoteSettings) -> Any:
     host = f"[{address.host}]" if ":" in address.host else address.host
     where = f"{host}:{address.port}"
     # Channels with the same options share a connection. A forked process must not share its parent's.

@@ -31,7 +31,7 @@ from stoker.brokers.remote.links import (
     tls_context,
     unreachable,
 )
-from stoker.brokers.remote.settings import Address, RemoteSettings
+from stoker.brokers.remote.settings import RemoteSettings, ServerAddress
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, Unknown
 from stoker.model.unreceived import release_of
@@ -45,11 +45,11 @@ KINDS = {"json": "application/json", "msgpack": "application/msgpack"}
 class HttpLinks:
     """Over HTTP and HTTPS."""
 
-    def connect(self, address: Address, settings: RemoteSettings) -> BlockingLink:
+    def connect(self, address: ServerAddress, settings: RemoteSettings) -> BlockingLink:
         return ClientLink(address, settings)
 
     async def connect_async(
-        self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
+        self, address: ServerAddress, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
     ) -> AsyncLink:
         return await greeted(PoolLink(address, settings, lost), address, settings)
 
@@ -75,7 +75,7 @@ def check_answer(kind: str, status: int, settings: RemoteSettings) -> None:
 class ClientLink:
     """A blocking connection with one request at a time."""
 
-    def __init__(self, address: Address, settings: RemoteSettings) -> None:
+    def __init__(self, address: ServerAddress, settings: RemoteSettings) -> None:
         self._settings = settings
         self._headers = headers_for(settings)
         try:
@@ -238,7 +238,7 @@ class Wire:
 class PoolLink:
     """Any number of requests at once, each on a connection of its own."""
 
-    def __init__(self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]") -> None:
+    def __init__(self, address: ServerAddress, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]") -> None:
         self._loop = asyncio.get_running_loop()
         self._address, self._settings = address, settings
         self._lost = lost
@@ -257,15 +257,15 @@ class PoolLink:
         lines += [f"{name}: {value}" for name, value in headers_for(self._settings).items()]
         return "\r\n".join([*lines, "Content-Length: "]).encode("latin-1")
 
-    def call(self, request: native.Request) -> "asyncio.Future[native.Head]":
+    def call(self, request: native.NativeRequest) -> "asyncio.Future[native.ReplyHead]":
         body = native.encoded(request, self._settings.codec)
-        future: asyncio.Future[native.Head] = self._loop.create_future()
+        future: asyncio.Future[native.ReplyHead] = self._loop.create_future()
         task = self._loop.create_task(self._carry(request, body, future))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return future
 
-    def number_of(self, future: "asyncio.Future[native.Head]") -> int | None:
+    def number_of(self, future: "asyncio.Future[native.ReplyHead]") -> int | None:
         return None
 
     def close(self) -> None:
@@ -282,7 +282,9 @@ class PoolLink:
         for wire in (*self._idle, *self._busy):
             wire.forget()
 
-    async def _carry(self, request: native.Request, body: bytes, future: "asyncio.Future[native.Head]") -> None:
+    async def _carry(
+        self, request: native.NativeRequest, body: bytes, future: "asyncio.Future[native.ReplyHead]"
+    ) -> None:
         """From the request to its reply. Cancelling the future gives the request up."""
         sent = False
         wire: Wire | None = None
@@ -312,18 +314,20 @@ class PoolLink:
             else:
                 self._return(request, head)
 
-    async def _ask(self, wire: Wire, body: bytes) -> native.Head:
+    async def _ask(self, wire: Wire, body: bytes) -> native.ReplyHead:
         status, kind, frame = await wire.exchange(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
         check_answer(kind, status, self._settings)
         return read_head(frame, self._settings.codec)
 
-    def _return(self, request: native.Request, head: native.Head) -> None:
+    def _return(self, request: native.NativeRequest, head: native.ReplyHead) -> None:
         """Jobs that came after all go back, as if never pulled."""
         if not head.ok or type(request.body) is not c.Pull or not self.is_alive:
             return
         back = release_of(request.body, native.reply(head, c.Pull, self._settings.codec))
         if back is not None:
-            self.call(native.Request(native.NAMES[c.Release], back, None, request.tenant)).add_done_callback(heard)
+            self.call(native.NativeRequest(native.NAMES[c.Release], back, None, request.tenant)).add_done_callback(
+                heard
+            )
 
     # --- the pool ------------------------------------------------------------------------------------
 
@@ -352,6 +356,6 @@ class PoolLink:
             wire.close()
 
     @staticmethod
-    def _fail(future: "asyncio.Future[native.Head]", error: Exception) -> None:
+    def _fail(future: "asyncio.Future[native.ReplyHead]", error: Exception) -> None:
         if not future.done():
             future.set_exception(error)

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from stoker.brokers.remote import names
+from stoker.brokers.remote import name_lookup
 from stoker.brokers.remote.forking import leave_to_parent
-from stoker.brokers.remote.settings import Address, RemoteSettings
+from stoker.brokers.remote.settings import RemoteSettings, ServerAddress
 from stoker.model.errors import InvalidRequest, StokerError, Unknown, Unreachable
 from stoker.wire import native
 from stoker.wire.frames import LENGTH, Codec, Frames, framed
@@ -63,11 +63,11 @@ class AsyncLink(Protocol):
     @property
     def is_alive(self) -> bool: ...
 
-    def call(self, request: native.Request) -> "asyncio.Future[native.Head]":
+    def call(self, request: native.NativeRequest) -> "asyncio.Future[native.ReplyHead]":
         """Send a request; the future brings the head of its reply, or `LinkLost`."""
         ...
 
-    def number_of(self, future: "asyncio.Future[native.Head]") -> int | None:
+    def number_of(self, future: "asyncio.Future[native.ReplyHead]") -> int | None:
         """By which the server knows a request, for giving it up; None where the transport itself tells the server."""
         ...
 
@@ -78,13 +78,13 @@ class AsyncLink(Protocol):
         ...
 
 
-class Links(Protocol):
+class TransportLinks(Protocol):
     """How one transport makes connections. Both raise `Unreachable`, or what the server said to the greeting."""
 
-    def connect(self, address: Address, settings: RemoteSettings) -> BlockingLink: ...
+    def connect(self, address: ServerAddress, settings: RemoteSettings) -> BlockingLink: ...
 
     async def connect_async(
-        self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
+        self, address: ServerAddress, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
     ) -> AsyncLink:
         """`lost` is called once, when the link is of no more use."""
         ...
@@ -93,11 +93,11 @@ class Links(Protocol):
 class StreamLinks:
     """Over TCP and Unix sockets."""
 
-    def connect(self, address: Address, settings: RemoteSettings) -> BlockingLink:
+    def connect(self, address: ServerAddress, settings: RemoteSettings) -> BlockingLink:
         return SocketLink(address, settings)
 
     async def connect_async(
-        self, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
+        self, address: ServerAddress, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
     ) -> AsyncLink:
         return await StreamLink.connect(address, settings, lost)
 
@@ -108,11 +108,11 @@ def framing_of(codec: Codec) -> str:
 
 def greet(settings: RemoteSettings) -> bytes:
     """The first request of a connection."""
-    greeting = native.Greeting(token=settings.token, client="python", tokens=False, ranges=True)
-    return native.FORMATS[settings.codec].encode(native.Request("hello", greeting))  # type: ignore[no-any-return]
+    greeting = native.NativeHello(token=settings.token, client="python", tokens=False, ranges=True)
+    return native.FORMATS[settings.codec].encode(native.NativeRequest("hello", greeting))  # type: ignore[no-any-return]
 
 
-def read_head(frame: bytes, codec: Codec) -> native.Head:
+def read_head(frame: bytes, codec: Codec) -> native.ReplyHead:
     """What every reply begins with. Raises `LinkLost` if these bytes are no reply."""
     try:
         return native.open_head(frame, codec)
@@ -120,11 +120,11 @@ def read_head(frame: bytes, codec: Codec) -> native.Head:
         raise LinkLost(f"{NOT_OURS} (a reply that cannot be read: {error})", sent=True) from None
 
 
-def check_welcome(frame: bytes, address: Address, codec: Codec) -> None:
+def check_welcome(frame: bytes, address: ServerAddress, codec: Codec) -> None:
     check_head(read_head(frame, codec), address, codec)
 
 
-def check_head(head: native.Head, address: Address, codec: Codec) -> None:
+def check_head(head: native.ReplyHead, address: ServerAddress, codec: Codec) -> None:
     """Raises what the server says, or that it speaks another protocol than we do."""
     if not head.ok:
         raise native.error_of(head)
@@ -136,11 +136,11 @@ def check_head(head: native.Head, address: Address, codec: Codec) -> None:
         )
 
 
-async def greeted(link: AsyncLink, address: Address, settings: RemoteSettings) -> AsyncLink:
+async def greeted(link: AsyncLink, address: ServerAddress, settings: RemoteSettings) -> AsyncLink:
     """A link whose greeting is a request like any other, once the server has answered it; else it is closed."""
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
-            head = await link.call(native.Request("hello", native.Greeting(client="python", tokens=False)))
+            head = await link.call(native.NativeRequest("hello", native.NativeHello(client="python", tokens=False)))
         check_head(head, address, settings.codec)
     except BaseException as error:
         link.close()
@@ -163,7 +163,7 @@ def tls_context(settings: RemoteSettings) -> ssl.SSLContext:
     return context
 
 
-def unreachable(address: Address, error: Exception) -> Unreachable:
+def unreachable(address: ServerAddress, error: Exception) -> Unreachable:
     why = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
     if not why.isprintable():  # what another protocol said there
         why = NOT_OURS
@@ -173,7 +173,7 @@ def unreachable(address: Address, error: Exception) -> Unreachable:
 # --- for threads ---------------------------------------------------------------------------------
 
 
-def connected_to(address: Address, settings: RemoteSettings) -> socket.socket:
+def connected_to(address: ServerAddress, settings: RemoteSettings) -> socket.socket:
     """A socket to where a server should be, encrypted if the address says so. Raises `OSError` or `ValueError`."""
     if address.scheme == "unix":
         plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -184,7 +184,7 @@ def connected_to(address: Address, settings: RemoteSettings) -> socket.socket:
             plain.close()
             raise
         return plain
-    plain = names.connect(address.host, address.port, settings.connect_timeout_s)
+    plain = name_lookup.connect(address.host, address.port, settings.connect_timeout_s)
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if address.is_encrypted:
@@ -198,7 +198,7 @@ def connected_to(address: Address, settings: RemoteSettings) -> socket.socket:
 class SocketLink:
     """A blocking connection with one request at a time."""
 
-    def __init__(self, address: Address, settings: RemoteSettings) -> None:
+    def __init__(self, address: ServerAddress, settings: RemoteSettings) -> None:
         self._codec = settings.codec
         self._left = b""
         self._bytes_max = WELCOME_BYTES_MAX
@@ -315,7 +315,7 @@ class StreamLink(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._codec = settings.codec
         self._frames = Frames(bytearray(READ_BYTES), WELCOME_BYTES_MAX)
-        self._waiting: dict[int, asyncio.Future[native.Head]] = {}
+        self._waiting: dict[int, asyncio.Future[native.ReplyHead]] = {}
         self._out: list[bytes] = []
         self._lost = lost
         self._number = 0
@@ -324,7 +324,7 @@ class StreamLink(asyncio.BufferedProtocol):
 
     @classmethod
     async def connect(
-        cls, address: Address, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
+        cls, address: ServerAddress, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]"
     ) -> "StreamLink":
         loop = asyncio.get_running_loop()
         made: list[StreamLink] = []
@@ -340,7 +340,9 @@ class StreamLink(asyncio.BufferedProtocol):
                 else:
                     tls = tls_context(settings) if address.is_encrypted else None
                     _, link = await loop.create_connection(make, address.host, address.port, ssl=tls)
-                head = await link.call(native.Request("hello", native.Greeting(settings.token, "python", tokens=False)))
+                head = await link.call(
+                    native.NativeRequest("hello", native.NativeHello(settings.token, "python", tokens=False))
+                )
             check_head(head, address, settings.codec)
         except BaseException as error:
             for begun in made:  # those of which the handshake failed, too
@@ -351,19 +353,19 @@ class StreamLink(asyncio.BufferedProtocol):
         link._frames.bytes_max = REPLY_BYTES_MAX
         return link
 
-    def call(self, request: native.Request) -> "asyncio.Future[native.Head]":
+    def call(self, request: native.NativeRequest) -> "asyncio.Future[native.ReplyHead]":
         """Send a request with a number of its own; the future brings the head of its reply."""
         self._number += 1
         request.reqId = self._number
         body = native.encoded(request, self._codec)
-        future: asyncio.Future[native.Head] = self._loop.create_future()
+        future: asyncio.Future[native.ReplyHead] = self._loop.create_future()
         self._waiting[self._number] = future
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(framed(body, framing_of(self._codec)))
         return future
 
-    def number_of(self, future: "asyncio.Future[native.Head]") -> int | None:
+    def number_of(self, future: "asyncio.Future[native.ReplyHead]") -> int | None:
         return next((number for number, known in self._waiting.items() if known is future), None)
 
     def _flush(self) -> None:
@@ -422,7 +424,7 @@ class StreamLink(asyncio.BufferedProtocol):
                 future.set_exception(LinkLost(why, sent=True))
 
 
-def lost_reply(command: Any, address: Address, why: Exception) -> StokerError:
+def lost_reply(command: Any, address: ServerAddress, why: Exception) -> StokerError:
     return Unknown(
         f"it is not known whether this {type(command).__name__} happened: the connection to {address} broke before the"
         f" answer came ({why}); ask, or send it again with a key of your own"

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult
 
 from stoker.brokers.remote.broker import RemoteBroker
-from stoker.brokers.remote.links import Links, StreamLinks
+from stoker.brokers.remote.links import StreamLinks, TransportLinks
 from stoker.brokers.remote.settings import RemoteSettings, read_url
 from stoker.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from stoker.brokers.remote.gathering import GatheringBroker
+    from stoker.brokers.remote.push_buffer import BufferingBroker
 
 
-def open_remote(parts: SplitResult, settings: Any) -> "RemoteBroker | GatheringBroker":
+def open_remote(parts: SplitResult, settings: Any) -> "RemoteBroker | BufferingBroker":
     if settings is not None and not isinstance(settings, RemoteSettings):
         raise InvalidRequest(
             f"{parts.scheme}:// takes RemoteSettings, not {type(settings).__name__}, which is for embedded brokers"
@@ -21,12 +21,12 @@ def open_remote(parts: SplitResult, settings: Any) -> "RemoteBroker | GatheringB
     broker = RemoteBroker(links_for(parts.scheme), address, settings)
     if not settings.batch_ms:
         return broker
-    from stoker.brokers.remote.gathering import GatheringBroker
+    from stoker.brokers.remote.push_buffer import BufferingBroker
 
-    return GatheringBroker(broker)
+    return BufferingBroker(broker)
 
 
-def links_for(scheme: str) -> Links:
+def links_for(scheme: str) -> TransportLinks:
     if scheme.startswith("http"):
         from stoker.brokers.remote.http import HttpLinks
 

@@ -68,7 +68,7 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return f"RemoteSettings(token={token}, {', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
-class Address(msgspec.Struct, frozen=True):
+class ServerAddress(msgspec.Struct, frozen=True):
     """Where the server is."""
 
     scheme: Scheme
@@ -83,7 +83,7 @@ class Address(msgspec.Struct, frozen=True):
         return f"unix://{self.host}" if self.scheme == "unix" else f"{self.scheme}://{self.host}:{self.port}"
 
 
-def read_url(parts: SplitResult, settings: RemoteSettings | None) -> tuple[Address, RemoteSettings]:
+def read_url(parts: SplitResult, settings: RemoteSettings | None) -> tuple[ServerAddress, RemoteSettings]:
     """The address in a URL and the settings with what the URL says of them."""
     said: dict[str, str] = dict(parse_qsl(parts.query, keep_blank_values=True))
     try:
@@ -111,8 +111,8 @@ def read_url(parts: SplitResult, settings: RemoteSettings | None) -> tuple[Addre
         path = unquote(parts.netloc + parts.path)
         if not path:
             raise InvalidRequest("unix:// needs the path of a socket: unix:///run/stoker.sock")
-        return Address("unix", path, 0), settings
+        return ServerAddress("unix", path, 0), settings
     if parts.path not in ("", "/"):
         raise InvalidRequest(f"{parts.scheme}://{parts.hostname} takes no path, and the URL has {parts.path!r}")
     scheme: Scheme = parts.scheme  # type: ignore[assignment]
-    return Address(scheme, parts.hostname or "127.0.0.1", port or PORTS[scheme]), settings
+    return ServerAddress(scheme, parts.hostname or "127.0.0.1", port or PORTS[scheme]), settings

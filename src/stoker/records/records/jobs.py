@@ -1,12 +1,12 @@
 """Records of jobs: they are pushed, delivered to workers, ended and forgotten."""
 
 from stoker.model.options import DEFAULT_OPTIONS, Options
-from stoker.records.records.shape import Record, Run
+from stoker.records.records.shape import JobRun, Record
 
 # --- before they start ---------------------------------------------------------------------------
 
 
-class Pushed(Record, frozen=True, gc=False, tag=1):
+class JobsPushed(Record, frozen=True, gc=False, tag=1):
     """Jobs with neighbouring ids were pushed. `due` is 0 for jobs that are not delayed."""
 
     at: int
@@ -90,10 +90,10 @@ class Started(Record, frozen=True, gc=False, tag=4):
     worker: str
     lease_ms: int | None
     claim: str | None
-    runs: tuple[Run, ...]
+    runs: tuple[JobRun, ...]
 
 
-class Extended(Record, frozen=True, gc=False, tag=10):
+class LeasesExtended(Record, frozen=True, gc=False, tag=10):
     at: int
     tenant: str
     queue: str
@@ -135,7 +135,7 @@ class Completed(Record, frozen=True, gc=False, tag=5):
     at: int
     tenant: str
     queue: str
-    runs: tuple[Run, ...]
+    runs: tuple[JobRun, ...]
     results: list[bytes | None] | None = None
     codec: int = 0
     """The codec of all results, as an index into `CODECS`."""
@@ -147,7 +147,7 @@ class Retrying(Record, frozen=True, gc=False, tag=6):
     at: int
     tenant: str
     queue: str
-    run: Run
+    run: JobRun
     reason: str
     due: int
     error: str = ""
@@ -155,13 +155,13 @@ class Retrying(Record, frozen=True, gc=False, tag=6):
     stack: str = ""
 
 
-class Failed(Record, frozen=True, gc=False, tag=7):
+class JobDied(Record, frozen=True, gc=False, tag=7):
     """A job will not be tried again. `started_at` in the run is 0 if no delivery ended with it."""
 
     at: int
     tenant: str
     queue: str
-    run: Run
+    run: JobRun
     reason: str
     error: str = ""
     error_class: str = ""
@@ -170,13 +170,13 @@ class Failed(Record, frozen=True, gc=False, tag=7):
     """Why the last delivery failed, if one ended with the job."""
 
 
-class Released(Record, frozen=True, gc=False, tag=9):
+class JobsReleased(Record, frozen=True, gc=False, tag=9):
     """Deliveries were handed back, and the attempts do not count. `due` is 0 for jobs that are waiting again."""
 
     at: int
     tenant: str
     queue: str
-    runs: list[Run]
+    runs: list[JobRun]
     due: int = 0
     note: str = ""
     """Why, in words."""
@@ -191,7 +191,7 @@ class ClaimForgotten(Record, frozen=True, gc=False, tag=32):
 # --- over ----------------------------------------------------------------------------------------
 
 
-class Ended(Record, frozen=True, gc=False, tag=8):
+class JobsEnded(Record, frozen=True, gc=False, tag=8):
     """Jobs were cancelled or expired."""
 
     at: int
@@ -199,7 +199,7 @@ class Ended(Record, frozen=True, gc=False, tag=8):
     queue: str
     state: int
     reason: str
-    runs: list[Run]
+    runs: list[JobRun]
 
 
 class Removed(Record, frozen=True, gc=False, tag=25):

@@ -21,7 +21,7 @@ class Labels(msgspec.Struct, array_like=True, frozen=True, gc=False):
     slot: int = 0
 
 
-class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class JobRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Neighbouring jobs with the same history, and everything that accounts for one delivery."""
 
     first: int

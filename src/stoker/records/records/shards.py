@@ -62,11 +62,11 @@ class TellStep(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
     cancelled: bool = False
 
 
-class CancelWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
+class CancelWorkflowHere(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
     workflow: int
 
 
-class RetryWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=6):
+class RetryWorkflowHere(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=6):
     workflow: int
     round: int
 
@@ -75,7 +75,7 @@ class ForgetWorkflow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag
     workflow: int
 
 
-class FillStep(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=8):
+class FillStepHere(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=8):
     workflow: int
     step: int
     payloads: list[bytes]
@@ -100,17 +100,17 @@ Message = (
     | AbortTransaction
     | StartWorkflow
     | TellStep
-    | CancelWorkflow
-    | RetryWorkflow
+    | CancelWorkflowHere
+    | RetryWorkflowHere
     | ForgetWorkflow
-    | FillStep
+    | FillStepHere
     | Watch
     | TellEnd
 )
 """All messages between shards."""
 
 
-class Sent(Record, frozen=True, gc=False, tag=34):
+class MessageSent(Record, frozen=True, gc=False, tag=34):
     """A message to another shard was written and has to be taken there. Numbers count up for each pair of shards."""
 
     at: int
@@ -120,7 +120,7 @@ class Sent(Record, frozen=True, gc=False, tag=34):
     message: Message
 
 
-class Taken(Record, frozen=True, gc=False, tag=35):
+class MessageTaken(Record, frozen=True, gc=False, tag=35):
     """A message of another shard was taken and carried out. It will not be taken again."""
 
     at: int
@@ -129,7 +129,7 @@ class Taken(Record, frozen=True, gc=False, tag=35):
     number: int
 
 
-class Arrived(Record, frozen=True, gc=False, tag=36):
+class MessagesArrived(Record, frozen=True, gc=False, tag=36):
     """The other shard has taken the messages up to this number, so they need not be sent again."""
 
     at: int
@@ -146,7 +146,7 @@ class HeardEarly(Record, frozen=True, gc=False, tag=55):
     at: int
     tenant: str
     workflow: int
-    message: TellStep | FillStep
+    message: TellStep | FillStepHere
 
 
 class Watched(Record, frozen=True, gc=False, tag=56):

@@ -5,7 +5,7 @@ from stoker.records.records.shape import Record
 from stoker.records.stored import StoredRun
 
 
-class Staged(Record, frozen=True, gc=False, tag=28):
+class PartStaged(Record, frozen=True, gc=False, tag=28):
     """A part of a stage was written."""
 
     at: int

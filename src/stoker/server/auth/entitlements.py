@@ -14,7 +14,7 @@ import msgspec
 from stoker.model.errors import Forbidden, InvalidRequest
 from stoker.model.limits import NAME_PATTERN
 from stoker.server.auth.quotas import Quotas
-from stoker.server.auth.strict import decode_base64url, decode_object, encode_base64url
+from stoker.server.auth.strict_json import decode_base64url, decode_object, encode_base64url
 
 SECRET_BYTES_MIN: Final = 32
 """As long as the hash: a shorter secret is easier to guess."""

@@ -16,9 +16,9 @@ from stoker.model.errors import StokerError
 from stoker.model.limits import NAME_PATTERN
 from stoker.server.auth.files import Stamp
 from stoker.server.auth.identity import PERMISSIONS, Grant, Identity, Permission, refused
-from stoker.server.auth.keys import ALGORITHMS, KID_CHARS_MAX, Key, KeySet
+from stoker.server.auth.keys import ALGORITHMS, KID_CHARS_MAX, KeySet, SigningKey
 from stoker.server.auth.settings import JwtSettings
-from stoker.server.auth.strict import decode_base64url, decode_object
+from stoker.server.auth.strict_json import decode_base64url, decode_object
 
 TOKEN_CHARS_MAX: Final = 8_192
 """As much as a server takes in one header."""
@@ -85,7 +85,7 @@ class JwtVerifier:
 
     # Keys.
 
-    def _key_for(self, header: dict[str, Any], now: float) -> Key:
+    def _key_for(self, header: dict[str, Any], now: float) -> SigningKey:
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in ALGORITHMS:
             raise refused(f"the token's algorithm is not one of {', '.join(ALGORITHMS)}")
@@ -103,7 +103,7 @@ class JwtVerifier:
             raise refused("the token's algorithm is not that of its key")
         return key
 
-    def _key_after_rotation(self, kid: str, now: float) -> Key | None:
+    def _key_after_rotation(self, kid: str, now: float) -> SigningKey | None:
         if self._settings.jwks_file is None:
             return None
         if self._read_at is not None and abs(now - self._read_at) < RELOAD_SECONDS:
@@ -122,7 +122,7 @@ class JwtVerifier:
 
     # Claims.
 
-    def _identity(self, claims: dict[str, Any], key: Key, now: float) -> Identity:
+    def _identity(self, claims: dict[str, Any], key: SigningKey, now: float) -> Identity:
         settings = self._settings
         until = self._check_times(claims, now)
         self._check_meant_for_us(claims)

@@ -21,7 +21,7 @@ from stoker.model.errors import InvalidRequest
 from stoker.server.auth.files import Stamp, read_guarded, stamp
 from stoker.server.auth.identity import Grant
 from stoker.server.auth.settings import Algorithm, JwtKey, JwtSettings
-from stoker.server.auth.strict import decode_object
+from stoker.server.auth.strict_json import decode_object
 
 ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
 
@@ -38,7 +38,7 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 KID_CHARS_MAX: Final = 256
 
 
-class Key(msgspec.Struct, frozen=True):
+class SigningKey(msgspec.Struct, frozen=True):
     kid: str | None
     algorithm: Algorithm
     material: Any
@@ -80,14 +80,14 @@ class KeySet:
     def grants(self) -> set[Grant]:
         return {key.grant for key in self._keys}
 
-    def by_kid(self, kid: str) -> Key | None:
+    def by_kid(self, kid: str) -> SigningKey | None:
         return self._by_kid.get(kid)
 
-    def by_algorithm(self, algorithm: str) -> list[Key]:
+    def by_algorithm(self, algorithm: str) -> list[SigningKey]:
         return [key for key in self._keys if key.algorithm == algorithm]
 
 
-def _configured(setting: JwtKey, number: int) -> Key:
+def _configured(setting: JwtKey, number: int) -> SigningKey:
     where = f"key {number} for JWT"
     if (setting.key is None) == (setting.key_file is None):
         raise InvalidRequest(f"{where}: expected either key or key_file")
@@ -104,7 +104,7 @@ def _configured(setting: JwtKey, number: int) -> Key:
     return _bound(setting.kid, setting.algorithm, prepared, where)
 
 
-def _from_jwks(path: Path) -> tuple[list[Key], Stamp]:
+def _from_jwks(path: Path) -> tuple[list[SigningKey], Stamp]:
     data, read = read_guarded(path, "the JWKS file", FILE_BYTES_MAX)
     try:
         entries = decode_object(data).get("keys")
@@ -119,7 +119,7 @@ def _from_jwks(path: Path) -> tuple[list[Key], Stamp]:
     return keys, read
 
 
-def _from_jwk(entry: Any, where: str) -> Key | None:
+def _from_jwk(entry: Any, where: str) -> SigningKey | None:
     """None for keys with another purpose: issuers publish all their keys in one file."""
     if not isinstance(entry, dict):
         raise InvalidRequest(f"{where}: expected an object")
@@ -144,7 +144,7 @@ def _usual_algorithm(entry: dict[str, Any]) -> str | None:
     return usual.get(str(kind)) or usual.get((str(kind), str(curve)))
 
 
-def _bound(kid: str | None, algorithm: Algorithm, material: Any, where: str) -> Key:
+def _bound(kid: str | None, algorithm: Algorithm, material: Any, where: str) -> SigningKey:
     if kid is not None and not 1 <= len(kid) <= KID_CHARS_MAX:
         raise InvalidRequest(f"{where}: a kid has 1 to {KID_CHARS_MAX} characters")
     if not _fits(algorithm, material):
@@ -153,7 +153,9 @@ def _bound(kid: str | None, algorithm: Algorithm, material: Any, where: str) -> 
         form = material
     else:
         form = material.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return Key(kid, algorithm, material, sha256(f"{algorithm}:".encode() + form).digest(), Grant("the token's key"))
+    return SigningKey(
+        kid, algorithm, material, sha256(f"{algorithm}:".encode() + form).digest(), Grant("the token's key")
+    )
 
 
 def _fits(algorithm: Algorithm, material: Any) -> bool:

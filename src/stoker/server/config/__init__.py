@@ -28,7 +28,7 @@ limits.payload_bytes_max = "1MiB"
 ```
 """
 
-from stoker.server.config.addresses import Address
+from stoker.server.config.addresses import ListenAddress
 from stoker.server.config.keys import BadConfig
 from stoker.server.config.loading import Loaded, check, load, refuse_open_door
 from stoker.server.config.showing import Setting, lines_of_flashq, settings_of, show
@@ -48,10 +48,10 @@ from stoker.server.config.tree import (
 )
 
 __all__ = [
-    "Address",
     "BadConfig",
     "GrpcListener",
     "HttpListener",
+    "ListenAddress",
     "Loaded",
     "LogSettings",
     "MetricsSettings",

@@ -10,7 +10,7 @@ OFF = "off"
 WRITTEN = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:\[\]/]+)):(?P<port>[0-9]{1,5})")
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where a listener listens."""
 
     host: str
@@ -37,7 +37,7 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback
 
 
-def parse_address(text: str) -> Address | None:
+def parse_address(text: str) -> ListenAddress | None:
     """The address, or None for `off`."""
     if text == OFF:
         return None
@@ -46,4 +46,4 @@ def parse_address(text: str) -> Address | None:
         raise InvalidRequest('expected HOST:PORT or "off", an IPv6 host in brackets: [::1]:6789')
     if int(found["port"]) > 65_535:
         raise InvalidRequest("a port goes up to 65535")
-    return Address(found["six"] or found["host"], int(found["port"]))
+    return ListenAddress(found["six"] or found["host"], int(found["port"]))

@@ -102,6 +102,6 @@ def masked(value: Any, kind: Any) -> Any:
     return MASK if value and has_secret(kind) else value
 
 
-def said(place: Place, value: Any, one: Given) -> str:
+def source_text(place: Place, value: Any, one: Given) -> str:
     """The setting as the user wrote it, for an error; without its value if it may contain a secret."""
     return f"{key_of(place)} = {MASK if has_secret(type_at(place)) else shown(value)} ({one.source})"

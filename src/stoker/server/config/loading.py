@@ -23,8 +23,8 @@ from stoker.server.config.keys import (
     environment_name,
     key_of,
     place_of,
-    said,
     settings_in,
+    source_text,
 )
 from stoker.server.config.sources import (
     FILE,
@@ -135,14 +135,14 @@ def _flatten(
             try:
                 value = msgspec.json.decode(value)
             except msgspec.DecodeError as error:
-                bad.append(f"{said(here, value, one)}: expected JSON: {error}")
+                bad.append(f"{source_text(here, value, one)}: expected JSON: {error}")
                 continue
         if not isinstance(value, dict):
             short = getattr(section, "shorthand", None)
             if short is not None:
                 into[(*here, short)] = one._replace(value=value)
             else:
-                bad.append(f"{said(here, value, one)}: expected a table with keys of its own")
+                bad.append(f"{source_text(here, value, one)}: expected a table with keys of its own")
         elif section is not None:
             _flatten(section, value, here, one, into, bad)
         elif table is not None:
@@ -150,7 +150,7 @@ def _flatten(
                 if isinstance(values, dict):
                     _flatten(table, values, (*here, inner), one, into, bad)
                 else:
-                    bad.append(f"{said((*here, inner), values, one)}: expected a table with keys of its own")
+                    bad.append(f"{source_text((*here, inner), values, one)}: expected a table with keys of its own")
 
 
 def _unknown(path: Place, known: Iterable[str], one: Given) -> str:
@@ -197,14 +197,14 @@ def _build(kind: type[Any], start: Any, path: Place, given: Mapping[Place, Given
             try:
                 changes[field.name] = read_value(one.value, field.type, field.name, is_text=one.is_text)
             except ValueError as error:
-                bad.append(f"{said(here, one.value, one)}: {error}")
+                bad.append(f"{source_text(here, one.value, one)}: {error}")
     if bad:
         return start  # it is refused anyway; a half-made struct would only add noise
     try:
         return kind(**changes) if start is None else msgspec.structs.replace(start, **changes)
     except (InvalidRequest, ValueError) as error:
         culprits = [(place, given[place]) for name in changes if (place := (*path, name)) in given]
-        bad.append(f"{', '.join(said(place, one.value, one) for place, one in culprits)}: {error}")
+        bad.append(f"{', '.join(source_text(place, one.value, one) for place, one in culprits)}: {error}")
         return start
 
 

@@ -17,7 +17,7 @@ from stoker.model.limits import Limits
 from stoker.model.options import Settings
 from stoker.model.replies import Level
 from stoker.server.auth.settings import AuthSettings
-from stoker.server.config.addresses import Address, parse_address
+from stoker.server.config.addresses import ListenAddress, parse_address
 
 MIB = 1024 * 1024
 QUEUE = LocalSettings()
@@ -64,7 +64,7 @@ class TcpListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         parse_address(self.listen)
 
     @property
-    def address(self) -> Address | None:
+    def address(self) -> ListenAddress | None:
         """Where to listen; None means nowhere."""
         return parse_address(self.listen)
 
@@ -267,7 +267,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tracing: TracingSettings = TracingSettings()
 
     @property
-    def listeners(self) -> dict[str, Address]:
+    def listeners(self) -> dict[str, ListenAddress]:
         """The listeners with a host and a port that are on, by name."""
         found = {"tcp": self.tcp.address, "http": self.http.address, "grpc": self.grpc.address}
         return {name: address for name, address in found.items() if address is not None}

@@ -15,7 +15,7 @@ from stoker.model.errors import Unauthenticated
 from stoker.model.traces import carried, from_headers
 from stoker.server.auth.identity import Identity
 from stoker.server.config.addresses import is_loopback
-from stoker.server.desk import Wait
+from stoker.server.dispatcher import Wait
 from stoker.server.service import FORWARDED, Service
 
 BEARER = "bearer "
@@ -89,7 +89,7 @@ class Caller:
 
     async def carry_out(self, tenant: str, command: c.Command[Any], wait: Wait | None = None) -> Any:
         """The reply to a command that was admitted. Jobs whose caller left before they were on their way go back."""
-        desk = self._service.desk
+        dispatcher = self._service.dispatcher
         if self.trace is not None:
             command = carried(command, self.trace)
         reply = await self._service.call(tenant, command, self.identity, wait)
@@ -97,7 +97,7 @@ class Caller:
 
             def ended(context: Any) -> None:
                 if not context.done():  # its status was not sent
-                    desk.return_unsent(tenant, command, reply)
+                    dispatcher.return_unsent(tenant, command, reply)
 
             self.context.add_done_callback(ended)
         return reply

@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from stoker.model.errors import InvalidRequest, StokerError, Unknown
 from stoker.server.grpc.caller import Caller
 from stoker.server.grpc.errors import abort
-from stoker.server.grpc.shape import check_size
+from stoker.server.grpc.size_check import check_size
 from stoker.server.service import Service
 
 log = logging.getLogger("stoker.server")

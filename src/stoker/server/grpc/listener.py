@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.model.errors import InvalidRequest
-from stoker.server.config import Address, tls_context
+from stoker.server.config import ListenAddress, tls_context
 from stoker.server.config.tree import Tls
 from stoker.server.service import Service
 
@@ -23,7 +23,7 @@ from grpc_reflection.v1alpha import reflection
 from stoker.proto import stoker_pb2
 from stoker.server.grpc.credit import Accounts
 from stoker.server.grpc.handlers import offer
-from stoker.server.grpc.queue import Queue
+from stoker.server.grpc.queue import QueueService
 
 GRACE_S = 0.5
 """For answers that are under way when the listener closes; what waits for something to happen is cut off then."""
@@ -35,7 +35,7 @@ OURS = stoker_pb2.DESCRIPTOR.services_by_name["Queue"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
 
-class GrpcListener:
+class GrpcPort:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._health: Any = health.HealthServicer()
@@ -46,7 +46,7 @@ class GrpcListener:
         address = config.grpc.address
         assert address is not None
         server = self._server = grpc.aio.server(options=self._options())
-        offer(server, self._service, OURS, Queue(self._service, Accounts(config.server.streams_max)))
+        offer(server, self._service, OURS, QueueService(self._service, Accounts(config.server.streams_max)))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         services = (OURS.full_name, HEALTH.full_name, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(services, server)
@@ -65,7 +65,7 @@ class GrpcListener:
             await self._server.stop(GRACE_S)
             self._server = None
 
-    def _bind(self, server: Any, address: Address, tls: Tls) -> int:
+    def _bind(self, server: Any, address: ListenAddress, tls: Tls) -> int:
         where = written(address.host, address.port)
         try:
             if tls.is_on:

@@ -1,4 +1,4 @@
-"""The service `stoker.v1.Queue`: each call is one command of the contract, carried out at the desk.
+"""The service `stoker.v1.Queue`: each call is one command of the contract, carried out at the dispatcher.
 
 `messages` translates what a call carries, and `caller` says which client calls; this module joins them.
 """
@@ -15,12 +15,12 @@ from stoker.proto import stoker_pb2 as pb
 from stoker.server.grpc import messages as m
 from stoker.server.grpc.caller import Caller
 from stoker.server.grpc.credit import Accounts
-from stoker.server.grpc.streams import Feed, Pieces, Processing, read_open
+from stoker.server.grpc.streams import JobStream, Pieces, Processing, read_open
 from stoker.server.service import Service, check_tokens
 from stoker.server.session import Session
 from stoker.wire import native
 from stoker.wire.frames import Codec, codec_of
-from stoker.wire.table import ROWS
+from stoker.wire.native_commands import ROWS
 
 Number = tuple[str, str, str | int]
 """A client's connection, its session on it, and its own number of a request."""
@@ -28,7 +28,7 @@ Number = tuple[str, str, str | int]
 GIVEN_UP = "given up by the client"
 
 
-class Queue:
+class QueueService:
     def __init__(self, service: Service, accounts: Accounts) -> None:
         self._service = service
         self._accounts = accounts
@@ -151,7 +151,7 @@ class Queue:
             def pieces(delivery: r.Delivery) -> Pieces:
                 yield delivery.ids, pb.StreamJobsReply(delivery=m.delivered(delivery))
 
-            feed = Feed(self._service, self._accounts, caller, account, pull, request.batch_max)
+            feed = JobStream(self._service, self._accounts, caller, account, pull, request.batch_max)
             await feed.run(pieces, caller.write)
 
     async def GrantCredit(self, caller: Caller, request: Any) -> Any:

@@ -35,7 +35,7 @@ def read_open(message: Any) -> c.Pull:
     return c.Pull(list(message.queues), 1, WAIT_MS, message.worker, **m.optional(message, "lease_ms"))
 
 
-class Feed:
+class JobStream:
     """One stream's way out."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Feed:
 
     async def run(self, pieces: Callable[[r.Delivery], Pieces], send: Send) -> None:
         """Until it is cancelled, or the server stops, or the caller has lost the right to."""
-        desk, tenant = self._service.desk, self._account.tenant
+        dispatcher, tenant = self._service.dispatcher, self._account.tenant
         while True:
             count = min(await self._account.some(), self._batch_max)
             self._caller.check("consume")
@@ -65,7 +65,7 @@ class Feed:
                     await send(message)
                     sent += len(ids)
             except BaseException:
-                desk.return_unsent(tenant, pull, delivery, received=sent)
+                dispatcher.return_unsent(tenant, pull, delivery, received=sent)
                 raise
 
 
@@ -88,7 +88,7 @@ class Processing:
         tenant = self._caller.admit(pull)
         with self._accounts.open(tenant, first.open.credit) as account:
             await self._say({"opened": pb.Opened(stream=account.name)})
-            feed = Feed(self._service, self._accounts, self._caller, account, pull, first.open.batch_max)
+            feed = JobStream(self._service, self._accounts, self._caller, account, pull, first.open.batch_max)
             tasks = [asyncio.create_task(self._feed(feed)), asyncio.create_task(self._answer())]
             try:
                 async for request in requests:
@@ -137,7 +137,7 @@ class Processing:
             if said is not None:
                 await self._say(said)
 
-    async def _feed(self, feed: Feed) -> None:
+    async def _feed(self, feed: JobStream) -> None:
         def pieces(delivery: r.Delivery) -> Pieces:
             yield delivery.ids, {"delivery": m.delivered(delivery)}
 

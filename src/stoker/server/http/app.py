@@ -9,11 +9,11 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from stoker.model.errors import StokerError
 from stoker.server.http import webhooks
-from stoker.server.http.answers import GUARDS, NotHere, WrongMethod, encode_json, extra_headers, status_of
-from stoker.server.http.answers import problem as as_problem
-from stoker.server.http.front import Front
 from stoker.server.http.pages import Pages
-from stoker.server.http.streams import Streams
+from stoker.server.http.responses import GUARDS, NotHere, WrongMethod, encode_json, extra_headers, status_of
+from stoker.server.http.responses import problem as as_problem
+from stoker.server.http.router import HttpRouter
+from stoker.server.http.streams import EventStreams
 from stoker.server.service import Service
 
 
@@ -27,8 +27,8 @@ async def refuse(request: Any, error: Any) -> Response:
     return Response(encode_json(as_problem(problem)), status, headers, media_type="application/json")
 
 
-def make_app(service: Service) -> Front:
-    streams = Streams(service)
+def make_app(service: Service) -> HttpRouter:
+    streams = EventStreams(service)
     routes: list[BaseRoute] = [
         Route("/events", streams.sse),
         Route("/events/job/{id}", streams.sse),
@@ -38,4 +38,4 @@ def make_app(service: Service) -> Front:
         WebSocketRoute("/ws/{queue}", streams.ws),
     ]
     behind = Starlette(routes=routes, exception_handlers={HTTPException: refuse})
-    return Front(service, behind, (*Pages(service).handlers(), *webhooks.handlers()))
+    return HttpRouter(service, behind, (*Pages(service).handlers(), *webhooks.handlers()))

@@ -22,17 +22,17 @@ from stoker.model.errors import InvalidRequest, StokerError
 from stoker.model.options import Options
 from stoker.model.replies import Level
 from stoker.server.auth.identity import Identity
-from stoker.server.http import answers
-from stoker.server.http.answers import TooLarge, TooSlow
+from stoker.server.http import responses
+from stoker.server.http.request import ClientLeft, HttpRequest, convert
+from stoker.server.http.responses import TooLarge, TooSlow
 from stoker.server.http.rest import refuse
-from stoker.server.http.visit import Gone, Visit, convert
 from stoker.wire.flashq.answers import runs_of
 from stoker.wire.flashq.decoding import MISFITS
-from stoker.wire.flashq.options import options_of, options_of_all
+from stoker.wire.flashq.option_mapping import options_of, options_of_all
 from stoker.wire.flashq.payloads import stored_as
 from stoker.wire.flashq.requests import JobItem, JobOptions
 from stoker.wire.flashq.spelling import meant
-from stoker.wire.native import told
+from stoker.wire.native import decode_error_text
 
 PATH = "/queues/{queue}/jobs/bulk"
 PIECE_BYTES = 1024 * 1024
@@ -76,16 +76,16 @@ class Tally(msgspec.Struct):
             self.refusals.append({"line": line, "code": refusal.code, "error": refusal.message})
 
 
-async def push_lines(visit: Visit) -> None:
+async def push_lines(http_request: HttpRequest) -> None:
     """The request handler."""
-    visit.check_origin()
-    identity = visit.identify()
-    wishes = wishes_of(visit)
-    visit.admit(identity, TABLE[c.PushBatch].permission)
-    work = Work(visit, identity, wishes)
-    streaming = answers.NDJSON in visit.headers.get(b"accept", b"")
+    http_request.check_origin()
+    identity = http_request.identify()
+    wishes = wishes_of(http_request)
+    http_request.admit(identity, TABLE[c.PushBatch].permission)
+    work = BulkPush(http_request, identity, wishes)
+    streaming = responses.NDJSON in http_request.headers.get(b"accept", b"")
     try:
-        async for lines in batches(visit, wishes):
+        async for lines in batches(http_request, wishes):
             line = await work.push(lines)
             if streaming:
                 await work.tell(line)
@@ -95,12 +95,12 @@ async def push_lines(visit: Visit) -> None:
     await work.finish()
 
 
-class Work:
+class BulkPush:
     """One bulk push under way."""
 
-    def __init__(self, visit: Visit, identity: Identity, wishes: Wishes) -> None:
-        self._visit, self._identity, self._wishes = visit, identity, wishes
-        self._queue = visit.parameters["queue"]
+    def __init__(self, http_request: HttpRequest, identity: Identity, wishes: Wishes) -> None:
+        self._http_request, self._identity, self._wishes = http_request, identity, wishes
+        self._queue = http_request.parameters["queue"]
         self._options = options_of(wishes.options, "json")
         self._begun = False
         self.tally = Tally()
@@ -133,8 +133,8 @@ class Work:
         wishes = self._wishes
         key = None if wishes.request_key is None else f"{wishes.request_key}/{self.tally.batches}"
         command = c.PushBatch(self._queue, payloads, options, each, request_key=key, durability=wishes.durability)
-        tenant = self._visit.admit(self._identity, TABLE[c.PushBatch].permission, command)
-        reply: r.PushedBatch = await self._visit.carry_out(tenant, command)
+        tenant = self._http_request.admit(self._identity, TABLE[c.PushBatch].permission, command)
+        reply: r.PushedBatch = await self._http_request.carry_out(tenant, command)
         return reply
 
     def _jobs(
@@ -148,7 +148,7 @@ class Work:
                 item = job_of(line)
                 payloads.append(stored_as(item.data, "json", item.codec))
             except (*MISFITS, InvalidRequest) as error:
-                refused[first + number] = r.Refusal("invalid", f"invalid line: {told(error)}")
+                refused[first + number] = r.Refusal("invalid", f"invalid line: {decode_error_text(error)}")
             else:
                 items.append(item)
                 places.append(number)
@@ -161,10 +161,10 @@ class Work:
         """Send a line of a streamed response."""
         if not self._begun:
             self._begun = True
-            headers = [(b"content-type", answers.NDJSON), *answers.GUARDS]
-            await self._visit.send({"type": "http.response.start", "status": 200, "headers": headers})
-        body = answers.encode_json(line) + b"\n"
-        await self._visit.send({"type": "http.response.body", "body": body, "more_body": True})
+            headers = [(b"content-type", responses.NDJSON), *responses.GUARDS]
+            await self._http_request.send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = responses.encode_json(line) + b"\n"
+        await self._http_request.send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def finish(self) -> None:
         tally = self.tally
@@ -172,34 +172,34 @@ class Work:
         summary = {"ok": True, "success": not tally.refused, "data": data}
         if self._begun:
             await self.tell(summary)
-            await self._visit.send({"type": "http.response.body", "body": b""})
+            await self._http_request.send({"type": "http.response.body", "body": b""})
         else:
-            await answers.send(self._visit.send, 200, answers.encode_json(summary))
+            await responses.send(self._http_request.send, 200, responses.encode_json(summary))
 
     async def fail(self, error: StokerError) -> None:
         """Report the error, and what was pushed before it."""
         pushed = msgspec.to_builtins(self.tally)
-        status = answers.status_of(error)
+        status = responses.status_of(error)
         problem = {"ok": False, "error": error.message, "code": error.code, "data": pushed}
         if self._begun:
             await self.tell(problem)
-            await self._visit.send({"type": "http.response.body", "body": b""})
+            await self._http_request.send({"type": "http.response.body", "body": b""})
         elif self.tally.lines:
-            headers = answers.extra_headers(error, status)
-            await answers.send(self._visit.send, status, answers.encode_json(problem), headers=headers)
+            headers = responses.extra_headers(error, status)
+            await responses.send(self._http_request.send, status, responses.encode_json(problem), headers=headers)
         else:
-            await refuse(self._visit, error)
+            await refuse(self._http_request, error)
 
 
 # --- lines -------------------------------------------------------------------------------------------
 
 
-async def batches(visit: Visit, wishes: Wishes) -> AsyncIterator[list[bytes]]:
+async def batches(http_request: HttpRequest, wishes: Wishes) -> AsyncIterator[list[bytes]]:
     """The lines of a body in lists of at most a batch."""
-    most = visit.service.config.limits.batch_jobs_max
+    most = http_request.service.config.limits.batch_jobs_max
     whole = wishes.request_key is not None
     waiting: list[bytes] = []
-    async for block in blocks(visit):
+    async for block in blocks(http_request):
         lines = lines_of(block)
         waiting = waiting + lines if waiting else lines
         while len(waiting) >= most:
@@ -220,15 +220,15 @@ def lines_of(block: bytes) -> list[bytes]:
     return lines if b"" not in lines else [line for line in lines if line]
 
 
-async def blocks(visit: Visit) -> AsyncIterator[bytes]:
+async def blocks(http_request: HttpRequest) -> AsyncIterator[bytes]:
     """The body in pieces that end with a line: as much as has come, up to a megabyte."""
-    limits = visit.service.config.server
+    limits = http_request.service.config.server
     left: list[bytes] = []
     """What has come since the last complete line."""
     size = 0
     more = True
     while more:
-        piece, more = await next_piece(visit, MOMENT_S if size else limits.frame_s, bool(size))
+        piece, more = await next_piece(http_request, MOMENT_S if size else limits.frame_s, bool(size))
         if piece is not None:
             left.append(piece)
             size += len(piece)
@@ -243,23 +243,23 @@ async def blocks(visit: Visit) -> AsyncIterator[bytes]:
             raise TooLarge(f"a line has more than {limits.http_line_bytes_max} bytes, which is the limit")
         left, size = ([rest], len(rest)) if rest else ([], 0)
         if more and piece is None and rest:
-            piece, more = await next_piece(visit, limits.frame_s, False)
+            piece, more = await next_piece(http_request, limits.frame_s, False)
             assert piece is not None
             left.append(piece)
             size += len(piece)
 
 
-async def next_piece(visit: Visit, wait_s: float, may_pass: bool) -> tuple[bytes | None, bool]:
+async def next_piece(http_request: HttpRequest, wait_s: float, may_pass: bool) -> tuple[bytes | None, bool]:
     """The next piece, and whether there is more; None if nothing comes in time and `may_pass` allows that."""
     try:
         async with asyncio.timeout(wait_s):
-            message = await visit.receive()
+            message = await http_request.receive()
     except TimeoutError:
         if may_pass:
             return None, True
         raise TooSlow("timeout: the request was not complete, and nothing more came") from None
     if message["type"] != "http.request":
-        raise Gone
+        raise ClientLeft
     return message["body"], bool(message.get("more_body"))
 
 
@@ -290,7 +290,7 @@ def _one_by_one(lines: list[bytes], first: int, refused: Refusals) -> tuple[list
             if not value.isascii():
                 str(value, "utf-8")
         except MISFITS as error:
-            refused[first + number] = r.Refusal("invalid", f"invalid line: {told(error)}")
+            refused[first + number] = r.Refusal("invalid", f"invalid line: {decode_error_text(error)}")
         else:
             payloads.append(value)
             places.append(number)
@@ -308,8 +308,8 @@ def job_of(line: bytes) -> JobItem:
         return _item(msgspec.json.encode(spelt))
 
 
-def wishes_of(visit: Visit) -> Wishes:
-    query = visit.query()
+def wishes_of(http_request: HttpRequest) -> Wishes:
+    query = http_request.query()
     lines = query.pop("lines", "data")
     if lines not in ("data", "jobs"):
         raise InvalidRequest("invalid parameter lines: expected data or jobs")
@@ -325,8 +325,8 @@ def wishes_of(visit: Visit) -> Wishes:
         kind = _KINDS[meaning[0]]
         many = "tuple[" in str(kind)
         fields[meaning[0]] = convert(text.split(","), kind, name) if many else convert(text, kind, name)
-    if lines == "data" and visit.trace is not None:
-        fields.setdefault("trace", visit.trace)
+    if lines == "data" and http_request.trace is not None:
+        fields.setdefault("trace", http_request.trace)
     if fields and lines == "jobs":
         raise InvalidRequest("invalid parameters: with lines=jobs, put the options into the lines")
     return Wishes(lines, convert(fields, JobOptions, "options"), durability, key)

@@ -6,7 +6,7 @@ origin.
 
 from typing import Any
 
-from stoker.server.http.answers import Send
+from stoker.server.http.responses import Send
 
 MAX_AGE_S = 600
 METHODS = b"GET, POST, PUT, PATCH, DELETE"

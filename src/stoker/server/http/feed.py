@@ -10,8 +10,8 @@ from stoker.model.errors import InvalidRequest
 from stoker.model.events import Event, EventKind
 from stoker.model.limits import NAME_PATTERN
 from stoker.server.auth.identity import Identity
-from stoker.server.desk import Desk
-from stoker.server.reader import TURN_EVENTS, WHOLE, EventReader, Filter, Missed, Position, after, checked
+from stoker.server.dispatcher import Dispatcher
+from stoker.server.reader import TURN_EVENTS, WHOLE, EventReader, Filter, MissedEvents, Position, after, checked
 
 BEAT_S = 15.0
 """A sign of life when nothing happens: proxies cut connections that are silent for a minute."""
@@ -19,7 +19,7 @@ BEAT_S = 15.0
 _CURSOR = re.compile(r"(\d{1,16}(?:\.\d{1,16}){0,63})((?:-\d{1,2}-\d{1,9}){0,64})")
 KINDS = frozenset(EventKind)
 
-Item = tuple[str, "Event | Missed | None"]
+Item = tuple[str, "Event | MissedEvents | None"]
 """The cursor after it, and an event; None is a sign of life."""
 
 
@@ -55,12 +55,12 @@ def filter_of(queue: str | None, kinds: str | None, job: int | None) -> Filter:
     return Filter(queue, wanted, job)
 
 
-class Feed:
+class EventFeed:
     """The events of one stream. Iterate over it; it ends with `StokerError`."""
 
     def __init__(
         self,
-        desk: Desk,
+        dispatcher: Dispatcher,
         identity: Identity,
         tenant: str,
         wanted: Filter,
@@ -71,7 +71,7 @@ class Feed:
         self._news = asyncio.Event()
         self._expires_at = identity.expires_at
         self._reader = EventReader(
-            desk,
+            dispatcher,
             tenant,
             wanted,
             self._news.set,

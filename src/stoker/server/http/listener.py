@@ -5,12 +5,12 @@ import asyncio
 from uvicorn.config import Config
 
 from stoker.model.errors import StokerError
-from stoker.server.accepting import Acceptor
-from stoker.server.binding import told
+from stoker.server.acceptor import Acceptor
+from stoker.server.binding import address_text
 from stoker.server.config import tls_context
 from stoker.server.http.app import make_app
-from stoker.server.http.protocol import Door
-from stoker.server.http.sockets import Socket
+from stoker.server.http.protocol import HttpConnections
+from stoker.server.http.websocket import WebSocketConnection
 from stoker.server.meter import HISTORY_S
 from stoker.server.report import all_reports
 from stoker.server.service import Service
@@ -19,13 +19,13 @@ WS_MESSAGE_BYTES_MAX = 64 * 1024
 """The largest message from a reader of events, which has little to say."""
 
 
-class HttpListener:
+class HttpPort:
     """REST and everything else over HTTP."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._acceptor: Acceptor | None = None
-        self._door: Door | None = None
+        self._door: HttpConnections | None = None
         self._historian: asyncio.Task[None] | None = None
 
     async def start(self) -> str:
@@ -34,7 +34,7 @@ class HttpListener:
         uvicorn = Config(
             app,
             http="httptools",
-            ws=Socket,
+            ws=WebSocketConnection,
             ws_max_size=WS_MESSAGE_BYTES_MAX,
             ws_per_message_deflate=False,
             lifespan="off",
@@ -46,14 +46,14 @@ class HttpListener:
             timeout_keep_alive=max(1, round(config.server.http_keep_alive_s)),
         )
         uvicorn.load()
-        self._door = app.door = Door(uvicorn, config.server, service.crowd)
+        self._door = app.door = HttpConnections(uvicorn, config.server, service.connections)
         tls = tls_context(config.http.tls)
         bound = service.bound.take("http")
-        self._acceptor = Acceptor(service.crowd, "http", self._door.connect, tls, config.server.handshake_s)
+        self._acceptor = Acceptor(service.connections, "http", self._door.connect, tls, config.server.handshake_s)
         self._acceptor.start(bound)
-        if service.desk.broker.counters is not None:
+        if service.dispatcher.broker.counters is not None:
             self._historian = asyncio.get_running_loop().create_task(self._note())
-        return f"http   {'https' if tls else 'http'}://{told(bound[0])}"
+        return f"http   {'https' if tls else 'http'}://{address_text(bound[0])}"
 
     async def stop_accepting(self) -> None:
         if self._acceptor is not None:

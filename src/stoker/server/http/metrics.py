@@ -19,7 +19,7 @@ from stoker.model import commands as c
 from stoker.model.errors import Unsupported
 from stoker.model.replies import Counts, Stats, Totals
 from stoker.model.version import __version__
-from stoker.server.report import Counted, Report, all_reports
+from stoker.server.report import Counted, ServerReport, all_reports
 from stoker.server.service import Service
 
 QUEUES_MAX = 200
@@ -84,7 +84,7 @@ class Numbers(Collector):
     whenever one of them restarts.
     """
 
-    def __init__(self, reports: list[Report], queues: list[QueueCounts], tenant_labels: bool) -> None:
+    def __init__(self, reports: list[ServerReport], queues: list[QueueCounts], tenant_labels: bool) -> None:
         self._reports, self._queue_counts, self._tenant_labels = reports, queues, tenant_labels
 
     def collect(self) -> Iterable[Any]:
@@ -142,13 +142,13 @@ class Numbers(Collector):
 
     # --- one series for each process -----------------------------------------------------------------
 
-    def _gauge(self, name: str, samples: "Callable[[Report], Samples]") -> Any:
+    def _gauge(self, name: str, samples: "Callable[[ServerReport], Samples]") -> Any:
         return gauge(name, self._of_each(samples), self._labels(name))
 
-    def _counter(self, name: str, samples: "Callable[[Report], Samples]") -> Any:
+    def _counter(self, name: str, samples: "Callable[[ServerReport], Samples]") -> Any:
         return counter(name, self._of_each(samples), self._labels(name))
 
-    def _histogram(self, name: str, counted: "Callable[[Report], Counted | None]") -> Iterator[Any]:
+    def _histogram(self, name: str, counted: "Callable[[ServerReport], Counted | None]") -> Iterator[Any]:
         """One family, or none if the broker has nothing to measure here."""
         found = [(self._label(report), counted(report)) for report in self._reports]
         family = HistogramMetricFamily(name, BY_NAME[name].meaning, labels=self._labels(name))
@@ -158,12 +158,12 @@ class Numbers(Collector):
             family.add_metric(label, *buckets(one))
         yield family
 
-    def _of_each(self, samples: "Callable[[Report], Samples]") -> "Samples":
+    def _of_each(self, samples: "Callable[[ServerReport], Samples]") -> "Samples":
         return [
             ((*self._label(report), *values), value) for report in self._reports for values, value in samples(report)
         ]
 
-    def _label(self, report: Report) -> tuple[str, ...]:
+    def _label(self, report: ServerReport) -> tuple[str, ...]:
         return (str(report.process),) if len(self._reports) > 1 else ()
 
     def _labels(self, name: str) -> tuple[str, ...]:
@@ -201,15 +201,15 @@ def buckets(counted: Counted) -> tuple[list[tuple[str, float]], float]:
 
 async def queue_counts(service: Service, tenants: list[str]) -> list[QueueCounts]:
     found: list[QueueCounts] = []
-    desk = service.desk
+    dispatcher = service.dispatcher
     for tenant in tenants:
         try:
-            listed = await desk.look_everywhere(tenant, c.ListQueues())
+            listed = await dispatcher.look_everywhere(tenant, c.ListQueues())
         except Unsupported:
             return []
         names = sorted(listed.names)[: QUEUES_MAX - len(found)]
         stats: list[Any] = await asyncio.gather(
-            *(desk.look_everywhere(tenant, c.GetStats(queue)) for queue in names), return_exceptions=True
+            *(dispatcher.look_everywhere(tenant, c.GetStats(queue)) for queue in names), return_exceptions=True
         )
         found += [
             QueueCounts(tenant, queue, one.counts)

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from stoker.model.version import __version__
-from stoker.server.http.answers import STATUS
 from stoker.server.http.examples import EXAMPLES
-from stoker.server.http.others import CALLS, OTHERS, REST, TAGS, Other
+from stoker.server.http.other_routes import CALLS, OTHERS, REST, TAGS, OtherRoute
+from stoker.server.http.responses import STATUS
 from stoker.server.http.rest import kinds_of
 from stoker.server.http.routes import ROUTES, Route
 from stoker.wire import flashq
 from stoker.wire.flashq.requests import FlowChild
-from stoker.wire.table import ROWS, Row
+from stoker.wire.native_commands import ROWS, CommandName
 
 Schema = dict[str, Any]
 
@@ -163,7 +163,7 @@ def _in_query(schema: Schema) -> Schema:
     return schema
 
 
-def _call(row: Row, schemas: Schema) -> dict[str, Any]:
+def _call(row: CommandName, schemas: Schema) -> dict[str, Any]:
     fields, reply = _struct(row.command, schemas), _struct(row.reply, schemas)
     example = EXAMPLES.get(("POST", f"/api/call/{row.name}"), {})
     content: dict[str, Any] = {"schema": fields}
@@ -209,7 +209,7 @@ def _envelope() -> Schema:
 # --- paths without a command -------------------------------------------------------------------------
 
 
-def _other(one: Other) -> dict[str, Any]:
+def _other(one: OtherRoute) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": PATH_KINDS.get((one.path, name), "string")}}
         for name in one.parameters

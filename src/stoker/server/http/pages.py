@@ -14,17 +14,17 @@ from stoker.model.errors import Forbidden, InvalidRequest, Unsupported
 from stoker.model.options import Options
 from stoker.model.version import __version__
 from stoker.server.auth.identity import DEFAULT_TENANT, Identity
-from stoker.server.http import answers, docs, metrics, openapi, plans
+from stoker.server.http import docs, flashq_calls, metrics, openapi, responses
 from stoker.server.http.paths import Handler
-from stoker.server.http.visit import Visit
+from stoker.server.http.request import HttpRequest
 from stoker.server.report import all_workers
 from stoker.server.service import WORKER_CHARS_MAX, Service
 from stoker.wire import flashq
-from stoker.wire.native import told
+from stoker.wire.native import decode_error_text
 
 HTML = b"text/html; charset=utf-8"
 CSS = b"text/css; charset=utf-8"
-PAGE_GUARDS: answers.Headers = [
+PAGE_GUARDS: responses.Headers = [
     (b"content-security-policy", b"default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -33,7 +33,7 @@ PAGE_GUARDS: answers.Headers = [
 _json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
-class Heartbeat(msgspec.Struct):
+class WorkerHeartbeat(msgspec.Struct):
     """A worker's report; unknown fields are dropped."""
 
     queues: list[str] = []
@@ -63,7 +63,7 @@ class Pages:
 
     # --- health --------------------------------------------------------------------------------------
 
-    async def health(self, visit: Visit) -> None:
+    async def health(self, http_request: HttpRequest) -> None:
         """Whether the process lives: needs no token, and so shows nothing else."""
         found = {
             "ok": True,
@@ -71,111 +71,113 @@ class Pages:
             "version": __version__,
             "uptime_seconds": round(time.time() - self._service.started_at),
         }
-        await answers.send(visit.send, 200, answers.encode_json(found))
+        await responses.send(http_request.send, 200, responses.encode_json(found))
 
-    async def ready(self, visit: Visit) -> None:
+    async def ready(self, http_request: HttpRequest) -> None:
         """Whether the server is ready for work."""
-        desk = self._service.desk
-        broker = desk.broker
-        is_ready = not desk.is_stopping and broker.is_ready
-        found = {"ok": is_ready, "ready": is_ready, "stopping": desk.is_stopping}
+        dispatcher = self._service.dispatcher
+        broker = dispatcher.broker
+        is_ready = not dispatcher.is_stopping and broker.is_ready
+        found = {"ok": is_ready, "ready": is_ready, "stopping": dispatcher.is_stopping}
         if broker.counters is not None:
             found["disk_full"] = broker.counters.is_full
         headers = None if is_ready else [(b"retry-after", b"5")]
-        await answers.send(visit.send, 200 if is_ready else 503, answers.encode_json(found), headers=headers)
+        await responses.send(http_request.send, 200 if is_ready else 503, responses.encode_json(found), headers=headers)
 
     # --- numbers -------------------------------------------------------------------------------------
 
-    def _operator(self, visit: Visit) -> tuple[Identity, str]:
+    def _operator(self, http_request: HttpRequest) -> tuple[Identity, str]:
         """Numbers over all tenants are only for the operator."""
-        identity = visit.identify()
-        tenant = visit.admit(identity, "read")
+        identity = http_request.identify()
+        tenant = http_request.admit(identity, "read")
         if not identity.any_tenant and identity.tenant != DEFAULT_TENANT:
             raise Forbidden("these numbers are about all tenants: use an operator's token")
         return identity, tenant
 
-    async def metrics(self, visit: Visit) -> None:
+    async def metrics(self, http_request: HttpRequest) -> None:
         """Prometheus' text, or JSON for clients that ask for it, like flashQ's TypeScript client."""
-        accept = visit.headers.get(b"accept", b"*/*")
-        sends_json = visit.headers.get(b"content-type", b"").startswith(answers.JSON)
-        if answers.JSON in accept or (sends_json and b"text/plain" not in accept):
-            identity = visit.identify()
-            row, context = flashq.ROWS["METRICS"], plans.context_for(visit)
+        accept = http_request.headers.get(b"accept", b"*/*")
+        sends_json = http_request.headers.get(b"content-type", b"").startswith(responses.JSON)
+        if responses.JSON in accept or (sends_json and b"text/plain" not in accept):
+            identity = http_request.identify()
+            row, context = flashq.ROWS["METRICS"], flashq_calls.context_for(http_request)
             request = flashq.decode(b"{}", "json", "METRICS")
-            answer = await plans.carry_out(visit, identity, row, request, context, visit.tenant_asked)
-            await answers.told(visit.send, answer["metrics"])
+            answer = await flashq_calls.carry_out(
+                http_request, identity, row, request, context, http_request.tenant_asked
+            )
+            await responses.send_data(http_request.send, answer["metrics"])
         else:
-            await self.prometheus(visit)
+            await self.prometheus(http_request)
 
-    async def prometheus(self, visit: Visit) -> None:
-        _, tenant = self._operator(visit)
-        accept = visit.headers.get(b"accept", b"").decode("latin-1")
+    async def prometheus(self, http_request: HttpRequest) -> None:
+        _, tenant = self._operator(http_request)
+        accept = http_request.headers.get(b"accept", b"").decode("latin-1")
         body, kind = await metrics.exposition(self._service, tenant, accept)
-        await answers.send(visit.send, 200, body, kind.encode())
+        await responses.send(http_request.send, 200, body, kind.encode())
 
-    async def history(self, visit: Visit) -> None:
-        self._operator(visit)
-        broker = self._service.desk.broker
+    async def history(self, http_request: HttpRequest) -> None:
+        self._operator(http_request)
+        broker = self._service.dispatcher.broker
         if broker.counters is None:
             raise Unsupported.by(broker.name, "the history of the numbers")
-        await answers.told(visit.send, list(self._service.meter.history))
+        await responses.send_data(http_request.send, list(self._service.meter.history))
 
     # --- workers -------------------------------------------------------------------------------------
 
-    async def workers(self, visit: Visit) -> None:
-        tenant = visit.admit(visit.identify(), "read")
-        await answers.told(visit.send, await all_workers(self._service, tenant))
+    async def workers(self, http_request: HttpRequest) -> None:
+        tenant = http_request.admit(http_request.identify(), "read")
+        await responses.send_data(http_request.send, await all_workers(self._service, tenant))
 
-    async def heartbeat(self, visit: Visit) -> None:
-        visit.check_origin()
-        tenant = visit.admit(visit.identify(), "consume")
-        name = visit.parameters["id"]
+    async def heartbeat(self, http_request: HttpRequest) -> None:
+        http_request.check_origin()
+        tenant = http_request.admit(http_request.identify(), "consume")
+        name = http_request.parameters["id"]
         if len(name) > WORKER_CHARS_MAX:
             raise InvalidRequest(f"invalid worker: a name has at most {WORKER_CHARS_MAX} characters")
-        body = await visit.body()
+        body = await http_request.body()
         try:
-            said = msgspec.json.decode(body, type=Heartbeat) if body.strip() else Heartbeat()
+            said = msgspec.json.decode(body, type=WorkerHeartbeat) if body.strip() else WorkerHeartbeat()
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"invalid heartbeat: {told(error)}") from None
+            raise InvalidRequest(f"invalid heartbeat: {decode_error_text(error)}") from None
         queues = [queue[:256] for queue in said.queues]
         self._service.meter.seen(tenant, name, queues, said.concurrency, pulled=False)
-        await answers.told(visit.send, {"id": name})
+        await responses.send_data(http_request.send, {"id": name})
 
     # --- other services ------------------------------------------------------------------------------
 
-    async def incoming(self, visit: Visit) -> None:
+    async def incoming(self, http_request: HttpRequest) -> None:
         """Push the body as a job. A sender can repeat the request with the same `Idempotency-Key`."""
-        visit.check_origin()
-        identity = visit.identify()
-        body = await visit.body()
-        key = visit.headers.get(b"idempotency-key")
+        http_request.check_origin()
+        identity = http_request.identify()
+        body = await http_request.body()
+        key = http_request.headers.get(b"idempotency-key")
         command = c.PushBatch(
-            visit.parameters["queue"],
+            http_request.parameters["queue"],
             [body],
-            Options(codec="json" if is_json(body) else "bytes", trace=visit.trace),
+            Options(codec="json" if is_json(body) else "bytes", trace=http_request.trace),
             atomic=True,
             request_key=key.decode("latin-1") if key else None,
         )
-        tenant = visit.admit(identity, TABLE[c.PushBatch].permission, command)
-        reply: r.PushedBatch = await visit.carry_out(tenant, command)
-        await answers.told(visit.send, {"id": reply.ids[0], "level": reply.level})
+        tenant = http_request.admit(identity, TABLE[c.PushBatch].permission, command)
+        reply: r.PushedBatch = await http_request.carry_out(tenant, command)
+        await responses.send_data(http_request.send, {"id": reply.ids[0], "level": reply.level})
 
     # --- documentation -------------------------------------------------------------------------------
 
-    async def description(self, visit: Visit) -> None:
-        await answers.send(visit.send, 200, description())
+    async def description(self, http_request: HttpRequest) -> None:
+        await responses.send(http_request.send, 200, description())
 
-    async def documentation(self, visit: Visit) -> None:
-        await answers.send(visit.send, 200, documentation(), HTML, PAGE_GUARDS)
+    async def documentation(self, http_request: HttpRequest) -> None:
+        await responses.send(http_request.send, 200, documentation(), HTML, PAGE_GUARDS)
 
-    async def style(self, visit: Visit) -> None:
-        await answers.send(visit.send, 200, docs.STYLE.encode(), CSS)
+    async def style(self, http_request: HttpRequest) -> None:
+        await responses.send(http_request.send, 200, docs.STYLE.encode(), CSS)
 
 
 @cache
 def description() -> bytes:
     """Made on the first request."""
-    return bytes(answers.encode_json(openapi.describe()))
+    return bytes(responses.encode_json(openapi.describe()))
 
 
 @cache

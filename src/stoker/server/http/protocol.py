@@ -17,11 +17,11 @@ from uvicorn.server import ServerState
 from stoker.model.errors import InvalidRequest
 from stoker.server.config.addresses import is_loopback
 from stoker.server.config.tree import ServerLimits
-from stoker.server.crowd import Crowd, Place
-from stoker.server.http import answers
+from stoker.server.connections import ConnectionPlace, Connections
+from stoker.server.http import responses
 
 if TYPE_CHECKING:
-    from stoker.server.http.sockets import Socket
+    from stoker.server.http.websocket import WebSocketConnection
 
 log = logging.getLogger("stoker.server.http")
 log.setLevel(logging.ERROR)  # nonsense from clients must not fill the log
@@ -33,20 +33,20 @@ BODY_AHEAD_BYTES = 1024 * 1024
 """This much of a body is read ahead: the next batch arrives while one is pushed."""
 
 
-class Door:
+class HttpConnections:
     """All connections of the listener: watched, and closed together."""
 
-    def __init__(self, config: Config, limits: ServerLimits, crowd: Crowd) -> None:
+    def __init__(self, config: Config, limits: ServerLimits, connections: Connections) -> None:
         self.config = config
         self.limits = limits
-        self.crowd = crowd
+        self.connections = connections
         self.state = ServerState()
-        self.open: set[Connection] = set()
+        self.open: set[HttpConnection] = set()
         self.is_closing = False
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
-    def connect(self, place: Place) -> "Connection":
-        return Connection(self, place)
+    def connect(self, place: ConnectionPlace) -> "HttpConnection":
+        return HttpConnection(self, place)
 
     async def _sweep(self) -> None:
         while True:
@@ -64,8 +64,8 @@ class Door:
         for connection in list(self.state.connections):
             connection.shutdown()  # WebSockets included
         if tasks:
-            # Requests that waited at the desk have been told by now that the server stops; one turn of the loop is
-            # enough.
+            # Requests that waited at the dispatcher have been told by now that the server stops; one turn of the loop
+            # is enough.
             _, late = await asyncio.wait(tasks, timeout=LAST_WORDS_S)
             for connection in self.open:
                 if connection.cycle is not None:
@@ -78,10 +78,10 @@ class Door:
         await asyncio.sleep(0)
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One client."""
 
-    def __init__(self, door: Door, place: Place) -> None:
+    def __init__(self, door: HttpConnections, place: ConnectionPlace) -> None:
         super().__init__(config=door.config, server_state=door.state, app_state={})
         self.access_log = False
         self.logger = log
@@ -108,12 +108,12 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.open.discard(self)
-        self._door.crowd.leave(self.place)
+        self._door.connections.leave(self.place)
         super().connection_lost(exc)
 
     def know(self) -> None:
         """The client has authenticated."""
-        self._door.crowd.know(self.place)
+        self._door.connections.know(self.place)
 
     # --- the head of a request -----------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_open, self._head_bytes, self._head_since = False, 0, None
         self._heads += 1
-        self._door.crowd.spoke(self.place)
+        self._door.connections.spoke(self.place)
         self.app = self._refusal() or self.config.loaded_app
         self.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
@@ -171,7 +171,7 @@ class Connection(HttpToolsProtocol):
             return
         super().handle_websocket_upgrade()
         self._door.open.discard(self)  # from now on it is a stream: it has its own pace, and keeps its place
-        cast("Socket", self.transport.get_protocol()).take_over(self)
+        cast("WebSocketConnection", self.transport.get_protocol()).take_over(self)
 
     def on_response_complete(self) -> None:
         """Like uvicorn, but without its timer: a sweep closes idle connections, and costs a request nothing."""
@@ -249,9 +249,13 @@ NOT_ONE_HOST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: cl
 
 async def not_one_host(scope: Any, receive: Any, send: Any) -> None:
     error = InvalidRequest("invalid request: HTTP/1.1 needs the header Host, exactly once")
-    await answers.send(send, 400, answers.encode_json(answers.problem(error)), headers=[(b"connection", b"close")])
+    await responses.send(
+        send, 400, responses.encode_json(responses.problem(error)), headers=[(b"connection", b"close")]
+    )
 
 
 async def too_many_headers(scope: Any, receive: Any, send: Any) -> None:
-    error = answers.TooLarge("the head of this request is too large: send fewer or shorter headers")
-    await answers.send(send, 431, answers.encode_json(answers.problem(error)), headers=[(b"connection", b"close")])
+    error = responses.TooLarge("the head of this request is too large: send fewer or shorter headers")
+    await responses.send(
+        send, 431, responses.encode_json(responses.problem(error)), headers=[(b"connection", b"close")]
+    )

@@ -15,10 +15,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from stoker.model.errors import Busy, Forbidden, StokerError
 from stoker.model.events import Event
-from stoker.server.http import answers
-from stoker.server.http.feed import Feed, filter_of, read_cursor
-from stoker.server.http.visit import Visit, convert
-from stoker.server.reader import Missed
+from stoker.server.http import responses
+from stoker.server.http.feed import EventFeed, filter_of, read_cursor
+from stoker.server.http.request import HttpRequest, convert
+from stoker.server.reader import MissedEvents
 from stoker.server.service import Service
 from stoker.wire.flashq.events import event_answer
 
@@ -27,7 +27,7 @@ TRY_AGAIN_LATER = 1013
 RETRY_MS = 2_000
 
 
-class Streams:
+class EventStreams:
     """All streams of one listener."""
 
     def __init__(self, service: Service) -> None:
@@ -44,17 +44,17 @@ class Streams:
         finally:
             meter.streams -= 1
 
-    async def feed(self, visit: Visit, queue: str | None, job: int | None) -> Feed:
+    async def feed(self, http_request: HttpRequest, queue: str | None, job: int | None) -> EventFeed:
         """What a request asks for, ready to be read."""
-        identity = visit.identify(in_query=True)
-        tenant = visit.admit(identity, "read")
-        query = visit.query()
+        identity = http_request.identify(in_query=True)
+        tenant = http_request.admit(identity, "read")
+        query = http_request.query()
         wanted = filter_of(queue or query.get("queue"), query.get("events"), job)
-        text = visit.headers.get(b"last-event-id", b"").decode("latin-1") or query.get("after")
-        desk = self._service.desk
-        start = read_cursor(text, desk.logs.shards) if text else {}
-        ends = await desk.ends()  # before the client hears that the stream begins
-        return Feed(desk, identity, tenant, wanted, start, ends, query.get("from") == "beginning")
+        text = http_request.headers.get(b"last-event-id", b"").decode("latin-1") or query.get("after")
+        dispatcher = self._service.dispatcher
+        start = read_cursor(text, dispatcher.logs.shards) if text else {}
+        ends = await dispatcher.ends()  # before the client hears that the stream begins
+        return EventFeed(dispatcher, identity, tenant, wanted, start, ends, query.get("from") == "beginning")
 
     # --- server-sent events --------------------------------------------------------------------------
 
@@ -64,10 +64,10 @@ class Streams:
     # --- WebSocket -----------------------------------------------------------------------------------
 
     async def ws(self, socket: WebSocket) -> None:
-        visit = Visit(self._service, socket.scope, socket.receive, socket.send)
+        http_request = HttpRequest(self._service, socket.scope, socket.receive, socket.send)
         try:
-            check_same_origin(visit)
-            feed = await self.feed(visit, socket.path_params.get("queue"), None)
+            check_same_origin(http_request)
+            feed = await self.feed(http_request, socket.path_params.get("queue"), None)
         except StokerError as error:
             await socket.close(POLICY_VIOLATION, error.message[:120])
             return
@@ -78,19 +78,19 @@ class Streams:
         except Busy as error:
             await socket.close(TRY_AGAIN_LATER, error.message[:120])
 
-    async def _talk(self, socket: WebSocket, feed: Feed) -> None:
+    async def _talk(self, socket: WebSocket, feed: EventFeed) -> None:
         await until_either(self._send_all(socket, feed), self._until_left(socket))
 
-    async def _send_all(self, socket: WebSocket, feed: Feed) -> None:
+    async def _send_all(self, socket: WebSocket, feed: EventFeed) -> None:
         try:
             async with aclosing(feed.items()) as items:
                 async for cursor, item in items:
                     if item is not None:
-                        await socket.send_text(answers.encode_json(shown(cursor, item)).decode())
+                        await socket.send_text(responses.encode_json(shown(cursor, item)).decode())
         except WebSocketDisconnect:
             pass
         except StokerError as error:
-            await socket.send_text(answers.encode_json(answers.problem(error)).decode())
+            await socket.send_text(responses.encode_json(responses.problem(error)).decode())
             await socket.close(POLICY_VIOLATION, error.code)
 
     async def _until_left(self, socket: WebSocket) -> None:
@@ -102,27 +102,27 @@ class Streams:
 class Sse:
     """An answer that goes on until the client stops reading."""
 
-    def __init__(self, streams: Streams, request: Request) -> None:
+    def __init__(self, streams: EventStreams, request: Request) -> None:
         self._streams, self._request = streams, request
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        visit = Visit(self._streams._service, scope, receive, send)
+        http_request = HttpRequest(self._streams._service, scope, receive, send)
         try:
-            check_same_origin(visit)
+            check_same_origin(http_request)
             parameters = self._request.path_params
             job = convert(parameters["id"], int, "id") if "id" in parameters else None
-            feed = await self._streams.feed(visit, parameters.get("queue"), job)
+            feed = await self._streams.feed(http_request, parameters.get("queue"), job)
             async with self._streams.room():
-                headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *answers.GUARDS]
+                headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *responses.GUARDS]
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
-                if visit.method == "HEAD":
+                if http_request.method == "HEAD":
                     await send({"type": "http.response.body", "body": b""})
                     return
-                await until_either(self._send_all(send, feed), visit.until_left())
+                await until_either(self._send_all(send, feed), http_request.until_left())
         except StokerError as error:
-            await answers.refuse(send, error)
+            await responses.refuse(send, error)
 
-    async def _send_all(self, send: Any, feed: Feed) -> None:
+    async def _send_all(self, send: Any, feed: EventFeed) -> None:
         async def tell(text: bytes, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": text, "more_body": more})
 
@@ -132,7 +132,7 @@ class Sse:
                 async for cursor, item in items:
                     await tell(sse_block(cursor, item))
         except StokerError as error:
-            body = answers.encode_json(answers.problem(error))
+            body = responses.encode_json(responses.problem(error))
             await tell(b"event: error\ndata: %b\n\n" % body)
         await tell(b"", False)
 
@@ -150,16 +150,16 @@ async def until_either(sending: Coroutine[Any, Any, None], leaving: Coroutine[An
         task.result()
 
 
-def sse_block(cursor: str, item: Event | Missed | None) -> bytes:
+def sse_block(cursor: str, item: Event | MissedEvents | None) -> bytes:
     if item is None:
         return b": here\nid: %b\n\n" % cursor.encode()
-    name = "missed" if isinstance(item, Missed) else str(item.kind)
-    data = answers.encode_json(shown(cursor, item))
+    name = "missed" if isinstance(item, MissedEvents) else str(item.kind)
+    data = responses.encode_json(shown(cursor, item))
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (cursor.encode(), name.encode(), data)
 
 
-def shown(cursor: str, item: Event | Missed) -> dict[str, Any]:
-    if isinstance(item, Missed):
+def shown(cursor: str, item: Event | MissedEvents) -> dict[str, Any]:
+    if isinstance(item, MissedEvents):
         return {
             "event_type": "missed",
             "cursor": cursor,
@@ -171,9 +171,9 @@ def shown(cursor: str, item: Event | Missed) -> dict[str, Any]:
     return {**event_answer(item, "json"), "cursor": cursor}
 
 
-def check_same_origin(visit: Visit) -> None:
+def check_same_origin(http_request: HttpRequest) -> None:
     """A page of another site may not read along either: a browser opens streams without asking first."""
     try:
-        visit.check_origin()
+        http_request.check_origin()
     except Forbidden:
         raise Forbidden("cross-site request: another site's page may not read events here") from None

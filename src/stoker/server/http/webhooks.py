@@ -8,9 +8,9 @@ POST   /webhooks/{id}/test   posts a test event at once, and reports the outcome
 
 from typing import Any
 
-from stoker.server.http import answers
+from stoker.server.http import responses
 from stoker.server.http.paths import Handler
-from stoker.server.http.visit import Visit
+from stoker.server.http.request import HttpRequest
 from stoker.server.webhooks import commands
 
 
@@ -23,29 +23,34 @@ def handlers() -> list[tuple[str, str, Handler]]:
     ]
 
 
-async def show(visit: Visit) -> None:
-    found = await _carry_out(visit, "list_webhooks", commands.Nothing())
-    await answers.told(visit.send, found["webhooks"])
+async def show(http_request: HttpRequest) -> None:
+    found = await _carry_out(http_request, "list_webhooks", commands.Nothing())
+    await responses.send_data(http_request.send, found["webhooks"])
 
 
-async def add(visit: Visit) -> None:
-    visit.check_origin()
-    tenant = visit.admit(visit.identify(), "admin")
-    wanted = commands.decode("set_webhook", await visit.body(), "json")
-    hook = await commands.carry_out(visit.service.webhooks, tenant, "set_webhook", wanted)
-    await answers.told(visit.send, hook, 200 if wanted.id is not None else 201)
+async def add(http_request: HttpRequest) -> None:
+    http_request.check_origin()
+    tenant = http_request.admit(http_request.identify(), "admin")
+    wanted = commands.decode("set_webhook", await http_request.body(), "json")
+    hook = await commands.carry_out(http_request.service.webhooks, tenant, "set_webhook", wanted)
+    await responses.send_data(http_request.send, hook, 200 if wanted.id is not None else 201)
 
 
-async def remove(visit: Visit) -> None:
-    visit.check_origin()
-    await answers.told(visit.send, await _carry_out(visit, "delete_webhook", commands.Named(visit.parameters["id"])))
+async def remove(http_request: HttpRequest) -> None:
+    http_request.check_origin()
+    await responses.send_data(
+        http_request.send,
+        await _carry_out(http_request, "delete_webhook", commands.Named(http_request.parameters["id"])),
+    )
 
 
-async def try_out(visit: Visit) -> None:
-    visit.check_origin()
-    await answers.told(visit.send, await _carry_out(visit, "test_webhook", commands.Named(visit.parameters["id"])))
+async def try_out(http_request: HttpRequest) -> None:
+    http_request.check_origin()
+    await responses.send_data(
+        http_request.send, await _carry_out(http_request, "test_webhook", commands.Named(http_request.parameters["id"]))
+    )
 
 
-async def _carry_out(visit: Visit, name: str, request: Any) -> Any:
-    tenant = visit.admit(visit.identify(), "admin")
-    return await commands.carry_out(visit.service.webhooks, tenant, name, request)
+async def _carry_out(http_request: HttpRequest, name: str, request: Any) -> Any:
+    tenant = http_request.admit(http_request.identify(), "admin")
+    return await commands.carry_out(http_request.service.webhooks, tenant, name, request)

@@ -13,8 +13,8 @@ from stoker.brokers.local import LocalBroker, open_part
 from stoker.model.errors import StokerError
 from stoker.server import logs
 from stoker.server.binding import Bound
-from stoker.server.ending import check_stopped, end_with
-from stoker.server.processes.orders import Channel, Failed, Orders, Ready, Reload, Stop
+from stoker.server.broker_stopped import check_stopped, end_with
+from stoker.server.processes.control_channel import Channel, Orders, ProcessFailed, ProcessReady, Reload, Stop
 from stoker.server.run import calm_collector, new_loop
 from stoker.server.server import Server
 
@@ -36,10 +36,10 @@ async def work(descriptor: int) -> int:
     try:
         broker = open_part(orders.part, orders.config.local)
         calm_collector()
-        await Work(orders, channel, broker).run()
+        await ChildServer(orders, channel, broker).run()
         return 0
     except StokerError as error:
-        channel.say(Failed(error.code, error.message))
+        channel.say(ProcessFailed(error.code, error.message))
         return 1
     finally:
         if broker is not None:
@@ -47,7 +47,7 @@ async def work(descriptor: int) -> int:
         await channel.close()
 
 
-class Work:
+class ChildServer:
     """Serving, from beginning to end."""
 
     def __init__(self, orders: Orders, channel: Channel, broker: LocalBroker) -> None:
@@ -71,7 +71,7 @@ class Work:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             return
-        self._channel.say(Ready(await starting))
+        self._channel.say(ProcessReady(await starting))
         await stopped
         await self._server.stop()
         self._listening.cancel()

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from stoker.brokers.hosting import BACKLOG, Place
+from stoker.brokers.directory_socket import BACKLOG, SocketPath
 
 LENGTH = struct.Struct(">I")
 AGAIN_S = 0.02
@@ -28,7 +28,7 @@ OUT_BYTES_MAX = 512 * 1024 * 1024
 log = logging.getLogger("stoker.processes")
 
 
-class Seat(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessSeat(msgspec.Struct, frozen=True, kw_only=True):
     """The number of this process in its server."""
 
     number: int
@@ -40,7 +40,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
         return hmac.digest(self.secret, f"{sender} to {to}".encode(), "sha256")
 
 
-class Greeting(msgspec.Struct, frozen=True):
+class LinkGreeting(msgspec.Struct, frozen=True):
     """The first frame in each direction."""
 
     process: int
@@ -48,17 +48,17 @@ class Greeting(msgspec.Struct, frozen=True):
 
 
 class Receiver(Protocol):
-    """Receives the events of the links: a `Spread`."""
+    """Receives the events of the links: a `ProcessRouter`."""
 
     def receive(self, process: int, data: bytes) -> None: ...
     def peer_up(self, process: int) -> None: ...
     def peer_down(self, process: int) -> None: ...
 
 
-class Link(asyncio.Protocol):
+class ProcessLink(asyncio.Protocol):
     """One connection to one other process."""
 
-    def __init__(self, links: "Links", process: int | None) -> None:
+    def __init__(self, links: "ProcessLinks", process: int | None) -> None:
         self._links = links
         self.process = process
         """The process at the other end; None until it has said so."""
@@ -75,7 +75,7 @@ class Link(asyncio.Protocol):
 
     def _greet(self, process: int) -> None:
         seat = self._links.seat
-        self.send(msgspec.msgpack.encode(Greeting(seat.number, seat.proof(seat.number, process))))
+        self.send(msgspec.msgpack.encode(LinkGreeting(seat.number, seat.proof(seat.number, process))))
 
     def data_received(self, data: bytes) -> None:
         got = self._got
@@ -103,7 +103,7 @@ class Link(asyncio.Protocol):
     def _is_friend(self, frame: bytes) -> bool:
         seat = self._links.seat
         try:
-            greeting = msgspec.msgpack.decode(frame, type=Greeting)
+            greeting = msgspec.msgpack.decode(frame, type=LinkGreeting)
         except msgspec.MsgspecError:
             return False
         known = self.process is None or self.process == greeting.process
@@ -148,27 +148,27 @@ class Link(asyncio.Protocol):
             self.lost.set_result(None)
 
 
-class Links:
-    """All connections of one process. Implements `Peers` for a `Spread`."""
+class ProcessLinks:
+    """All connections of one process. Implements `Peers` for a `ProcessRouter`."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: ProcessSeat) -> None:
         self.seat = seat
         self.receiver: Receiver | None = None
-        self._by_process: dict[int, Link] = {}
-        self._place = Place(Path(seat.directory), socket_name(seat.number))
+        self._by_process: dict[int, ProcessLink] = {}
+        self._place = SocketPath(Path(seat.directory), socket_name(seat.number))
         self._server: asyncio.Server | None = None
         self._connectors: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         bound = self._place.listen()
-        self._server = await loop.create_unix_server(lambda: Link(self, None), sock=bound, backlog=BACKLOG)
+        self._server = await loop.create_unix_server(lambda: ProcessLink(self, None), sock=bound, backlog=BACKLOG)
         self._connectors = [loop.create_task(self._keep_connected(lower)) for lower in range(self.seat.number)]
 
     async def _keep_connected(self, process: int) -> None:
-        place, loop = Place(Path(self.seat.directory), socket_name(process)), asyncio.get_running_loop()
+        place, loop = SocketPath(Path(self.seat.directory), socket_name(process)), asyncio.get_running_loop()
         pause_s = AGAIN_S
-        make: Callable[[], Link] = lambda: Link(self, process)  # noqa: E731
+        make: Callable[[], ProcessLink] = lambda: ProcessLink(self, process)  # noqa: E731
         try:
             while True:
                 try:
@@ -188,7 +188,7 @@ class Links:
         link.send(data)
         return True
 
-    def up(self, link: Link) -> None:
+    def up(self, link: ProcessLink) -> None:
         assert link.process is not None
         assert self.receiver is not None
         old = self._by_process.get(link.process)
@@ -198,13 +198,13 @@ class Links:
         self._by_process[link.process] = link
         self.receiver.peer_up(link.process)
 
-    def down(self, link: Link) -> None:
+    def down(self, link: ProcessLink) -> None:
         if link.process is not None and self._by_process.get(link.process) is link:
             del self._by_process[link.process]
             if self.receiver is not None:
                 self.receiver.peer_down(link.process)
 
-    def arrived(self, link: Link, frame: bytes) -> None:
+    def arrived(self, link: ProcessLink, frame: bytes) -> None:
         if self.receiver is not None and link.process is not None and self._by_process.get(link.process) is link:
             self.receiver.receive(link.process, frame)
 

@@ -10,14 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from stoker.brokers.local import LocalBroker
-from stoker.journal.deals import FACT
+from stoker.journal.shard_layout import FACT
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT
 from stoker.runtime.usage import FindUsed, Used
 from stoker.server.auth.quotas import Usage
-from stoker.server.processes.links import Seat
-from stoker.server.processes.meeting import Guest, Host
+from stoker.server.processes.links import ProcessSeat
+from stoker.server.processes.snapshot_barrier import BarrierLeader, BarrierMember
 from stoker.server.processes.team import Team
 from stoker.server.report import own_report
 from stoker.server.service import Service
@@ -35,9 +35,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def join(service: Service, seat: Seat, broker: LocalBroker) -> Team:
+def join(service: Service, seat: ProcessSeat, broker: LocalBroker) -> Team:
     """Make a server's process one of several."""
-    team = Team(service.desk, seat, broker)
+    team = Team(service.dispatcher, seat, broker)
 
     async def report(tenant: str, body: bytes) -> Any:
         return own_report(service)
@@ -63,7 +63,7 @@ def join(service: Service, seat: Seat, broker: LocalBroker) -> Team:
         "snapshot": snapshot,
     }
     service.usage = SharedUsage(service.usage, team)
-    owner = team.spread.home(SYSTEM_TENANT, KV_HOME)
+    owner = team.router.home(SYSTEM_TENANT, KV_HOME)
     if service.webhooks is not None and owner != seat.number:
 
         async def elsewhere(tenant: str, name: str, request: Any) -> Any:
@@ -78,7 +78,7 @@ def snapshots_of(team: Team, broker: LocalBroker) -> Make:
 
     async def make(folder: Path) -> None:
         others = [each for each in range(team.seat.processes) if each != team.seat.number]
-        host = Host(folder, len(others))
+        host = BarrierLeader(folder, len(others))
         own = asyncio.to_thread(cut, broker, folder, host)
         await meet(host, own, *(team.ask(each, "snapshot", str(folder), changes=False) for each in others))
         await asyncio.to_thread(shutil.copyfile, Path(team.seat.directory) / FACT, folder / FACT)
@@ -86,7 +86,7 @@ def snapshots_of(team: Team, broker: LocalBroker) -> Make:
     return make
 
 
-async def meet(host: Host, own: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, bytes]) -> None:
+async def meet(host: BarrierLeader, own: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, bytes]) -> None:
     """Wait for all. The first failure ends the meeting, so that no process waits for one that does not come."""
     here, elsewhere = asyncio.ensure_future(own), [asyncio.ensure_future(other) for other in others]
     await asyncio.wait([here, *elsewhere], return_when=asyncio.FIRST_EXCEPTION)
@@ -98,7 +98,7 @@ async def meet(host: Host, own: Coroutine[Any, Any, None], *others: Coroutine[An
             raise outcome
 
 
-def cut(broker: LocalBroker, folder: Path, host: Host | None = None) -> None:
+def cut(broker: LocalBroker, folder: Path, host: BarrierLeader | None = None) -> None:
     """Fill in one process's part of a snapshot."""
     directory = broker.data_directory
     assert directory is not None
@@ -107,7 +107,7 @@ def cut(broker: LocalBroker, folder: Path, host: Host | None = None) -> None:
     if host is not None:
         directory.snapshot_into(part, host)
         return
-    guest = Guest(folder)
+    guest = BarrierMember(folder)
     try:
         directory.snapshot_into(part, guest)
     finally:
@@ -157,7 +157,7 @@ class SharedUsage:
 
     def admitted(self, tenant: str, queue: str | None, jobs: int, bytes: int) -> None:
         """Commands without a queue change jobs or entries that are counted where they live."""
-        if queue is not None and self._team.spread.home(tenant, queue) != self._team.spread.me:
+        if queue is not None and self._team.router.home(tenant, queue) != self._team.router.me:
             self._known(tenant).sent.append((queue, jobs, bytes))
 
     def _known(self, tenant: str) -> Elsewhere:
@@ -171,12 +171,12 @@ class SharedUsage:
         return others
 
     async def _refresh(self, tenant: str, others: Elsewhere) -> None:
-        spread = self._team.spread
-        elsewhere = [process for process in spread.processes if process != spread.me]
+        router = self._team.router
+        elsewhere = [process for process in router.processes if process != router.me]
         known_before = len(others.sent)
         try:
-            names: list[Any] = await spread.ask_all(tenant, dict.fromkeys(elsewhere, c.ListQueues()))
-            found: list[Any] = await spread.ask_all(tenant, dict.fromkeys(elsewhere, FindUsed()))
+            names: list[Any] = await router.ask_all(tenant, dict.fromkeys(elsewhere, c.ListQueues()))
+            found: list[Any] = await router.ask_all(tenant, dict.fromkeys(elsewhere, FindUsed()))
             if all(isinstance(one, Used) for one in found):
                 others.names = frozenset(name for one in names if isinstance(one, r.Queues) for name in one.names)
                 others.waiting = sum(one.jobs for one in found)

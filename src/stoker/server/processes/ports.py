@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from stoker.server.accepting import BACKLOG
+from stoker.server.acceptor import BACKLOG
 from stoker.server.binding import bind_unix, bound_socket, cannot_listen
-from stoker.server.config import Address, ServerConfig
+from stoker.server.config import ListenAddress, ServerConfig
 
 
 class Ports:
@@ -41,7 +41,7 @@ class Ports:
             self.unix.setblocking(False)
         return config
 
-    def _hold(self, name: str, address: Address) -> Address:
+    def _hold(self, name: str, address: ListenAddress) -> ListenAddress:
         try:
             found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, where = found[0][0], found[0][4]

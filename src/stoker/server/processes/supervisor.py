@@ -21,16 +21,16 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from stoker.brokers.shared import SERVER, notice
-from stoker.journal.dealing import Root, open_root
+from stoker.brokers.shared_directory import SERVER, notice
 from stoker.journal.directory import take_lock
 from stoker.journal.disk import Disk
+from stoker.journal.resharding import Root, open_root
 from stoker.journal.sqlite import reserve_of
 from stoker.model import errors
+from stoker.server.broker_stopped import LogFailed
 from stoker.server.config import ServerConfig
-from stoker.server.ending import LogFailed
-from stoker.server.processes.links import Seat
-from stoker.server.processes.orders import Channel, Failed, Orders, Ready, Reload, Stop
+from stoker.server.processes.control_channel import Channel, Orders, ProcessFailed, ProcessReady, Reload, Stop
+from stoker.server.processes.links import ProcessSeat
 from stoker.server.processes.ports import Ports
 from stoker.server.run import check_files
 
@@ -115,7 +115,7 @@ class Life:
     def __init__(self, process: asyncio.subprocess.Process, channel: Channel) -> None:
         self.process = process
         self.channel = channel
-        self.failure: Failed | None = None
+        self.failure: ProcessFailed | None = None
         self.was_ready = False
         self.began_at = time.monotonic()
 
@@ -203,7 +203,7 @@ class Supervisor:
                 start_new_session=True,  # a terminal's signals come to the supervisor, which passes them on
             )
         life = self._lives[number] = Life(process, await Channel.over(ours))
-        seat = Seat(
+        seat = ProcessSeat(
             number=number,
             processes=self._config.processes,
             directory=str(self._root.path.resolve()),
@@ -214,10 +214,10 @@ class Supervisor:
         if self._stopping.is_set():  # it came while the process was being started
             self._tell_to_stop(life, at_once=True)
         while (word := await life.channel.hear()) is not None:
-            if isinstance(word, Ready):
+            if isinstance(word, ProcessReady):
                 life.was_ready = True
                 self._ready(number, word.lines)
-            elif isinstance(word, Failed):
+            elif isinstance(word, ProcessFailed):
                 life.failure = word
         await process.wait()
         await life.channel.close()

@@ -4,7 +4,7 @@ The log is the outbox. Registrations and positions are key-value entries of the 
 restarts and are part of backups. The rest of the server uses `Webhooks`.
 """
 
-from stoker.server.webhooks.hooks import HookView, Wanted
+from stoker.server.webhooks.hooks import HookRequest, HookView
 from stoker.server.webhooks.registry import Webhooks
 
-__all__ = ["HookView", "Wanted", "Webhooks"]
+__all__ = ["HookRequest", "HookView", "Webhooks"]

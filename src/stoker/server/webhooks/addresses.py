@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 
 from stoker.model.errors import Forbidden
-from stoker.server.webhooks.urls import Target
+from stoker.server.webhooks.urls import HookUrl
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -90,7 +90,7 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-async def checked(target: Target, resolver: Resolve, allow: Sequence[Network]) -> list[str]:
+async def checked(target: HookUrl, resolver: Resolve, allow: Sequence[Network]) -> list[str]:
     """The addresses to connect to. Raises `NotAllowed` if any of them may not be called, `OSError` if there is none."""
     if target.address is not None:
         found: list[Address] = [target.address]

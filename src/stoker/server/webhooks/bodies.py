@@ -14,7 +14,7 @@ from stoker.model import commands as c
 from stoker.model.errors import Refused
 from stoker.model.events import Event, EventKind
 from stoker.model.options import Codec
-from stoker.server.desk import Desk
+from stoker.server.dispatcher import Dispatcher
 from stoker.server.webhooks.hooks import Hook
 from stoker.wire.flashq.payloads import shown
 
@@ -68,7 +68,7 @@ def fields_of(hook: Hook, event: Event) -> Fields:
     return fields
 
 
-async def data_of(desk: Desk, event: Event, bytes_max: int) -> tuple[bytes, Codec] | str | None:
+async def data_of(dispatcher: Dispatcher, event: Event, bytes_max: int) -> tuple[bytes, Codec] | str | None:
     """The event's data, or why it is left out, or None if there is none."""
     if event.kind == EventKind.PARTIAL:
         return (event.data, event.codec) if len(event.data) <= bytes_max else "too_large"
@@ -76,7 +76,7 @@ async def data_of(desk: Desk, event: Event, bytes_max: int) -> tuple[bytes, Code
     if not size or size > bytes_max:
         return "too_large" if size else None
     try:
-        job = await desk.call(event.tenant, c.GetJob(event.job))
+        job = await dispatcher.call(event.tenant, c.GetJob(event.job))
     except Refused:
         return "gone"
     if event.kind == EventKind.PUSHED:
@@ -84,9 +84,9 @@ async def data_of(desk: Desk, event: Event, bytes_max: int) -> tuple[bytes, Code
     return "gone" if job.result is None else (job.result, job.result_codec)
 
 
-async def body_of(desk: Desk, hook: Hook, event: Event, bytes_max: int) -> bytes:
+async def body_of(dispatcher: Dispatcher, hook: Hook, event: Event, bytes_max: int) -> bytes:
     fields = fields_of(hook, event)
-    data = await data_of(desk, event, bytes_max)
+    data = await data_of(dispatcher, event, bytes_max)
     if isinstance(data, tuple):
         body: bytes = _encode({**fields, "data": shown(*data, "json")})
         if len(body) <= bytes_max:

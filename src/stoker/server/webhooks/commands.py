@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from stoker.model.errors import InvalidRequest, StokerError, Unknown
-from stoker.server.webhooks.hooks import Wanted
+from stoker.server.webhooks.hooks import HookRequest
 from stoker.server.webhooks.registry import Webhooks
 from stoker.wire import native
 from stoker.wire.frames import Codec
@@ -34,7 +34,7 @@ class Named(msgspec.Struct, forbid_unknown_fields=True):
     id: str
 
 
-async def set_webhook(webhooks: Webhooks, tenant: str, request: Wanted) -> Any:
+async def set_webhook(webhooks: Webhooks, tenant: str, request: HookRequest) -> Any:
     return await webhooks.add(tenant, request)
 
 
@@ -53,7 +53,7 @@ async def test_webhook(webhooks: Webhooks, tenant: str, request: Named) -> Any:
 
 Act = Callable[[Webhooks, str, Any], Awaitable[Any]]
 WEBHOOK_COMMANDS: Final[dict[str, tuple[type, Act]]] = {
-    "set_webhook": (Wanted, set_webhook),
+    "set_webhook": (HookRequest, set_webhook),
     "list_webhooks": (Nothing, list_webhooks),
     "delete_webhook": (Named, delete_webhook),
     "test_webhook": (Named, test_webhook),
@@ -66,7 +66,7 @@ def decode(name: str, body: bytes | msgspec.Raw, codec: Codec) -> Any:
     try:
         return module.decode(body or native.EMPTY[codec], type=WEBHOOK_COMMANDS[name][0])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"invalid {name}: {native.told(error)}") from None
+        raise InvalidRequest(f"invalid {name}: {native.decode_error_text(error)}") from None
 
 
 async def carry_out(webhooks: Webhooks | None, tenant: str, name: str, request: Any) -> Any:

@@ -18,14 +18,14 @@ from stoker.brokers.contract import End
 from stoker.model.errors import Closed, StokerError
 from stoker.model.events import Event
 from stoker.server.config.tree import WebhookSettings
-from stoker.server.desk import Desk
-from stoker.server.reader import WHOLE, EventReader, Missed, after, event_at
+from stoker.server.dispatcher import Dispatcher
+from stoker.server.reader import WHOLE, EventReader, MissedEvents, after, event_at
 from stoker.server.webhooks.bodies import body_of, delivery_id
 from stoker.server.webhooks.circuit import Circuit, delay_s
 from stoker.server.webhooks.hooks import Hook, Status
-from stoker.server.webhooks.posting import Outcome
-from stoker.server.webhooks.store import Progress, Store, Waiting
-from stoker.server.webhooks.urls import Target, parse
+from stoker.server.webhooks.posting import PostOutcome
+from stoker.server.webhooks.store import HookProgress, HookRetry, HookStore
+from stoker.server.webhooks.urls import HookUrl, parse
 from stoker.webhooks import ATTEMPT, DELIVERY, EVENT, FLASHQ_SIGNATURE, SIGNATURE, sign, sign_flashq
 
 WAITING_MAX: Final = 256
@@ -44,7 +44,7 @@ AGAIN_S: Final = 1.0
 log = logging.getLogger("stoker.webhooks")
 
 
-class Totals(msgspec.Struct):
+class HookTotals(msgspec.Struct):
     """Over all hooks of this process, since it started."""
 
     delivered: int = 0
@@ -54,23 +54,23 @@ class Totals(msgspec.Struct):
 
 
 class Post(Protocol):
-    async def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> Outcome: ...
+    async def post(self, target: HookUrl, headers: Mapping[str, str], body: bytes) -> PostOutcome: ...
 
 
-class Delivery:
+class HookDelivery:
     """The work of one hook."""
 
     def __init__(
         self,
         hook: Hook,
-        progress: Progress,
+        progress: HookProgress,
         ends: Mapping[int, End],
         *,
-        desk: Desk,
-        store: Store,
+        dispatcher: Dispatcher,
+        store: HookStore,
         poster: Post,
         settings: WebhookSettings,
-        totals: Totals,
+        totals: HookTotals,
         now: Callable[[], float] = time.time,
         tick: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
@@ -78,7 +78,7 @@ class Delivery:
         self.hook = hook
         self.progress = progress
         self._target = parse(hook.url)
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._store = store
         self._poster = poster
         self._settings = settings
@@ -97,10 +97,10 @@ class Delivery:
         self._noted_sum = self._sum()
         self._task: asyncio.Task[None] | None = None
         wanted = hook.filter
-        for shard in wanted.shards(hook.tenant, desk.shards):
+        for shard in wanted.shards(hook.tenant, dispatcher.shards):
             last = ends[shard].last  # a position that the log lost before it was flushed is not one any more
             progress.positions[shard] = min(progress.positions.get(shard, (0, WHOLE)), (last, WHOLE))
-        self._reader = EventReader(desk, hook.tenant, wanted, self.wake, start=progress.positions, ends=ends)
+        self._reader = EventReader(dispatcher, hook.tenant, wanted, self.wake, start=progress.positions, ends=ends)
         latest = now() + settings.backoff_s_max
         for waiting in progress.waiting:
             waiting.due = min(waiting.due, latest)  # another clock may have noted it
@@ -202,7 +202,7 @@ class Delivery:
         reader = self._reader
         self.progress.positions = {shard: reader.positions[shard] for shard in reader.shards}
 
-    def _skipped(self, missed: Missed) -> None:
+    def _skipped(self, missed: MissedEvents) -> None:
         count = missed.lowest - missed.after - 1
         self.progress.missed += count
         self._totals.missed += count
@@ -220,12 +220,12 @@ class Delivery:
         self._event = None
         self.progress.positions[event.shard] = (event.sequence, event.index)
         if not outcome.ok:
-            self._failed(Waiting(event.shard, event.sequence, event.index, 0, 0.0), outcome)
+            self._failed(HookRetry(event.shard, event.sequence, event.index, 0, 0.0), outcome)
 
     # --- attempts ------------------------------------------------------------------------------------
 
-    async def _try_again(self, waiting: Waiting) -> None:
-        event = await event_at(self._desk, self.hook.tenant, waiting.shard, (waiting.sequence, waiting.index))
+    async def _try_again(self, waiting: HookRetry) -> None:
+        event = await event_at(self._dispatcher, self.hook.tenant, waiting.shard, (waiting.sequence, waiting.index))
         if event is None:
             self.progress.waiting.remove(waiting)
             self._give_up(waiting, "it is no longer in the log")
@@ -235,14 +235,14 @@ class Delivery:
         if not outcome.ok:
             self._failed(waiting, outcome)
 
-    async def _attempt(self, event: Event, number: int) -> Outcome:
-        body = await body_of(self._desk, self.hook, event, self._settings.body_bytes_max)
+    async def _attempt(self, event: Event, number: int) -> PostOutcome:
+        body = await body_of(self._dispatcher, self.hook, event, self._settings.body_bytes_max)
         headers = signed_headers(self.hook, delivery_id(self.hook, event), str(event.kind), body, self._now(), number)
         outcome = await self._poster.post(self._target, headers, body)
         self._count(outcome)
         return outcome
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: PostOutcome) -> None:
         progress, now = self.progress, self._now()
         self._unnoted += 1
         if outcome.ok:
@@ -268,7 +268,7 @@ class Delivery:
                 outcome.error,
             )
 
-    def _failed(self, waiting: Waiting, outcome: Outcome) -> None:
+    def _failed(self, waiting: HookRetry, outcome: PostOutcome) -> None:
         waiting.attempts += 1
         if waiting.attempts >= self._settings.attempts_max:
             self._give_up(waiting, outcome.error)
@@ -276,7 +276,7 @@ class Delivery:
         waiting.due = self._now() + delay_s(waiting.attempts, self._settings, self._chance)
         self.progress.waiting.append(waiting)
 
-    def _give_up(self, waiting: Waiting, why: str) -> None:
+    def _give_up(self, waiting: HookRetry, why: str) -> None:
         self.progress.given_up += 1
         self._totals.given_up += 1
         self._unnoted += 1
@@ -323,7 +323,7 @@ def signed_headers(hook: Hook, identity: str, event: str, body: bytes, now: floa
     }
 
 
-def status_of(progress: Progress) -> Status:
+def status_of(progress: HookProgress) -> Status:
     """The status according to the noted progress."""
     return Status(
         delivered=progress.delivered,

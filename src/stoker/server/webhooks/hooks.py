@@ -21,7 +21,7 @@ SECRET_CHARS_MIN, SECRET_CHARS_MAX = 16, 256
 MASK: Final = "********"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HookRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A tenant's request. With the `id` of an existing hook, that hook is changed and continues from its position."""
 
     url: str
@@ -111,7 +111,7 @@ def view(hook: Hook, status: Status, secret: str = MASK) -> HookView:
     )
 
 
-def registered(wanted: Wanted, tenant: str, now_ms: int, old: Hook | None) -> Hook:
+def registered(wanted: HookRequest, tenant: str, now_ms: int, old: Hook | None) -> Hook:
     """The requested hook. Raises `InvalidRequest` or `LimitExceeded`."""
     parse(wanted.url)
     if wanted.queue is not None and not NAME_PATTERN.fullmatch(wanted.queue):

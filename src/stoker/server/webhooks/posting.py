@@ -16,7 +16,7 @@ from stoker.model.errors import StokerError
 from stoker.model.version import __version__
 from stoker.server.config.tree import WebhookSettings
 from stoker.server.webhooks.addresses import Network, Resolve, checked
-from stoker.server.webhooks.urls import Target
+from stoker.server.webhooks.urls import HookUrl
 
 STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]*)?\r?\n")
 LENGTH: Final = re.compile(rb"\r?\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r?\n", re.IGNORECASE)
@@ -25,7 +25,7 @@ DRAIN_S: Final = 1.0
 """How long a response may continue after its status, so that an honest receiver is not cut off at its end."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class PostOutcome(msgspec.Struct, frozen=True):
     """The outcome of an attempt. `error` never repeats what the receiver sent."""
 
     ok: bool
@@ -45,25 +45,25 @@ class Poster:
         self._tls = tls
         self._places = asyncio.Semaphore(settings.concurrency)
 
-    async def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> Outcome:
+    async def post(self, target: HookUrl, headers: Mapping[str, str], body: bytes) -> PostOutcome:
         """Make one attempt. Raises nothing except a cancellation."""
         async with self._places:
             try:
                 status = await self._attempt(target, request_head(target, headers, len(body)), body)
             except TimeoutError:
-                return Outcome(False, error=f"timeout: no answer within {self._settings.timeout_s:g} s")
+                return PostOutcome(False, error=f"timeout: no answer within {self._settings.timeout_s:g} s")
             except StokerError as error:
-                return Outcome(False, error=error.message)
+                return PostOutcome(False, error=error.message)
             except ssl.SSLError as error:
-                return Outcome(False, error=f"TLS failed: {error.reason or type(error).__name__}")
+                return PostOutcome(False, error=f"TLS failed: {error.reason or type(error).__name__}")
             except (OSError, ValueError, EOFError) as error:
-                return Outcome(False, error=f"no connection, or it broke: {type(error).__name__}")
+                return PostOutcome(False, error=f"no connection, or it broke: {type(error).__name__}")
         if 200 <= status < 300:
-            return Outcome(True, status)
+            return PostOutcome(True, status)
         told = " (redirects are not followed)" if 300 <= status < 400 else ""
-        return Outcome(False, status, f"the receiver answered {status}{told}")
+        return PostOutcome(False, status, f"the receiver answered {status}{told}")
 
-    async def _attempt(self, target: Target, head: bytes, body: bytes) -> int:
+    async def _attempt(self, target: HookUrl, head: bytes, body: bytes) -> int:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._settings.timeout_s
         async with asyncio.timeout_at(until):
@@ -86,7 +86,7 @@ class Poster:
         return status
 
     async def _connect(
-        self, target: Target, addresses: Sequence[str]
+        self, target: HookUrl, addresses: Sequence[str]
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the first checked address that answers."""
         tls = self._context() if target.scheme == "https" else None
@@ -139,7 +139,7 @@ class Poster:
             left -= len(piece)
 
 
-def request_head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
+def request_head(target: HookUrl, headers: Mapping[str, str], length: int) -> bytes:
     """The request line and the headers. All values are ours; none may have a line break."""
     lines = [
         f"POST {target.resource} HTTP/1.1",

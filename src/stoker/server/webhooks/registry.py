@@ -14,14 +14,14 @@ from typing import Any
 from stoker.model.errors import Forbidden, LimitExceeded, NotFound, Unsupported
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT, shard_for
 from stoker.server.config.tree import WebhookSettings
-from stoker.server.desk import Desk
+from stoker.server.dispatcher import Dispatcher
 from stoker.server.reader import WHOLE
 from stoker.server.webhooks.addresses import NotAllowed, Resolve, checked, may_get_an_address, networks, resolve
 from stoker.server.webhooks.bodies import trial_body
-from stoker.server.webhooks.delivery import Delivery, Totals, signed_headers, status_of
-from stoker.server.webhooks.hooks import MASK, Hook, HookView, Status, Wanted, new_id, registered, view
-from stoker.server.webhooks.posting import Outcome, Poster
-from stoker.server.webhooks.store import Progress, Store
+from stoker.server.webhooks.delivery import HookDelivery, HookTotals, signed_headers, status_of
+from stoker.server.webhooks.hooks import MASK, Hook, HookRequest, HookView, Status, new_id, registered, view
+from stoker.server.webhooks.posting import Poster, PostOutcome
+from stoker.server.webhooks.store import HookProgress, HookStore
 from stoker.server.webhooks.urls import parse
 
 log = logging.getLogger("stoker.webhooks")
@@ -35,7 +35,7 @@ class Webhooks:
 
     def __init__(
         self,
-        desk: Desk,
+        dispatcher: Dispatcher,
         settings: WebhookSettings,
         *,
         resolver: Resolve = resolve,
@@ -43,18 +43,18 @@ class Webhooks:
         now: Callable[[], float] = time.time,
         tick: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.totals = Totals()
-        self._desk = desk
+        self.totals = HookTotals()
+        self._dispatcher = dispatcher
         self._settings = settings
         self._resolver = resolver
         self._allow = networks(settings.allow)
         self._now = now
         self._tick = tick
-        self._store = Store(desk)
+        self._store = HookStore(dispatcher)
         self._poster = Poster(settings, self._allow, resolver, tls)
         self._hooks: dict[tuple[str, str], Hook] | None = None
         """By tenant and id, once they are loaded."""
-        self._deliveries: dict[tuple[str, str], Delivery] = {}
+        self._deliveries: dict[tuple[str, str], HookDelivery] = {}
         self._lock = asyncio.Lock()
         """One change at a time."""
         self._is_running = False
@@ -66,9 +66,9 @@ class Webhooks:
     @property
     def is_owner(self) -> bool:
         """Whether this is the process that posts. A broker without events has nothing to post."""
-        if self._desk.broker.logs is None:
+        if self._dispatcher.broker.logs is None:
             return False
-        return self._desk.has(shard_for(SYSTEM_TENANT, KV_HOME, self._desk.shards))
+        return self._dispatcher.has(shard_for(SYSTEM_TENANT, KV_HOME, self._dispatcher.shards))
 
     async def start(self) -> None:
         """Load the registered hooks, and continue from their positions."""
@@ -98,12 +98,12 @@ class Webhooks:
 
     def check_supported(self, command: str) -> None:
         """Raise `Unsupported` if the broker has no events to post."""
-        if self._desk.broker.logs is None:
-            raise Unsupported.by(self._desk.broker.name, command)
+        if self._dispatcher.broker.logs is None:
+            raise Unsupported.by(self._dispatcher.broker.name, command)
 
     # --- for tenants ---------------------------------------------------------------------------------
 
-    async def add(self, tenant: str, wanted: Wanted) -> HookView:
+    async def add(self, tenant: str, wanted: HookRequest) -> HookView:
         """Register a hook, or change the one with this id. It posts events from now on."""
         if not self._settings.enabled:
             raise Forbidden("this server posts no webhooks: the operator has set webhooks.enabled = false")
@@ -116,7 +116,7 @@ class Webhooks:
                 most = self._settings.hooks_per_tenant_max
                 raise LimitExceeded(f"this tenant has {most} webhooks, which is the limit: delete some")
             hook = registered(wanted, tenant, self._now_ms(), old)
-            progress = Progress()
+            progress = HookProgress()
             if old is not None:
                 await self._end(old)
                 progress = await self._store.progress(old)
@@ -142,7 +142,7 @@ class Webhooks:
             finally:
                 await self._begin(hooks.get((tenant, hook_id)))
 
-    async def test(self, tenant: str, hook_id: str) -> Outcome:
+    async def test(self, tenant: str, hook_id: str) -> PostOutcome:
         """Post a test event at once, and return the outcome. It counts for nothing."""
         if not self._settings.enabled:
             raise Forbidden("this server posts no webhooks: the operator has set webhooks.enabled = false")
@@ -197,18 +197,18 @@ class Webhooks:
 
     async def _ends(self, hook: Hook) -> dict[int, tuple[int, int]]:
         """Where a new hook begins: after everything that has happened."""
-        ends = await self._desk.ends()
-        return {shard: (ends[shard].last, WHOLE) for shard in hook.filter.shards(hook.tenant, self._desk.shards)}
+        ends = await self._dispatcher.ends()
+        return {shard: (ends[shard].last, WHOLE) for shard in hook.filter.shards(hook.tenant, self._dispatcher.shards)}
 
     async def _begin(self, hook: Hook | None) -> None:
         if hook is None or not hook.enabled or not self._is_running:
             return
-        progress, ends = await self._store.progress(hook), await self._desk.ends()
-        delivery = self._deliveries[hook.tenant, hook.id] = Delivery(
+        progress, ends = await self._store.progress(hook), await self._dispatcher.ends()
+        delivery = self._deliveries[hook.tenant, hook.id] = HookDelivery(
             hook,
             progress,
             ends,
-            desk=self._desk,
+            dispatcher=self._dispatcher,
             store=self._store,
             poster=self._poster,
             settings=self._settings,

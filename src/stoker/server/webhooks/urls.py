@@ -27,7 +27,7 @@ PORTS: Final = {"http": 80, "https": 443}
 EXPECTED: Final = "expected http(s)://host[:port][/path][?query] in plain ASCII, without user, password or fragment"
 
 
-class Target(msgspec.Struct, frozen=True):
+class HookUrl(msgspec.Struct, frozen=True):
     """A parsed URL."""
 
     scheme: Literal["http", "https"]
@@ -46,7 +46,7 @@ class Target(msgspec.Struct, frozen=True):
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-def parse(url: object) -> Target:
+def parse(url: object) -> HookUrl:
     """Raises `InvalidRequest` for anything but a plain URL of http or https."""
     if not isinstance(url, str):
         raise InvalidRequest(f"invalid url: {EXPECTED}")
@@ -60,7 +60,7 @@ def parse(url: object) -> Target:
     if not 0 < port < 65_536:
         raise InvalidRequest("invalid url: ports are 1 to 65535")
     host, address = _host(found["host"])
-    return Target(scheme, host, port, (found["path"] or "/") + (found["query"] or ""), address)
+    return HookUrl(scheme, host, port, (found["path"] or "/") + (found["query"] or ""), address)
 
 
 def _host(text: str) -> tuple[str, IPv4Address | IPv6Address | None]:

@@ -4,7 +4,7 @@ import threading
 
 from stoker.model.errors import NotFound, StokerError
 from stoker.spark.connecting import connect
-from stoker.spark.options import Connection
+from stoker.spark.options import QueueConnection
 
 
 class Leases:
@@ -14,7 +14,7 @@ class Leases:
     gone to another worker; settling them then says so.
     """
 
-    def __init__(self, connection: Connection, lease_ms: int) -> None:
+    def __init__(self, connection: QueueConnection, lease_ms: int) -> None:
         self._connection, self._lease_ms = connection, lease_ms
         self._claims: set[str] = set()
         self._lock = threading.Lock()

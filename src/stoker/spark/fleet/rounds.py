@@ -22,9 +22,9 @@ from stoker.model.units import Duration, duration_ms
 from stoker.spark.arrow_bytes import unpacked
 from stoker.spark.connecting import connect
 from stoker.spark.fleet.leases import Leases
-from stoker.spark.fleet.settling import Ends, Outcome, check_columns, read_ends, settle
+from stoker.spark.fleet.settling import Ends, SettleOutcome, check_columns, read_ends, settle
 from stoker.spark.fleet.work import ENDS_SCHEMA, JOBS, Applied, Claiming, Handler, Pulled, Worked
-from stoker.spark.options import Connection, check_name
+from stoker.spark.options import QueueConnection, check_name
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -93,7 +93,7 @@ def process(
         if type(number) is not int or number < 1:
             raise InvalidRequest(f"{name} = {number!r}: expected a whole number of at least 1")
     lease_ms, wait_ms = milliseconds("lease", lease), milliseconds("wait", wait)
-    claiming = Claiming(Connection(url, token, tenant), names_of(queue), batch, lease_ms)
+    claiming = Claiming(QueueConnection(url, token, tenant), names_of(queue), batch, lease_ms)
     work = Transformed(spark, transform) if transform is not None else Handled(spark, function)
     fleet = Fleet(spark, claiming, work, slots or parallelism(spark), wait_ms, rounds)
     fleet.run(ahead)
@@ -253,7 +253,7 @@ class Fleet:
 
     def _round(self, client: Client, name: str) -> bool:
         """Returns whether anything was done: if not, the queue is empty, or the transformation leaves all of it out."""
-        claims: dict[str, Claim] = {}
+        claims: dict[str, FleetClaim] = {}
         with Leases(self._claiming.connection, self._claiming.lease_ms) as leases:
             try:
                 self._claim(client, name, claims)
@@ -269,18 +269,18 @@ class Fleet:
                 jobs = sum(len(claim.ids) for claim in claims.values())
                 raise RoundFailed(f"Spark could not finish a round; its {jobs} jobs wait again: {error}") from error
 
-    def _claim(self, client: Client, name: str, claims: "dict[str, Claim]") -> None:
+    def _claim(self, client: Client, name: str, claims: "dict[str, FleetClaim]") -> None:
         """Make the claims of a round. Only the first one waits: if it finds nothing, the queue is empty."""
         for slot in range(self._slots):
             claim = f"{name}:{slot}"
             delivery = self._claiming.pull(client, claim, 0 if claims else self._wait_ms)
             if not len(delivery):
                 return
-            claims[claim] = Claim(delivery.token, delivery.ids)
+            claims[claim] = FleetClaim(delivery.token, delivery.ids)
 
-    def _settle(self, client: Client, claims: "dict[str, Claim]", ends: "dict[str, Ends]") -> bool:
+    def _settle(self, client: Client, claims: "dict[str, FleetClaim]", ends: "dict[str, Ends]") -> bool:
         taken = released = 0
-        outcome = Outcome()
+        outcome = SettleOutcome()
         for name, claim in claims.items():
             settled = settle(client, claim.token, ends[name], claim.ids)
             outcome.completed += settled.completed
@@ -304,14 +304,14 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class Claim:
+class FleetClaim:
     """What the driver knows of a claim."""
 
     token: int
     ids: Sequence[int]
 
 
-def shared_out(claims: dict[str, Claim], ends: Ends) -> dict[str, Ends]:
+def shared_out(claims: dict[str, FleetClaim], ends: Ends) -> dict[str, Ends]:
     """Split the outcomes by claim. Raises `InvalidRequest` for a job that is not in this round."""
     own = list(chain.from_iterable(claim.ids for claim in claims.values()))
     found: dict[str, Ends] = {}

@@ -125,7 +125,7 @@ def column(table: pa.Table, name: str) -> list[Any] | None:
 
 
 @dataclass
-class Outcome:
+class SettleOutcome:
     """How many jobs were settled in which way, and some of the errors."""
 
     completed: int = 0
@@ -134,7 +134,7 @@ class Outcome:
     errors: tuple[str, ...] = ()
 
 
-def settle(client: Client, token: int, ends: Ends, own: Sequence[int] | None = None) -> Outcome:
+def settle(client: Client, token: int, ends: Ends, own: Sequence[int] | None = None) -> SettleOutcome:
     """Acknowledge the completed jobs of a delivery and fail the failed ones.
 
     `own` are its ids, if known: if they are a range and all of them completed, they are sent as a range.
@@ -157,8 +157,8 @@ def acknowledged(
     ids: Sequence[int],
     results: list[bytes | None] | None,
     codecs: list[str | None] | None,
-) -> Outcome:
-    outcome = Outcome()
+) -> SettleOutcome:
+    outcome = SettleOutcome()
     if not ids:
         return outcome
     if results is None:
@@ -189,7 +189,7 @@ def pieces(places: list[int], results: list[bytes | None]) -> Iterator[list[int]
 
 
 def with_results(
-    client: Client, token: int, done: list[tuple[int, bytes | None]], codec: Any, outcome: Outcome
+    client: Client, token: int, done: list[tuple[int, bytes | None]], codec: Any, outcome: SettleOutcome
 ) -> None:
     """The queue accepts or refuses a request as a whole, so a result that is too large is found by halving."""
     try:
@@ -198,14 +198,14 @@ def with_results(
         return
     except LimitExceeded as error:
         if len(done) == 1:
-            fail(client, token, [done[0][0]], Why(str(error), type(error).__name__), outcome)
+            fail(client, token, [done[0][0]], FailureReason(str(error), type(error).__name__), outcome)
             return
     half = len(done) // 2
     with_results(client, token, done[:half], codec, outcome)
     with_results(client, token, done[half:], codec, outcome)
 
 
-class Why(NamedTuple):
+class FailureReason(NamedTuple):
     """Why a job did not complete."""
 
     error: str
@@ -216,18 +216,20 @@ class Why(NamedTuple):
     delay_ms: int | None = None
 
 
-def by_failure(ends: Ends) -> dict[Why, list[int]]:
+def by_failure(ends: Ends) -> dict[FailureReason, list[int]]:
     """Group jobs with the same failure, which are failed together."""
-    found: dict[Why, list[int]] = {}
+    found: dict[FailureReason, list[int]] = {}
     told: tuple[list[Any] | None, ...] = (ends.errors, ends.classes, ends.stacks, ends.verdicts, ends.delays)
     for place, job in enumerate(ends.ids):
         error, error_class, stack, verdict, delay_ms = (None if column is None else column[place] for column in told)
         if error is not None or verdict is not None:
-            found.setdefault(Why(error or "", error_class or "", stack or "", verdict, delay_ms), []).append(job)
+            found.setdefault(FailureReason(error or "", error_class or "", stack or "", verdict, delay_ms), []).append(
+                job
+            )
     return found
 
 
-def fail(client: Client, token: int, ids: list[int], why: Why, outcome: Outcome) -> None:
+def fail(client: Client, token: int, ids: list[int], why: FailureReason, outcome: SettleOutcome) -> None:
     """End deliveries as the verdict says. Jobs that another worker has by now are not counted."""
     if why.verdict == "snooze":
         outcome.snoozed += client.release_batch(ids, token, why.delay_ms or 0).count

@@ -131,7 +131,7 @@ class JobsSource(DataSource):
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenBatch:
     """The jobs of one batch, as the stream's offset describes them."""
 
     stream: str
@@ -146,9 +146,9 @@ class Taken:
         return {"batch": self.batch, "claims": self.claims, "stream": self.stream}
 
 
-def read_back(offset: dict[str, Any] | str) -> Taken:
+def read_back(offset: dict[str, Any] | str) -> TakenBatch:
     found = json.loads(offset) if isinstance(offset, str) else offset
-    return Taken(found["stream"], found["batch"], found["claims"])
+    return TakenBatch(found["stream"], found["batch"], found["claims"])
 
 
 class OneClaim(InputPartition):
@@ -168,8 +168,8 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left: int | None = None
         """How many jobs are left to take, with `availableNow`."""
         self._leases: Leases | None = None
-        self._finished: Taken | None = None
-        self._taken: Taken | None = None
+        self._finished: TakenBatch | None = None
+        self._taken: TakenBatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_leases": None}
@@ -179,7 +179,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._left = sum(client.get_counts(queue).waiting for queue in self.options.claiming.queues)
 
     def initialOffset(self) -> dict[str, Any]:
-        return Taken(self._stream, 0, 0).written()
+        return TakenBatch(self._stream, 0, 0).written()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
@@ -210,23 +210,23 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._leases is not None:
             self._leases.end()
 
-    def _take(self, client: Client, before: Taken) -> Taken | None:
+    def _take(self, client: Client, before: TakenBatch) -> TakenBatch | None:
         """The claims of the next batch; the same ones if they were made before and Spark did not learn of them."""
         batch = before.batch + 1
-        sizes, is_over = self._pull(client, Taken(before.stream, batch, self.options.slots))
+        sizes, is_over = self._pull(client, TakenBatch(before.stream, batch, self.options.slots))
         while is_over:  # its claims were made earlier and their jobs are gone: they bring nothing any more
             batch += 1
-            sizes, is_over = self._pull(client, Taken(before.stream, batch, self.options.slots))
+            sizes, is_over = self._pull(client, TakenBatch(before.stream, batch, self.options.slots))
         if not sizes:
             return None
-        found = Taken(before.stream, batch, len(sizes))
+        found = TakenBatch(before.stream, batch, len(sizes))
         if self._left is not None and found != self._taken:
             self._left -= sum(sizes)
         self._taken = found
         self._hold(found.names())
         return found
 
-    def _pull(self, client: Client, wanted: Taken) -> tuple[list[int], bool]:
+    def _pull(self, client: Client, wanted: TakenBatch) -> tuple[list[int], bool]:
         """How many jobs the claims of a batch have brought, and whether their time is over."""
         sizes: list[int] = []
         for claim in wanted.names():
@@ -236,7 +236,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sizes.append(len(delivery))
         return sizes, False
 
-    def _finish(self, client: Client, before: Taken) -> None:
+    def _finish(self, client: Client, before: TakenBatch) -> None:
         """Settle what a committed batch has left open: done, or back to the queue."""
         if before == self._finished:
             return
@@ -262,7 +262,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 @dataclass
-class Ended(WriterCommitMessage):
+class SettledRows(WriterCommitMessage):
     """The outcomes of a task attempt, as a stream of Arrow batches."""
 
     rows: bytes
@@ -279,10 +279,10 @@ class JobsWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batches = [batch.select(self._columns) for batch in iterator if batch.num_rows]
-        return Ended(packed(batches) if batches else b"")
+        return SettledRows(packed(batches) if batches else b"")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        table = unpacked([message.rows for message in messages if isinstance(message, Ended) and message.rows])
+        table = unpacked([message.rows for message in messages if isinstance(message, SettledRows) and message.rows])
         if table is None:
             return
         ends = read_ends(table)

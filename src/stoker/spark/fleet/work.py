@@ -15,7 +15,7 @@ from stoker.client.sync import Client
 from stoker.model.replies import Delivery
 from stoker.spark.arrow_bytes import packed
 from stoker.spark.connecting import connect
-from stoker.spark.options import Connection
+from stoker.spark.options import QueueConnection
 from stoker.worker.outcomes import Failure, Outcome, VerdictKind
 
 JOBS_SCHEMA = pa.schema(
@@ -65,7 +65,7 @@ Handler = Callable[[list[Any]], Sequence[Any]]
 class Claiming:
     """What a claim asks for."""
 
-    connection: Connection
+    connection: QueueConnection
     queues: tuple[str, ...]
     batch: int
     lease_ms: int
@@ -151,9 +151,9 @@ class Applied:
         return self._ends(ids, pa.array([delivery.token] * len(ids), pa.int64()), payloads)
 
     def _ends(self, ids: pa.Array, tokens: pa.Array, payloads: list[Any]) -> pa.RecordBatch:
-        results = iter(self._results([payload for payload in payloads if type(payload) is not Unreadable]))
-        ends = [payload.error if type(payload) is Unreadable else next(results) for payload in payloads]
-        told = [ended(end) if end is not None else NOTHING for end in ends]
+        results = iter(self._results([payload for payload in payloads if type(payload) is not UnreadablePayload]))
+        ends = [payload.error if type(payload) is UnreadablePayload else next(results) for payload in payloads]
+        told = [as_end(end) if end is not None else NOTHING for end in ends]
         columns = dict(zip(ENDS_SCHEMA.names, (ids, tokens, *map(list, zip(*told, strict=True))), strict=True))
         return pa.RecordBatch.from_pydict(columns, schema=ENDS_SCHEMA)
 
@@ -174,7 +174,7 @@ class Applied:
         return results
 
 
-class Unreadable:
+class UnreadablePayload:
     """Stands for a payload that cannot be decoded with its codec."""
 
     def __init__(self, error: Exception) -> None:
@@ -193,7 +193,7 @@ def opened(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
     try:
         return decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return Unreadable(error)
+        return UnreadablePayload(error)
 
 
 End = tuple[bytes | None, str | None, str | None, str | None, str | None, str | None, int | None]
@@ -202,7 +202,7 @@ NOTHING: End = (None, None, None, None, None, None, None)
 """Completed, without a result."""
 
 
-def ended(end: Any) -> End:
+def as_end(end: Any) -> End:
     """What a function returned for a job, as columns."""
     if not isinstance(end, BaseException):
         try:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from stoker.model.errors import StokerError
 from stoker.spark.lake.gold import KEYS
-from stoker.spark.lake.layout import LAYERS, Lake, Stretch
+from stoker.spark.lake.layout import LAYERS, BatchStretch, Lake
 
 SMALL_BYTES = 64 * 2**20
 """Results of earlier compactions below this size are merged again."""
@@ -72,7 +72,7 @@ def compact_layer(lake: Lake, layer: str, newest: int) -> Compacted | None:
     taken = chosen([stretch for stretch in sizes if stretch.last < newest], sizes)
     if not taken:
         return None
-    whole = Stretch(taken[0].first, taken[-1].last)
+    whole = BatchStretch(taken[0].first, taken[-1].last)
     name, hidden = lake.name(whole), f"_new/{layer}-{lake.name(whole)}"
     parts = [lake.files / f"{layer}/{lake.name(stretch)}" for stretch in taken]
     rows = lake.spark.read.option("mergeSchema", "true").parquet(*parts)  # later batches may have more columns
@@ -85,11 +85,11 @@ def compact_layer(lake: Lake, layer: str, newest: int) -> Compacted | None:
     return Compacted(layer, len(taken), name)
 
 
-def chosen(there: list[Stretch], sizes: dict[Stretch, int]) -> list[Stretch]:
+def chosen(there: list[BatchStretch], sizes: dict[BatchStretch, int]) -> list[BatchStretch]:
     """The latest batches, back to the first directory that is large enough; empty if there is no new batch among
     them.
     """
-    taken: list[Stretch] = []
+    taken: list[BatchStretch] = []
     for stretch in sorted(there, reverse=True):
         is_large = not stretch.is_single and sizes[stretch] >= SMALL_BYTES
         if is_large or (taken and stretch.last + 1 != taken[-1].first):

@@ -25,7 +25,7 @@ MANIFESTS = "_compacted"
 LAYERS = ("bronze", "attempts", "jobs", "minutes", "failures", "workers", "schedules", "quarantine")
 
 
-class Stretch(NamedTuple):
+class BatchStretch(NamedTuple):
     """Batches from one number to another in one directory: a single batch, or a compaction of several."""
 
     first: int
@@ -81,7 +81,7 @@ class Lake:
         """The name of a batch."""
         return f"batch={self.epoch}-{number:010d}"
 
-    def name(self, stretch: Stretch) -> str:
+    def name(self, stretch: BatchStretch) -> str:
         """The name of a directory."""
         first = self.batch(stretch.first)
         return first if stretch.is_single else f"{first}-{stretch.last:010d}"
@@ -122,12 +122,12 @@ class Lake:
             if self._manifest(layer)[0] == version:  # else a compaction came between the two looks
                 return found
 
-    def stretches(self, layer: str) -> list[Stretch]:
+    def stretches(self, layer: str) -> list[BatchStretch]:
         """The same as numbers, in order; without those of another epoch."""
         found = [self._stretch(name) for name in self.names(layer)]
         return sorted(stretch for stretch in found if stretch is not None)
 
-    def replace(self, layer: str, whole: Stretch) -> None:
+    def replace(self, layer: str, whole: BatchStretch) -> None:
         """From now on this directory counts instead of those that it was made of."""
         version, compacted = self._manifest(layer)
         kept = [stretch for stretch in compacted if stretch.last < whole.first or stretch.first > whole.last]
@@ -145,20 +145,20 @@ class Lake:
         stretch = self._stretch(name)
         return stretch is not None and not stretch.is_single
 
-    def _manifest(self, layer: str) -> tuple[int, list[Stretch]]:
+    def _manifest(self, layer: str) -> tuple[int, list[BatchStretch]]:
         """The number and the content of the valid manifest."""
         versions = self.files.names(f"{layer}/{MANIFESTS}")
         if not versions:
             return 0, []
         found = self.files.read_json(f"{layer}/{MANIFESTS}/{versions[-1]}")
-        stretches = [Stretch(first, last) for first, last in found["stretches"] if found["epoch"] == self.epoch]
+        stretches = [BatchStretch(first, last) for first, last in found["stretches"] if found["epoch"] == self.epoch]
         return int(versions[-1].removesuffix(".json")), stretches
 
-    def _stretch(self, name: str) -> Stretch | None:
+    def _stretch(self, name: str) -> BatchStretch | None:
         found = self._ours.fullmatch(name)
-        return Stretch(int(found[1]), int(found[2] or found[1])) if found else None
+        return BatchStretch(int(found[1]), int(found[2] or found[1])) if found else None
 
-    def _counts(self, name: str, compacted: list[Stretch]) -> bool:
+    def _counts(self, name: str, compacted: list[BatchStretch]) -> bool:
         stretch = self._stretch(name)
         if stretch is None or stretch in compacted:
             return True

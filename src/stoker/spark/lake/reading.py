@@ -19,7 +19,7 @@ MEASURED = ("wait_ms", "run_ms", "total_ms")
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReportSettings:
     """Settings for derived numbers."""
 
     objective_ms: int = 60_000
@@ -40,21 +40,21 @@ def jobs(lake: Lake) -> DataFrame | None:
     return rows.withColumn("newest", F.row_number().over(latest)).where("newest = 1").drop("newest")
 
 
-def summary(lake: Lake, grain: str = "minute", settings: Settings | None = None) -> DataFrame | None:
+def summary(lake: Lake, grain: str = "minute", settings: ReportSettings | None = None) -> DataFrame | None:
     """Gold: the deltas added up."""
     if grain not in GRAINS:
         raise ValueError(f"grain {grain!r}: expected one of {', '.join(GRAINS)}")
     rows = lake.read("minutes")
-    return None if rows is None else added(rows, grain, settings or Settings())
+    return None if rows is None else added(rows, grain, settings or ReportSettings())
 
 
-def seconds(lake: Lake, settings: Settings | None = None) -> DataFrame | None:
+def seconds(lake: Lake, settings: ReportSettings | None = None) -> DataFrame | None:
     """The same by second, from the events: for histories that are too short for gold."""
     events = lake.read("bronze")
-    return None if events is None else added(minutes(events, "second"), "second", settings or Settings())
+    return None if events is None else added(minutes(events, "second"), "second", settings or ReportSettings())
 
 
-def added(rows: DataFrame, grain: str, settings: Settings) -> DataFrame:
+def added(rows: DataFrame, grain: str, settings: ReportSettings) -> DataFrame:
     merged = (
         rows.withColumn("start", F.date_trunc(grain, "minute"))
         .groupBy("tenant", "queue", "name", "start")
@@ -70,7 +70,7 @@ def added(rows: DataFrame, grain: str, settings: Settings) -> DataFrame:
     return with_numbers(merged, settings)
 
 
-def with_numbers(rows: DataFrame, settings: Settings) -> DataFrame:
+def with_numbers(rows: DataFrame, settings: ReportSettings) -> DataFrame:
     ended = sum((F.col(event) for event in ENDING), F.lit(0))
     so_far = Window.partitionBy("tenant", "queue", "name").orderBy("start").rowsBetween(Window.unboundedPreceding, 0)
     for name in MEASURED:

@@ -27,9 +27,9 @@ LATEST_SHARE = 0.25
 """The share of the lake's period that a forecast extrapolates."""
 
 
-def numbers(lake: Lake, settings: reading.Settings | None = None) -> dict[str, Any]:
+def numbers(lake: Lake, settings: reading.ReportSettings | None = None) -> dict[str, Any]:
     """Everything in a report. An empty lake gives a report that says so."""
-    settings = settings or reading.Settings()
+    settings = settings or reading.ReportSettings()
     deltas = lake.read("minutes")
     grain = None if deltas is None else grain_for(deltas)
     if grain is None:
@@ -71,7 +71,7 @@ def grain_for(deltas: DataFrame) -> str | None:
     return "minute" if length <= POINTS else "hour" if length / 60 <= POINTS else "day"
 
 
-def headline(lake: Lake, rows: DataFrame, settings: reading.Settings) -> dict[str, Any]:
+def headline(lake: Lake, rows: DataFrame, settings: reading.ReportSettings) -> dict[str, Any]:
     merged = [F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch") for name in reading.MEASURED]
     sums = [F.sum(name).alias(name) for name in (*COUNTED, "late", "missed", "payload_bytes", "run_ms_sum")]
     span = [F.min("start").alias("from"), F.max("start").alias("until"), F.sum("cost").alias("cost")]
@@ -101,7 +101,7 @@ def forecast(drained: list[dict[str, Any]]) -> dict[str, Any]:
     return {"backlog": left, "growth_per_s": growth, "drained_in_s": time_to_drain(left, growth)}
 
 
-def burn(missed: float, judged: float, settings: reading.Settings) -> float | None:
+def burn(missed: float, judged: float, settings: reading.ReportSettings) -> float | None:
     budget = judged * (1 - settings.objective_share)
     return missed / budget if budget else None
 
@@ -135,7 +135,7 @@ def time_to_drain(backlog: int, growth_per_s: float) -> float | None:
     return backlog / -growth_per_s if growth_per_s < 0 else None
 
 
-def series(rows: DataFrame, settings: reading.Settings) -> list[dict[str, Any]]:
+def series(rows: DataFrame, settings: reading.ReportSettings) -> list[dict[str, Any]]:
     """By time, over everything."""
     merged = [F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch") for name in reading.MEASURED]
     sums = [F.sum(name).alias(name) for name in (*COUNTED, "ended", "missed")]

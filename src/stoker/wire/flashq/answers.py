@@ -6,7 +6,7 @@ from typing import Any
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model.errors import StokerError
-from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.context import RequestContext
 
 Answer = dict[str, Any]
 Plan = Generator[c.Command[Any], Any, Answer]
@@ -30,7 +30,7 @@ class TimedOut(errors.Refused):
     code = "timeout"
 
 
-class JobFailed(errors.Refused):
+class JobFailedAnswer(errors.Refused):
     """The job that the client waited for has ended without success."""
 
     code = "job_failed"
@@ -89,7 +89,7 @@ def failed_items(items: Mapping[int, str], by: str = "id") -> list[Answer]:
     return [{by: key, "code": code, "error": refused(key, code).message} for key, code in items.items()]
 
 
-def ids_of(ids: Sequence[int], context: Context) -> list[int] | list[list[int]]:
+def ids_of(ids: Sequence[int], context: RequestContext) -> list[int] | list[list[int]]:
     """Ids as a list, or as `[[first, count, step], ...]` if the client asked for that."""
     if not context.ranges:
         return ids if type(ids) is list else list(ids)
@@ -121,7 +121,7 @@ class Picks:
     def __init__(self, *names: str) -> None:
         self.names = names
 
-    def __call__(self, request: Any, reply: Any, context: Context) -> Answer:
+    def __call__(self, request: Any, reply: Any, context: RequestContext) -> Answer:
         answer: Answer = {"ok": True, "success": True}
         for name in self.names:
             answer[name] = getattr(reply, name)

@@ -10,7 +10,7 @@ from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest
 from stoker.model.options import Codec as Stored
 from stoker.wire.flashq.answers import Answer, Plan, done, failed_items, refused
-from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.context import RequestContext
 from stoker.wire.flashq.jobs import delivered, listed, state_name
 from stoker.wire.flashq.payloads import stored_as
 from stoker.wire.flashq.requests import NOT_SAID, NULLS
@@ -18,28 +18,28 @@ from stoker.wire.flashq.requests import NOT_SAID, NULLS
 NO_RESULT = (*NULLS, bytes(NOT_SAID))
 
 
-def to_wait(wait_ms: int, context: Context) -> int:
+def to_wait(wait_ms: int, context: RequestContext) -> int:
     """A wait that is longer than the server allows is cut: the client asks again."""
     return min(wait_ms, context.limits.wait_ms_max)
 
 
-def pull(request: Any, context: Context, count: int = 1) -> c.Command[Any]:
+def pull(request: Any, context: RequestContext, count: int = 1) -> c.Command[Any]:
     """Written out, and so are the others that workers send all the time: a third of a generic way's time."""
     queues = [request.queue] if isinstance(request.queue, str) else request.queue
     return c.Pull(queues, count, to_wait(request.timeout, context), request.worker, request.lease_ms, request.claim)
 
 
-def pull_batch(request: Any, context: Context) -> c.Command[Any]:
+def pull_batch(request: Any, context: RequestContext) -> c.Command[Any]:
     return pull(request, context, request.count)
 
 
-def pulled(request: Any, reply: r.Delivery, context: Context) -> Answer:
+def pulled(request: Any, reply: r.Delivery, context: RequestContext) -> Answer:
     if not reply.runs:
         return empty(done(job=None), reply)
     return {"ok": True, "success": True, "job": Raw(delivered(reply, context, request.lease_ms)[0])}
 
 
-def pulled_batch(request: Any, reply: r.Delivery, context: Context) -> Answer:
+def pulled_batch(request: Any, reply: r.Delivery, context: RequestContext) -> Answer:
     if not reply.runs:
         return empty(done(jobs=[]), reply)
     jobs = listed(delivered(reply, context, request.lease_ms), context)
@@ -53,21 +53,21 @@ def empty(answer: Answer, reply: r.Delivery) -> Answer:
     return answer
 
 
-def ack(request: Any, context: Context) -> c.Command[Any]:
+def ack(request: Any, context: RequestContext) -> c.Command[Any]:
     result = _result(request.result, context, request.codec)
     if result is None:
         return c.Ack([request.id], request.token)
     return c.Ack([request.id], request.token, [result], request.codec or context.codec)
 
 
-def settled(request: Any, reply: r.Settled, context: Context) -> Answer:
+def settled(request: Any, reply: r.Settled, context: RequestContext) -> Answer:
     """Of a command about one job."""
     if reply.refused:
         raise refused(request.id, reply.refused[request.id])
     return {"ok": True, "success": True, "level": reply.level}
 
 
-def ack_batch(request: Any, context: Context) -> Plan:
+def ack_batch(request: Any, context: RequestContext) -> Plan:
     if not request.ids:
         return done(count=0, ids=[0])
     results: list[bytes | None] | None = None
@@ -77,7 +77,7 @@ def ack_batch(request: Any, context: Context) -> Plan:
     return counted(reply)
 
 
-def _result(value: Raw, context: Context, codec: Stored | None) -> bytes | None:
+def _result(value: Raw, context: RequestContext, codec: Stored | None) -> bytes | None:
     """`null` is how some clients leave a result out, and in a list there is no other way."""
     result = bytes(value)
     if result in NO_RESULT:
@@ -93,7 +93,7 @@ def counted(reply: r.Settled) -> Answer:
     return answer
 
 
-def fail(request: Any, context: Context) -> c.Command[Any]:
+def fail(request: Any, context: RequestContext) -> c.Command[Any]:
     return c.Fail(
         [request.id],
         request.token,
@@ -106,7 +106,7 @@ def fail(request: Any, context: Context) -> c.Command[Any]:
     )
 
 
-def failed(request: Any, reply: r.Failed, context: Context) -> Answer:
+def failed(request: Any, reply: r.Failed, context: RequestContext) -> Answer:
     if reply.refused:
         raise refused(request.id, reply.refused[request.id])
     job = reply.jobs[0]
@@ -132,20 +132,20 @@ def tokens(request: Any) -> Any:
     return request.tokens if request.tokens is not None else request.token
 
 
-def release(request: Any, context: Context) -> c.Command[Any]:
+def release(request: Any, context: RequestContext) -> c.Command[Any]:
     return c.Release(named(request), tokens(request), request.delay)
 
 
-def heartbeat(request: Any, context: Context) -> c.Command[Any]:
+def heartbeat(request: Any, context: RequestContext) -> c.Command[Any]:
     return c.Extend(named(request), tokens(request), request.lease_ms)
 
 
-def counted_or_refused(request: Any, reply: r.Settled, context: Context) -> Answer:
+def counted_or_refused(request: Any, reply: r.Settled, context: RequestContext) -> Answer:
     check_single(request, reply)
     return counted(reply)
 
 
-def extended(request: Any, reply: r.Extended, context: Context) -> Answer:
+def extended(request: Any, reply: r.Extended, context: RequestContext) -> Answer:
     check_single(request, reply)
     return done(
         count=reply.count,
@@ -161,7 +161,7 @@ def check_single(request: Any, reply: r.Settled | r.Extended) -> None:
         raise refused(request.id, reply.refused[request.id])
 
 
-def percent(value: float, context: Context) -> int:
+def percent(value: float, context: RequestContext) -> int:
     if not math.isfinite(value):
         raise InvalidRequest("invalid progress: expected a number from 0 to 100")
     return int(value)

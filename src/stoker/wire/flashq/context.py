@@ -6,7 +6,7 @@ from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.wire.flashq.decoding import Codec
 
 
-class Context(msgspec.Struct, frozen=True, gc=False):
+class RequestContext(msgspec.Struct, frozen=True, gc=False):
     """How this connection wants its answers."""
 
     codec: Codec = "json"

@@ -9,7 +9,7 @@ from stoker.model import options as model
 from stoker.model import replies as r
 from stoker.model.errors import NotFound
 from stoker.wire.flashq.answers import Answer, Plan, done, failed_items, refused
-from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.context import RequestContext
 from stoker.wire.flashq.jobs import state_name
 
 
@@ -21,17 +21,17 @@ class DeadLetterPolicy(model.DeadLetterPolicy, frozen=True, kw_only=True, forbid
     """What a queue does with jobs that will not be tried again."""
 
 
-def cancelled(request: Any, reply: r.JobView, context: Context) -> Answer:
+def cancelled(request: Any, reply: r.JobView, context: RequestContext) -> Answer:
     """A running job is only asked to stop; its worker learns it at the next heartbeat."""
     return done(id=reply.id, state=state_name(reply.state, context), cancel_requested=reply.cancel_requested)
 
 
-def set_rate_limit(request: Any, context: Context) -> c.Command[Any]:
+def set_rate_limit(request: Any, context: RequestContext) -> c.Command[Any]:
     limit = model.RateLimit(request.limit, request.per_ms, request.burst) if request.limit else None
     return c.SetRateLimit(request.queue, limit)
 
 
-def set_policy(request: Any, context: Context) -> Plan:
+def set_policy(request: Any, context: RequestContext) -> Plan:
     letters = model.DeadLetterPolicy(**asdict(request.dead_letters)) if request.dead_letters is not None else None
     reply: r.Done = yield c.SetQueuePolicy(request.queue, request.group_on_retry, letters, request.durability)
     if request.rate_limit is not None:
@@ -42,20 +42,20 @@ def set_policy(request: Any, context: Context) -> Plan:
     return done(level=reply.level)
 
 
-def to_clean(limit: int, context: Context) -> int:
+def to_clean(limit: int, context: RequestContext) -> int:
     return limit or context.limits.batch_jobs_max
 
 
-def cleaned(request: Any, reply: r.Ids, context: Context) -> Answer:
+def cleaned(request: Any, reply: r.Ids, context: RequestContext) -> Answer:
     return done(count=len(reply.ids), ids=[len(reply.ids)], removed=list(reply.ids))
 
 
-def retry_dead(request: Any, context: Context) -> c.Command[Any]:
+def retry_dead(request: Any, context: RequestContext) -> c.Command[Any]:
     ids = [request.id] if request.id is not None else request.ids
     return c.RetryDead(request.queue, ids, request.reason, request.limit)
 
 
-def retried(request: Any, reply: r.Retried, context: Context) -> Answer:
+def retried(request: Any, reply: r.Retried, context: RequestContext) -> Answer:
     if request.id is not None and reply.refused:
         raise refused_letter(request.id, reply.refused[request.id])
     count = len(reply.ids)

@@ -14,11 +14,11 @@ from stoker.wire import counting
 from stoker.wire.counting import CODECS
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.requests import AnyRequest
-from stoker.wire.flashq.spelling import TooMany, Unknown, fields_of, holds_many, items_of, respelt
+from stoker.wire.flashq.spelling import TooMany, UnknownField, fields_of, holds_many, items_of, respelt
 
 Codec = Literal["json", "msgpack"]
 
-NARROW: dict[type[AnyRequest], type[AnyRequest]] = {q.Push: q.PlainPush, q.PushBatch: q.PlainPushBatch}
+NARROW: dict[type[AnyRequest], type[AnyRequest]] = {q.PushFields: q.PlainPush, q.PushBatchFields: q.PlainPushBatch}
 """What is tried first: with a handful of fields a decoder is three times as fast."""
 MISFITS = (msgspec.DecodeError, ValueError, RecursionError, OverflowError)
 """Everything that decoding may raise; a ValidationError is a DecodeError, a bad UTF-8 a ValueError."""
@@ -46,19 +46,19 @@ def decode_as(
     frame: bytes,
     codec: Codec,
     limits: Limits = DEFAULT_LIMITS,
-    unknown: Unknown | None = None,
+    unknown: UnknownField | None = None,
 ) -> AnyRequest:
     """The request that the frame holds. Raises InvalidRequest or LimitExceeded, and nothing else.
 
     `unknown` is called with the fields that the command does not have.
     """
-    unknown = unknown or Unknown()
+    unknown = unknown or UnknownField()
     tried = _TRIED.get((kind, codec))
     if tried is None:
         tried = _TRIED[kind, codec] = Tried(kind, CODECS[codec])
     if codec == "json":
         frame = _clean(frame)
-    if len(frame) > COUNTED_BYTES and kind is q.PushBatch:
+    if len(frame) > COUNTED_BYTES and kind is q.PushBatchFields:
         _count(frame, codec, limits)
     for decoder in tried.decoders:
         if decoder is tried.decoders[-1] and len(frame) > counting.COUNTED_BYTES and tried.holds_many:
@@ -70,7 +70,7 @@ def decode_as(
     try:
         return (
             _mixed_batch(frame, codec, limits, unknown)
-            if kind is q.PushBatch
+            if kind is q.PushBatchFields
             else _respelt(kind, frame, codec, unknown)
         )
     except TooMany:
@@ -92,7 +92,7 @@ def _clean(frame: bytes) -> bytes:
     return frame
 
 
-def _respelt(kind: type[AnyRequest], frame: bytes, codec: Codec, unknown: Unknown) -> AnyRequest:
+def _respelt(kind: type[AnyRequest], frame: bytes, codec: Codec, unknown: UnknownField) -> AnyRequest:
     module = CODECS[codec]
     try:
         fields = respelt(fields_of(frame, kind, module), kind, module, unknown)
@@ -101,7 +101,7 @@ def _respelt(kind: type[AnyRequest], frame: bytes, codec: Codec, unknown: Unknow
         _refuse(error)
 
 
-def _mixed_batch(frame: bytes, codec: Codec, limits: Limits, unknown: Unknown) -> AnyRequest:
+def _mixed_batch(frame: bytes, codec: Codec, limits: Limits, unknown: UnknownField) -> AnyRequest:
     """Item by item: one that cannot be understood must not cost the others their place."""
     batch = _respelt(q.RawPushBatch, frame, codec, unknown)
     assert isinstance(batch, q.RawPushBatch)

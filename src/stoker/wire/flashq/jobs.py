@@ -12,7 +12,7 @@ from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.states import State
-from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.context import RequestContext
 from stoker.wire.flashq.payloads import NULL, shown, shown_all
 from stoker.wire.flashq.requests import NULLS
 
@@ -40,7 +40,7 @@ _KEPT = frozenset(("id", "queue", "state", "data", "attempts", "max_attempts", "
 """What every map of a job has."""
 
 
-def state_name(state: State, context: Context) -> str:
+def state_name(state: State, context: RequestContext) -> str:
     """The name of a state for a client: clients made for Stoker also get the states that flashQ does not have."""
     return (_EXACT if context.hello else STATE_NAMES)[state]
 
@@ -53,7 +53,7 @@ def state_of(name: str) -> State:
     return state
 
 
-def job_map(job: r.JobView, context: Context) -> dict[str, Any]:
+def job_map(job: r.JobView, context: RequestContext) -> dict[str, Any]:
     """All that is known about a job."""
     options = job.options
     found = _described(job.queue, options)
@@ -168,7 +168,7 @@ def _is_null(value: Any) -> bool:
 # 0.4 us instead of 7 for a map of its own (2 cores, Python 3.11, 100-byte payloads). A map's order means nothing.
 
 
-def delivered(delivery: r.Delivery, context: Context, lease_ms: int | None) -> list[bytes]:
+def delivered(delivery: r.Delivery, context: RequestContext, lease_ms: int | None) -> list[bytes]:
     """The jobs of a pull, each encoded as a map."""
     found: list[bytes] = []
     for run in delivery.runs:
@@ -205,7 +205,7 @@ KEPT_MAX = 1_024
 _kept: dict[tuple[str, Options, str, bool], bytes] = {}
 
 
-def _lasting(queue: str, options: Options, context: Context) -> bytes:
+def _lasting(queue: str, options: Options, context: RequestContext) -> bytes:
     """The beginning of a map: what follows from the queue and the options."""
     key = (queue, options, context.codec, context.hello)
     found = _kept.get(key)
@@ -225,7 +225,7 @@ def _lasting(queue: str, options: Options, context: Context) -> bytes:
     return found
 
 
-def listed(jobs: list[bytes], context: Context) -> Raw:
+def listed(jobs: list[bytes], context: RequestContext) -> Raw:
     """Encoded jobs as one encoded list."""
     if context.codec == "json":
         return Raw(b"[%b]" % b",".join(jobs))

@@ -9,9 +9,9 @@ from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, LimitExceeded, NotFound
 from stoker.model.states import State
-from stoker.wire.flashq.answers import Answer, JobFailed, Plan, TimedOut, done
+from stoker.wire.flashq.answers import Answer, JobFailedAnswer, Plan, TimedOut, done
 from stoker.wire.flashq.consuming import to_wait
-from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.context import RequestContext
 from stoker.wire.flashq.jobs import job_map, state_name, state_of
 from stoker.wire.flashq.payloads import NULL, shown
 
@@ -23,15 +23,15 @@ DETAILED_QUEUES_MAX = 1_000
 """Beyond this many queues only names are listed, because each queue costs two commands."""
 
 
-def get_job(request: Any, context: Context) -> Plan:
+def get_job(request: Any, context: RequestContext) -> Plan:
     return (yield from _one(c.GetJob(request.id), context))
 
 
-def find_job(request: Any, context: Context) -> Plan:
+def find_job(request: Any, context: RequestContext) -> Plan:
     return (yield from _one(c.FindJob(request.job_id, request.queue), context))
 
 
-def _one(command: c.Command[r.JobView], context: Context) -> Plan:
+def _one(command: c.Command[r.JobView], context: RequestContext) -> Plan:
     """A job that is not there is an answer, too: clients of flashQ expect no error."""
     try:
         job: r.JobView = yield command
@@ -45,7 +45,7 @@ def _one(command: c.Command[r.JobView], context: Context) -> Plan:
     return done(job=shown_job, state=state_name(job.state, context))
 
 
-def get_state(request: Any, context: Context) -> Plan:
+def get_state(request: Any, context: RequestContext) -> Plan:
     try:
         job: r.JobView = yield c.GetJob(request.id)
     except NotFound:
@@ -53,12 +53,12 @@ def get_state(request: Any, context: Context) -> Plan:
     return done(id=job.id, state=state_name(job.state, context), reason=job.reason or None)
 
 
-def result(request: Any, job: r.JobView, context: Context) -> Answer:
+def result(request: Any, job: r.JobView, context: RequestContext) -> Answer:
     result = NULL[context.codec] if job.result is None else shown(job.result, job.result_codec, context.codec)
     return done(id=job.id, result=result, state=state_name(job.state, context))
 
 
-def get_jobs_batch(request: Any, context: Context) -> Plan:
+def get_jobs_batch(request: Any, context: RequestContext) -> Plan:
     if len(request.ids) > context.limits.browse_jobs_max:
         raise LimitExceeded(
             f"{len(request.ids)} ids are over the limit of {context.limits.browse_jobs_max}: split the call"
@@ -79,7 +79,7 @@ def get_jobs_batch(request: Any, context: Context) -> Plan:
     return done(jobs=jobs, missing=missing)
 
 
-def get_jobs(request: Any, context: Context) -> Plan:
+def get_jobs(request: Any, context: RequestContext) -> Plan:
     most = context.limits.browse_jobs_max
     limit, skip = min(request.limit, most), request.offset
     if limit < 0 or skip < 0:
@@ -116,7 +116,7 @@ def _size(job: r.JobView) -> int:
     return len(job.payload) + len(job.result or b"")
 
 
-def _listed(job: Answer, context: Context) -> Answer:
+def _listed(job: Answer, context: RequestContext) -> Answer:
     """Some readers look for the job's fields in the entry, others for an entry with `job` and `state`."""
     return job if context.hello else {**job, "job": job}
 
@@ -128,18 +128,18 @@ def _total(counts: r.Counts, state: State | None) -> int:
     return sum(msgspec.structs.astuple(counts))
 
 
-def waited(request: Any, ended: r.Ended, context: Context) -> Answer:
+def waited(request: Any, ended: r.Ended, context: RequestContext) -> Answer:
     if not ended.finished:
         wait_ms = to_wait(request.timeout, context)
         raise TimedOut(f"timeout: job {request.id} has not ended within {wait_ms} ms; it is {ended.state.value}")
     if ended.state is not State.COMPLETED:
         why = ended.error or ended.reason or "for an unknown reason"
-        raise JobFailed(f"job {request.id} {ended.state.value}: {why}")
+        raise JobFailedAnswer(f"job {request.id} {ended.state.value}: {why}")
     result = NULL[context.codec] if ended.result is None else shown(ended.result, ended.result_codec, context.codec)
     return done(id=ended.id, state="completed", result=result)
 
 
-def progress(request: Any, job: r.JobView, context: Context) -> Answer:
+def progress(request: Any, job: r.JobView, context: RequestContext) -> Answer:
     percent, message = job.progress.percent, job.progress.message or None
     return done(
         id=job.id,
@@ -149,19 +149,19 @@ def progress(request: Any, job: r.JobView, context: Context) -> Answer:
     )
 
 
-def logs(request: Any, logs: r.Logs, context: Context) -> Answer:
+def logs(request: Any, logs: r.Logs, context: RequestContext) -> Answer:
     lines = [{"timestamp": line.at, "message": line.message, "level": line.level} for line in logs.lines]
     return done(id=request.id, logs=lines)
 
 
-def partials(request: Any, partials: r.Partials, context: Context) -> Answer:
+def partials(request: Any, partials: r.Partials, context: RequestContext) -> Answer:
     chunks = [
         {"index": chunk.index, "data": shown(chunk.data, chunk.codec, context.codec)} for chunk in partials.chunks
     ]
     return done(id=request.id, partials=chunks)
 
 
-def get_children(request: Any, context: Context) -> Plan:
+def get_children(request: Any, context: RequestContext) -> Plan:
     """What a job waits for, or has waited for: the jobs of the steps before it, or those that it depends on."""
     found, total = yield from _children(request.parent_id, context)
     children: list[Answer] = []
@@ -175,7 +175,7 @@ def get_children(request: Any, context: Context) -> Plan:
     return done(children=children, children_ids=ids, ids=ids, completed=_completed(found), total=total)
 
 
-def _children(parent: int, context: Context) -> Generator[Any, Any, tuple[list[r.Input], int]]:
+def _children(parent: int, context: RequestContext) -> Generator[Any, Any, tuple[list[r.Input], int]]:
     """The jobs that a job waits for or has waited for, and how many there are in all."""
     most = context.limits.browse_jobs_max
     page: r.Inputs = yield c.GetInputs(parent, 0, most)
@@ -195,18 +195,18 @@ CHILDREN_MAX = 100_000
 """As many as one workflow has; their ids are small."""
 
 
-def why(request: Any, reply: r.Waiting, context: Context) -> Answer:
+def why(request: Any, reply: r.Waiting, context: RequestContext) -> Answer:
     return done(id=request.id, **{**msgspec.to_builtins(reply), "state": state_name(reply.state, context)})
 
 
-def story(request: Any, reply: r.Story, context: Context) -> Answer:
+def story(request: Any, reply: r.Story, context: RequestContext) -> Answer:
     return done(id=request.id, events=reply.events, notes=reply.notes, complete=reply.complete)
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------
 
 
-def job_counts(request: Any, stats: r.Stats, context: Context) -> Answer:
+def job_counts(request: Any, stats: r.Stats, context: RequestContext) -> Answer:
     counts = _counts(stats.counts)
     return done(**counts, counts=counts, stats=stats)
 
@@ -224,11 +224,11 @@ def _counts(counts: r.Counts) -> dict[str, int]:
     }
 
 
-def count(request: Any, stats: r.Stats, context: Context) -> Answer:
+def count(request: Any, stats: r.Stats, context: RequestContext) -> Answer:
     return done(count=stats.counts.waiting + stats.counts.delayed)
 
 
-def is_paused(request: Any, context: Context) -> Plan:
+def is_paused(request: Any, context: RequestContext) -> Plan:
     view = yield from _policy(request.queue)
     return done(paused=view is not None and view.paused)
 
@@ -241,7 +241,7 @@ def _policy(queue: str) -> Generator[c.Command[Any], Any, r.QueueView | None]:
     return view
 
 
-def queue(request: Any, context: Context) -> Plan:
+def queue(request: Any, context: RequestContext) -> Plan:
     view: r.QueueView = yield c.GetQueue(request.queue)
     stats: r.Stats = yield c.GetStats(request.queue)
     return done(
@@ -272,12 +272,12 @@ def _queue_maps(names: Any) -> Generator[c.Command[Any], Any, list[Answer]]:
     return found + [{"name": name} for name in names[DETAILED_QUEUES_MAX:]]
 
 
-def list_queues(request: Any, context: Context) -> Plan:
+def list_queues(request: Any, context: RequestContext) -> Plan:
     queues: r.Queues = yield c.ListQueues()
     return done(queues=(yield from _queue_maps(queues.names)), names=list(queues.names))
 
 
-def stats(request: Any, context: Context) -> Plan:
+def stats(request: Any, context: RequestContext) -> Plan:
     totals: r.Stats = yield c.GetStats()
     queues: r.Queues = yield c.ListQueues()
     maps = yield from _queue_maps(queues.names)
@@ -294,7 +294,7 @@ def stats(request: Any, context: Context) -> Plan:
     )
 
 
-def metrics(request: Any, context: Context) -> Plan:
+def metrics(request: Any, context: RequestContext) -> Plan:
     stats: r.Stats = yield c.GetStats()
     queues: r.Queues = yield c.ListQueues()
     totals = stats.totals
@@ -314,13 +314,13 @@ def metrics(request: Any, context: Context) -> Plan:
     return done(**found, metrics=found)
 
 
-def to_page(limit: int, context: Context) -> int:
+def to_page(limit: int, context: RequestContext) -> int:
     return min(limit, context.limits.browse_jobs_max)
 
 
-def to_dead_page(count: int, context: Context) -> int:
+def to_dead_page(count: int, context: RequestContext) -> int:
     return to_page(count or DEAD_LETTERS, context)
 
 
-def dead_letters(request: Any, page: r.Page, context: Context) -> Answer:
+def dead_letters(request: Any, page: r.Page, context: RequestContext) -> Answer:
     return done(jobs=[job_map(job, context) for job in page.jobs], next_after=page.next_after)

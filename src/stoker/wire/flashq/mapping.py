@@ -13,12 +13,12 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Raw
 
 from stoker.model.options import Codec
-from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.context import RequestContext
 from stoker.wire.flashq.payloads import stored_as
-from stoker.wire.flashq.requests import Request
+from stoker.wire.flashq.requests import FlashqRequest
 
-Convert = Callable[[Any, Context], Any]
-Build = Callable[[Any, Context], Any]
+Convert = Callable[[Any, RequestContext], Any]
+Build = Callable[[Any, RequestContext], Any]
 """Makes the command of a request."""
 STORED = 'How it is to be stored: as it came, where nothing is said. `bytes` takes `{"$bytes": base64}`.'
 
@@ -107,7 +107,7 @@ def summary_of(kind: type | None, fields: Mapping[str, Field]) -> str:
     return text
 
 
-def request_type(word: str, fields: Mapping[str, Field], base: type[msgspec.Struct] | None = Request) -> Any:
+def request_type(word: str, fields: Mapping[str, Field], base: type[msgspec.Struct] | None = FlashqRequest) -> Any:
     return msgspec.defstruct(
         word,
         [
@@ -130,7 +130,7 @@ def builder(command: Any, fields: Mapping[str, Field], said: Said) -> Build:
     names = list(targets.values())
     said_by: Any = attrgetter(*names) if len(names) > 1 else lambda request: [getattr(request, one) for one in names]
 
-    def build(request: Any, context: Context) -> Any:
+    def build(request: Any, context: RequestContext) -> Any:
         values = dict(zip(targets, said_by(request), strict=True), **fixed)
         for name, convert in converts.items():
             values[name] = convert(values[name], context)

@@ -11,19 +11,19 @@ from stoker.model.options import DEFAULT_OPTIONS, Dependency, DependencyPolicy, 
 from stoker.model.workflows import Edge, Step
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Duplicate, Plan, done, ids_of, worded
-from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.context import RequestContext
 from stoker.wire.flashq.decoding import Codec
-from stoker.wire.flashq.options import PLAIN, REFUSED, options_of, options_of_all
+from stoker.wire.flashq.option_mapping import PLAIN, REFUSED, options_of, options_of_all
 from stoker.wire.flashq.payloads import stored_as
 
-Batch = q.PushBatch | q.PlainPushBatch | q.MixedPushBatch
+Batch = q.PushBatchFields | q.PlainPushBatch | q.MixedPushBatch
 
 
-def push(request: q.Push | q.PlainPush, context: Context) -> c.Command[Any]:
+def push(request: q.PushFields | q.PlainPush, context: RequestContext) -> c.Command[Any]:
     codec = context.codec
     if type(request) is q.PlainPush:
         return c.Push(request.queue, bytes(request.data), PLAIN[codec])
-    assert isinstance(request, q.Push)
+    assert isinstance(request, q.PushFields)
     payload, options = payload_of(request, codec), options_of(request, codec)
     if request.request_key is None:
         return c.Push(request.queue, payload, options, q.level_of(request))
@@ -37,7 +37,7 @@ def push(request: q.Push | q.PlainPush, context: Context) -> c.Command[Any]:
     )
 
 
-def payload_of(job: q.Push | q.JobItem | q.Flow | q.FlowChild, codec: Codec) -> bytes:
+def payload_of(job: q.PushFields | q.JobItem | q.FlowFields | q.FlowChild, codec: Codec) -> bytes:
     """The payload as it is stored. Raises `InvalidRequest` if it is larger than the job itself allows."""
     payload = stored_as(job.data, codec, job.codec)
     if 0 < job.size_limit < len(payload):
@@ -47,13 +47,13 @@ def payload_of(job: q.Push | q.JobItem | q.Flow | q.FlowChild, codec: Codec) -> 
     return payload
 
 
-def pushed(request: q.Push | q.PlainPush, reply: r.Pushed | r.PushedBatch, context: Context) -> Answer:
+def pushed(request: q.PushFields | q.PlainPush, reply: r.Pushed | r.PushedBatch, context: RequestContext) -> Answer:
     if isinstance(reply, r.PushedBatch):
         reply = r.Pushed(reply.ids[0], not reply.duplicates, reply.duplicates.get(0), reply.level)
     if reply.created:
         return {"ok": True, "success": True, "id": reply.id, "level": reply.level}
     by = reply.duplicate_by
-    if not context.hello and isinstance(request, q.Push) and request.on_conflict is None:
+    if not context.hello and isinstance(request, q.PushFields) and request.on_conflict is None:
         if by == "unique_key":
             raise Duplicate(f"Duplicate job with key: {request.unique_key} (held by job {reply.id})")
         if by == "debounce_id":
@@ -63,7 +63,7 @@ def pushed(request: q.Push | q.PlainPush, reply: r.Pushed | r.PushedBatch, conte
     return done(id=reply.id, level=reply.level, created=False, duplicate_by=by)
 
 
-def push_batch(request: Batch, context: Context) -> Plan:
+def push_batch(request: Batch, context: RequestContext) -> Plan:
     """Items with the same options are pushed together; if they are refused for that, each of them gets the error."""
     if not request.jobs:
         return done(ids=[], failed=[], errors=[])
@@ -87,7 +87,7 @@ def push_batch(request: Batch, context: Context) -> Plan:
     return answer
 
 
-def batch_command(request: Batch, context: Context, wrong: dict[int, str]) -> c.PushBatch:
+def batch_command(request: Batch, context: RequestContext, wrong: dict[int, str]) -> c.PushBatch:
     """One command for all items. Those that are `wrong` keep their place, as something that no queue takes."""
     codec = context.codec
     each: list[Options] | None = None
@@ -114,7 +114,7 @@ def _payload(number: int, item: q.JobItem, codec: Codec, wrong: dict[int, str]) 
         return b""
 
 
-def flow(request: q.Flow, context: Context) -> Plan:
+def flow(request: q.FlowFields, context: RequestContext) -> Plan:
     """The parent and all below it as one workflow: pushed as a whole or not at all, also across queues."""
     tree = Tree(context.codec)
     tree.add(request, request.queue, None)
@@ -138,7 +138,7 @@ class Tree:
         self.has_keys = False
         """Whether a job asks for what is not for jobs of a workflow."""
 
-    def add(self, job: q.Flow | q.FlowChild, queue: str, parent: int | None, depth: int = 0) -> int:
+    def add(self, job: q.FlowFields | q.FlowChild, queue: str, parent: int | None, depth: int = 0) -> int:
         """The number of the step of a job; the steps of its children follow."""
         if depth > DEPTH_MAX:
             raise InvalidRequest(f"invalid flow: children are nested more than {DEPTH_MAX} deep")
@@ -181,7 +181,7 @@ DEPTH_MAX = 64
 """Levels of children: what people draw has five."""
 
 
-def flow_of_one_queue(request: q.Flow, context: Context) -> Plan:
+def flow_of_one_queue(request: q.FlowFields, context: RequestContext) -> Plan:
     """Jobs with keys or edges of their own, as a batch: they must be in one queue."""
     queues = {child.queue or request.queue for child in request.children} | {request.queue}
     if len(queues) > 1 or any(child.children for child in request.children):
@@ -190,7 +190,7 @@ def flow_of_one_queue(request: q.Flow, context: Context) -> Plan:
             " one queue; use request_key for a flow that must not be pushed twice"
         )
     codec = context.codec
-    jobs: list[q.FlowChild | q.Flow] = [*request.children, request]
+    jobs: list[q.FlowChild | q.FlowFields] = [*request.children, request]
     each = [options_of(job, codec) for job in jobs]
     edges = tuple(
         Dependency(0, "continue" if child.on_failure == "ignore" else child.on_failure, number)

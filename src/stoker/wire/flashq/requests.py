@@ -51,7 +51,7 @@ ALSO: dict[str, str] = {
 """Second names of fields, for requests that have no field of the first one."""
 
 
-class Request(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
+class FlashqRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What every request may carry besides its own fields."""
 
     cmd: str = ""
@@ -146,7 +146,7 @@ class PlainItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     data: Raw
 
 
-class Push(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
+class PushFields(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Push one job."""
 
     queue: str
@@ -157,14 +157,14 @@ class Push(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     request_key: str | None = None
 
 
-class PlainPush(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
+class PlainPush(FlashqRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Push one job without options."""
 
     queue: str
     data: Raw
 
 
-class AnyBatch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
+class AnyBatch(FlashqRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What a push of many jobs says besides the jobs."""
 
     queue: str
@@ -174,7 +174,7 @@ class AnyBatch(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     request_key: str | None = None
 
 
-class PushBatch(AnyBatch, kw_only=True, forbid_unknown_fields=True, gc=False):
+class PushBatchFields(AnyBatch, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Push many jobs; each has an outcome of its own, unless `atomic` refuses all for one."""
 
     jobs: list[JobItem]
@@ -210,7 +210,7 @@ class FlowChild(JobOptions, kw_only=True, forbid_unknown_fields=True, gc=False):
     children: list["FlowChild"] = []
 
 
-class Flow(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
+class FlowFields(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Push a parent with its children, all or none."""
 
     queue: str
@@ -221,7 +221,7 @@ class Flow(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     request_key: str | None = None
 
 
-def level_of(request: Push | AnyBatch | Flow) -> Level | None:
+def level_of(request: PushFields | AnyBatch | FlowFields) -> Level | None:
     """The durability that a push asks for."""
     return request.durability or ("fsync" if request.durable else None)
 
@@ -247,7 +247,7 @@ class WorkflowStep(JobOptions, kw_only=True, forbid_unknown_fields=True, gc=Fals
     """It has no jobs yet: a running job of a step right before it brings them, with FILLSTEP."""
 
 
-class Workflow(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
+class WorkflowFields(FlashqRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Push a graph of jobs over any queues, all or none."""
 
     steps: list[WorkflowStep]
@@ -290,13 +290,13 @@ class Cron(JobRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
 # --- the connection ----------------------------------------------------------------------------------
 
 
-class Auth(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
+class Auth(FlashqRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Say who you are."""
 
     token: str
 
 
-class Hello(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
+class Hello(FlashqRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Learn the server's version and limits, and say what this client understands."""
 
     version: int | str | None = None
@@ -310,7 +310,7 @@ class Hello(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Whether ids may come as `[[first, count, step], ...]`."""
 
 
-class Subscribe(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
+class Subscribe(FlashqRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Receive events on this connection as they happen: of one queue or of all, of some kinds or of all."""
 
     queue: str | None = None
@@ -321,11 +321,11 @@ class Subscribe(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
     """
 
 
-class Unsubscribe(Request, kw_only=True, forbid_unknown_fields=True, gc=False):
+class Unsubscribe(FlashqRequest, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Receive no more events of a queue, or of any."""
 
     queue: str | None = None
     events: list[str] = msgspec.field(default_factory=list)
 
 
-AnyRequest = Request | JobRequest
+AnyRequest = FlashqRequest | JobRequest

@@ -22,23 +22,23 @@ from stoker.wire.flashq import consuming, control, keyvalue, looking, mapping, p
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import NOTHING, Answer, Picks, Plan, accepted, done, touched
 from stoker.wire.flashq.consuming import to_wait
-from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.context import RequestContext
 from stoker.wire.flashq.decoding import Codec, decode_as
 from stoker.wire.flashq.jobs import state_of
 from stoker.wire.flashq.mapping import Field, Fixed, Said, also
 from stoker.wire.flashq.requests import NOT_SAID, AnyRequest
-from stoker.wire.flashq.spelling import Unknown
+from stoker.wire.flashq.spelling import UnknownField
 
 Kind = Literal["one", "plan", "server"]
-Answering = Callable[[Any, Any, Context], Answer]
-Steps = Callable[[Any, Context], Plan]
+Answering = Callable[[Any, Any, RequestContext], Answer]
+Steps = Callable[[Any, RequestContext], Plan]
 
 
 SAME: Said = {}
 """The fields are called as the command calls them."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class DialectRow(msgspec.Struct, frozen=True, kw_only=True):
     """One command of the dialect."""
 
     name: str
@@ -76,7 +76,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it may take long to be answered; others behind it should not wait for it."""
         return self.command is not None and "wait_ms" in self.command.__struct_fields__
 
-    def plan(self, request: AnyRequest, context: Context) -> Plan:
+    def plan(self, request: AnyRequest, context: RequestContext) -> Plan:
         """How the request is carried out, for every kind of row except `server`."""
         if self.steps is not None:
             return (yield from self.steps(request, context))
@@ -97,12 +97,12 @@ def word(
     permission: Permission | None = None,
     build: mapping.Build | None = None,
     steps: Steps | None = None,
-) -> Row:
+) -> DialectRow:
     """One word. Without a `request` of its own it takes the fields of the command; `fields` are those that differ."""
     whole = {} if request is not None else mapping.fields_of(command, fields)
     if request is None and build is None and steps is None:
         build = mapping.builder(command, whole, fields)
-    return Row(
+    return DialectRow(
         name=name,
         summary=summary or mapping.summary_of(request or command, whole),
         request=request or mapping.request_type(name, whole),
@@ -116,13 +116,13 @@ def word(
     )
 
 
-def of_schedule(name: str, command: CommandType, answer: Answering, *aliases: str) -> Row:
+def of_schedule(name: str, command: CommandType, answer: Answering, *aliases: str) -> DialectRow:
     """About one schedule; its queue has to be said only where several have one of that name."""
     steps = schedules.of_one(command, answer)
     return word(name, command, answer, *aliases, steps=steps, fields={"queue": Field(type=str | None, default=None)})
 
 
-def _ping(request: AnyRequest, context: Context) -> Plan:
+def _ping(request: AnyRequest, context: RequestContext) -> Plan:
     yield from NOTHING
     return done(pong=True)
 
@@ -142,12 +142,12 @@ KEY_OR_KEYS: Said = {"key": also(str | None, None), "keys": Field(type=list[str]
 TTL: Said = {"ttl": "ttl_ms"}
 PAGE = Field(convert=looking.to_page)
 
-WORDS: tuple[Row, ...] = (
+WORDS: tuple[DialectRow, ...] = (
     # --- producing
-    word("PUSH", c.Push, producing.pushed, request=q.Push, build=producing.push),
-    word("PUSHB", c.PushBatch, None, "PUSHBATCH", request=q.PushBatch, steps=producing.push_batch),
-    word("FLOW", c.PushWorkflow, request=q.Flow, steps=producing.flow),
-    word("WORKFLOW", c.PushWorkflow, request=q.Workflow, steps=workflows.push),
+    word("PUSH", c.Push, producing.pushed, request=q.PushFields, build=producing.push),
+    word("PUSHB", c.PushBatch, None, "PUSHBATCH", request=q.PushBatchFields, steps=producing.push_batch),
+    word("FLOW", c.PushWorkflow, request=q.FlowFields, steps=producing.flow),
+    word("WORKFLOW", c.PushWorkflow, request=q.WorkflowFields, steps=workflows.push),
     # --- consuming
     word(
         "PULL",
@@ -414,13 +414,13 @@ WORDS: tuple[Row, ...] = (
 )
 
 
-ROWS: dict[str, Row] = {row.name: row for row in WORDS}
+ROWS: dict[str, DialectRow] = {row.name: row for row in WORDS}
 """By their names."""
-BY_NAME: dict[str, Row] = {name: row for row in ROWS.values() for name in (row.name, *row.aliases)}
+BY_NAME: dict[str, DialectRow] = {name: row for row in ROWS.values() for name in (row.name, *row.aliases)}
 """By their names and aliases."""
 
 
-def row_of(cmd: str) -> Row:
+def row_of(cmd: str) -> DialectRow:
     row = BY_NAME.get(cmd)
     if row is None:
         raise InvalidRequest(f"invalid command {cmd[:40]!a}: there is no such command")
@@ -428,7 +428,7 @@ def row_of(cmd: str) -> Row:
 
 
 def decode(
-    frame: bytes, codec: Codec, cmd: str, limits: Limits = DEFAULT_LIMITS, unknown: Unknown | None = None
+    frame: bytes, codec: Codec, cmd: str, limits: Limits = DEFAULT_LIMITS, unknown: UnknownField | None = None
 ) -> AnyRequest:
     """The request of command `cmd` that the frame holds. Raises InvalidRequest or LimitExceeded, and nothing else."""
     return decode_as(row_of(cmd).request, frame, codec, limits, unknown)

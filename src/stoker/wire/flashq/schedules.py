@@ -16,15 +16,15 @@ from stoker.model.errors import InvalidRequest, NotFound
 from stoker.model.schedules import Schedule, SchedulePage, ScheduleView
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Plan, done
-from stoker.wire.flashq.context import Context
-from stoker.wire.flashq.options import options_of
+from stoker.wire.flashq.context import RequestContext
+from stoker.wire.flashq.option_mapping import options_of
 from stoker.wire.flashq.payloads import shown, stored_as
 
 SECONDS = re.compile(r"\*/([0-9]{1,9})")
 """flashQ's own: a single field is an interval in seconds."""
 
 
-def put(request: q.Cron, context: Context) -> Plan:
+def put(request: q.Cron, context: RequestContext) -> Plan:
     schedule = schedule_of(request, context)
     before: SchedulePage = yield c.ListSchedules(name=request.name)
     view: ScheduleView = yield c.PutSchedule(request.queue, request.name, schedule)
@@ -36,7 +36,7 @@ def put(request: q.Cron, context: Context) -> Plan:
     return done(cron=described(view, context), level=view.level)
 
 
-def schedule_of(request: q.Cron, context: Context) -> Schedule:
+def schedule_of(request: q.Cron, context: RequestContext) -> Schedule:
     wanted = request if request.options is None else request.options
     options = msgspec.structs.replace(
         options_of(wanted, context.codec), name=request.job_name if request.options is None else request.options.name
@@ -63,29 +63,29 @@ def schedule_of(request: q.Cron, context: Context) -> Schedule:
     )
 
 
-def listed(request: Any, page: SchedulePage, context: Context) -> Answer:
+def listed(request: Any, page: SchedulePage, context: RequestContext) -> Answer:
     crons = [described(view, context) for view in page.schedules]
     return done(crons=crons, jobs=crons, next_after=page.next_after)
 
 
-def looked_at(request: Any, view: ScheduleView, context: Context) -> Answer:
+def looked_at(request: Any, view: ScheduleView, context: RequestContext) -> Answer:
     return done(cron=described(view, context))
 
 
-def changed(request: Any, view: ScheduleView, context: Context) -> Answer:
+def changed(request: Any, view: ScheduleView, context: RequestContext) -> Answer:
     return done(cron=described(view, context), level=view.level)
 
 
-def deleted(request: Any, reply: r.Done, context: Context) -> Answer:
+def deleted(request: Any, reply: r.Done, context: RequestContext) -> Answer:
     if not reply.count:
         raise not_found(request.name)
     return done(deleted=True, level=reply.level)
 
 
-def of_one(command: Any, answer: Callable[[Any, Any, Context], Answer]) -> Callable[[Any, Context], Plan]:
+def of_one(command: Any, answer: Callable[[Any, Any, RequestContext], Answer]) -> Callable[[Any, RequestContext], Plan]:
     """The steps of a command about one schedule: find its queue if none is said, then the command itself."""
 
-    def steps(request: Any, context: Context) -> Plan:
+    def steps(request: Any, context: RequestContext) -> Plan:
         queue = yield from queue_of(request)
         return answer(request, (yield command(queue, request.name)), context)
 
@@ -113,7 +113,7 @@ def not_found(name: str) -> NotFound:
     return NotFound(f"Cron job not found: {name[:80]}")
 
 
-def described(view: ScheduleView, context: Context) -> Answer:
+def described(view: ScheduleView, context: RequestContext) -> Answer:
     schedule = view.schedule
     found: Answer = {
         "name": view.name,

@@ -81,7 +81,7 @@ def _meant(name: str, kind: type) -> tuple[str, bool, type | None, bool] | None:
     return None
 
 
-class Unknown:
+class UnknownField:
     """Fields that no request of this kind has: they are left out with a warning, or refused."""
 
     def __init__(self, refuse: bool = False) -> None:
@@ -103,7 +103,7 @@ def names_of(kind: type) -> tuple[str, ...]:
     return tuple(sorted({*_parts(kind), *(name for name in ALSO if _meant(name, kind) is not None)}))
 
 
-def respelt(fields: Fields, kind: type, codec: Any, unknown: Unknown, place: str = "") -> Fields:
+def respelt(fields: Fields, kind: type, codec: Any, unknown: UnknownField, place: str = "") -> Fields:
     """The same fields by the names that the request has; what it does not know is left out or refused."""
     found: Fields = {}
     for name, value in fields.items():
@@ -161,7 +161,7 @@ def items_of(value: Raw, codec: Any, most: int = ITEMS_MAX) -> list[Raw]:
     return items
 
 
-def _respelt_inside(value: Raw, kind: type, listed: bool, codec: Any, unknown: Unknown, place: str) -> Raw:
+def _respelt_inside(value: Raw, kind: type, listed: bool, codec: Any, unknown: UnknownField, place: str) -> Raw:
     opening = bytes(value)[:1]
     is_list = opening == b"[" if codec is msgspec.json else 0x90 <= opening[0] <= 0x9F or opening in (b"\xdc", b"\xdd")
     if listed and is_list:

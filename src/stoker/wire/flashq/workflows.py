@@ -13,14 +13,14 @@ from stoker.model.errors import UnknownDependency
 from stoker.model.workflows import Edge, Step
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Answer, Plan, done, ids_of
-from stoker.wire.flashq.context import Context
+from stoker.wire.flashq.context import RequestContext
 from stoker.wire.flashq.decoding import Codec
 from stoker.wire.flashq.jobs import state_name
-from stoker.wire.flashq.options import options_of
+from stoker.wire.flashq.option_mapping import options_of
 from stoker.wire.flashq.payloads import NULL, shown, stored_as
 
 
-def push(request: q.Workflow, context: Context) -> Plan:
+def push(request: q.WorkflowFields, context: RequestContext) -> Plan:
     numbers = {step.key or str(number): number for number, step in enumerate(request.steps)}
     steps = [_step(number, step, numbers, context.codec) for number, step in enumerate(request.steps)]
     reply: r.PushedWorkflow = yield c.PushWorkflow(steps, request.name, request.request_key, request.durability)
@@ -59,23 +59,23 @@ def _number(step: int | str, numbers: Mapping[str, int], where: str) -> int:
     return number
 
 
-def looked_at(request: Any, view: r.WorkflowView, context: Context) -> Answer:
+def looked_at(request: Any, view: r.WorkflowView, context: RequestContext) -> Answer:
     return done(workflow=view)
 
 
 # --- what jobs of one ask for --------------------------------------------------------------------------
 
 
-def fill(request: Any, context: Context) -> c.Command[Any]:
+def fill(request: Any, context: RequestContext) -> c.Command[Any]:
     payloads = [stored_as(job.data, context.codec, request.codec) for job in request.jobs]
     return c.FillStep(request.id, request.step, payloads, request.token)
 
 
-def to_batch(limit: int, context: Context) -> int:
+def to_batch(limit: int, context: RequestContext) -> int:
     return min(limit, context.limits.batch_jobs_max)
 
 
-def inputs(request: Any, page: r.Inputs, context: Context) -> Answer:
+def inputs(request: Any, page: r.Inputs, context: RequestContext) -> Answer:
     return done(
         inputs=[_input(one, context) for one in page.inputs],
         next_after=page.next_after,
@@ -83,7 +83,7 @@ def inputs(request: Any, page: r.Inputs, context: Context) -> Answer:
     )
 
 
-def _input(one: r.Input, context: Context) -> Answer:
+def _input(one: r.Input, context: RequestContext) -> Answer:
     result = NULL[context.codec] if one.result is None else shown(one.result, one.codec, context.codec)
     state = "unknown" if one.state is None else state_name(one.state, context)
     return {"id": one.id, "step": one.step, "state": state, "result": result, "error": one.error or None}

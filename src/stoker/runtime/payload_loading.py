@@ -1,0 +1,121 @@
+"""Loads payloads from the journal into replies that leave the runtime."""
+
+from typing import Any
+
+import msgspec
+
+from stoker.engine.jobs import UniformBatch
+from stoker.engine.shard import Shard
+from stoker.journal.contract import Journal
+from stoker.model import replies as r
+from stoker.model.errors import StokerError
+from stoker.model.ids import shard_of
+from stoker.model.reasons import Reason
+from stoker.records.stored import Stored, StoredRun
+from stoker.runtime.process_requests import Looked, TakenJobs
+
+
+def filled(journal: Journal, reply: Any, unread: dict[int, str]) -> Any:
+    """The reply with every payload in it. Deliveries whose payloads cannot be read are left out and told in `unread`.
+
+    One damaged record must not keep a pull from the sound jobs that it took along with it.
+    """
+    kind = type(reply)
+    if kind is r.Delivery:
+        if any(is_stored(run.payloads) for run in reply.runs):
+            runs = [_filled_run(journal, run, unread) for run in reply.runs]
+            return msgspec.structs.replace(reply, runs=[run for run in runs if run is not None])
+    elif kind is r.JobView:
+        return _filled_view(journal, reply)
+    elif kind is r.Ended or kind is r.Input:
+        return _filled_result(journal, reply)
+    elif kind is r.Inputs:
+        return msgspec.structs.replace(reply, inputs=[_filled_result(journal, one) for one in reply.inputs])
+    elif kind is list and reply and type(reply[0]) is r.Input:
+        return [_filled_result(journal, one) for one in reply]
+    elif kind is r.Page:
+        return msgspec.structs.replace(reply, jobs=[_filled_view(journal, view) for view in reply.jobs])
+    elif kind is TakenJobs:
+        return msgspec.structs.replace(reply, delivery=filled(journal, reply.delivery, unread))
+    elif kind is Looked and reply.claimed is not None:
+        return msgspec.structs.replace(reply, claimed=filled(journal, reply.claimed, unread))
+    return reply
+
+
+def is_stored(payloads: Any) -> bool:
+    return type(payloads) is StoredRun or (len(payloads) == 1 and type(payloads[0]) is Stored)
+
+
+def _filled_run(journal: Journal, run: r.Run, unread: dict[int, str]) -> r.Run | None:
+    payloads: Any = run.payloads
+    if not is_stored(payloads):
+        return run
+    shard = shard_of(run.ids[0])
+    try:
+        if type(payloads) is StoredRun:
+            found = journal.payloads(shard, payloads.sequence)[payloads.places()]
+        else:
+            found = (journal.payloads(shard, payloads[0].sequence)[payloads[0].place],)
+    except (StokerError, IndexError) as error:
+        unread.update(dict.fromkeys(run.ids, str(error)))
+        return None
+    return msgspec.structs.replace(run, payloads=found)
+
+
+def _filled_view(journal: Journal, view: r.JobView) -> r.JobView:
+    payload: Any = view.payload
+    if type(payload) is Stored:
+        try:
+            found = _found(journal, view.id, payload)
+        except StokerError:
+            if view.reason != Reason.CORRUPT:
+                raise
+            found = b""  # which its reason tells: the dead letters around it must stay readable
+        view = msgspec.structs.replace(view, payload=found)
+    return _filled_result(journal, view)  # type: ignore[no-any-return]
+
+
+def _filled_result(journal: Journal, told: Any) -> Any:
+    """Anything that tells what a job returned."""
+    if type(told.result) is not Stored:
+        return told
+    return msgspec.structs.replace(told, result=_found(journal, told.id, told.result))
+
+
+def _found(journal: Journal, job_id: int, stored: Stored) -> bytes:
+    return journal.payloads(shard_of(job_id), stored.sequence)[stored.place]
+
+
+def look_ahead(journal: Journal, shard: Shard, tenant: str, delivery: r.Delivery, now: int) -> None:
+    """Tell the journal what a queue will need next, now that some of its stored payloads were delivered."""
+    given: dict[str, dict[int, int]] = {}
+    for run in delivery.runs:
+        payloads: Any = run.payloads
+        if is_stored(payloads):
+            stored = payloads if type(payloads) is StoredRun else payloads[0]
+            given.setdefault(run.queue, {})[stored.sequence] = run.ids[0]
+    for name, sequences in given.items():
+        queue = shard.known_queue(tenant, name)
+        if queue is not None:
+            found = [
+                entry.payloads if type(entry) is UniformBatch else entry.payload for entry in queue.ready.coming(AHEAD)
+            ]
+            coming = [one.sequence for one in found if type(one) is StoredRun or type(one) is Stored]
+            gone = [one for one, job in sequences.items() if one not in coming and not _still_waits(shard, job, one)]
+            journal.expect(shard.number, coming, gone, now)
+
+
+def _still_waits(shard: Shard, job_id: int, sequence: int) -> bool:
+    """Whether others out of the same record wait: one that went its own way is often delivered long before its batch.
+
+    Taken for the last of them, it kept the whole batch from being read ahead: a fifth of the time of a long drain.
+    """
+    found = shard.index.find_batch(job_id)
+    if found is None or not found[0].waiting.left:
+        return False
+    payloads = found[0].payloads
+    return type(payloads) is StoredRun and payloads.sequence == sequence
+
+
+AHEAD = 4
+"""Batches read ahead of a pull."""
