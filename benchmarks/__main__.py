@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from benchmarks import client, durable, flows, lake, processes, scale, schedules, served, spark, speed, workers
+from benchmarks import client, durable, flows, lake, processes, redis, scale, schedules, served, spark, speed, workers
 from benchmarks.measure import print_rows
 
 PARTS = {
@@ -39,6 +39,7 @@ PARTS = {
     "lake": ("The lake, local[2]", lake.filling),
     "lake-lag": ("The lake, local[2]: how far a stream is behind", lake.lag),
     "lake-cold": ("The lake: a small run from nothing", lake.cold),
+    "redis": ("The queue in Redis, on loopback", redis.all_of_it),
     "web": ("Over HTTP and gRPC, level commit", served.web),
 }
 

@@ -31,6 +31,8 @@ TEST_S = 600
 SECONDS: dict[str, int] = {
     # conformance, by brokers
     "memory sqlite strangers-lines": 60,
+    "redis": 15,
+    "valkey": 6,
     "sqlite-restarted": 90,
     "tcp-2-processes sqlite-shared strangers-rest": 60,
     "tcp-msgpack tcp-json memory-unbatched toy-journal": 46,
@@ -46,6 +48,7 @@ SECONDS: dict[str, int] = {
     "tests/security": 45,
     "tests/worker_kill": 45,
     "tests/lanes": 45,
+    "tests/redis": 45,
     "tests/faults": 40,
     "tests/test_installed.py": 30,
     "tests/test_docs.py": 25,
@@ -156,8 +159,9 @@ class TestShare:
 
 def conformance(brokers: str, cases: int = 0, every: int = 1) -> TestShare:
     """The tests over some brokers: all cases over brokers that decide something, one case of each test over those that
-    only carry decisions, and a different third of the tests over each that carries them like another one. `make soak`
-    runs everything over all.
+    only carry decisions, and a different third of the tests over each that carries them like another one. Redis
+    decides, too, and has one case of each, because `tests/redis` compares it with the engine. `make soak` runs
+    everything over all.
     """
     return TestShare(f"conformance: {brokers}", ["tests/conformance"], SECONDS[brokers], brokers, cases, every)
 
@@ -166,6 +170,8 @@ def all_shares() -> list[TestShare]:
     """The longest first."""
     shares = [
         conformance("memory sqlite strangers-lines"),
+        conformance("redis", cases=1),
+        conformance("valkey", cases=1, every=3),
         conformance("sqlite-restarted", cases=1),
         conformance("tcp-2-processes sqlite-shared strangers-rest", cases=1),
         conformance("tcp-msgpack tcp-json memory-unbatched toy-journal", cases=1),

@@ -28,6 +28,7 @@ from tests.conformance.pictures import Picture, taken
 from tests.crash.restarted import Restarted, fresh_directory
 from tests.journal.toy_store import open_toy
 from tests.processes.world import Backing as Spreading
+from tests.redis import backing as in_redis
 from tests.served import backing as served
 from tests.sharing.backing import SharedWithOwner
 
@@ -143,6 +144,8 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "http": served.http,
     "grpc": served.grpc,
     "sqlite-shared": sqlite_shared,
+    "redis": in_redis.redis_6,
+    "valkey": in_redis.valkey,
     "strangers-lines": dialect.lines,
     "strangers-frames": dialect.frames,
     "strangers-rest": dialect.rest,
@@ -259,7 +262,8 @@ class ContractWorld:
         self._backing = backing
         self.broker = Recorder(backing, coverage)
         self.has_transactions: bool = getattr(backing, "has_transactions", True)
-        """Only a stranger's client has none: then a way into the queue is missing, and the others are tested."""
+        """Without them a way into the queue is missing, and the others are tested."""
+        self.has_claims: bool = getattr(backing, "has_claims", True)
         self.client = Client(self.broker)
 
     @property

@@ -83,7 +83,7 @@ def test_reading_ends_where_it_was_told_to(client: Client):
 def test_no_record_of_another_tenant_comes(world: ContractWorld):
     push(world.client)
     push(world.client_for("other"))
-    page = world.client.read_records(payloads=True)
+    page = world.client.read_records()
     assert {event.tenant for event in unpacked(page)} == {"default"}
     assert len(page.records) == 1
 

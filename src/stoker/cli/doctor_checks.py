@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.cli.formatting import lasting, many, now_ms, plain, size, wait, when
 from stoker.cli.queue_snapshot import QueueFacts, oldest_waiting, take_snapshot
@@ -114,6 +114,23 @@ def connection(client: "Client") -> list[Finding]:
     return [Finding("connection", "ok", found), *server(client)]
 
 
+def redis(client: "Client") -> Iterator[Finding]:
+    """What a Redis server says about itself, and what that means for a queue."""
+    broker: Any = client.broker
+    said = broker.server(client.tenant)
+    yield Finding("redis", "ok", f"version {said.version}, memory {said.eviction or 'without a bound'}")
+    lost = {
+        "memory": ("what was pushed since its last snapshot, if Redis stops", "set appendonly yes"),
+        "commit": ("about a second, two behind a slow disk, if the machine stops", ""),
+        "fsync": ("nothing, if the machine stops", ""),
+    }[said.level]
+    found = f"{said.level}: you can lose {lost[0]}"
+    yield Finding("durability", "warning" if said.level == "memory" else "ok", found, lost[1])
+    if said.replicas:
+        found = f"{many(said.replicas, 'replica')} may lag: a failover can cost changes, and make two leases valid"
+        yield Finding("replicas", "warning", found, "make handlers safe to run twice")
+
+
 def server(client: "Client") -> Iterator[Finding]:
     """What a server says about itself in its greeting."""
     from stoker.brokers.remote.broker import RemoteBroker
@@ -122,6 +139,8 @@ def server(client: "Client") -> Iterator[Finding]:
     from stoker.wire import native
 
     broker = client.broker
+    if getattr(broker, "name", "") == "redis":
+        yield from redis(client)
     if not isinstance(broker, RemoteBroker) or broker.address.scheme.startswith("grpc"):
         return
     try:

@@ -134,17 +134,13 @@ def examples(*lines: str) -> str:
 
 
 def open_client(url: str | None, tenant: str) -> "Client":
-    from stoker.brokers.connect import DEFAULT_URL, open_broker
+    from stoker.brokers.connect import DEFAULT_URL, open_broker, settings_for
     from stoker.client.sync import Client
 
     url = url or DEFAULT_URL
-    if is_embedded(url):
-        return Client(open_broker(url), tenant)
-    from stoker.brokers.remote.settings import RemoteSettings
-
     context = click.get_current_context(silent=True)
     token = context.meta.get(TOKEN) if context is not None else None
-    return Client(open_broker(url, RemoteSettings(retry_s=RETRY_S, token=token)), tenant)
+    return Client(open_broker(url, settings_for(url, RETRY_S, token)), tenant)
 
 
 def look_at(url: str | None, tenant: str) -> "Client":

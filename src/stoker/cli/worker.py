@@ -160,8 +160,7 @@ def checked(target: str, tenant: str | None, jobs: Sequence[str], settings: dict
 
 def warn_if_unreachable(url: str | None) -> None:
     """Warn at once if the server does not answer: the URL may be mistyped, and the worker itself never gives up."""
-    from stoker.brokers.connect import open_broker
-    from stoker.brokers.remote.settings import RemoteSettings
+    from stoker.brokers.connect import open_broker, settings_for
     from stoker.client.sync import Client
     from stoker.model.errors import Refused, Unavailable
 
@@ -169,7 +168,7 @@ def warn_if_unreachable(url: str | None) -> None:
     if url is None or is_embedded(url):
         return
     try:
-        with Client(open_broker(url, RemoteSettings(retry_s=0))) as client:
+        with Client(open_broker(url, settings_for(url, 0))) as client:
             client.list_queues()
     except Unavailable as error:
         log.warning("%s; trying again until the server answers", error.message)

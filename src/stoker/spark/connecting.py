@@ -7,9 +7,8 @@ import os
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import stoker
-from stoker.brokers.connect import DEFAULT_URL, EMBEDDED
+from stoker.brokers.connect import DEFAULT_URL, EMBEDDED, REDIS, settings_for
 from stoker.brokers.remote.broker import OWN_TENANT
-from stoker.brokers.remote.settings import RemoteSettings
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.spark.options import QueueConnection
@@ -22,9 +21,9 @@ def connect(connection: QueueConnection, tenant: str | None = None) -> Client:
     scheme = place_of(connection).scheme
     if scheme == "memory":
         raise InvalidRequest("option url: memory:// belongs to one process, and executors are others: use sqlite:///")
-    if connection.token is not None and scheme in EMBEDDED:
+    if connection.token is not None and scheme in (*EMBEDDED, *REDIS):
         raise InvalidRequest(f"option token: only a server takes one, and {scheme}:// is not a server; leave it out")
-    settings = None if scheme in EMBEDDED else RemoteSettings(token=connection.token, retry_s=RETRY_S)
+    settings = settings_for(place_of(connection).geturl(), RETRY_S, connection.token)
     tenant = connection.tenant if tenant is None else tenant
     return stoker.connect(connection.url, tenant=tenant, settings=settings, tracing=False)
 
@@ -35,7 +34,7 @@ def place_of(connection: QueueConnection) -> SplitResult:
 
 def is_tokens_own(connection: QueueConnection, tenant: str) -> bool:
     """Whether the server reads this as "no tenant named", and uses the token's own tenant, whatever its name."""
-    return tenant == OWN_TENANT and place_of(connection).scheme not in EMBEDDED
+    return tenant == OWN_TENANT and place_of(connection).scheme not in (*EMBEDDED, *REDIS)
 
 
 def check_there(connection: QueueConnection) -> None:

@@ -59,7 +59,7 @@ class RemoteTrial:
         """Of a refusal: after a sending whose answer was lost, that one may have happened."""
         return doubted(command, error) if self.again else error
 
-    def given_up(self, address: ServerAddress) -> StokerError:
+    def given_up(self, address: object) -> StokerError:
         """The error for the caller, with what was tried."""
         error, tried = self._error, ""
         assert error is not None

@@ -25,6 +25,8 @@ def remember(broker: Forked) -> None:
 
 def leave_to_parent(descriptor: int) -> None:
     """Take a connection away from this process, and leave a descriptor behind that its other users may close."""
+    if descriptor < 0:
+        return  # it was closed before the fork
     nowhere = os.open(os.devnull, os.O_RDWR)
     try:
         os.dup2(nowhere, descriptor, inheritable=False)

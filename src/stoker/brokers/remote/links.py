@@ -424,7 +424,7 @@ class StreamLink(asyncio.BufferedProtocol):
                 future.set_exception(LinkLost(why, sent=True))
 
 
-def lost_reply(command: Any, address: ServerAddress, why: Exception) -> StokerError:
+def lost_reply(command: Any, address: object, why: Exception) -> StokerError:
     return Unknown(
         f"it is not known whether this {type(command).__name__} happened: the connection to {address} broke before the"
         f" answer came ({why}); ask, or send it again with a key of your own"
