@@ -20,7 +20,7 @@ def local(url: str, settings: LocalSettings | None = None) -> LocalBroker:
     return broker
 
 
-@pytest.mark.parametrize("url", ["ftp://localhost", "redis://x", "memory", "", "//x", "mem ory://"])
+@pytest.mark.parametrize("url", ["ftp://localhost", "amqp://x", "memory", "", "//x", "mem ory://"])
 def test_an_unknown_scheme_is_refused_with_the_known_ones(url: str):
     with pytest.raises(InvalidRequest) as caught:
         open_broker(url)

@@ -17,7 +17,7 @@ from stoker.engine import checks
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
-from stoker.model.command_table import NUMBERED, READS, at_home
+from stoker.model.command_table import NUMBERED, READS, TAKES, at_home
 from stoker.model.ids import KV_HOME, SYSTEM_TENANT, process_of, shard_for, shard_of
 from stoker.model.limits import DEFAULT_LIMITS, Limits
 from stoker.model.unreceived import release_of
@@ -46,6 +46,9 @@ ENTRIES, AT_A_SHARD = at_home("entries"), at_home("shard")
 
 READING = process_requests.READING | READS
 """A process that dies while it carries one of these out has changed nothing."""
+
+STOPPABLE = READING | TAKES | {process_requests.Take, process_requests.Await}
+"""Stopped halfway, one of these has changed nothing: a pull that is given up keeps no job."""
 
 NOT_QUICK = frozenset((process_requests.TakeLetters, process_requests.Inquire))
 """After the first something is to be done here, and the second is no matter of the shards."""
@@ -359,8 +362,8 @@ class ProcessRouter:
                 self._greeted(process)
         except errors.StokerError as error:
             reply = error
-        except asyncio.CancelledError:
-            reply = errors.Unavailable(UNWANTED)
+        except asyncio.CancelledError:  # the other process gave it up, or this one ends
+            reply = lost(self.me, type(message.command) not in STOPPABLE)
         except Exception as error:  # a bug: the other process must not wait for ever
             reply = errors.Unknown(f"it is not known whether this happened: {type(error).__name__}: {error}")
         self._answer(process, message, reply)

@@ -66,6 +66,7 @@ from stoker.model.errors import (
 )
 from stoker.model.limits import Limits
 from stoker.model.steps import carry_out, carry_out_async
+from stoker.model.unreceived import release_of
 from stoker.runtime import type_checks
 
 log = logging.getLogger("stoker.client")
@@ -74,6 +75,8 @@ R = TypeVar("R")
 
 OK, REFUSED, MORE, NOT_OPEN, TORN, SLOT, FORMAT = range(7)
 """The answers of a script: see `core.lua`."""
+PULL = c.Pull(())
+"""What a late answer to a pull is an answer to: there are no claims here, so all of its jobs go back."""
 SLOTS = 16_384
 REDIRECTS = 5
 """How often one call follows a cluster from server to server."""
@@ -686,7 +689,7 @@ class RedisBroker:
         delivery = consuming.delivery_of(values) if code == OK else None
         if delivery is not None and delivery.runs:
             tenant = decode(words[5])["tenant"]  # type: ignore[arg-type]
-            back = consuming.settle_params("release", c.Release(delivery.ids, delivery.token), delay=0, note="")
+            back = consuming.settle_params("release", release_of(PULL, delivery), delay=0, note="")
             release = link.call(("EVAL", script("settle").text, *self._arguments(tenant, ScriptCall("settle", back))))
             release.add_done_callback(lambda done: done.cancelled() or done.exception())
 
