@@ -92,3 +92,16 @@ def test_a_java_that_has_only_begun_to_start_is_not_left_behind(
     )
     assert left_of(process) == []
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_java_that_python_is_just_starting_is_not_left_behind():
+    """The signal comes before `Popen` has returned: no frame and no variable has the process yet."""
+    program = (
+        "import signal, subprocess\n"
+        "from stoker.cli.spark_session import CommandEnded, end_java\n"
+        "java = subprocess.Popen(['sleep', '600'])\n"
+        "end_java(CommandEnded(signal.SIGTERM))\n"
+        "print(java.wait(60))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ended.stdout == f"{-signal.SIGKILL}\n", ended.stderr

@@ -106,6 +106,8 @@ def end_java(ended: BaseException) -> None:
     known = known_java()
     java = known or starting_java(ended)
     if java is None:
+        for child in children():
+            os.kill(child, signal.SIGKILL)
         return
     try:
         java.wait(GRACE_S if known is not None else 0)
@@ -121,6 +123,14 @@ def starting_java(ended: BaseException) -> "subprocess.Popen[bytes] | None":
             java: subprocess.Popen[bytes] | None = frame.f_locals.get("proc")
             return java
     return None
+
+
+def children() -> list[int]:
+    """The processes that this one has started, where the system tells. The signal may come while Python starts the JVM:
+    then no frame has it yet, and a command of the pipeline starts nothing else.
+    """
+    found = Path("/proc/self/task").glob("*/children")
+    return [int(child) for listed in found for child in listed.read_text().split()]
 
 
 def quietly_started(master: str | None) -> "SparkSession":
