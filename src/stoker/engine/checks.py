@@ -304,6 +304,13 @@ def _check_for(name: str) -> Check:
 _RULES = [(getattr(DEFAULT_OPTIONS, name), name, _check_for(name)) for name in TYPES]
 
 
+def not_found(what: str, number: object) -> errors.NotFound:
+    """The refusal of a job or a workflow: a tenant cannot tell one of another tenant from one that never existed."""
+    return errors.NotFound(
+        f"{what} {short(number)} not found: it never existed, is forgotten, or belongs to another tenant"
+    )
+
+
 def short(value: Any) -> str:
     """A value as short text for an error message. Never long, never raises."""
     try:

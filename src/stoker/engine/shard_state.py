@@ -284,9 +284,7 @@ class ShardState:
     def readable(self, tenant: str, job_id: int) -> Part:
         part = self.find(job_id) if type(job_id) is int else None
         if part is None or part.queue.tenant.name != tenant:
-            raise errors.NotFound(
-                f"job {checks.short(job_id)} not found: it never existed, is forgotten, or belongs to another tenant"
-            )
+            raise checks.not_found("job", job_id)
         return part
 
     def live(self, tenant: str, job_id: int, verb: str) -> Part:

@@ -64,9 +64,7 @@ def parts_of(shard: ShardState, step: StepState, states: tuple[int, ...]) -> lis
 def known(shard: ShardState, tenant: str, workflow: int) -> ShardWorkflow:
     flow = workflow_state.find(shard, tenant, workflow) if type(workflow) is int else None
     if flow is None or flow.home != shard.number:
-        raise errors.NotFound(
-            f"workflow {checks.short(workflow)} not found: it never existed, is forgotten, or belongs to another tenant"
-        )
+        raise checks.not_found("workflow", workflow)
     return flow
 
 

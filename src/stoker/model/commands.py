@@ -36,7 +36,7 @@ class Sending(msgspec.Struct, frozen=True, gc=False):
     """
 
     sender: str
-    """A name of the sender's own choice that nobody else uses."""
+    """A name that the sender chooses and that no other sender uses."""
     number: int
     """Counted up by the sender; one number a push."""
     settled: int = 0

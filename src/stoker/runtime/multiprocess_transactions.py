@@ -21,7 +21,7 @@ from stoker.runtime.peer_lost import PeerLost, check_all
 if TYPE_CHECKING:
     from stoker.runtime.process_router import ProcessRouter
 
-NOBODY = "default"
+ANY_TENANT = "default"
 """The tenant of parts that concern all tenants."""
 
 
@@ -155,8 +155,8 @@ async def deliver(router: "ProcessRouter", process: int, greet: bool = False) ->
     """What lies here for the shards of a process is taken there, then forgotten here."""
     shards = [shard for shard in range(router.shards) if router.at(shard) == process]
     async with router.one_at_a_time("letters", process):
-        letters = await router.local.execute_async(NOBODY, process_requests.Letters(shards))
+        letters = await router.local.execute_async(ANY_TENANT, process_requests.Letters(shards))
         if letters or greet:
-            await router.ask(process, NOBODY, process_requests.TakeLetters(letters))
+            await router.ask(process, ANY_TENANT, process_requests.TakeLetters(letters))
         if letters:
-            await router.local.execute_async(NOBODY, process_requests.Arrived(letters))
+            await router.local.execute_async(ANY_TENANT, process_requests.Arrived(letters))

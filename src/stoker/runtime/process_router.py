@@ -56,7 +56,7 @@ NOT_QUICK = frozenset((process_requests.TakeLetters, process_requests.Inquire))
 LETTERS_AGAIN_S = 0.2
 """A process that could not take its letters gets them again after this time."""
 
-UNWANTED = "nobody waited for it any more"
+UNWANTED = "the caller no longer waits for it"
 TENANTS_CHECKED_MAX = 10_000
 
 

@@ -69,7 +69,7 @@ class Harness:
         """Time starts at `start`, or now. `concurrency` is the worker's: with 1, jobs run one after another.
 
         Ended jobs can be looked at for a year, so that a test that runs a week in one go finds what it asks for;
-        `settings=Settings()` forgets them after an hour, as a queue does where nobody says otherwise. The queue has as
+        `settings=Settings()` forgets them after an hour, as a queue does by default. The queue has as
         many shards as a new data directory, so what happens between shards there happens in tests, too.
         """
         self.app = app

@@ -226,7 +226,7 @@ class WorkerRun:
         now = time.monotonic()
         for run in delivery.runs:
             handler = self._directory.find(run)
-            chunk = self._chunk(handler or NOBODY, run, delivery.token, now)
+            chunk = self._chunk(handler or UNKNOWN_HANDLER, run, delivery.token, now)
             try:
                 if self.stopping:  # the answer was on its way when the worker was stopped
                     self.settle(JobsHandedBack(chunk, chunk.ids))
@@ -295,9 +295,9 @@ class WorkerRun:
         self._interrupt(chunk, late)
 
 
-def _nobody() -> None:
+def _never_called() -> None:
     raise AssertionError("this handler is never called")
 
 
-NOBODY = Handler(name="", function=_nobody)
+UNKNOWN_HANDLER = Handler(name="", function=_never_called)
 """Stands in for the missing handler of unknown jobs."""

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from stoker.brokers.redis.calls import Plan, PlanContext, Rejected, ScriptCall, decode
-from stoker.brokers.redis.looking import not_found
 from stoker.brokers.redis.views import encode_options, job_view, options_of
 from stoker.engine import checks, settling
 from stoker.model import commands as c
@@ -76,7 +75,7 @@ def set_queue_policy(context: PlanContext, command: c.SetQueuePolicy) -> Plan[r.
 
 def controlled(job_id: Any, verb: str, call: ScriptCall) -> Plan[Any]:
     if type(job_id) is not int or not 0 < job_id < 2**53:
-        raise not_found(job_id)
+        raise checks.not_found("job", job_id)
     try:
         return (yield call)
     except Rejected as rejected:
@@ -84,7 +83,7 @@ def controlled(job_id: Any, verb: str, call: ScriptCall) -> Plan[Any]:
             told = f"job {checks.short(job_id)}: {settling.REFUSED[rejected.code]}"
             raise errors.BY_CODE[rejected.code](told) from None
         if rejected.code == "not_found":
-            raise not_found(job_id) from None
+            raise checks.not_found("job", job_id) from None
         if rejected.code != "wrong_state":
             raise
         state = STATES[int(rejected.message)]

@@ -18,19 +18,13 @@ AHEAD_MAX = 10_000
 """`jobs_ahead` counts to this number in each list."""
 
 
-def not_found(job_id: Any) -> errors.NotFound:
-    return errors.NotFound(
-        f"job {checks.short(job_id)} not found: it never was, is forgotten, or belongs to somebody else"
-    )
-
-
 def shown(context: PlanContext, job_id: Any, what: str = "job", **more: Any) -> Plan[Any]:
     if type(job_id) is not int or not 0 < job_id < 2**53:
-        raise not_found(job_id)
+        raise checks.not_found("job", job_id)
     try:
         return (yield ScriptCall("look", {"what": what, "id": job_id, **more}))
     except Rejected:
-        raise not_found(job_id) from None
+        raise checks.not_found("job", job_id) from None
 
 
 def get_job(context: PlanContext, command: c.GetJob) -> Plan[r.JobView]:
@@ -80,7 +74,7 @@ def wait_job(context: PlanContext, command: c.WaitJob) -> Plan[r.Ended]:
             except Rejected:  # it has ended and is forgotten
                 told = yield ListWait([f"done:{command.id}"], 0, ends_at)
                 if told is None:
-                    raise not_found(command.id) from None
+                    raise checks.not_found("job", command.id) from None
                 return told_end(told)
             job = job_view(done.values[0])
             if job.finished_at or done.now >= ends_at:

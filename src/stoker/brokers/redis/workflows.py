@@ -3,7 +3,7 @@
 from typing import Any
 
 from stoker.brokers.redis.calls import Plan, PlanContext, Rejected, ScriptCall, decode
-from stoker.brokers.redis.looking import given, not_found
+from stoker.brokers.redis.looking import given
 from stoker.brokers.redis.views import encode_options
 from stoker.engine import checks, settling, workflow_checks, workflow_views
 from stoker.engine.workflow_state import POLICIES
@@ -92,19 +92,13 @@ def fill(context: PlanContext, command: c.FillStep) -> Plan[r.Done]:
 
 def called(workflow: Any, what: str) -> Plan[Any]:
     if type(workflow) is not int or not 0 < workflow < 2**53:
-        raise not_known(workflow)
+        raise checks.not_found("workflow", workflow)
     try:
         return (yield ScriptCall("workflow", {"what": what, "id": workflow}))
     except Rejected as rejected:
         if rejected.code != "not_found":
             raise
-        raise not_known(workflow) from None
-
-
-def not_known(workflow: Any) -> errors.NotFound:
-    return errors.NotFound(
-        f"workflow {checks.short(workflow)} not found: it never was, is forgotten, or belongs to somebody else"
-    )
+        raise checks.not_found("workflow", workflow) from None
 
 
 def view_of(raw: bytes) -> r.WorkflowView:
@@ -191,12 +185,12 @@ def get_inputs(context: PlanContext, command: c.GetInputs) -> Plan[r.Inputs]:
     checks.count(command.limit, "limit", context.limits.batch_jobs_max)
     checks.number(command.after, "after", 0, 2**53 - 1)
     if type(command.id) is not int or not 0 < command.id < 2**53:
-        raise not_found(command.id)
+        raise checks.not_found("job", command.id)
     params = {"what": "inputs", "bytes": context.limits.reply_bytes_max} | given(command, "id", "after", "limit")
     try:
         done = yield ScriptCall("workflow", params)
     except Rejected:
-        raise not_found(command.id) from None
+        raise checks.not_found("job", command.id) from None
     total, found = done.values
     inputs = [input_of(*one) for one in found]
     stop = command.after + len(inputs)

@@ -15,7 +15,7 @@ from stoker.brokers.local import LocalBroker
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest
 from stoker.runtime import process_requests
-from stoker.runtime.multiprocess_transactions import NOBODY
+from stoker.runtime.multiprocess_transactions import ANY_TENANT
 from stoker.runtime.peer_lost import PeerLost, lost
 from stoker.runtime.process_router import ProcessRouter
 from stoker.server.dispatcher import Dispatcher
@@ -68,7 +68,9 @@ class Team:
 
     # --- questions -----------------------------------------------------------------------------------
 
-    async def ask(self, process: int, topic: str, body: Any = None, tenant: str = NOBODY, *, changes: bool) -> bytes:
+    async def ask(
+        self, process: int, topic: str, body: Any = None, tenant: str = ANY_TENANT, *, changes: bool
+    ) -> bytes:
         """Ask one process. Raises `Unavailable` if it is not there, `Unknown` if it may have done something."""
         try:
             reply = await self.router.ask(process, tenant, process_requests.Inquire(topic, _encode(body)))
@@ -76,7 +78,7 @@ class Team:
             raise lost(gone.process, gone.sent and changes) from None
         return bytes(reply)
 
-    async def ask_all(self, topic: str, body: Any = None, tenant: str = NOBODY) -> dict[int, bytes]:
+    async def ask_all(self, topic: str, body: Any = None, tenant: str = ANY_TENANT) -> dict[int, bytes]:
         """Ask all processes that are there."""
         questions = dict.fromkeys(range(self.seat.processes), process_requests.Inquire(topic, _encode(body)))
         replies = await self.router.ask_all(tenant, questions)
