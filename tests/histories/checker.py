@@ -22,7 +22,7 @@ such moment would keep it. The tokens of a job's deliveries grow, so they tell t
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -50,6 +50,8 @@ from tests.histories.workload import Memory
 
 ENDS = (State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED)
 NEVER = 2**60
+UNNAMED = b""
+"""The key of a job that is known by its id alone."""
 
 Settling = c.Ack | c.Fail | c.Release | c.Extend
 SETTLING = (c.Ack, c.Fail, c.Release, c.Extend)
@@ -343,8 +345,9 @@ class Checker:
         return code in self._excused
 
     def _pushed(self, key: bytes, job: int, duplicate_by: str | None) -> None:
-        if duplicate_by == "unique_key":  # answered with another one
+        if duplicate_by == "unique_key":  # answered with another one, whose own push may never have been answered
             self._gone.add(key)
+            self._jobs.setdefault(job, Known(UNNAMED, job, DEFAULT_OPTIONS))
             return
         self._bind(key, job)
         self._promised.add(key)
@@ -353,11 +356,12 @@ class Checker:
 
     def _bind(self, key: bytes, job: int) -> Known:
         """From now on this id means this job, and nothing else ever."""
-        known = self._jobs.get(job)
-        if known is None:
+        known = self._jobs.setdefault(job, Known(UNNAMED, job, DEFAULT_OPTIONS))
+        if known.key == UNNAMED:
             if key in self._by_key:
                 self._wrong("doubled", f"{key!r} is job {self._by_key[key].id} and job {job}")
-            known = self._jobs[job] = self._by_key[key] = Known(key, job, self._options.get(key, DEFAULT_OPTIONS))
+            self._by_key[key] = known
+            known.key, known.options = key, self._options.get(key, DEFAULT_OPTIONS)
         if known.key != key:
             self._wrong("reused", f"id {job} was given to {known.key!r} and to {key!r}")
         return known
@@ -473,15 +477,16 @@ class Checker:
             self._leave_open(asked)
         self._pending.clear()
         undecided, self._undecided = self._undecided, []
+        there = {job.key for job in seen}
         for asked in undecided:
             command = asked.command
             keys = [key for key in self._keys_of(command) if self._options[key].unique_key is None]
             if keys:
-                self._decide(keys, seen)
+                self._decide(keys, there)
 
-    def _decide(self, keys: Sequence[bytes], seen: Sequence[Seen]) -> None:
+    def _decide(self, keys: Sequence[bytes], there: Set[bytes]) -> None:
         """All of them are there, and stay; or none, and never will be."""
-        present = {key for key in keys if key in self._by_key} | ({job.key for job in seen} & set(keys))
+        present = {key for key in keys if key in self._by_key or key in there}
         before = self._promised & set(keys)
         if present and len(present) < len(keys) and not before:
             self._wrong("torn", f"{len(present)} of {len(keys)} jobs are there: {sorted(present)}")

@@ -120,7 +120,21 @@ class Server:
 
     def pids(self) -> list[int]:
         """Of the processes that have a journal."""
-        return [self._served.child(number) for number in range(self._processes)] if self._is_many else [self._pid]
+        return [self._child(number) for number in range(self._processes)] if self._is_many else [self._pid]
+
+    def _child(self, number: int) -> int:
+        """The server may be ending over what was done to it before: then it is started again first."""
+        found: int | None = None
+
+        def is_there() -> bool:
+            nonlocal found
+            self.revive()
+            found = self._served.find_child(number)
+            return found is not None
+
+        until(is_there, f"process {number}")
+        assert found is not None
+        return found
 
     @property
     def _is_many(self) -> bool:
@@ -305,6 +319,7 @@ class Scene:
         before = {client: client.written() for client in self.clients if not client.is_stopped}
 
         def have_worked() -> bool:
+            self._revive()
             for client in before:
                 client.check()
             return all(
@@ -313,7 +328,18 @@ class Scene:
                 for now, then in zip(client.written(), before[client], strict=True)
             )
 
-        until(have_worked, f"work of every client, after {self.deeds}")
+        self._until(have_worked, f"work of every client, after {self.deeds}")
+
+    def _until(self, condition: Callable[[], object], what: str) -> None:
+        try:
+            until(condition, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.broker.said()}") from None
+
+    def _revive(self) -> None:
+        """A server may end over what it lacked, and not all of its processes end at once."""
+        if not EXCUSES.keys().isdisjoint(self.deeds):
+            self.broker.revive()
 
     def _wake(self, all_of_them: bool = False) -> None:
         for when, client in list(self._wakes):
@@ -378,14 +404,12 @@ class Scene:
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
             except ProcessLookupError:  # it may end over it
                 pass
-        self.broker.revive()
 
     def fill_disk(self) -> None:
         assert self.disk is not None
         fill(self.disk.filler, leave=RESERVE_BYTES // 8)
         time.sleep(BEYOND_LEASES_S)
         self.disk.filler.unlink()
-        self.broker.revive()
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -419,10 +443,11 @@ class Scene:
 
             def is_there() -> bool:
                 nonlocal outcome
+                self._revive()
                 outcome = recorder.ask(queue.broker, command)
                 return getattr(outcome, "code", None) not in self.broker.excused
 
-            until(is_there, "the return of all processes")
+            self._until(is_there, "the return of all processes")
             assert not isinstance(outcome, StokerError), f"{outcome!r} after {self.deeds}"
             return outcome
 
@@ -437,7 +462,7 @@ class Scene:
             counts = queue.get_counts()
             return not counts.waiting + counts.delayed + counts.blocked + counts.active
 
-        until(is_done, "the end of all jobs")
+        self._until(is_done, "the end of all jobs")
 
 
 DEEDS: dict[str, Callable[[Scene], None]] = {

@@ -61,6 +61,22 @@ def test_a_true_history_passes():
     assert found_in(history()) == set()
 
 
+def test_a_job_that_is_known_by_its_id_alone_may_be_cancelled_and_has_its_key_later():
+    """Its push was never answered; another one with the same unique key was, with its id."""
+    unique = Options(unique_key="u")
+    entries: list[Entry] = [
+        Intent(0, c.Push("q", b"a;", unique)),
+        Unsure("unknown", ""),
+        Intent(1, c.Push("q", b"b;", unique)),
+        Reply(r.Pushed(ONE, duplicate_by="unique_key")),
+        Intent(2, c.Cancel(ONE)),
+        Unsure("unknown", ""),
+        Recovered(3, [seen(ONE, b"a", State.CANCELLED)], []),
+    ]
+    assert found_in(entries) == set()
+    assert found_in([*entries[:-1], Recovered(3, [seen(ONE, b"b", State.CANCELLED)], [])]) == {"invented"}
+
+
 def instead(place: int, entry: Entry) -> Callable[[list[Entry]], list[Entry]]:
     return lambda entries: [*entries[:place], entry, *entries[place + 1 :]]
 

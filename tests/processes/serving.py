@@ -57,17 +57,23 @@ class Served:
     def children(self) -> list[int]:
         """In the order of their numbers, as long as none was started again."""
         pid = self.process.pid
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        try:
+            found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except FileNotFoundError:  # it has ended
+            return []
         return sorted(map(int, found))
 
     def child(self, number: int) -> int:
         """The process that has this number now: the one that listens on its socket in the data directory."""
         for _ in range(6_000):
-            for pid in self.children:
-                if is_listening(pid, f"peer-{number}"):
-                    return pid
+            if (pid := self.find_child(number)) is not None:
+                return pid
             time.sleep(0.01)
-        raise AssertionError(f"nobody is process {number}")
+        raise AssertionError(f"no process has number {number}")
+
+    def find_child(self, number: int) -> int | None:
+        """The same, if there is one at the moment."""
+        return next((pid for pid in self.children if is_listening(pid, f"peer-{number}")), None)
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
