@@ -8,6 +8,7 @@ import msgspec
 
 from stoker.brokers.redis.views import FIELDS
 from stoker.model.states import STATES, State
+from tests.redis.audit_indexes import audit_indexes
 from tests.redis.backing import InRedis
 
 LIVE = (State.WAITING, State.DELAYED, State.BLOCKED, State.ACTIVE)
@@ -41,6 +42,7 @@ def _audit(client: Any, prefix: str) -> None:
     for name in names:
         _audit_queue(client, prefix, name, by_queue[name])
     _audit_deadlines(client, prefix, jobs)
+    audit_indexes(client, prefix, by_queue)
 
 
 def _jobs(client: Any, prefix: str) -> dict[int, dict[str, Any]]:
@@ -59,12 +61,12 @@ def _jobs(client: Any, prefix: str) -> dict[int, dict[str, Any]]:
 
 def _audit_queue(client: Any, prefix: str, name: str, jobs: dict[int, dict[str, Any]]) -> None:
     key = f"{prefix}q:{len(name)}:{name}"
-    stored = {field.decode(): value for field, value in client.hgetall(key).items()}
+    counts = msgspec.msgpack.decode(client.hget(key, "counts"))
     states = Counter(job["state"] for job in jobs.values())
     for number, state in enumerate(STATES):
-        assert int(stored.get(f"c{number}", 0)) == states[number], f"{name}: the count of {state} jobs"
+        assert counts[number] == states[number], f"{name}: the count of {state} jobs"
     live = sum(job["size"] for job in jobs.values() if STATES[job["state"]] in LIVE)
-    assert int(stored.get("bytes", 0)) == live, f"{name}: the bytes of live jobs"
+    assert counts[len(STATES)] == live, f"{name}: the bytes of live jobs"
 
     def members(kind: str) -> set[int]:
         return set(map(int, client.zrange(key + kind, 0, -1)))

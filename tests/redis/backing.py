@@ -2,8 +2,8 @@
 
 from itertools import count
 
-from stoker.brokers.redis import RedisBroker, RedisSettings
-from stoker.brokers.redis.settings import Target
+from stoker.brokers.redis.broker import RedisBroker
+from stoker.brokers.redis.settings import RedisSettings, Target
 from stoker.model import commands as c
 from stoker.model.limits import Limits
 from stoker.model.options import Settings

@@ -19,7 +19,7 @@ def make_server() -> Iterator[MakeServer]:
 
     yield make
     for server in made:
-        server.kill()
+        server.remove()
 
 
 @pytest.fixture(params=["redis", "valkey"])

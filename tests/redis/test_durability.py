@@ -3,7 +3,7 @@
 import pytest
 
 import stoker
-from stoker.brokers.redis import broker as redis_broker
+from stoker.brokers.redis import routing
 from stoker.brokers.redis.greeting import level_of
 from tests.redis.conftest import MakeServer
 
@@ -42,5 +42,5 @@ def test_it_is_asked_again_now_and_then(make_server: MakeServer, monkeypatch: py
     with stoker.connect(server.url) as queue, server.client() as client:
         assert queue.push("q", b"x").level == "fsync"
         client.config_set("appendfsync", "everysec")
-        monkeypatch.setattr(redis_broker, "AGAIN_S", 0.0)
+        monkeypatch.setattr(routing, "AGAIN_S", 0.0)
         assert queue.push("q", b"x").level == "commit"

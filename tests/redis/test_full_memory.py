@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker.brokers.redis import RedisBroker
+from stoker.brokers.redis.broker import RedisBroker
 from stoker.brokers.redis.settings import Target
 from stoker.client.sync import Client
 from stoker.model.errors import MemoryFull
@@ -15,7 +15,7 @@ from tests.redis.servers import KINDS, RedisServer
 def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
     made = RedisServer(str(request.param))
     yield made
-    made.kill()
+    made.remove()
 
 
 def test_a_full_memory_refuses_pushes_and_nothing_else(server: RedisServer):

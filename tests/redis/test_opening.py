@@ -1,6 +1,9 @@
 """From a URL to a queue in Redis, and what is refused on the way."""
 
+import socket
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +11,7 @@ import stoker
 from stoker.brokers.connect import open_broker
 from stoker.brokers.redis.greeting import ServerFacts, check
 from stoker.brokers.redis.links import RedisNode
+from stoker.brokers.redis.script_calls import KEY_FORMAT
 from stoker.brokers.redis.settings import RedisSettings, Target
 from stoker.model import commands as c
 from stoker.model.errors import (
@@ -21,6 +25,7 @@ from stoker.model.errors import (
     Unsupported,
 )
 from stoker.settings import RemoteSettings
+from tests.conformance import redis_gaps
 from tests.redis.conftest import MakeServer
 from tests.redis.servers import RedisServer
 from tests.test_layers import modules_loaded_by
@@ -122,6 +127,28 @@ def test_an_old_server_is_refused():
         check(RedisNode("tcp", "h", 1), ServerFacts(version, False, None, "memory"), is_first=True, cluster=False)
 
 
+@pytest.mark.parametrize("version", ["2.8.24", "6.0.16"])
+def test_a_real_answer_of_an_old_server_is_refused(version: str):
+    """It greets as an old one does: no such server is at hand."""
+    asked: list[bytes] = []
+
+    def greet(connection: socket.socket) -> None:
+        info = f"# Server\r\nredis_version:{version}\r\nrole:master\r\n".encode()
+        with connection:
+            while data := connection.recv(4_096):
+                asked.append(data)
+                connection.sendall(b"$%d\r\n%s\r\n" % (len(info), info) if b"INFO" in data else b"*0\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=lambda: greet(listening.accept()[0]), daemon=True)
+        thread.start()
+        refused = pytest.raises(CannotOpen, match=f"version {version}: Stoker needs Redis 6.2 or newer")
+        with stoker.connect(f"redis://127.0.0.1:{listening.getsockname()[1]}") as queue, refused:
+            queue.push("q", b"x")
+        thread.join(60)
+    assert not any(b"EVAL" in data for data in asked)
+
+
 def test_a_replica_is_refused(make_server: MakeServer):
     server = make_server("redis", "--replicaof", "127.0.0.1", "1")
     with stoker.connect(server.url) as queue, pytest.raises(CannotOpen, match="replica"):
@@ -151,9 +178,14 @@ def test_something_else_under_our_keys_is_left_alone(server: RedisServer, kind: 
 def test_another_format_is_refused(server: RedisServer):
     with server.client() as client, stoker.connect(server.url) as queue:
         queue.push("q", b"x")
+        assert client.hget("stoker:{default/0}:n", "format") == b"%d" % KEY_FORMAT
         client.hset("stoker:{default/0}:n", "format", "9")
-        with pytest.raises(NewerFormat, match="format 9"):
+        with pytest.raises(NewerFormat, match=r"format 9.* later release"):
             queue.push("q", b"x")
+        client.hset("stoker:{default/0}:n", "format", "0")
+        with pytest.raises(CannotOpen, match=r"format 0.* earlier release") as refusal:
+            queue.push("q", b"x")
+        assert refusal.value.code == "cannot_open"
 
 
 def test_a_prefix_is_a_queue_of_its_own(server: RedisServer):
@@ -164,10 +196,39 @@ def test_a_prefix_is_a_queue_of_its_own(server: RedisServer):
 
 def test_what_it_lacks_is_refused_by_name_before_anything_is_sent():
     broker = open_broker("redis://127.0.0.1:1", RedisSettings(retry_s=0))
-    lacks = broker.lacks  # type: ignore[attr-defined]
-    assert {kind.__name__ for kind in lacks} == {
-        *("Stage", "Publish", "Abort", "AckClaim", "ReleaseClaim", "ExtendClaim"),
-    }
-    with pytest.raises(Unsupported, match=r"Abort: the broker 'redis' does not support it; .*sqlite"):
+    commands = {kind.__name__ for kind in c.ALL} & redis_gaps.not_accepted()
+    assert commands >= {"Stage", "Publish", "Abort", "AckClaim", "ReleaseClaim", "ExtendClaim"}
+    assert broker.lacks == commands | {"Pull.claim", "ReadRecords.payloads", "ReadRecords.tenants"}
+    says = "{}: the broker 'redis' does not support it; .*sqlite"
+    with pytest.raises(Unsupported, match=says.format("Abort")):
         broker.execute("default", c.Abort("t"))
+    with pytest.raises(Unsupported, match=says.format("Pull with claim")):
+        broker.execute("default", c.Pull(("q",), claim="mine"))
+    with pytest.raises(Unsupported, match=says.format("ReadRecords with payloads")):
+        broker.execute("default", c.ReadRecords(payloads=True))
     broker.close()
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/q", "tcp://127.0.0.1:1", "tcp://127.0.0.1:1?batch_ms=5"])
+def test_other_brokers_lack_nothing(url: str, tmp_path: Path):
+    broker = open_broker(url.format(tmp_path))
+    assert broker.lacks == frozenset()
+    broker.close()
+
+
+def test_spark_learns_in_the_driver_that_it_lacks_transactions_and_claims():
+    """Nothing is sent: no Redis is there."""
+    from stoker.spark.fleet.work import Claiming
+    from stoker.spark.options import QueueConnection
+    from stoker.spark.staging import Terms, check_open
+
+    connection = QueueConnection("redis://127.0.0.1:1?retry_s=0", None, "default")
+    with stoker.connect(connection.url) as client, pytest.raises(Unsupported, match=r"^Stage: the broker 'redis'"):
+        check_open(client, Terms(connection, "mail", (), 100, keeps_rejected=False))
+    with pytest.raises(Unsupported, match=r"^Pull with claim: the broker 'redis'"):
+        Claiming(connection, ("mail",), 10, 1_000).jobs("mine")
+
+
+def test_settings_can_be_read_without_hiredis():
+    code = "import sys; sys.modules['hiredis'] = None; import stoker; stoker.RedisSettings(prefix='shop')"
+    assert "stoker.brokers.redis.settings" in modules_loaded_by(code)

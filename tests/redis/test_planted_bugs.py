@@ -9,8 +9,9 @@ from stoker.client.sync import Client
 from stoker.model import commands as c
 from stoker.model.errors import Damaged, LimitExceeded
 from stoker.model.limits import Limits
-from stoker.model.options import Options, Settings
+from stoker.model.options import Dependency, Options, Settings
 from stoker.model.schedules import Schedule
+from stoker.model.workflows import Edge, Step
 from tests.redis.audit import audit
 from tests.redis.backing import InRedis
 
@@ -98,13 +99,13 @@ def a_refused_push_makes_no_queue(world: InRedis, client: Client) -> None:
 
 
 def jobs_out_of_turn_keep_their_place(world: InRedis, client: Client) -> None:
-    """The list begins with two entries whose jobs are gone, so its next head is not seen at once."""
+    """The list begins with three entries whose jobs are gone, so its next head is not seen at once."""
     jobs = [client.push("q", b"").id for _ in range(6)]
-    client.cancel(jobs[0])
-    client.cancel(jobs[1])
-    client.move_to_delayed(jobs[3], 1_000)
-    client.promote(jobs[3])
-    assert list(client.pull("q", 2).ids) == [jobs[2], jobs[3]]
+    for gone in jobs[:3]:
+        client.cancel(gone)
+    client.move_to_delayed(jobs[4], 1_000)
+    client.promote(jobs[4])
+    assert list(client.pull("q", 2).ids) == [jobs[3], jobs[4]]
 
 
 def a_duplicate_is_not_the_last_run_of_a_schedule(world: InRedis, client: Client) -> None:
@@ -115,6 +116,37 @@ def a_duplicate_is_not_the_last_run_of_a_schedule(world: InRedis, client: Client
     client.cancel(held)
     world.advance(5_000)
     assert len(client.pull("q", 10).ids) == 1
+
+
+def tenants_share_nothing(world: InRedis, client: Client) -> None:
+    ours, theirs = client.as_tenant("ours"), client.as_tenant("theirs")
+    ours.push("q", b"secret")
+    assert theirs.pull("q", 10).ids == []
+    assert theirs.list_queues() == []
+
+
+def a_job_that_waits_for_another_is_known_to_it(world: InRedis, client: Client) -> None:
+    first = client.push("q", b"").id
+    client.push("later", b"", depends_on=(Dependency(first),))
+    audit(world, "default")
+
+
+def a_key_that_is_freed_leaves_no_deadline(world: InRedis, client: Client) -> None:
+    client.cancel(client.push("q", b"", unique_key="k", unique_ttl_ms=60_000).id)
+    audit(world, "default")
+
+
+def a_job_that_has_started_cannot_expire(world: InRedis, client: Client) -> None:
+    client.push("q", b"", ttl_ms=1_000, lease_ms=60_000)
+    client.pull("q")
+    audit(world, "default")
+
+
+def the_counters_of_a_workflow_follow_its_jobs(world: InRedis, client: Client) -> None:
+    client.push_workflow([Step("q", [b"1", b"2"]), Step("q", [b"3"], after=[Edge(0)])])
+    delivery = client.pull("q", 2)
+    client.ack_batch(list(delivery.ids), delivery.token)
+    audit(world, "default")
 
 
 STORIES: tuple[Story, ...] = (
@@ -130,17 +162,28 @@ STORIES: tuple[Story, ...] = (
     a_refused_push_makes_no_queue,
     jobs_out_of_turn_keep_their_place,
     a_duplicate_is_not_the_last_run_of_a_schedule,
+    tenants_share_nothing,
+    a_job_that_waits_for_another_is_known_to_it,
+    a_key_that_is_freed_leaves_no_deadline,
+    a_job_that_has_started_cannot_expire,
+    the_counters_of_a_workflow_follow_its_jobs,
 )
 
 BUGS: tuple[tuple[str, str, str, str, Story], ...] = (
     ("token not compared", "settle", "wanted ~= job.token", "false", STORIES[0]),
-    ("number through ..", "core", "string.format('%.0f', number)", "'' .. number", STORIES[1]),
+    ("number through ..", "core", "format('%.0f', number)", "'' .. number", STORIES[1]),
     ("deadline not removed", "moves", "    disarm_job(DUE, job)\n", "", STORIES[2]),
-    ("counter missed", "moves", "  count_state(q, ACTIVE, -1)\n", "", STORIES[3]),
+    ("counter missed", "settle", "  count_state(q, ACTIVE, -#places)\n", "", STORIES[3]),
     ("head of a group wrong", "ready", "call('ZRANGE', key, 0, 0)", "call('ZRANGE', key, -1, -1)", STORIES[4]),
     ("marker not put back", "core", "          w('RPUSH', key, '1')\n", "", STORIES[5]),
     ("option reference not counted", "core", "text(number), count)", "text(number), 1)", STORIES[6]),
-    ("answer forgotten", "push", "  w('HSET', sent_key, text(p.sending[2]), answer)\n", "", STORIES[7]),
+    (
+        "answer forgotten",
+        "push",
+        "  w('HSET', sent_key, text(p.sending[2]), answer, 'low', text(p.sending[3]))\n",
+        "",
+        STORIES[7],
+    ),
     ("loss not noticed", "core", "if H.sequence > sequence or H.record > record then", "if false then", STORIES[8]),
     (
         "write before a check",
@@ -148,6 +191,41 @@ BUGS: tuple[tuple[str, str, str, str, Story], ...] = (
         "local q = queue(p.queue)\n",
         "local q = queue(p.queue)\nmake_known(q)\n",
         STORIES[9],
+    ),
+    (
+        "two tenants in one key",
+        "core",
+        "local P = string.sub(KEYS[1], 1, -2)\n",
+        "local P = string.gsub(string.sub(KEYS[1], 1, -2), '{.-}', '{one/0}')\n",
+        tenants_share_nothing,
+    ),
+    (
+        "edge not known to the other end",
+        "edges",
+        "    w('SADD', P .. 'edged', text(edge[1]))\n",
+        "",
+        a_job_that_waits_for_another_is_known_to_it,
+    ),
+    (
+        "deadline of a key not removed",
+        "keys",
+        ".. key)\n  disarm(KEY, place(q, table, key))\nend",
+        ".. key)\nend",
+        a_key_that_is_freed_leaves_no_deadline,
+    ),
+    (
+        "time to live goes on",
+        "pull",
+        "    w('ZREM', P .. 'deadlines', format('%s%016.0f', TTL, entry[1] * 64))\n",
+        "",
+        a_job_that_has_started_cannot_expire,
+    ),
+    (
+        "counter of a workflow missed",
+        "flows",
+        "  flow.open = flow.open + (standing == STEP_OPEN and 1 or 0) - (before == STEP_OPEN and 1 or 0)\n",
+        "",
+        the_counters_of_a_workflow_follow_its_jobs,
     ),
     ("other head not looked at", "pull", "(a <= #in_turn or #in_turn < wanted)", "true", STORIES[10]),
 )
@@ -186,7 +264,7 @@ def test_a_script_that_is_broken_off_is_noticed_by_the_next(world: InRedis, plan
     client = Client(world.broker)
     job = client.push("q", b"").id
     client.pull("q")
-    plant("moves", "  job.token, job.fires = 0, 0\n", "  error('planted')\n")
+    plant("settle", "  count_state(q, ACTIVE, -#places)\n", "  error('planted')\n")
     with pytest.raises(Exception, match="planted"):
         client.ack(job)
     with pytest.raises(Damaged):

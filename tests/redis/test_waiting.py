@@ -13,7 +13,7 @@ import pytest
 import stoker
 from stoker import Client
 from stoker.model import commands as c
-from stoker.model.errors import Closed
+from stoker.model.errors import Closed, Unreachable
 from tests.redis.servers import RedisServer
 
 NET = "?net_ms=600000"
@@ -111,6 +111,80 @@ def test_many_pulls_of_a_process_wait_on_one_connection_and_are_served_in_order(
 def waits(worker: Any, calls: int) -> bool:
     waiters: dict[Any, Any] = worker.broker._waiters
     return any(len(line.tickets) == calls for waiter in waiters.values() for line in list(waiter._tenants.values()))
+
+
+def test_a_new_pull_does_not_overtake_those_that_wait(server: RedisServer):
+    """The last pull comes when a job is there for the first, and its marker is on the way."""
+    order: list[int] = []
+    with connect(server) as worker, connect(server) as producer, ThreadPoolExecutor(60) as pool:
+
+        def pull(number: int) -> None:
+            if worker.pull("q", wait_ms=60_000).runs:
+                order.append(number)
+
+        futures = [pool.submit(pull, 0)]
+        for number in range(1, 60):
+            until(partial(waits, worker, 1), "the one before waits")
+            producer.push("q", b"x")
+            futures.append(pool.submit(pull, number))
+            futures[number - 1].result(SOON_S)
+            assert order == list(range(number))
+        producer.push("q", b"x")
+        futures[-1].result(SOON_S)
+
+
+def test_a_rate_that_one_pull_has_used_up_lets_the_next_go_on_in_time(server: RedisServer):
+    """Both wait in one process, and only the first was woken."""
+    with connect(server) as worker, connect(server) as producer, ThreadPoolExecutor(3) as pool:
+        producer.set_rate_limit("q", 1, 200, 1)
+        futures = []
+        for number in range(3):
+            futures.append(pool.submit(worker.pull, "q", wait_ms=600_000))
+            until(partial(waits, worker, number + 1), "it waits")
+        began = time.monotonic()
+        producer.push_batch("q", [b"1", b"2", b"3"], lease_ms=600_000)
+        assert [future.result(SOON_S).runs[0].payloads for future in futures] == [[b"1"], [b"2"], [b"3"]]
+        assert time.monotonic() - began >= 0.4
+
+
+def test_calls_of_an_event_loop_wait_for_their_turn(server: RedisServer):
+    """A server that stands still holds back what is not sent yet: it is refused as not sent, or goes on in order."""
+
+    async def main() -> None:
+        queue = await stoker.aio.connect(server.url + NET + "&calls_max=3&timeout_s=60")
+        await queue.push("q", b"first")
+        with server.client() as admin:
+            admin.execute_command("CLIENT", "PAUSE", 1_000, "ALL")
+        pushes = [asyncio.create_task(queue.push("q", b"%d" % number)) for number in range(50)]
+        stream = next(iter(queue.broker._streams.values()))  # type: ignore[attr-defined]
+        await until_async(lambda: len(stream._link._waiting) == 3, "three are sent")
+        for _ in range(10):
+            await asyncio.sleep(0)
+            assert len(stream._link._waiting) <= 3
+        pushes[4].cancel()
+        await asyncio.gather(*pushes, return_exceptions=True)
+        delivery = await queue.pull("q", 100)
+        told = [payload for run in delivery.runs for payload in run.payloads]
+        assert told == [b"first"] + [b"%d" % number for number in range(50) if number != 4]
+        await queue.close()
+
+    asyncio.run(main())
+
+
+def test_a_call_that_never_gets_its_turn_says_so(server: RedisServer):
+    async def main() -> None:
+        queue = await stoker.aio.connect(server.url + NET + "&calls_max=1&timeout_s=0.5&retry_s=0")
+        await queue.push("q", b"first")
+        with server.client() as admin:
+            admin.execute_command("CLIENT", "PAUSE", 700, "ALL")
+        stream = next(iter(queue.broker._streams.values()))  # type: ignore[attr-defined]
+        await stream._turns.acquire()
+        with pytest.raises(Unreachable, match="1 calls of this event loop have been before this one"):
+            await queue.push("q", b"x")
+        stream._turns.release()
+        await queue.close()
+
+    asyncio.run(main())
 
 
 def test_pulls_of_other_queues_join_while_it_blocks(server: RedisServer):

@@ -5,6 +5,7 @@ from typing import Any
 
 from stoker.brokers.redis.calls import ListWait, Plan, PlanContext, Rejected, ScriptCall, decode
 from stoker.brokers.redis.views import options_of
+from stoker.brokers.redis.waiting import wake_key
 from stoker.engine import checks, pulling, settling
 from stoker.model import commands as c
 from stoker.model import errors
@@ -21,8 +22,6 @@ def pull(context: PlanContext, command: c.Pull) -> Plan[r.Delivery]:
     pulling.check_pull(context.checker, command)
     for name in command.queues:
         checks.name(name)
-    if command.claim is not None:
-        raise errors.Unsupported.by("redis", "a pull under a claim")
     params: dict[str, Any] = {
         "queues": list(command.queues),
         "count": command.count,
@@ -39,7 +38,7 @@ def pull(context: PlanContext, command: c.Pull) -> Plan[r.Delivery]:
         if delivery.runs or done.now >= ends_at or not command.wait_ms:
             return delivery
         looks = [at for at in (ends_at, done.next_at, delivery.next_at) if at is not None and at >= 0]
-        yield ListWait([f"wake:{len(name)}:{name}" for name in command.queues], min(looks), ends_at)
+        yield ListWait([wake_key(name) for name in command.queues], min(looks), ends_at)
         done = yield ScriptCall("pull", params | {"ends": ends_at})
 
 
@@ -50,16 +49,21 @@ def delivery_of(values: Sequence[Any]) -> r.Delivery:
     _, _, packed, flat, payloads = values
     options = dict(zip(flat[::2], map(options_of, flat[1::2]), strict=True))
     runs, place = [], 0
-    for queue, number, attempt, at, till, ids in decode(packed):
+    for queue, number, attempt, at, till, pairs in decode(packed):
+        ids = ids_of(pairs)
         own = payloads[place : place + len(ids)]
         place += len(ids)
-        runs.append(r.Run(queue, ids_of(ids), own, options[number], attempt, at, till))
+        runs.append(r.Run(queue, ids, own, options[number], attempt, at, till))
     return r.Delivery(token, runs)
 
 
-def ids_of(ids: Sequence[int]) -> Sequence[int]:
-    neighbours = range(ids[0], ids[0] + len(ids) * STEP, STEP)
-    return neighbours if ids[-1] == neighbours[-1] and list(neighbours) == ids else tuple(ids)
+def ids_of(pairs: Sequence[int]) -> Sequence[int]:
+    """Ids from neighbours: the first of them, and how many they are."""
+    if len(pairs) == 2:
+        return range(pairs[0], pairs[0] + pairs[1] * STEP, STEP)
+    return tuple(
+        first + place * STEP for first, count in zip(pairs[::2], pairs[1::2], strict=True) for place in range(count)
+    )
 
 
 # --- settling --------------------------------------------------------------------------------------

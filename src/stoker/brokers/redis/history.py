@@ -15,9 +15,10 @@ from stoker.model.events import Event, EventKind
 from stoker.model.limits import INT_MAX
 from stoker.model.options import DeadLetterPolicy, RateLimit
 from stoker.records import records as rec
-from stoker.records.codec import open_record
+from stoker.records.codec import open_record, queue_check
 from stoker.records.events import events_of, size_of
 from stoker.records.record_table import MEANS
+from stoker.records.runs import count_events
 from stoker.records.stored import Stored
 
 PAGE = 1_000
@@ -127,31 +128,33 @@ def get_story(context: PlanContext, command: c.GetStory) -> Plan[r.Story]:
 def read_records(context: PlanContext, command: c.ReadRecords) -> Plan[r.Records]:
     check_reading(context, command)
     checks.count(command.bytes_max, "bytes_max", context.limits.reply_bytes_max)
-    if command.payloads:
-        raise errors.Unsupported.by("redis", "payloads in records")
     if command.until is not None:
         checks.number(command.until, "until", 0, INT_MAX)
-    for name in command.queues or ():
-        checks.name(name)
-    queues = frozenset(command.queues) if command.queues is not None else None
+    checks.records(command)
+    chosen = queue_check(command.queues, command.prefixes)
     kinds = frozenset(command.kinds) if command.kinds is not None else None
     yield TICK
     found: list[r.LoggedRecord] = []
-    after, room = command.after, min(command.bytes_max, context.limits.reply_bytes_max)
+    events = size = since = 0
+    after, bytes_max = command.after, min(command.bytes_max, context.limits.reply_bytes_max)
     log: LogPage = yield LogRead(after, PAGE)
     for sequence, fields in log.entries:
-        if command.until is not None and sequence > command.until:
+        if (command.until is not None and sequence > command.until) or size >= bytes_max:
             break
-        if room <= 0 and found:
-            return r.Records(found, after, log.lowest, log.last, 1)
         record: Any = record_of(sequence, fields)
         means = MEANS.get(type(record), frozenset())
-        after = sequence
-        if (queues is None or record.queue in queues) and (kinds is None or not means.isdisjoint(kinds)):
+        if (chosen is None or chosen(record.queue)) and (kinds is None or not means.isdisjoint(kinds)):
+            more = count_events(record, kinds)
+            if command.events_max is not None and events and events + more > command.events_max:
+                break
+            since = since or (record.at if more else 0)
+            events += more
             head = fields[b"h"] if fields.keys() == {b"h"} else encode_head(record)
-            found.append(r.LoggedRecord(sequence, head))
-            room -= len(head)
-    return r.Records(found, after, log.lowest, log.last, 1)
+            size += len(head)
+            if not command.counted:
+                found.append(r.LoggedRecord(sequence, head))
+        after = sequence
+    return r.Records(found, after, log.lowest, log.last, 1, events, size, since)
 
 
 def encode_head(record: rec.Record) -> bytes:

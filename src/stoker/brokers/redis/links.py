@@ -8,9 +8,9 @@ import asyncio
 import re
 import select
 import socket
-import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 try:
@@ -23,6 +23,7 @@ except ImportError:
 from stoker.brokers.redis.settings import RedisSettings, Target
 from stoker.brokers.remote.forking import leave_to_parent
 from stoker.brokers.remote.links import LinkLost, connected_to, tls_context
+from stoker.brokers.remote.pool import CLOSED, LinkPool
 from stoker.brokers.remote.settings import RemoteSettings, ServerAddress
 from stoker.model.errors import Closed, StokerError, Unauthenticated, Unreachable
 
@@ -30,7 +31,6 @@ READ_BYTES = 65_536
 Words = Sequence[str | bytes | int]
 INSIDE = re.compile(r"[ :-]([A-Z]{3,}) ")
 """Where a script ends by an error, Redis writes the script's name and line before it."""
-CLOSED = "this broker is closed: connect again"
 
 
 class RedisRefusal(Exception):
@@ -67,6 +67,7 @@ class Way:
 
     def __init__(self, node: RedisNode, target: Target, settings: RedisSettings) -> None:
         self.node, self.timeout_s, self.idle_max = node, settings.timeout_s, settings.connections_max
+        self.calls_max = settings.calls_max
         self.socket_settings = RemoteSettings(
             connect_timeout_s=settings.connect_timeout_s,
             **{name: getattr(settings, name) for name in ("ca", "cert", "key", "verify")},
@@ -99,10 +100,12 @@ class BlockingRedisLink:
     def __init__(self, way: Way) -> None:
         self._timeout_s = way.timeout_s
         self._reader = reader()
+        self._poll = select.poll()
         try:
             self._socket = connected_to(way.node, way.socket_settings)
         except (OSError, ValueError) as error:
             raise way.not_connected(error) from None
+        self._poll.register(self._socket, select.POLLIN)
         try:
             for words in way.first_words:
                 self.call(words)
@@ -117,9 +120,7 @@ class BlockingRedisLink:
         return not self.is_readable(0)
 
     def is_readable(self, timeout_s: float) -> bool:
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(timeout_s * 1_000))
+        return bool(self._poll.poll(timeout_s * 1_000))
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -150,6 +151,7 @@ class BlockingRedisLink:
         return answer
 
     def close(self) -> None:
+        self.shut()
         self._socket.close()
 
     def shut(self) -> None:
@@ -250,52 +252,11 @@ class AsyncRedisLink(asyncio.Protocol):
             self._transport._sock = None
 
 
-class Pool:
-    """The connections of threads to one server."""
+class Pool(LinkPool[BlockingRedisLink]):
+    """The connections of threads to one Redis."""
 
     def __init__(self, way: Way) -> None:
-        self._way = way
-        self._lock = threading.Lock()
-        self._idle: list[BlockingRedisLink] = []
-        self._busy: set[BlockingRedisLink] = set()
-        self._closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
-    def take(self) -> BlockingRedisLink:
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise Closed(CLOSED)
-                link = self._idle.pop() if self._idle else None
-                if link is not None:
-                    self._busy.add(link)
-            if link is None:
-                link = BlockingRedisLink(self._way)
-                with self._lock:
-                    self._busy.add(link)
-                if self.is_closed:  # meanwhile
-                    self.drop(link)
-                    raise Closed(CLOSED)
-                return link
-            if link.is_alive:
-                return link
-            self.drop(link)
-
-    def give_back(self, link: BlockingRedisLink) -> None:
-        with self._lock:
-            self._busy.discard(link)
-            if not self._closed and len(self._idle) < self._way.idle_max:
-                self._idle.append(link)
-                return
-        link.close()
-
-    def drop(self, link: BlockingRedisLink) -> None:
-        with self._lock:
-            self._busy.discard(link)
-        link.close()
+        super().__init__(partial(BlockingRedisLink, way), way.idle_max)
 
     def call(self, words: Words, asking: bool = False) -> Any:
         link = self.take()
@@ -312,20 +273,6 @@ class Pool:
         self.give_back(link)
         return answer
 
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-            busy = list(self._busy)
-        for link in idle:
-            link.close()
-        for link in busy:  # its thread waits for an answer, and closes it when it gets none
-            link.shut()
-
-    def forget(self) -> None:
-        for link in (*self._idle, *self._busy):
-            link.forget()
-
 
 class Stream:
     """The connection of one event loop to one server, made when it is needed."""
@@ -337,6 +284,35 @@ class Stream:
         self._is_over = False
         self._connecting = asyncio.Lock()
         self._ending: AsyncGenerator[None, None] | None = None
+        self._turns = asyncio.Semaphore(way.calls_max)
+
+    async def begin(self, words: Words, asking: bool = False) -> "tuple[AsyncRedisLink, asyncio.Future[Any]]":
+        """Send a command. While too many are under way, wait: calls are sent in the order in which they came."""
+        if self._turns.locked():
+            await self._wait_for_turn()
+        else:
+            await self._turns.acquire()
+        try:
+            link = await self.take()
+        except BaseException:
+            self._turns.release()
+            raise
+        if asking:
+            link.call(("ASKING",))
+        future = link.call(words)
+        future.add_done_callback(lambda _: self._turns.release())
+        return link, future
+
+    async def _wait_for_turn(self) -> None:
+        try:
+            async with asyncio.timeout(self._way.timeout_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise LinkLost(
+                f"Redis is too slow: {self._way.calls_max} calls of this event loop have been before this one for"
+                f" {self._way.timeout_s:g} s (?calls_max=N in the URL sets how many may be under way)",
+                sent=False,
+            ) from None
 
     async def take(self) -> AsyncRedisLink:
         if self._link is not None:

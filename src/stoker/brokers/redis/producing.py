@@ -1,6 +1,6 @@
 """Pushes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stoker.brokers.redis.calls import Plan, PlanContext, Rejected, ScriptCall, decode
@@ -13,8 +13,16 @@ from stoker.model import replies as r
 from stoker.model.ids import STEP
 from stoker.model.options import Options
 
-OWN = ("unique_key", "custom_id", "debounce_id", "trace")
-"""Options that are seldom those of another job: they are kept beside the job."""
+
+def is_own(options: Options) -> bool:
+    """Whether the options are hardly those of another job: then they are kept for this job alone."""
+    return (
+        options.unique_key is not None
+        or options.custom_id is not None
+        or options.debounce_id is not None
+        or options.trace is not None
+        or len(options.depends_on) > 0
+    )
 
 
 def push(context: PlanContext, command: c.Push) -> Plan[r.Pushed]:
@@ -22,11 +30,16 @@ def push(context: PlanContext, command: c.Push) -> Plan[r.Pushed]:
     checks.options(command.options, context.limits)
     checks.name(command.queue)
     refuse_transactional(command)
-    refused: dict[int, r.Refusal] = {}
-    refuse_edges([command.options], refused, frozenset())
-    raise_first(refused, atomic=False)
+    if command.options.depends_on:
+        refuse_edges_of_one(command.options, frozenset())
     batch = c.PushBatch(command.queue, (command.payload,), command.options, sending=command.sending)
-    reply = yield from sent(context, batch, refused, atomic=True, single=True)
+    try:
+        done = yield call_of(batch, batch.payloads, {})
+    except Rejected as rejected:
+        if rejected.code == "unknown_edges":
+            refuse_edges_of_one(command.options, frozenset(decode(rejected.message)))
+        raise refusal(context, batch, rejected) from None
+    reply = reply_of(decode(done.values[0]), context.level)
     by = reply.duplicates.get(0)
     return r.Pushed(reply.ids[0], by is None, by, context.level)
 
@@ -44,8 +57,9 @@ def push_batch(context: PlanContext, command: c.PushBatch) -> Plan[r.PushedBatch
     refused: dict[int, r.Refusal] = {}
     if command.each is not None or not checks.payloads_are_fine(command.payloads, limits):
         refused = pushing.refuse_malformed(context.checker, command.payloads, each)
-    refuse_edges(each, refused, frozenset())
-    return (yield from sent(context, command, refused, atomic=command.atomic))
+    if command.each is not None or command.options.depends_on:
+        refuse_edges(each, refused, frozenset())
+    return (yield from sent(context, command, refused, each))
 
 
 def refuse_transactional(command: c.Push | c.PushBatch) -> None:
@@ -57,23 +71,27 @@ def refuse_transactional(command: c.Push | c.PushBatch) -> None:
         checks.sending(command.sending)
 
 
-def raise_first(refused: Mapping[int, r.Refusal], *, atomic: bool) -> None:
-    for number, refusal in sorted(refused.items()):
-        said = f"item {number}: {refusal.message}; nothing was pushed" if atomic else refusal.message
-        raise errors.BY_CODE[refusal.code](said)
+def refuse_edges_of_one(options: Options, unknown: frozenset[int]) -> None:
+    refused: dict[int, r.Refusal] = {}
+    refuse_edges([options], refused, unknown)
+    for one in refused.values():
+        raise errors.BY_CODE[one.code](one.message)
+
+
+def refuse_all(refused: Mapping[int, r.Refusal]) -> None:
+    """An atomic batch is refused for its first item that is."""
+    for number, one in sorted(refused.items()):
+        raise errors.BY_CODE[one.code](f"item {number}: {one.message}; nothing was pushed")
 
 
 def sent(
-    context: PlanContext, command: c.PushBatch, refused: dict[int, r.Refusal], *, atomic: bool, single: bool = False
+    context: PlanContext, command: c.PushBatch, refused: dict[int, r.Refusal], each: Sequence[Options]
 ) -> Plan[r.PushedBatch]:
     """Push what is not refused. Where an edge names a job that never was, that is refused, too, and the rest sent."""
     unknown: frozenset[int] = frozenset()
-    each = command.each or [command.options] * len(command.payloads)
     while True:
-        if atomic and not single:
-            raise_first(refused, atomic=True)
-        elif single:
-            raise_first(refused, atomic=False)
+        if command.atomic:
+            refuse_all(refused)
         if len(refused) == len(each) and command.sending is None and command.request_key is None:
             return r.PushedBatch([0] * len(each), refused)
         try:
@@ -87,7 +105,7 @@ def sent(
             unknown |= frozenset(decode(rejected.message))
             refuse_edges(each, refused, unknown)
             continue
-        return reply_of(decode(done.values[0]), len(each), context.level)
+        return reply_of(decode(done.values[0]), context.level)
 
 
 def refusal(context: PlanContext, command: c.PushBatch, rejected: Rejected) -> errors.StokerError:
@@ -109,22 +127,21 @@ def refusal(context: PlanContext, command: c.PushBatch, rejected: Rejected) -> e
     )
 
 
-def call_of(command: c.PushBatch, each: Sequence[Options], refused: Mapping[int, r.Refusal]) -> ScriptCall:
-    kinds: dict[Options, int] = {}
-    numbers = [number for number in range(len(each)) if number not in refused]
-    if command.each is None:
-        kinds[command.options] = 1
-        places = None
-    else:
-        places = [kinds.setdefault(each[number], len(kinds) + 1) for number in numbers]
-    params: dict[str, Any] = {
-        "queue": command.queue,
-        "kinds": len(kinds),
-        "own": [int(any(getattr(one, name) is not None for name in OWN) or bool(one.depends_on)) for one in kinds],
-        "items_named": any(edge.item is not None for one in kinds for edge in one.depends_on),
-    }
-    if places is not None and len(kinds) > 1:
-        params["each"] = places
+def call_of(command: c.PushBatch, each: Sequence[Any], refused: Mapping[int, r.Refusal]) -> ScriptCall:
+    numbers: Sequence[int] = range(len(each))
+    if refused:
+        numbers = [number for number in numbers if number not in refused]
+    kinds: Iterable[Options] = (command.options,) if numbers else ()
+    params: dict[str, Any] = {"queue": command.queue}
+    if command.each is not None:
+        by_options: dict[Options, int] = {}
+        places = [by_options.setdefault(each[number], len(by_options) + 1) for number in numbers]
+        kinds = by_options
+        if len(by_options) > 1:
+            params["each"] = places
+    params["own"] = [int(is_own(one)) for one in kinds]
+    if any(edge.item is not None for one in kinds for edge in one.depends_on):
+        params["items_named"] = True
     if refused:
         params["numbers"] = numbers
         params["refused"] = [(number, said.code, said.message) for number, said in sorted(refused.items())]
@@ -136,7 +153,7 @@ def call_of(command: c.PushBatch, each: Sequence[Options], refused: Mapping[int,
     return ScriptCall("push", params, (*map(encode_options, kinds), *payloads))
 
 
-def reply_of(answer: Sequence[Any], items: int, level: r.Level) -> r.PushedBatch:
+def reply_of(answer: Sequence[Any], level: r.Level) -> r.PushedBatch:
     given, is_run, duplicates, numbers, refused = answer
     if is_run and not refused:
         first, count = given

@@ -13,10 +13,11 @@ from stoker.engine import checks, schedule_checks, schedules
 from stoker.engine.apply import schedules as apply_schedules
 from stoker.engine.jobs import ACTIVE
 from stoker.engine.shard import Shard
-from stoker.engine.state import Planned, Tenant
+from stoker.engine.state import Planned, QueueState, Tenant
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.limits import Limits
 from stoker.model.schedules import LAST_RUNS, Schedule, SchedulePage, ScheduleRun, ScheduleView
 from stoker.model.states import STATES
 from stoker.records import records as rec
@@ -34,10 +35,22 @@ class OneSchedule(Shard):
         self.now = now
         self.tenant_name = context.tenant
         self._live: set[int] = set()
+        self._has_room = True
         self.version = 0
 
     def is_live(self, tenant: Tenant, job_id: int) -> bool:
         return job_id in self._live
+
+    def learn(self, queue: str, schedules: int, queues: int, known: int) -> None:
+        """How many the tenant has: the engine refuses one too many before it looks at slots."""
+        self._has_room = bool(known) or queues < self.limits.queues_per_tenant_max
+        self.queue(self.tenant_name, queue)
+        self.tenants[self.tenant_name].schedules = schedules
+
+    def queue_for_writing(self, tenant: str, name: str) -> QueueState:
+        if not self._has_room:
+            raise too_many_queues(self.limits)
+        return super().queue_for_writing(tenant, name)
 
     def load(self, queue_name: str, shown: Sequence[Any]) -> Planned:
         (name, version, state, live, states, active, seen), raw = decode(shown[0]), shown[1]
@@ -60,6 +73,11 @@ class OneSchedule(Shard):
         return planned
 
 
+def too_many_queues(limits: Limits) -> errors.LimitExceeded:
+    most = limits.queues_per_tenant_max
+    return errors.LimitExceeded(f"{most} queues are there already: obliterate some, or use fewer names")
+
+
 def state_of(planned: Planned) -> list[Any]:
     last = [(run.slot, run.at, run.outcome, run.job, run.reason, run.until, run.manual) for run in planned.last or ()]
     return [
@@ -75,7 +93,9 @@ def loaded(
         now = (yield TICK).now
     done = yield ScriptCall("schedule", {"what": "load", "queue": queue, "name": name})
     shard = OneSchedule(context, now)
-    return shard, shard.load(queue, done.values[0]) if done.values else None
+    shown, *counts = done.values
+    shard.learn(queue, *counts)
+    return shard, None if shown is None else shard.load(queue, shown)
 
 
 def decided(context: PlanContext, command: Any, decide: Callable[..., ScheduleView]) -> Plan[ScheduleView]:
@@ -98,12 +118,9 @@ def decided(context: PlanContext, command: Any, decide: Callable[..., ScheduleVi
             if rejected.code != "limit_exceeded":
                 raise
             if rejected.message == b"queues":
-                most = context.limits.queues_per_tenant_max
-                told = f"{most} queues are there already: obliterate some, or use fewer names"
-            else:
-                most = context.limits.schedules_per_tenant_max
-                told = f"{most} schedules are the most that a tenant may have: delete some"
-            raise errors.LimitExceeded(told) from None
+                raise too_many_queues(context.limits) from None
+            most = context.limits.schedules_per_tenant_max
+            raise errors.LimitExceeded(f"{most} schedules are the most that a tenant may have: delete some") from None
         if done.values[0]:
             return msgspec.structs.replace(reply, level=context.level)
 

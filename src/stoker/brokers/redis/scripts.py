@@ -1,7 +1,8 @@
 """The scripts, put together from their parts.
 
-Each begins with `core.lua`. What is due happens first (`time.lua`): its functions are made only if something is due,
-because every function costs time in every call. Then come the parts that the script itself needs.
+Every function of a script is made anew at every call. So a script begins with `core.lua` and the few parts that its
+plain case needs. All other parts follow in blocks that run only if something is due (then `time.lua` follows, too), or
+if the script finds that its case is not plain.
 """
 
 import hashlib
@@ -9,27 +10,30 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-ALL = ("wide", "limits", "ready", "keys", "moves", "edges", "flows")
-PARTS: dict[str, tuple[str, ...]] = {
-    "push": ALL,
-    "pull": ALL,
-    "settle": ALL,
-    "report": ("wide", "limits", "ready"),
-    "look": ALL,
-    "queue": ALL,
-    "control": ALL,
-    "sweep": ALL,
-    "kv": (),
-    "workflow": ALL,
-    "schedule": ALL,
+ALL = ("rows", "ended", "jobs", "wide", "limits", "ready", "keys", "moves", "edges", "flows")
+"""The parts that build on `core.lua`, in the order in which they build on each other."""
+PLAIN: dict[str, tuple[str, ...]] = {
+    "push": ("making",),
+    "pull": ("rows",),
+    "settle": ("rows", "ended"),
+    "kv": ("rows", "ended", "jobs"),
 }
-"""The parts that each script needs, in the order in which they build on each other."""
+"""The parts that the plain case of a script needs. Its file says before the line `-- parts` what `is_plain`."""
+MORE: dict[str, tuple[str, ...]] = {
+    "push": ("alone",),
+    "workflow": ("making",),
+    "schedule": ("making",),
+    "look": ("show",),
+    "control": ("show",),
+}
+"""Parts that only these scripts need."""
 AT_ONCE = ("schedule",)
 """Scripts that do not work off what is due first: they are what is due, or their caller has done so."""
-WHOLE = ("open", "back")
+WHOLE = ("open", "back", "hold")
 """Scripts that stand for themselves."""
 MAKES = ("push", "workflow")
 """Scripts that bring new data: refused while the memory is full."""
+MARK = "-- parts\n"
 
 
 class Script(NamedTuple):
@@ -45,28 +49,38 @@ def script(name: str) -> Script:
 
 
 def _assembled(name: str) -> str:
-    room = _part("room") if name in MAKES else ""
-    due = "".join(map(_shared, ALL)) + _part("time")
-    own = "".join(map(_shared, PARTS[name]))
+    plain = PLAIN.get(name, ())
+    rest = [part for part in ALL if part not in plain]
+    own = MORE.get(name, ())
+    first, mark, last = _part(name).partition(MARK)
+    if not mark:
+        first, last = "local is_plain = false\n", first
+    due = f"{_blocks(rest)}\n{_part('time')}\njobs = {{}}"
     return "\n".join(
         (
             _part("core"),
-            room,
+            f"local {', '.join(name for part in (*plain, *rest, *own) for name in _exports(part))}",
+            _blocks(plain),
+            _part("room") if name in MAKES else "",
             ""
             if name in AT_ONCE
-            else f"first_head = head_deadline()\nif first_head >= 0 and first_head <= now then\n{due}\nend",
-            "capacity, has_front, push_out, flows = nil, nil, nil, nil",
-            own,
-            _part(name),
+            else f"first_head = head_deadline()\nhead = first_head\nif head >= 0 and head <= now then\n{due}\nend",
+            first,
+            f"if not is_plain then\nif not moves then\n{_blocks(rest)}\nend\n{_blocks(own)}\nend",
+            last,
         )
     )
 
 
-def _shared(name: str) -> str:
-    """A part in a block of its own: only the names in its line `exports` are seen by others. Lua allows 200 at once."""
-    text = _part(name)
-    exports = text.partition("-- exports: ")[2].partition("\n")[0]
-    return f"local {exports}\ndo\n{text}\nend\n"
+def _exports(name: str) -> list[str]:
+    """The names that others see of a part: its line `exports`."""
+    line = _part(name).partition("-- exports: ")[2].partition("\n")[0]
+    return line.split(", ") if line else []
+
+
+def _blocks(names: list[str] | tuple[str, ...]) -> str:
+    """Each part in a function: its own functions then find the names of others at once. Lua allows 60 of them."""
+    return "\n".join(f"do\nlocal function part()\n{_part(name)}\nend\npart()\nend" for name in names)
 
 
 def _part(name: str) -> str:

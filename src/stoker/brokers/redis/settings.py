@@ -18,7 +18,18 @@ from stoker.model.options import Settings
 
 PORT = 6379
 BY_URL = (
-    *("prefix", "timeout_s", "connect_timeout_s", "retry_s", "connections_max", "cluster", "ca", "cert", "key"),
+    *(
+        "prefix",
+        "timeout_s",
+        "connect_timeout_s",
+        "retry_s",
+        "connections_max",
+        "calls_max",
+        "cluster",
+        "ca",
+        "cert",
+        "key",
+    ),
     *("verify", "resend", "inspect_limit", "events_max", "net_ms"),
 )
 """What a URL may say."""
@@ -47,6 +58,8 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For how long a call is tried again while Redis does not answer; 0 = not at all. None = 5 s, 30 s in workers."""
     connections_max: int = 64
     """Idle connections that are kept for the next call of a thread."""
+    calls_max: int = 1_000
+    """Calls of one event loop that are sent and not answered yet. More calls wait for their turn, up to `timeout_s`."""
     ca: str | None = None
     """A PEM file with the authorities to trust, instead of the system's."""
     verify: bool = True
@@ -61,7 +74,15 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.prefix or any(sign in self.prefix for sign in "{}"):
             raise InvalidRequest(f"invalid prefix {self.prefix!r}: expected a text without braces, like 'stoker'")
-        for name in ("timeout_s", "connect_timeout_s", "net_ms", "inspect_limit", "events_max", "connections_max"):
+        for name in (
+            "timeout_s",
+            "connect_timeout_s",
+            "net_ms",
+            "inspect_limit",
+            "events_max",
+            "connections_max",
+            "calls_max",
+        ):
             if not getattr(self, name) > 0:
                 raise InvalidRequest(f"invalid {name} {getattr(self, name)}: expected a number above 0")
 

@@ -16,8 +16,7 @@ encode_options = msgspec.msgpack.Encoder().encode
 
 FIELDS = (
     *("option", "state", "at", "size", "attempts", "crashes", "due", "token", "started", "lease", "till", "fires"),
-    *("heard", "worker", "cancel", "ended", "serial", "reason", "revived", "retries", "expires", "again", "extra"),
-    *("own_count", "step"),
+    *("heard", "worker", "cancel", "ended", "reason", "revived", "retries", "expires", "again", "extra", "step"),
 )
 """As `core.lua` has them."""
 

@@ -1,6 +1,7 @@
 """Where calls wait for Redis: all waiting calls of a process share a thread that blocks in Redis for them.
 
-A marker in a list wakes one call, the first that came; a new record in a stream wakes all who read it. When a deadline
+A marker in a list wakes one call, the first that came. A new pull goes behind the pulls that already wait for the same
+queues, and does not look before them. A new record in a stream wakes all who read it. When a deadline
 of a tenant comes, one of its waiting calls is woken: its script lets happen what is due. A marker that was popped for a
 call that is gone goes to the next, or back to Redis.
 """
@@ -15,13 +16,19 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from stoker.brokers.redis.links import CLOSED, BlockingRedisLink, RedisNode, RedisRefusal, Words
+from stoker.brokers.redis.links import BlockingRedisLink, RedisNode, RedisRefusal, Words
 from stoker.brokers.remote.links import LinkLost
+from stoker.brokers.remote.pool import CLOSED
 from stoker.model.errors import Closed, StokerError
 
 NEVER = math.inf
 UNBLOCK_S = 0.02
 """How long to wait for the end of a blocked command before it is ended again."""
+
+
+def wake_key(queue: str) -> str:
+    """The list with the marker of a queue."""
+    return f"wake:{len(queue)}:{queue}"
 
 
 class Ticket:
@@ -50,7 +57,7 @@ class Ticket:
             self._wake()
 
 
-class Line:
+class PullLine:
     """Waiting calls in the order in which they came."""
 
     def __init__(self) -> None:
@@ -80,9 +87,13 @@ class ListWaiter:
         self._node = node
         self._connect, self._call, self._put_back, self._refused = connect, call, put_back, refused
         self._lock = threading.RLock()
-        self._keys: dict[str, Line] = {}
-        self._groups: dict[tuple[str, ...], Line] = {}
-        self._tenants: dict[str, Line] = {}
+        self._keys: dict[str, PullLine] = {}
+        self._groups: dict[tuple[str, ...], PullLine] = {}
+        self._tenants: dict[str, PullLine] = {}
+        self._looking: dict[tuple[str, ...], set[int]] = {}
+        """By keys: the places of calls that have waited and look now. They end, or wait again."""
+        self._held: list[tuple[str, bytes]] = []
+        """Markers that wait for a call that looks now and came before those that wait."""
         self._back: list[tuple[str, bytes]] = []
         self._blocked: dict[str, int] = {}
         self._blocked_until = 0.0
@@ -94,15 +105,23 @@ class ListWaiter:
 
     # --- for callers -----------------------------------------------------------------------------
 
-    def enter(self, ticket: Ticket, looks_at: float, head_at: float) -> None:
-        """Wait in line. `looks_at`: when one of those who wait for the same must look, as far as this call knows;
-        `head_at`: the next deadline of the tenant."""
+    def is_behind(self, keys: tuple[str, ...], place: int) -> bool:
+        """Whether a call that came earlier waits for the same, or has waited and not ended yet."""
+        with self._lock:
+            group = self._groups.get(keys)
+            return (group is not None and group.tickets[0].place < place) or self._is_looking(keys, place)
+
+    def enter(self, ticket: Ticket, looks_at: float, head_at: float, *, has_looked: bool = True) -> None:
+        """Wait in line. `looks_at`: when one of those who wait for the same must look. A call that `has_looked` knows
+        best. `head_at`: the next deadline of the tenant."""
         with self._lock:
             if self._is_over:
                 raise Closed(CLOSED)
             for line in self._lines(ticket):
                 line.add(ticket)
-            self._groups[ticket.keys].looks_at = looks_at
+            group = self._groups[ticket.keys]
+            group.looks_at = looks_at if has_looked else min(looks_at, group.looks_at)
+            self._looked(ticket)
             self._tenants[ticket.tenant].looks_at = head_at
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="stoker-redis-waiting", daemon=True)
@@ -114,21 +133,32 @@ class ListWaiter:
         """The call waits no more. Unless it `took` what it found, another gets that."""
         with self._lock:
             self._remove(ticket)
+            self._looking.setdefault(ticket.keys, set()).add(ticket.place)
             if ticket.found is not None and not took:
                 self._hand_out(ticket.key, ticket.found)
                 ticket.found = None
 
-    def hand_on(self, ticket: Ticket, tick: str) -> None:
-        """The call has ended, and does not keep the time any more: another does, here or in another process."""
+    def hand_on(self, ticket: Ticket, tick: str, *, has_failed: bool) -> None:
+        """The call has ended, and does not keep the time any more: another does, here or in another process. If it was
+        woken and has failed, it may not have looked: then another looks."""
         with self._lock:
+            self._looked(ticket)
             group, tenant = self._groups.get(ticket.keys), self._tenants.get(ticket.tenant)
-            if ticket.looks and group is not None:
+            if (ticket.looks or (has_failed and ticket.is_woken)) and group is not None:
                 group.looks_at = 0
                 self._poke_thread()
             if tenant is not None and not tenant.tickets and tenant.looks_at < NEVER:
                 del self._tenants[ticket.tenant]
                 self._back.append((tick, b"1"))
                 self._poke_thread()
+
+    def may_take_at(self, keys: frozenset[str], at: float) -> None:
+        """A pull has taken all that a rate allows, and more is ready: one of those who wait looks at that time."""
+        with self._lock:
+            for group, line in self._groups.items():
+                if at < line.looks_at and not keys.isdisjoint(group):
+                    line.looks_at = at
+                    self._poke_thread()
 
     def keeps_time(self, tenant: str) -> bool:
         line = self._tenants.get(tenant)
@@ -167,10 +197,10 @@ class ListWaiter:
 
     # --- lines -----------------------------------------------------------------------------------
 
-    def _lines(self, ticket: Ticket) -> "chain[Line]":
+    def _lines(self, ticket: Ticket) -> "chain[PullLine]":
         return chain(
-            (self._keys.setdefault(key, Line()) for key in ticket.keys),
-            (self._groups.setdefault(ticket.keys, Line()), self._tenants.setdefault(ticket.tenant, Line())),
+            (self._keys.setdefault(key, PullLine()) for key in ticket.keys),
+            (self._groups.setdefault(ticket.keys, PullLine()), self._tenants.setdefault(ticket.tenant, PullLine())),
         )
 
     def _remove(self, ticket: Ticket) -> None:
@@ -182,9 +212,26 @@ class ListWaiter:
         if not self._groups[ticket.keys].tickets:
             del self._groups[ticket.keys]
 
+    def _is_looking(self, keys: tuple[str, ...], before: int) -> bool:
+        """Whether a call that came before this place looks now for the same."""
+        return any(place < before for place in self._looking.get(keys, ()))
+
+    def _looked(self, ticket: Ticket) -> None:
+        """The call waits again, or has ended: markers that waited for it go on."""
+        places = self._looking.get(ticket.keys)
+        if places is None:
+            return
+        places.discard(ticket.place)
+        if not places:
+            del self._looking[ticket.keys]
+        held, self._held = self._held, []
+        for key, found in held:
+            self._hand_out(key, found)
+
     def _wake(self, ticket: Ticket, *, looks: bool = False) -> None:
         ticket.looks = looks
         self._remove(ticket)
+        self._looking.setdefault(ticket.keys, set()).add(ticket.place)
         ticket.wake()
 
     def _wake_due(self, now: float) -> None:
@@ -204,6 +251,9 @@ class ListWaiter:
             self._poke_thread()
             return
         ticket = line.tickets[0]
+        if self._is_looking(ticket.keys, ticket.place):
+            self._held.append((key, found))
+            return
         ticket.key, ticket.found = key, found
         self._wake(ticket)
 

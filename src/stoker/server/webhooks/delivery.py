@@ -74,7 +74,9 @@ class HookDelivery:
         now: Callable[[], float] = time.time,
         tick: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
+        may_post: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`may_post` says whether this server is the one that posts."""
         self.hook = hook
         self.progress = progress
         self._target = parse(hook.url)
@@ -86,6 +88,7 @@ class HookDelivery:
         self._now = now
         self._tick = tick
         self._chance = chance
+        self._may_post = may_post
         self._circuit = Circuit(settings)
         self._event: Event | None = None
         """The one whose first attempt is next, or under way."""
@@ -153,6 +156,9 @@ class HookDelivery:
 
     async def _step(self) -> None:
         """Do the most important thing that is pending."""
+        if not self._may_post():
+            await self._pause(AGAIN_S)
+            return
         await self._note_if_due()
         now = self._now()
         shut_s = self._circuit.wait_s(self._tick())

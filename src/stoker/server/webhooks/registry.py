@@ -1,7 +1,8 @@
 """All hooks of a server: registers, lists and removes them, and starts and stops their work.
 
 Every call is for a tenant, which only sees its own hooks. Only one process per data directory posts: the one with the
-shard of the system's own tenant.
+shard of the system's own tenant. Of several servers in front of one queue any registers hooks, and the one that has the
+lease posts (`posting_lease.py`).
 """
 
 import asyncio
@@ -21,10 +22,14 @@ from stoker.server.webhooks.bodies import trial_body
 from stoker.server.webhooks.delivery import HookDelivery, HookTotals, signed_headers, status_of
 from stoker.server.webhooks.hooks import MASK, Hook, HookRequest, HookView, Status, new_id, registered, view
 from stoker.server.webhooks.posting import Poster, PostOutcome
+from stoker.server.webhooks.posting_lease import PostingLease
 from stoker.server.webhooks.store import HookProgress, HookStore
 from stoker.server.webhooks.urls import parse
 
 log = logging.getLogger("stoker.webhooks")
+
+READ_AGAIN_S = 30.0
+"""The server that posts reads all hooks again after this time, in case one that changed them died before it said so."""
 
 Elsewhere = Callable[[str, str, Any], Awaitable[Any]]
 """Takes a tenant, a command's name and its fields; returns its reply."""
@@ -53,11 +58,18 @@ class Webhooks:
         self._store = HookStore(dispatcher)
         self._poster = Poster(settings, self._allow, resolver, tls)
         self._hooks: dict[tuple[str, str], Hook] | None = None
-        """By tenant and id, once they are loaded."""
+        """By tenant and id, once they are loaded. Other servers may change them: then they are read for each call."""
         self._deliveries: dict[tuple[str, str], HookDelivery] = {}
         self._lock = asyncio.Lock()
         """One change at a time."""
         self._is_running = False
+        remote = dispatcher.broker.remote
+        self._lease = PostingLease(remote, self._take_turn) if remote is not None else None
+        """For a queue that other servers may be in front of, too."""
+        self._revision = -1
+        """Of the hooks that this server posts."""
+        self._read_at = 0.0
+        """When they were read."""
         self.elsewhere: Elsewhere | None = None
         """Asks the process that has the hooks, if it is not this one."""
 
@@ -75,6 +87,9 @@ class Webhooks:
         async with self._lock:
             if not self._settings.enabled or not self.is_owner or self._is_running:
                 return
+            if self._lease is not None:
+                self._lease.start()
+                return
             try:
                 hooks = await self._loaded()
             except Unsupported as error:  # a broker without a key-value store has no hooks
@@ -86,10 +101,51 @@ class Webhooks:
 
     async def close(self) -> None:
         """Stop posting, and note the progress of each hook."""
+        if self._lease is not None:
+            await self._lease.close()
         async with self._lock:
-            self._is_running = False
-            await asyncio.gather(*(delivery.stop() for delivery in self._deliveries.values()))
-            self._deliveries.clear()
+            await self._stop_all(note=self._may_post())
+        if self._lease is not None:
+            await self._lease.let_go()
+
+    async def _stop_all(self, *, note: bool) -> None:
+        self._is_running = False
+        await asyncio.gather(*(delivery.stop(note=note) for delivery in self._deliveries.values()))
+        self._deliveries.clear()
+
+    async def _take_turn(self, is_held: bool) -> None:
+        """Post while this server has the lease, and follow what other servers have changed."""
+        async with self._lock:
+            if not is_held:
+                if self._is_running:
+                    log.warning("another server posts the webhooks now")
+                    await self._stop_all(note=False)
+                return
+            revision = await self._store.revision()
+            is_recent = self._tick() - self._read_at < READ_AGAIN_S
+            if self._is_running and revision == self._revision and is_recent:
+                return
+            self._read_at = self._tick()
+            hooks = await self._loaded()
+            for key, delivery in list(self._deliveries.items()):
+                if hooks.get(key) != delivery.hook:
+                    is_same = key in hooks and hooks[key].queue == delivery.hook.queue
+                    await self._end(delivery.hook, forget=not is_same)  # for another queue it begins anew
+                    if key not in hooks:
+                        await self._store.remove(delivery.hook)  # what was noted after another server removed it
+            self._is_running = True
+            for key, hook in hooks.items():
+                if key not in self._deliveries:
+                    await self._begin(hook)
+            self._revision = revision
+
+    def _may_post(self) -> bool:
+        return self._lease is None or self._lease.is_held
+
+    async def _changed(self) -> None:
+        """Tell other servers that hooks have changed."""
+        if self._lease is not None:
+            await self._store.tell_change()
 
     def look_again(self) -> None:
         """For tests that move the clock: do what is due now."""
@@ -125,6 +181,7 @@ class Webhooks:
             try:
                 await self._store.put(hook, progress)
                 hooks[tenant, hook.id] = hook
+                await self._changed()
             finally:
                 await self._begin(hooks.get((tenant, hook.id)))
         was_made = wanted.secret is None and old is None
@@ -139,6 +196,7 @@ class Webhooks:
             try:
                 await self._store.remove(hook)
                 del hooks[tenant, hook_id]
+                await self._changed()
             finally:
                 await self._begin(hooks.get((tenant, hook_id)))
 
@@ -178,7 +236,7 @@ class Webhooks:
                 raise NotAllowed from None
 
     async def _loaded(self) -> "dict[tuple[str, str], Hook]":
-        if self._hooks is None:
+        if self._hooks is None or self._lease is not None:
             self._hooks = {(hook.tenant, hook.id): hook for hook in await self._store.hooks()}
         return self._hooks
 
@@ -197,13 +255,13 @@ class Webhooks:
 
     async def _ends(self, hook: Hook) -> dict[int, tuple[int, int]]:
         """Where a new hook begins: after everything that has happened."""
-        ends = await self._dispatcher.ends()
+        ends = await self._dispatcher.ends(hook.tenant)
         return {shard: (ends[shard].last, WHOLE) for shard in hook.filter.shards(hook.tenant, self._dispatcher.shards)}
 
     async def _begin(self, hook: Hook | None) -> None:
         if hook is None or not hook.enabled or not self._is_running:
             return
-        progress, ends = await self._store.progress(hook), await self._dispatcher.ends()
+        progress, ends = await self._store.progress(hook), await self._dispatcher.ends(hook.tenant)
         delivery = self._deliveries[hook.tenant, hook.id] = HookDelivery(
             hook,
             progress,
@@ -215,6 +273,7 @@ class Webhooks:
             totals=self.totals,
             now=self._now,
             tick=self._tick,
+            may_post=self._may_post,
         )
         delivery.start()
 

@@ -14,6 +14,8 @@ from stoker.server.webhooks.hooks import Hook
 
 HOOKS: Final = "webhooks/hook/"
 PROGRESS: Final = "webhooks/progress/"
+REVISION: Final = "webhooks/revision"
+"""Counts the changes of hooks, for other servers that post them."""
 BATCH: Final = 100
 
 
@@ -80,6 +82,14 @@ class HookStore:
 
     async def note(self, hook: Hook, progress: HookProgress) -> None:
         await self._dispatcher.call_as_system(c.KvSetMany([self._entry(PROGRESS, hook, progress)]))
+
+    async def revision(self) -> int:
+        """Whether this differs from before says whether hooks have changed."""
+        values = await self._values([REVISION])
+        return int(values[0]) if values else 0
+
+    async def tell_change(self) -> None:
+        await self._dispatcher.call_as_system(c.KvIncrement(REVISION))
 
     async def remove(self, hook: Hook) -> None:
         keys = [key_of(kind, hook.tenant, hook.id) for kind in (HOOKS, PROGRESS)]

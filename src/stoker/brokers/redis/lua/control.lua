@@ -12,20 +12,10 @@ if not is_live and not ((p.what == 'payload' or p.dead) and job.state == FAILED)
 end
 local q, f = queue_of(job), o(job)
 
-local function show()
-  local own, values = option(job.option), {}
-  for place, name in ipairs(FIELDS) do
-    values[place] = job[name]
-  end
-  local more = job.extra == 1 and call('HGETALL', extra_key(job)) or {}
-  local before = job.state == BLOCKED and job.step > 0 and flows.steps_before(job, own.f) or {}
-  return {pack({job.id, own.queue, values, before}), own.raw, call('HGET', P .. 'p:' .. bucket_of(job.seq), text(job.seq)), more}
-end
-
 -- The same options with one field changed; Python has written them.
 local function with_options(raw)
   local number = intern(q.name, raw, option(job.option).own, 1)
-  unused[job.option] = (unused[job.option] or 0) + 1
+  let_go(job.option)
   job.option = number
   save(job)
 end
@@ -39,17 +29,17 @@ function control.cancel()
       save(job)
       emit({11, now, H.tenant, q.name, job.id})
     end
-    return finish(show(), 0)
+    return finish(show(job), 0)
   end
-  local before = show()
+  local before = show(job)
   moves.cancel(q, job, CANCELLED, 'cancelled', now)
   edges.settle(now)
   write_all()
   job = by_id(p.id)
   if job then
-    return finish(show(), 0)
+    return finish(show(job), 0)
   end
-  return finish(before, q.dead.take_cancelled and FAILED or CANCELLED)
+  return finish(before, dead_of(q).take_cancelled and FAILED or CANCELLED)
 end
 
 function control.promote()
@@ -100,14 +90,14 @@ function control.delay()
 end
 
 function control.payload()
-  emit_raw((p.codec and '\151' or '\150') .. pack(19) .. pack(now) .. pack(H.tenant) .. pack(q.name) .. pack(job.id)
-    .. pack(#ARGV[3]) .. (p.codec and pack(p.codec) or ''))
+  emit_raw((p.codec and '\151' or '\150') .. pack(19, now, H.tenant, q.name, job.id, #ARGV[3])
+    .. (p.codec and pack(p.codec) or ''))
   if is_live then
     count(q, 'bytes', #ARGV[3] - job.size)
   end
   job.size = #ARGV[3]
   save(job)
-  w('HSET', P .. 'p:' .. bucket_of(job.seq), text(job.seq), ARGV[3])
+  w('HSET', P .. 'p:' .. text(floor(job.seq / BUCKET)), text(job.seq), ARGV[3])
   if ARGV[4] then
     with_options(ARGV[4])
   end

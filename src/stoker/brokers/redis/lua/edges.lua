@@ -54,7 +54,6 @@ end
 -- A new job waits for others. Failed ones are settled right after the push.
 function edges.register(q, job, found)
   set_extra(job, 'b', pack(found))
-  w('ZADD', queue_key(q.name, ':blocked'), text(job.seq), text(job.seq))
   for _, edge in ipairs(found) do
     w('ZADD', P .. 'e:' .. text(edge[1]), text(job.id), text(job.id))
     w('SADD', P .. 'edged', text(edge[1]))
@@ -136,8 +135,6 @@ function edges.settle(at)
       local ended = table.remove(ended_jobs, 1)
       edges.settle_one(ended[1], ended[2], at)
     end
-    if flows then
-      flows.settle(at)
-    end
+    flows.settle(at)
   until #ended_jobs == 0
 end

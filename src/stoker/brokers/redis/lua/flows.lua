@@ -1,6 +1,6 @@
 -- Workflows. `w:ID` holds one: `flow` how it stands as a whole, `m:N` a step as it was pushed, `s:N` how it stands now,
 -- `r:N` how many steps may still read what it returned, `k:JOB` what a forgotten job returned. A job names its step.
--- exports: flow_key, known_flows, STEP_OPEN, STEP_BAD
+-- exports: flows, flow_key, known_flows, STEP_OPEN, STEP_BAD
 
 local STEP_GOOD = 1
 STEP_OPEN, STEP_BAD = 0, 2
@@ -315,7 +315,7 @@ local function give_up(flow, step, policy, at)
   end
   local most = math.min(GIVEN_UP_AT_ONCE, #blocked)
   if not o(blocked[1]).remove_on_fail then
-    moves.evict(q, math.max(0, q.dead.entries_max - most), at)
+    moves.evict(q, math.max(0, dead_of(q).entries_max - most), at)
   end
   for place = 1, most do
     moves.fail_for_good(q, blocked[place], 'dependency_failed', at,

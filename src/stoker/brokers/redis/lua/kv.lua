@@ -2,6 +2,8 @@
 -- ARGV[2]: {what, ...}; the values follow. An entry is a byte for its codec, 8 for when it leaves, then its value.
 
 local p = unpack_one(ARGV[2])
+local is_plain = true
+-- parts
 local KV_KEY, KEYS_KEY = P .. 'kv', P .. 'kvkeys'
 
 local function entry(key)

@@ -1,5 +1,4 @@
--- Pause, slots and rate limits of a queue. A bucket is `whole` tokens and `rest`, in units of 1/per_ms of a token.
--- exports: limits
+-- Rate limits of a queue. A bucket is `whole` tokens and `rest`, in units of 1/per_ms of a token.
 
 limits = {}
 
@@ -30,8 +29,12 @@ function limits.take(q, tokens)
   if q.rate then
     limits.fill(q)
     q.whole = q.whole - tokens
-    w('HSET', queue_key(q.name), 'whole', text(q.whole), 'rest', text(q.rest), 'filled', text(q.filled))
+    limits.store(q)
   end
+end
+
+function limits.store(q)
+  w('HSET', queue_key(q.name), 'rate', pack({q.rate, q.whole, q.rest, q.filled}))
 end
 
 -- When the next token is there.
@@ -41,18 +44,4 @@ function limits.next_at(q)
     return now
   end
   return now + math.ceil((q.rate.per_ms - q.rest) / q.rate.count)
-end
-
-capacity = function(q, most)
-  if q.paused then
-    return 0
-  end
-  if q.concurrency > 0 then
-    most = math.min(most, q.concurrency - q.active)
-  end
-  if q.rate then
-    limits.fill(q)
-    most = math.min(most, q.whole)
-  end
-  return math.max(0, most)
 end

@@ -1,18 +1,7 @@
 -- Looks at jobs, queues and counters. Changes nothing but, perhaps, that time has passed.
--- ARGV[2]: {what, ...}. A job is shown as {id, queue, fields of the job, options}, with its payload and its extras.
+-- ARGV[2]: {what, ...}.
 
 local p = unpack_one(ARGV[2])
-
-local function show(job)
-  local own = option(job.option)
-  local values = {}
-  for place, name in ipairs(FIELDS) do
-    values[place] = job[name]
-  end
-  local more = job.extra == 1 and call('HGETALL', extra_key(job)) or {}
-  local before = job.state == BLOCKED and job.step > 0 and flows.steps_before(job, own.f) or {}
-  return {pack({job.id, own.queue, values, before}), own.raw, call('HGET', P .. 'p:' .. bucket_of(job.seq), text(job.seq)), more}
-end
 
 local look = {}
 
@@ -64,63 +53,72 @@ function look.find()
   return refuse('not_found', '')
 end
 
+local function has_tag(f, tag)
+  for _, one in ipairs(f.tags or {}) do
+    if one == tag then
+      return true
+    end
+  end
+  return false
+end
+
+-- Whether a page shows the jobs of a kind: found out once for all of them.
+local function fits(kind)
+  if kind.fits == nil then
+    local job, f = kind.job, kind.f
+    kind.fits = (not p.queue or p.queue == kind.queue) and (not p.state or p.state == job.state)
+      and (not p.group_id or p.group_id == f.group_id) and (not p.name or p.name == f.name)
+      and (not p.workflow or p.workflow == f.workflow) and (not p.pushed_from or job.at >= p.pushed_from)
+      and (not p.pushed_before or job.at < p.pushed_before) and (not p.tag or has_tag(f, p.tag))
+  end
+  return kind.fits
+end
+
+-- The numbers of the jobs of a bucket in the order of the page, and their rows.
+local function rows_of(bucket)
+  local seqs, rows, flat = {}, {}, call('HGETALL', P .. 'j:' .. bucket)
+  for place = 1, #flat, 2 do
+    local seq = tonumber(flat[place])
+    seqs[#seqs + 1], rows[seq] = seq, flat[place + 1]
+  end
+  table.sort(seqs, function(a, b)
+    if p.ascending then
+      return a < b
+    end
+    return a > b
+  end)
+  return seqs, rows
+end
+
 -- A page of jobs in id order. Looks at `steps` buckets at most.
 function look.browse()
-  local found, bytes, looked, last = {}, p.bytes, 0, p.after
-  local command, from, till = 'ZRANGEBYSCORE', '-inf', '+inf'
+  local found, bytes, last, edge_seen = {}, p.bytes, nil, nil
   local after = p.after and floor(p.after / 64)
+  local edge = after and text(floor((after + (p.ascending and 1 or -1)) / BUCKET))
+  local buckets
   if p.ascending then
-    from = after and text(floor(after / 128)) or '-inf'
+    buckets = call('ZRANGEBYSCORE', P .. 'b', edge or '-inf', '+inf', 'LIMIT', 0, p.steps + 1)
   else
-    command, from, till = 'ZREVRANGEBYSCORE', after and text(floor(after / 128)) or '+inf', '-inf'
+    buckets = call('ZREVRANGEBYSCORE', P .. 'b', edge or '+inf', '-inf', 'LIMIT', 0, p.steps + 1)
   end
-  local buckets = call(command, P .. 'b', from, till, 'LIMIT', 0, p.steps + 1)
   for place, bucket in ipairs(buckets) do
     if place > p.steps then
-      return finish({1, text(last), found})
+      return finish({1, text(edge_seen), found})
     end
-    local seqs = {}
-    for _, seq in ipairs(call('HKEYS', P .. 'j:' .. bucket)) do
-      seqs[#seqs + 1] = tonumber(seq)
-    end
-    if p.ascending then
-      table.sort(seqs)
-    else
-      table.sort(seqs, function(a, b) return a > b end)
-    end
-    load_all(seqs)
+    local seqs, rows = rows_of(bucket)
     for _, seq in ipairs(seqs) do
       local is_behind = not after or (p.ascending and seq > after) or (not p.ascending and seq < after)
-      if is_behind then
-        if #found == p.limit or (bytes <= 0 and #found > 0) then
-          return finish({1, text(last), found})
-        end
-        local job = load(seq)
-        local own = option(job.option)
-        local f = own.f
-        local fits = (not p.queue or p.queue == own.queue) and (not p.state or p.state == job.state)
-          and (not p.group_id or p.group_id == f.group_id) and (not p.name or p.name == f.name)
-          and (not p.workflow or p.workflow == f.workflow) and (not p.pushed_from or job.at >= p.pushed_from)
-          and (not p.pushed_before or job.at < p.pushed_before)
-        if fits and p.tag then
-          fits = false
-          for _, tag in ipairs(f.tags or {}) do
-            fits = fits or tag == p.tag
-          end
-        end
-        if fits then
-          local shown = show(job)
-          found[#found + 1] = shown
-          last = job.id
-          bytes = bytes - job.size - #(extra(job, 'result') or '')
-        end
+      if is_behind and (#found == p.limit or (bytes <= 0 and #found > 0)) then
+        return finish({1, text(last), found})
+      end
+      if is_behind and fits(kind_of(rows[seq])) then
+        local job = unpacked(seq, rows[seq])
+        found[#found + 1] = show(job)
+        last = job.id
+        bytes = bytes - job.size - #(extra(job, 'result') or '')
       end
     end
-    if #found == 0 or not p.ascending then
-      last = (p.ascending and tonumber(bucket) * 128 + 127 or tonumber(bucket) * 128) * 64
-    else
-      last = math.max(last or 0, (tonumber(bucket) * 128 + 127) * 64)
-    end
+    edge_seen = (tonumber(bucket) * BUCKET + (p.ascending and BUCKET - 1 or 0)) * 64
   end
   return finish({0, '', found})
 end
@@ -129,127 +127,159 @@ function look.queues()
   return finish(call('SMEMBERS', P .. 'queues'))
 end
 
-function look.queue()
-  local q = queue(p.queue)
-  if not q.known then
-    return refuse('not_found', '')
-  end
-  return finish(pack({q.paused, q.rate or NULL, q.concurrency, q.group, q.dead,
-    call('HGET', queue_key(q.name), 'durability') or NULL}))
+local function policy_of(name)
+  local q = queue(name)
+  return {q.paused, q.rate or NULL, q.concurrency, q.group, dead_of(q),
+    call('HGET', queue_key(q.name), 'durability') or NULL}
 end
 
-local COUNTS = {'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', 'bytes', 'pushed', 'started', 'completed', 'failed',
-  'cancelled', 'expired', 'retried', 'timed_out', 'stalled', 'evicted', 'wait_ms', 'run_ms'}
+function look.queue()
+  if not queue(p.queue).known then
+    return refuse('not_found', '')
+  end
+  return finish(pack(policy_of(p.queue)))
+end
 
-function look.stats()
-  local key, minute = P .. 'all', P .. 'minute'
-  if p.queue then
-    key, minute = queue_key(p.queue), queue_key(p.queue, ':minute')
-  end
-  local values = {}
-  for place, value in ipairs(call('HMGET', key, unpack(COUNTS))) do
-    values[place] = tonumber(value or 0)
-  end
-  local recent, by_second = 0, call('HGETALL', minute)
+-- The counters of a queue, or of all of the tenant's, and the jobs completed in the last minute.
+local function stats_of(name)
+  local values = name and queue(name).counts or totals or unpack_one(n[8])
+  local recent, by_second = 0, call('HGETALL', name and queue_key(name, ':minute') or P .. 'minute')
   for place = 1, #by_second, 2 do
     if tonumber(by_second[place]) > floor(now / 1000) - 60 then
       recent = recent + tonumber(by_second[place + 1])
     end
   end
-  return finish(pack({values, recent}))
+  return {values, recent}
+end
+
+function look.stats()
+  return finish(pack(stats_of(p.queue)))
+end
+
+-- The policies and the counters of some queues; those that are gone are left out.
+function look.summaries()
+  local found = {}
+  for _, name in ipairs(p.queues) do
+    if queue(name).known then
+      found[#found + 1] = {name, policy_of(name), stats_of(name)}
+    end
+  end
+  return finish(pack(found))
+end
+
+-- Dead letters from a score on, at most `steps` of them; the score where the next step goes on, or '' at the end.
+local function dead_from(score)
+  local flat = call('ZRANGEBYSCORE', queue_key(p.queue, ':dead'), score and '(' .. score or '-inf', '+inf', 'WITHSCORES',
+    'LIMIT', 0, p.steps)
+  local names = {}
+  for place = 1, #flat, 2 do
+    names[#names + 1] = flat[place]
+  end
+  local seqs = numbers_of(names)
+  load_all(seqs)
+  return seqs, #seqs == p.steps and flat[#flat] or ''
 end
 
 function look.dead()
-  local q = queue(p.queue)
   local found, bytes = {}, p.bytes
-  local key = queue_key(q.name, ':dead')
-  local rank = p.after and call('ZRANK', key, text(floor(p.after / 64)))
-  local start = rank and rank + 1 or 0
-  for _, seq in ipairs(call('ZRANGE', key, start, start + p.steps)) do
-    if #found >= p.steps then
-      break
-    end
-    local job = load(tonumber(seq))
-    local fits = (not p.entered_from or job.ended >= p.entered_from)
+  local after = p.score or p.after and call('ZSCORE', queue_key(p.queue, ':dead'), text(floor(p.after / 64)))
+  local seqs, following = dead_from(after)
+  for _, seq in ipairs(seqs) do
+    local job = load(seq)
+    if (not p.entered_from or job.ended >= p.entered_from)
       and (not p.entered_before or job.ended < p.entered_before) and (not p.reason or job.reason == p.reason)
-    if fits and p.tag then
-      fits = false
-      for _, tag in ipairs(o(job).tags or {}) do
-        fits = fits or tag == p.tag
-      end
-    end
-    if fits then
+      and (not p.tag or has_tag(o(job), p.tag)) then
       if #found == p.limit or (bytes <= 0 and #found > 0) then
-        return finish({1, found})
+        return finish({1, '', found})
       end
       found[#found + 1] = show(job)
       bytes = bytes - job.size
     end
   end
-  return finish({0, found})
+  return finish({0, following, found})
 end
 
 function look.dead_stats()
-  local q, reasons, oldest = queue(p.queue), {}, NULL
-  local seqs = {}
-  for place, seq in ipairs(call('ZRANGE', queue_key(q.name, ':dead'), 0, -1)) do
-    seqs[place] = tonumber(seq)
+  local reasons, flat = {}, {}
+  local seqs, following = dead_from(p.score)
+  for _, seq in ipairs(seqs) do
+    local reason = load(seq).reason
+    reasons[reason] = (reasons[reason] or 0) + 1
   end
-  load_all(seqs)
-  for place, seq in ipairs(seqs) do
-    local job = load(seq)
-    reasons[job.reason] = (reasons[job.reason] or 0) + 1
-    if place == 1 then
-      oldest = job.ended
-    end
-  end
-  local flat = {}
   for reason, number in pairs(reasons) do
     flat[#flat + 1] = {reason, number}
   end
-  return finish(pack({#seqs, flat, oldest}))
+  return finish(pack({flat, seqs[1] and load(seqs[1]).ended or NULL}), following)
 end
 
--- The waiting jobs of a queue that stand in lists and sets, each once; of groups all, also behind the head.
-local function waiting_jobs(q)
-  local seen, found = {}, {}
-  local function note(seqs)
-    for place, seq in ipairs(seqs) do
-      seqs[place] = tonumber(seq)
-    end
-    load_all(seqs)
-    for _, seq in ipairs(seqs) do
-      local job = load(seq)
-      if not seen[seq] and job and job.state == WAITING then
-        seen[seq] = true
-        found[#found + 1] = job
+-- Calls `note` with the number and the kind of waiting jobs of a queue, each once: those of the highest priorities first,
+-- then those behind the heads of groups. Looks at `p.steps` entries at most, of priorities from `lowest` on.
+local function each_waiting(q, lowest, note)
+  local seen, left = {}, p.steps
+  local function look_at(command, key)
+    local names = left > 0 and call(command, key, 0, left - 1) or {}
+    local seqs = numbers_of(names)
+    left = left - #names
+    for place, raw in ipairs(read_rows('j:', seqs, names)) do
+      local kind = raw and not seen[seqs[place]] and kind_of(raw)
+      if kind and kind.job.state == WAITING then
+        seen[seqs[place]] = true
+        note(seqs[place], kind)
       end
     end
   end
-  for _, level in ipairs(call('ZRANGE', queue_key(q.name, ':levels'), 0, -1)) do
-    for _, kind in ipairs({':f:', ':l:'}) do
-      note(call('LRANGE', queue_key(q.name, kind .. level), 0, p.steps - 1))
-    end
-    for _, kind in ipairs({':o:', ':m:'}) do
-      note(call('ZRANGE', queue_key(q.name, kind .. level), 0, p.steps - 1))
-    end
+  for _, level in ipairs(call('ZREVRANGEBYSCORE', queue_key(q.name, ':levels'), '+inf', lowest)) do
+    look_at('LRANGE', queue_key(q.name, ':l:' .. level))
+    look_at('ZRANGE', queue_key(q.name, ':m:' .. level))
+    look_at('ZRANGE', queue_key(q.name, ':o:' .. level))
+    look_at('LRANGE', queue_key(q.name, ':f:' .. level))
   end
   for _, group in ipairs(call('SMEMBERS', queue_key(q.name, ':groups'))) do
-    note(call('ZRANGE', group_key(q, group), 0, p.steps - 1))
+    look_at('ZRANGE', group_key(q, group))
   end
-  return found
 end
 
+-- The places where jobs of a queue wait: lists and sets of each priority, and groups.
+function look.places()
+  local found = {}
+  for _, level in ipairs(call('ZRANGE', queue_key(p.queue, ':levels'), 0, -1)) do
+    for _, kind in ipairs({':f:', ':l:', ':o:', ':m:'}) do
+      found[#found + 1] = kind .. level
+    end
+  end
+  for _, group in ipairs(call('SMEMBERS', queue_key(p.queue, ':groups'))) do
+    found[#found + 1] = ':g:' .. #group .. ':' .. group
+  end
+  return finish(found)
+end
+
+local SETS = {f = ':o:', l = ':m:'}
+
+-- The waiting jobs of one place by priority: `steps` entries from one on. A job in a list and in the set beside it
+-- counts in the set; the head of a group, which stands in a set, too, counts in its group.
 function look.priorities()
+  local letter, level, names = string.sub(p.place, 2, 2), string.sub(p.place, 4), nil
+  local key, till = queue_key(p.queue, p.place), p.from + p.steps - 1
+  local in_set = {}
+  if SETS[letter] then
+    names = call('LRANGE', key, p.from, till)
+    in_set = #names > 0 and call('ZMSCORE', queue_key(p.queue, SETS[letter] .. level), unpack(names)) or {}
+  else
+    names = call('ZRANGE', key, p.from, till)
+  end
   local by_priority, flat = {}, {}
-  for _, job in ipairs(waiting_jobs(queue(p.queue))) do
-    local priority = o(job).priority or 0
-    by_priority[priority] = (by_priority[priority] or 0) + 1
+  for place, raw in ipairs(read_rows('j:', numbers_of(names), names)) do
+    local kind = raw and kind_of(raw)
+    local priority = kind and kind.f.priority or 0
+    local counts_here = letter == 'g' or (kind and not kind.f.group_id and text(priority) == level)
+    if kind and kind.job.state == WAITING and not in_set[place] and counts_here then
+      by_priority[priority] = (by_priority[priority] or 0) + 1
+    end
   end
   for priority, number in pairs(by_priority) do
     flat[#flat + 1] = {priority, number}
   end
-  return finish(pack(flat))
+  return finish(pack(flat), #names)
 end
 
 local function comes_before(a, fa, b, fb)
@@ -261,9 +291,9 @@ local function comes_before(a, fa, b, fb)
     return fa.lifo
   end
   if fa.lifo then
-    return a.seq > b.seq
+    return a > b
   end
-  return a.seq < b.seq
+  return a < b
 end
 
 function look.why()
@@ -292,24 +322,24 @@ function look.why()
   end
   local ahead = 0
   if job.state == WAITING then
-    for _, other in ipairs(waiting_jobs(q)) do
-      local g = o(other)
-      if other.seq ~= job.seq and (comes_before(other, g, job, f)
-        or (f.group_id and g.group_id == f.group_id and other.seq < job.seq)) then
+    local lowest = f.group_id and '-inf' or text(f.priority or 0)
+    each_waiting(q, lowest, function(seq, kind)
+      if seq ~= job.seq and (comes_before(seq, kind.f, job.seq, f)
+        or (f.group_id and kind.f.group_id == f.group_id and seq < job.seq)) then
         ahead = ahead + 1
       end
-    end
+    end)
   end
   local blocked = {}
   for place, edge in ipairs(unpack_one(extra(job, 'b') or pack({}))) do
     blocked[place] = edge[1]
   end
-  if flows and job.state == BLOCKED and f.workflow then
+  if job.state == BLOCKED and f.workflow then
     for _, first in ipairs(flows.steps_before(job, f)) do
       blocked[#blocked + 1] = first
     end
   end
-  return finish(pack({job.state, q.paused, limited, q.concurrency > 0 and q.active >= q.concurrency, busy, blocked,
+  return finish(pack({job.state, q.paused, limited, q.concurrency > 0 and q.counts[ACTIVE + 1] >= q.concurrency, busy, blocked,
     job.state == DELAYED and job.due or NULL, ahead}))
 end
 

@@ -1,6 +1,6 @@
 -- The moves that all changes of jobs are made of: between places, into and out of a worker's hands, and to their ends.
 -- There is one way into each place and one way out of it, so that no path forgets a slot, a group, a key or a waiter.
--- exports: moves, ended_jobs, looked_up
+-- exports: moves, made_jobs, place_new, block, ended_jobs, looked_up
 
 moves = {}
 ended_jobs = {}
@@ -29,6 +29,34 @@ function moves.to_pending(q, job, due)
     count_state(q, WAITING, 1)
     ready.add(q, job, false)
   end
+end
+
+-- New jobs, one by one, as `make_jobs` has made them.
+function made_jobs(made)
+  local found = {}
+  for place, seq in ipairs(made.seqs) do
+    found[place] = setmetatable(
+      {seq = seq, id = seq * 64, option = made.option, state = WAITING, at = made.at, size = made.sizes[place]}, JOB)
+  end
+  return found
+end
+
+-- A new job waits, or is delayed.
+function place_new(q, job, f, due)
+  if due > 0 then
+    moves.to_pending(q, job, due)
+  else
+    count_state(q, WAITING, 1)
+    ready.add(q, job, true)
+  end
+end
+
+-- A job waits for others; then, perhaps, for a time.
+function block(q, job, due)
+  job.state, job.due = BLOCKED, due
+  count_state(q, BLOCKED, 1)
+  w('ZADD', queue_key(q.name, ':blocked'), text(job.seq), text(job.seq))
+  save(job)
 end
 
 -- The end of a job no longer concerns another one.
@@ -74,28 +102,13 @@ function moves.arm_ttl(job, f, not_before)
   end
 end
 
--- --- deliveries ------------------------------------------------------------------------------------
-
-local function fires_at(job, f)
-  if (f.timeout_ms or 0) > 0 then
-    return math.min(job.till, job.started + f.timeout_ms)
-  end
-  return job.till
-end
-
--- A job that has left its place in the ready order begins.
-function moves.start(q, job, f, delivery_token, worker, lease)
-  job.state, job.attempts, job.token, job.worker = ACTIVE, job.attempts + 1, delivery_token, worker
-  job.started, job.lease, job.heard = now, lease, 0
-  job.till = now + lease
-  job.fires = fires_at(job, f)
-  save(job)
-  arm_job(job.fires, LEASE, job)
+local function disarm_ttl(job, f)
   if (f.ttl_ms or 0) > 0 then
     disarm_job(TTL, job)
   end
-  z_add(queue_key(q.name, ':active'), job.seq, text(job.seq))
 end
+
+-- --- deliveries ------------------------------------------------------------------------------------
 
 function moves.extend(job, f, lease)
   job.heard, job.till = now, now + lease
@@ -113,7 +126,9 @@ function moves.leave_active(q, job, hold)
   z_remove(queue_key(q.name, ':active'), text(job.seq))
   job.token, job.fires = 0, 0
   count_state(q, ACTIVE, -1)
-  q.is_ready = true
+  if q.concurrency > 0 then
+    q.is_ready = true
+  end
   if not hold then
     ready.free_group(q, job)
   end
@@ -122,13 +137,13 @@ end
 -- --- ends ------------------------------------------------------------------------------------------
 
 -- What every end brings with it: keys, groups, edges, and callers that wait for the job.
-local function settle_end(q, job, f, state, at)
+function moves.settle_end(q, job, f, state, at)
   ready.free_group(q, job)
   keys.free(q, job, f, at)
   if state ~= COMPLETED then
     w('SETBIT', P .. 'bad:' .. text(floor(job.seq / 32768)), job.seq % 32768, 1)
   end
-  if flows and f.workflow then
+  if f.workflow then
     flows.note_ended(job, f, state, at)
   end
   if exists('edged') and call('SISMEMBER', P .. 'edged', text(job.id)) == 1 then
@@ -150,67 +165,45 @@ end
 
 -- A completed, cancelled or expired job is no longer readable.
 function moves.remove_ended(q, job)
-  if job.own_count > 0 then
+  local f = o(job)
+  local _, _, is_own = keeps(f, job.state)
+  if is_own then
     z_remove(queue_key(q.name, ':own'), text(job.seq))
     z_remove(queue_key(q.name, ':owned'), text(job.seq))
+    disarm_job(AGE, job)
   else
     z_remove(queue_key(q.name, ':ended'), text(job.seq))
   end
-  disarm_job(AGE, job)
   count_state(q, job.state, -1)
-  if flows and o(job).workflow then
-    flows.keep(job, job.state)
+  moves.forget(job, f, job.state)
+end
+
+remove_own = function(q, seq)
+  moves.remove_ended(q, load(seq))
+end
+
+-- A workflow may still read what a job has returned.
+function moves.forget(job, f, state)
+  if f.workflow then
+    flows.keep(job, state)
   end
   forget(job)
 end
 
--- A job that has left its place ends as completed, cancelled or expired: it is kept for a while, or forgotten.
+-- A job that has left its place ends as cancelled or expired: it is kept for a while, or forgotten.
 function moves.finish(q, job, f, state, at, reason)
   job.ended, job.reason = at, reason
-  settle_end(q, job, f, state, at)
-  local age = f.keep_completed_age_ms or S.retention.completed_age_ms
-  local kept = f.keep_completed_count or S.retention.completed_count
-  disarm_job(TTL, job)
-  if age == 0 or kept == 0 or (state == COMPLETED and f.remove_on_complete) then
-    if flows and f.workflow then
-      flows.keep(job, state)
-    end
-    forget(job)
+  moves.settle_end(q, job, f, state, at)
+  disarm_ttl(job, f)
+  local age, most, is_own = keeps(f, state)
+  if not age then
+    moves.forget(job, f, state)
     return
   end
   job.state = state
   count_state(q, state, 1)
-  q.serial = q.serial + 1
-  job.serial = q.serial
-  q.has_ended = true
-  if f.keep_completed_count then
-    job.own_count = kept
-    z_add(queue_key(q.name, ':own'), q.serial + kept, text(job.seq))
-    z_add(queue_key(q.name, ':owned'), q.serial, text(job.seq))
-  else
-    z_add(queue_key(q.name, ':ended'), q.serial, text(job.seq))
-  end
+  keep(q, {job.seq}, {text(job.seq)}, at, age, most, is_own)
   save(job)
-  arm_job(at + age, AGE, job)
-end
-
-push_out = function()
-  for name, q in pairs(queues) do
-    if q.has_ended and not q.gone then
-      q.has_ended = false
-      w('HSET', queue_key(name), 'serial', text(q.serial))
-      for kind, last in pairs({[':ended'] = q.serial - S.retention.completed_count, [':own'] = q.serial}) do
-        local seqs = last > 0 and call('ZRANGEBYSCORE', queue_key(name, kind), '-inf', text(last)) or {}
-        for place, seq in ipairs(seqs) do
-          seqs[place] = tonumber(seq)
-        end
-        load_all(seqs)
-        for _, seq in ipairs(seqs) do
-          moves.remove_ended(q, load(seq))
-        end
-      end
-    end
-  end
 end
 
 -- --- dead letters ----------------------------------------------------------------------------------
@@ -220,10 +213,7 @@ function moves.remove_dead(q, job)
   disarm_job(DEAD_AGE, job)
   disarm_job(DEAD_RETRY, job)
   count_state(q, FAILED, -1)
-  if flows and o(job).workflow then
-    flows.keep(job, FAILED)
-  end
-  forget(job)
+  moves.forget(job, o(job), FAILED)
 end
 
 -- The oldest dead letters leave, so that there are at most `most`.
@@ -273,9 +263,10 @@ function moves.fail_for_good(q, job, reason, at, said, delivery)
   local f = o(job)
   said = said or NOTHING_SAID
   if not f.remove_on_fail then
-    moves.evict(q, q.dead.entries_max - 1, at)
+    moves.evict(q, dead_of(q).entries_max - 1, at)
   end
-  emit({7, at, H.tenant, q.name, run_of(job), reason, said.error, said.error_class, said.stack, delivery or ''})
+  emit({7, at, H.tenant, q.name, run_of(job), reason, said.error, said.error_class, said.stack, delivery or '',
+    f.remove_on_fail and true or false})
   if delivery then
     note_failure(q, job, delivery, at, said)
   end
@@ -286,19 +277,16 @@ function moves.fail_for_good(q, job, reason, at, said, delivery)
   end
   set_errors(job, said)
   job.state, job.reason, job.ended = FAILED, reason, at
-  disarm_job(TTL, job)
+  disarm_ttl(job, f)
   count(q, 'bytes', -job.size)
   count(q, 'failed', 1)
-  settle_end(q, job, f, FAILED, at)
+  moves.settle_end(q, job, f, FAILED, at)
   if f.remove_on_fail then
-    if flows and f.workflow then
-      flows.keep(job, FAILED)
-    end
-    forget(job)
+    moves.forget(job, f, FAILED)
     return
   end
   count_state(q, FAILED, 1)
-  local dead = q.dead
+  local dead = dead_of(q)
   local entry = w('HINCRBY', queue_key(q.name), 'entries', 1)
   w('ZADD', queue_key(q.name, ':dead'), text(entry), text(job.seq))
   job.expires = at + dead.age_ms_max
@@ -311,16 +299,18 @@ function moves.fail_for_good(q, job, reason, at, said, delivery)
   save(job)
 end
 
--- A job ends as cancelled or expired, or as a dead letter where the queue asks for it.
-function moves.cancel(q, job, state, reason, at, always)
+-- A job ends as cancelled or expired, or as a dead letter where the queue asks for it. `said` is what a worker said
+-- that failed the delivery of a job which was to be cancelled.
+function moves.cancel(q, job, state, reason, at, always, said)
+  said = said or NOTHING_SAID
   if not always then
-    if state == CANCELLED and q.dead.take_cancelled then
-      return moves.fail_for_good(q, job, 'cancelled', at)
-    elseif state == EXPIRED and q.dead.take_expired then
+    if state == CANCELLED and dead_of(q).take_cancelled then
+      return moves.fail_for_good(q, job, 'cancelled', at, {error = said.error, error_class = said.error_class, stack = ''})
+    elseif state == EXPIRED and dead_of(q).take_expired then
       return moves.fail_for_good(q, job, 'ttl_expired', at)
     end
   end
-  emit({8, at, H.tenant, q.name, state, reason, {run_of(job)}})
+  emit({8, at, H.tenant, q.name, state, reason, {run_of(job)}, said.error, said.error_class})
   count(q, state == CANCELLED and 'cancelled' or 'expired', 1)
   count(q, 'bytes', -job.size)
   if job.state == ACTIVE then
@@ -349,15 +339,12 @@ function moves.revive(q, job, at, automatic, blocked)
   count(q, 'bytes', job.size)
   count_state(q, FAILED, -1)
   if blocked then
-    job.state = BLOCKED
-    count_state(q, BLOCKED, 1)
-    w('ZADD', queue_key(q.name, ':blocked'), text(job.seq), text(job.seq))
-    save(job)
+    block(q, job, 0)
   else
     count_state(q, WAITING, 1)
     ready.add(q, job, false)
   end
-  if flows and f.workflow then
+  if f.workflow then
     flows.note_revived(job, f, at)
   end
 end
@@ -385,8 +372,8 @@ end
 function moves.fail(q, job, reason, at, said, final, delay)
   local f = o(job)
   if job.cancel == 1 then
-    moves.cancel(q, job, CANCELLED, 'cancelled', at)
-    return q.dead.take_cancelled and FAILED or CANCELLED, 0
+    moves.cancel(q, job, CANCELLED, 'cancelled', at, false, said)
+    return dead_of(q).take_cancelled and FAILED or CANCELLED, 0
   end
   said.stack = last_lines(said.stack, f.stack_lines_max)
   local crashes = job.crashes + (reason == 'stalled' and 1 or 0)

@@ -13,5 +13,6 @@ if now == '' then
   now = string.format('%.0f', tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000))
 end
 redis.call('HSET', KEYS[1], 'format', '1', 'sequence', '0', 'token', '0', 'record', '0', 'now', now, 'wall', now,
-  'dirty', '0', 'settings', ARGV[1], 'option', '0')
+  'dirty', '0', 'settings', ARGV[1], 'option', '0',
+  'all', cmsgpack.pack({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}))
 return {0, '1'}

@@ -19,11 +19,11 @@ end
 if p.refill then
   if p.rate then
     q.rate, q.whole, q.rest, q.filled = p.rate, p.rate.burst, 0, now
-    w('HSET', key, 'rate', pack(p.rate), 'whole', text(q.whole), 'rest', '0', 'filled', text(now), 'burst',
-      text(p.burst))
+    limits.store(q)
+    w('HSET', key, 'burst', text(p.burst))
   else
     q.rate = false
-    w('HDEL', key, 'rate', 'whole', 'rest', 'filled', 'burst')
+    w('HDEL', key, 'rate', 'burst')
   end
 end
 if p.group then
@@ -40,8 +40,8 @@ end
 q.is_ready = true
 local rate = q.rate and {q.rate.count, q.rate.per_ms, tonumber(call('HGET', key, 'burst') or 0)}
 emit({20, now, H.tenant, q.name, q.paused, NULL, q.concurrency, q.group, NULL, p.refill or false,
-  call('HGET', key, 'durability') or NULL}, {c = pack({rate or NULL, q.dead})})
+  call('HGET', key, 'durability') or NULL}, 'c', pack({rate or NULL, dead_of(q)}))
 if p.dead then
-  moves.evict(q, q.dead.entries_max, now)
+  moves.evict(q, dead_of(q).entries_max, now)
 end
 return finish()

@@ -70,7 +70,8 @@ function ready.add(q, job, fresh)
   end
   local list, out, priority = lane(q, job, f)
   if fresh then
-    to_list(list, text(job.seq), f.lifo)
+    w(f.lifo and 'LPUSH' or 'RPUSH', list, text(job.seq))
+    q.has_ready = true
   else
     w('ZADD', out, text(job.seq), text(job.seq))
   end
@@ -106,34 +107,4 @@ function ready.free_group(q, job)
     ready.drop_idle(q, group)
     q.is_ready = true
   end
-end
-
--- Whether any job can be taken from a list or a set of the queue, limits aside. Entries at the front whose jobs are
--- elsewhere are dropped on the way, some at a time.
-has_front = function(q)
-  for _, level in ipairs(call('ZREVRANGE', queue_key(q.name, ':levels'), 0, -1)) do
-    for _, kind in ipairs({':o:', ':m:'}) do
-      if call('EXISTS', queue_key(q.name, kind .. level)) == 1 then
-        return true
-      end
-    end
-    for _, kind in ipairs({':f:', ':l:'}) do
-      local key = queue_key(q.name, kind .. level)
-      for _ = 1, 100 do
-        local entry = call('LINDEX', key, 0)
-        local job = entry and load(tonumber(entry))
-        if not entry then
-          break
-        elseif job and job.state == WAITING and text(o(job).priority or 0) == level then
-          return true
-        end
-        w('LPOP', key)
-      end
-      if call('EXISTS', key) == 1 then
-        return true
-      end
-    end
-    w('ZREM', queue_key(q.name, ':levels'), level)
-  end
-  return false
 end

@@ -33,8 +33,7 @@ elseif p.what == 'log' then
   end
 else
   local index = p.index or tonumber(extra(job, 'chunk') or 0)
-  emit_raw('\152' .. pack(14) .. pack(now) .. pack(H.tenant) .. pack(q.name) .. pack(job.id) .. pack(index) .. '\196\0'
-    .. pack(p.codec), {d = ARGV[3]})
+  emit_raw('\152' .. pack(14, now, H.tenant, q.name, job.id, index) .. '\196\0' .. pack(p.codec), 'd', ARGV[3])
   local first, last = tonumber(extra(job, 'p0') or 1), tonumber(extra(job, 'p1') or 0) + 1
   set_extra(job, 'p:' .. last, ARGV[3], 'i:' .. last, pack({index, p.codec}), 'p1', last,
     'chunk', math.max(tonumber(extra(job, 'chunk') or 0), index + 1))

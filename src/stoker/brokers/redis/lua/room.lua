@@ -7,3 +7,4 @@ if type(asked) == 'table' and asked.err then
   return {REFUSED, now, -1, sequence, record, 0, 'memory_full',
     'the memory of Redis is full: work off jobs, or raise its maxmemory (' .. asked.err .. ')'}
 end
+has_room = true

@@ -44,15 +44,15 @@ local function shown(name, version, state, raw, q)
     states[place] = job and job.state or -1
   end
   local seen = tonumber(call('HGET', queue_key(q.name), 'seen') or nil)
-  return {pack({name, version, state, live, states, q.active, seen or NULL}), raw}
+  return {pack({name, version, state, live, states, q.counts[ACTIVE + 1], seen or NULL}), raw}
 end
 
+-- Answers the schedule, how many schedules and queues there are, and whether this queue is one of them.
 function schedule.load()
   local version, state, raw = stored(p.name)
-  if not version then
-    return finish()
-  end
-  return finish(shown(p.name, version, state, raw, q))
+  local found = version and shown(p.name, version, state, raw, q) or false
+  return finish(found, tonumber(call('HGET', KEYS[1], 'schedules') or 0), call('SCARD', P .. 'queues'),
+    q.known and 1 or 0)
 end
 
 function schedule.list()
@@ -177,31 +177,16 @@ function schedule.push()
       end
     end
   end
-  sequence = sequence + 1
-  local due = at + (f.delay_ms or 0)
-  due = due > at and due or 0
-  local number = intern(p.queue, ARGV[3], true, 1)
-  local job = setmetatable(
-    {seq = sequence, id = sequence * 64, option = number, state = WAITING, at = at, size = #ARGV[4]}, JOB)
-  w('HSET', P .. 'p:' .. bucket_of(sequence), text(sequence), ARGV[4])
-  z_add(P .. 'b', floor(sequence / 128), bucket_of(sequence))
-  count(q, 'bytes', #ARGV[4])
-  count(q, 'pushed', 1)
-  emit_raw('\153' .. pack(1) .. pack(at) .. pack(H.tenant) .. pack(q.name) .. pack(job.id) .. pack(#ARGV[4]) .. pack(1)
-    .. ARGV[3] .. pack(due))
+  local due = due_of({delay_ms = f.delay_ms}, at)
+  local job = made_jobs(make_jobs(q, ARGV[3], true, 4, 1, at, due))[1]
   keys.take(q, job, f, at)
   moves.arm_ttl(job, f, 0)
   local open = f.depends_on and edges.open(f.depends_on) or {}
   if #open > 0 then
-    job.state, job.due = BLOCKED, due
-    count_state(q, BLOCKED, 1)
-    save(job)
+    block(q, job, due)
     edges.register(q, job, open)
-  elseif due > 0 then
-    moves.to_pending(q, job, due)
   else
-    count_state(q, WAITING, 1)
-    ready.add(q, job, true)
+    place_new(q, job, f, due)
   end
   state[JOBS] = {state[JOBS][#state[JOBS]], job.id}
   if not state[JOBS][1] then

@@ -7,10 +7,9 @@ if not q.known then
   return finish(0)
 end
 
-local function numbers(seqs)
-  for place, seq in ipairs(seqs) do
-    seqs[place] = tonumber(seq)
-  end
+-- The numbers of jobs, which are loaded.
+local function numbers(names)
+  local seqs = numbers_of(names)
   load_all(seqs)
   return seqs
 end
@@ -18,7 +17,7 @@ end
 -- Waiting jobs, by lists and sets; each level is left when nothing stands in it any more.
 local function waiting(most)
   local seen, found = {}, {}
-  local function note(key, seqs)
+  local function note(seqs)
     for _, seq in ipairs(numbers(seqs)) do
       local job = load(seq)
       if job and job.state == WAITING and not seen[seq] and #found < most then
@@ -29,14 +28,14 @@ local function waiting(most)
   end
   for _, level in ipairs(call('ZRANGE', queue_key(q.name, ':levels'), 0, -1)) do
     for _, kind in ipairs({':f:', ':l:'}) do
-      note(kind, call('LRANGE', queue_key(q.name, kind .. level), 0, p.scan - 1))
+      note(call('LRANGE', queue_key(q.name, kind .. level), 0, p.scan - 1))
     end
     for _, kind in ipairs({':o:', ':m:'}) do
-      note(kind, call('ZRANGE', queue_key(q.name, kind .. level), 0, p.scan - 1))
+      note(call('ZRANGE', queue_key(q.name, kind .. level), 0, p.scan - 1))
     end
   end
   for _, group in ipairs(call('SMEMBERS', queue_key(q.name, ':groups'))) do
-    note('', call('ZRANGE', group_key(q, group), 0, p.scan - 1))
+    note(call('ZRANGE', group_key(q, group), 0, p.scan - 1))
   end
   return found
 end
@@ -96,12 +95,15 @@ function sweep.clean()
       emit({24, now, H.tenant, q.name, ids, 'purged'})
     end
   elseif p.state > ACTIVE then
-    local seqs = numbers(call('ZRANGE', queue_key(q.name, ':ended'), 0, -1))
-    for _, seq in ipairs(numbers(call('ZRANGE', queue_key(q.name, ':owned'), 0, -1))) do
-      seqs[#seqs + 1] = seq
+    local seqs, serials, runs = {}, {}, {}
+    for _, kind in ipairs({':ended', ':owned'}) do
+      local found = call('ZRANGE', queue_key(q.name, kind), 0, -1, 'WITHSCORES')
+      for place = 1, #found, 2 do
+        seqs[#seqs + 1], serials[tonumber(found[place])] = found[place], tonumber(found[place + 1])
+      end
     end
-    table.sort(seqs, function(a, b) return load(a).serial < load(b).serial end)
-    local runs = {}
+    seqs = numbers(seqs)
+    table.sort(seqs, function(a, b) return serials[a] < serials[b] end)
     for _, seq in ipairs(seqs) do
       local job = load(seq)
       if #ids < p.limit and job.state == p.state and job.ended <= before then
@@ -127,14 +129,15 @@ function sweep.clean()
 end
 
 function sweep.obliterate()
-  if q.active > 0 and not p.force then
-    return refuse('queue_active', text(q.active))
+  local active = q.counts[ACTIVE + 1]
+  if active > 0 and not p.force then
+    return refuse('queue_active', text(active))
   end
   local done = p.done
   if not done then
     done = 0
-    for _, number in ipairs(call('HMGET', queue_key(q.name), 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7')) do
-      done = done + tonumber(number or 0)
+    for state = WAITING, EXPIRED do
+      done = done + q.counts[state + 1]
     end
   end
   local seqs = {}
@@ -187,9 +190,8 @@ function sweep.obliterate()
   for _, group in ipairs(call('SMEMBERS', queue_key(q.name, ':groups'))) do
     w('DEL', group_key(q, group))
   end
-  if flows then
-    flows.let_go_of_queue(q.name)
-  end
+  flows.let_go_of_queue(q.name)
+  disarm(AGE, 'q' .. q.name)
   write_all()
   q.gone = true
   for _, kind in ipairs({'', ':keys', ':levels', ':h', ':offered', ':groups', ':minute', ':schedules', ':own'}) do

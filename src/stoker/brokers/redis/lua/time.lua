@@ -34,7 +34,7 @@ fire[DEAD_RETRY] = function(at, name)
   local job = by_id(tonumber(name))
   local q = queue_of(job)
   if keys.taken(q, job, o(job)) then
-    job.again = at + math.max(q.dead.auto_retry_interval_ms, 1000)
+    job.again = at + math.max(dead_of(q).auto_retry_interval_ms, 1000)
     save(job)
     arm_job(job.again, DEAD_RETRY, job)
   else
@@ -54,7 +54,11 @@ fire[KEY] = function(_, name)
   keys.on_time(name)
 end
 
-fire[AGE] = function(_, name)
+fire[AGE] = function(at, name)
+  if string.sub(name, 1, 1) == 'q' then
+    forget_aged(queue(string.sub(name, 2)), at)
+    return
+  end
   local job = by_id(tonumber(name))
   moves.remove_ended(queue_of(job), job)
 end

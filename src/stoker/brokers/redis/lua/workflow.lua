@@ -4,55 +4,24 @@
 local p = unpack_one(ARGV[2])
 local workflow = {}
 
-local function due_of(f)
-  local due = f.run_at or now + (f.delay_ms or 0)
-  return due > now and due or 0
-end
-
 -- Pushes the jobs of a step: blocked, unless the step has been let go.
-local function push_jobs(flow, step, from, jobs)
+local function push_jobs(flow, step, from, total)
   local q, f = queue(step.queue), unpack_one(step.raw)
+  local due = due_of(f, now)
   make_known(q)
-  local number = intern(step.queue, step.raw, step.own, jobs)
-  local due, sizes, by_bucket = due_of(f), {}, {}
-  step.first, step.count = (sequence + 1) * 64, jobs
-  for place = 1, jobs do
-    local payload = ARGV[from + place - 1]
-    sequence = sequence + 1
-    local job = setmetatable({seq = sequence, id = sequence * 64, option = number, state = WAITING, at = now,
-      size = #payload, step = step.number + 1}, JOB)
-    sizes[place] = #payload
-    local bucket = bucket_of(sequence)
-    by_bucket[bucket] = by_bucket[bucket] or {}
-    table.insert(by_bucket[bucket], text(sequence))
-    table.insert(by_bucket[bucket], payload)
-    count(q, 'bytes', #payload)
-    count(q, 'pushed', 1)
+  local made = make_jobs(q, step.raw, step.own, from, total, now, due)
+  step.first, step.count = made.seqs[1] * 64, total
+  for _, job in ipairs(made_jobs(made)) do
+    job.step = step.number + 1
     moves.arm_ttl(job, f, 0)
-    if not step.released then
-      job.state = BLOCKED
-      count_state(q, BLOCKED, 1)
-      z_add(queue_key(q.name, ':blocked'), job.seq, text(job.seq))
-      save(job)
-    elseif due > 0 then
-      moves.to_pending(q, job, due)
+    if step.released then
+      place_new(q, job, f, due)
     else
-      count_state(q, WAITING, 1)
-      ready.add(q, job, true)
+      block(q, job, 0)
     end
   end
   if not step.released then
     step.due = due
-  end
-  local same = true
-  for place = 2, jobs do
-    same = same and sizes[place] == sizes[1]
-  end
-  emit_raw('\153' .. pack(1) .. pack(now) .. pack(H.tenant) .. pack(q.name) .. pack(step.first)
-    .. pack(same and sizes[1] or sizes) .. pack(jobs) .. step.raw .. pack(due))
-  for bucket, list in pairs(by_bucket) do
-    w_many('HSET', P .. 'p:' .. bucket, list)
-    z_add(P .. 'b', tonumber(bucket), bucket)
   end
   flows.save_step(flow, step)
 end
