@@ -11,13 +11,17 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 import msgspec
+from asgiref.sync import sync_to_async
 from django.core import checks
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from stoker.brokers.connect import open_broker
 from stoker.client.aio import AsyncClient
 from stoker.client.sync import Client
+from stoker.inbox import NewRow, insert_sync
+from stoker.inbox.rows import CUSTOM_ID
 from stoker.integrations.django import payloads
 from stoker.integrations.django.results import result_of
 from stoker.integrations.django.tasks_api import (
@@ -28,15 +32,16 @@ from stoker.integrations.django.tasks_api import (
     TaskResultStatus,
     task_enqueued,
 )
+from stoker.model.commands import FindJob, GetJob
 from stoker.model.errors import InvalidRequest, NotFound
 from stoker.model.events import Event
 from stoker.model.limits import INT_MAX, NAME_PATTERN
 from stoker.model.options import Options
-from stoker.model.replies import JobView, Pushed
+from stoker.model.replies import JobView
 from stoker.model.units import duration_ms
 
 DURATIONS = {"timeout": "timeout_ms", "lease": "lease_ms", "ttl": "ttl_ms"}
-PLACES = ("url", "tenant")
+PLACES = ("url", "tenant", "inbox")
 OWN = ("delay_ms", "run_at", "priority", "name", "codec", "unique_key", "custom_id", "depends_on", "trace")
 """Job options that the task, the push or this backend sets."""
 
@@ -72,7 +77,11 @@ def close_clients() -> None:
 
 
 class StokerBackend(BaseTaskBackend):
-    """Settings in OPTIONS: `url`, `tenant`, and job options (`max_attempts`, `timeout="2m"`, ...)."""
+    """Settings in OPTIONS: `url`, `tenant`, `inbox`, and job options (`max_attempts`, `timeout="2m"`, ...).
+
+    `inbox` names a database of DATABASES, or is True for the default one. Inside `atomic` a task is then a row of the
+    inbox there: it will run if, and only if, the transaction commits.
+    """
 
     supports_defer = True
     supports_async_task = True
@@ -86,6 +95,8 @@ class StokerBackend(BaseTaskBackend):
         super().__init__(alias, params)
         self.url: str | None = self.options.get("url")
         self.tenant: str = self.options.get("tenant", "default")
+        inbox = self.options.get("inbox")
+        self.inbox: str | None = DEFAULT_DB_ALIAS if inbox is True else inbox or None
         self.job_options = options_of({name: value for name, value in self.options.items() if name not in PLACES})
 
     @property
@@ -101,15 +112,25 @@ class StokerBackend(BaseTaskBackend):
         self.tasks.setdefault(self.alias, {}).setdefault(task.module_path, task)
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
-        """Push a job. It may run at once: inside a transaction, call this from `transaction.on_commit`."""
+        """Push a job. It may run at once: inside a transaction, set `inbox`, or call this from
+        `transaction.on_commit`.
+        """
         result, payload = self._new(task, args, kwargs)
-        self._pushed(result, self.client.push(task.queue_name, payload, self.options_for(task)))
+        if self.inbox is not None and connections[self.inbox].in_atomic_block:
+            row = NewRow.of(task.queue_name, payload, self.options_for(task), self.tenant)
+            insert_sync(connections[self.inbox], row)
+            self._pushed(result, row.custom_id)
+        else:
+            self._pushed(result, self.client.push(task.queue_name, payload, self.options_for(task)).id)
         task_enqueued.send(type(self), task_result=result)
         return result
 
     async def aenqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        if self.inbox is not None:
+            return await sync_to_async(self.enqueue)(task, args, kwargs)  # where Django's transactions are
         result, payload = self._new(task, args, kwargs)
-        self._pushed(result, await self.aclient.push(task.queue_name, payload, self.options_for(task)))
+        pushed = await self.aclient.push(task.queue_name, payload, self.options_for(task))
+        self._pushed(result, pushed.id)
         await task_enqueued.asend(type(self), task_result=result)
         return result
 
@@ -132,8 +153,8 @@ class StokerBackend(BaseTaskBackend):
         )
         return result, payloads.encode_arguments(task, result.args, result.kwargs)
 
-    def _pushed(self, result: TaskResult, pushed: Pushed) -> None:
-        object.__setattr__(result, "id", str(pushed.id))
+    def _pushed(self, result: TaskResult, id: int | str) -> None:
+        object.__setattr__(result, "id", str(id))
         object.__setattr__(result, "enqueued_at", timezone.now())
 
     def options_for(self, task: Task) -> Options:
@@ -143,26 +164,31 @@ class StokerBackend(BaseTaskBackend):
         )
 
     def get_result(self, result_id: str) -> TaskResult:
-        number = job_number(result_id)
+        question = question_about(result_id)
         try:
-            job = self.client.get_job(number)
-            return self._result_of(job, self.client.story(number).events if has_failed(job) else ())
+            job = self.client.execute(question)
+            events = self.client.story(job.id).events if has_failed(job) else ()
         except NotFound:
             raise TaskResultDoesNotExist(result_id) from None
+        return self._result_of(result_id, job, events)
 
     async def aget_result(self, result_id: str) -> TaskResult:
-        number = job_number(result_id)
+        question = question_about(result_id)
         try:
-            job = await self.aclient.get_job(number)
-            return self._result_of(job, (await self.aclient.story(number)).events if has_failed(job) else ())
+            job = await self.aclient.execute(question)
+            events = (await self.aclient.story(job.id)).events if has_failed(job) else ()
         except NotFound:
             raise TaskResultDoesNotExist(result_id) from None
+        return self._result_of(result_id, job, events)
 
-    def _result_of(self, job: JobView, events: Iterable[Event]) -> TaskResult:
+    def _result_of(self, result_id: str, job: JobView, events: Iterable[Event]) -> TaskResult:
         task = self.task_named(job.options.name or "")
         if task is None:
             raise TaskResultDoesNotExist(f"{job.id} is a job of another kind: {job.options.name}")
-        return result_of(task.using(queue_name=job.queue, priority=job.options.priority), job, self.alias, events)
+        found = task.using(queue_name=job.queue, priority=job.options.priority)
+        result = result_of(found, job, self.alias, events)
+        object.__setattr__(result, "id", result_id)  # as the caller knows it
+        return result
 
     def task_named(self, path: str) -> Task | None:
         """The task with this function path, imported if needed."""
@@ -182,6 +208,12 @@ class StokerBackend(BaseTaskBackend):
                     hint="Use letters, digits and _ . : - , at most 256 of them.",
                     id="stoker.E001",
                 )
+        if self.inbox is not None and (self.inbox not in connections or connections[self.inbox].vendor != "postgresql"):
+            yield checks.Error(
+                f"TASKS[{self.alias!r}]: inbox = {self.inbox!r} is not a PostgreSQL in DATABASES",
+                hint="Name the alias of one, or take inbox out and enqueue in transaction.on_commit.",
+                id="stoker.E002",
+            )
         if not self.queues:
             yield checks.Warning(
                 f"TASKS[{self.alias!r}]: QUEUES is empty, so a worker does not know which queues to run",
@@ -205,11 +237,13 @@ def options_of(given: Mapping[str, Any]) -> Options:
     return msgspec.convert(changes, Options)
 
 
-def job_number(result_id: str) -> int:
-    """The job id of a result: they are the same."""
+def question_about(result_id: str) -> GetJob | FindJob:
+    """The id of a result is the job's id, or its custom id if it was pushed through the inbox."""
+    if result_id.startswith(CUSTOM_ID):
+        return FindJob(result_id)
     if not result_id.isdecimal() or int(result_id) > INT_MAX:
         raise TaskResultDoesNotExist(result_id)
-    return int(result_id)
+    return GetJob(int(result_id))
 
 
 def has_failed(job: JobView) -> bool:
