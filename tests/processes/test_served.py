@@ -330,3 +330,14 @@ def test_each_log_file_belongs_to_one_process(tmp_path: Path):
             rows[file.parent.name] += log.execute("SELECT count(*) FROM log").fetchone()[0]
     assert set(rows) == {"process-0", "process-1"}
     assert min(rows.values()) > 10
+
+
+def test_the_history_of_all_processes_is_one_and_outlives_them(tmp_path: Path):
+    """Each process stores what it has of a minute when it stops."""
+    with serving(tmp_path) as server, stoker.connect(server.url) as client:
+        for name in QUEUES.values():
+            client.push_batch(name, [b""] * 5)
+    with serving(tmp_path) as server, stoker.connect(server.url) as client:
+        assert sum(point.pushed for point in client.get_history()) == 10
+        for name in QUEUES.values():
+            assert [point.pushed for point in client.get_history(name)] == [5]

@@ -7,7 +7,7 @@ A process can die between any two messages: what it had not written is gone, and
 import asyncio
 import shutil
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +34,8 @@ class SharedClock:
         self._now_ms = FakeClock().now_ms()
         self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
         self._runners = 0
+        self.when_idle: Callable[[], bool] = lambda: False
+        """Called when nothing can happen any more before the next time that one waits for; true if it did something."""
 
     def now_ms(self) -> int:
         return self._now_ms
@@ -64,6 +66,8 @@ class SharedClock:
                 await asyncio.sleep(0)
                 if task.done() or len(loop._ready) >= self._runners:
                     continue  # somebody else has something to do
+                if self.when_idle():
+                    continue
                 if self._sleepers:
                     self._wake_first()
                 elif self._runners == 1:
@@ -110,10 +114,8 @@ class Processes:
         assert settings.shards is not None
         self.settings, self.shards = settings, settings.shards
         self.clock = clock or SharedClock()
-        self.path = path or fresh_directory()
         self.root: Root | None = None
-        if self.shards > 1:
-            self.root = open_root(self.path, processes, self.shards)
+        self.prepare(processes, path)
         self.nodes = [Node(number) for number in range(processes)]
         self.lives = [0] * processes
         self.messages = 0
@@ -122,6 +124,19 @@ class Processes:
         self._loop = asyncio.new_event_loop()
         self._turn = 0
         self.call(self._start_all())
+
+    def prepare(self, processes: int, path: Path | None) -> None:
+        """Make the place where everything is kept."""
+        self.path = path or fresh_directory()
+        if self.shards > 1:
+            self.root = open_root(self.path, processes, self.shards)
+
+    def clear(self, keep: bool) -> None:
+        """Let go of it, in the end."""
+        if self.root is not None:
+            self.root.close()
+        if not keep:
+            shutil.rmtree(self.path)
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -139,17 +154,23 @@ class Processes:
             self.connect(node)
 
     def start(self, node: Node) -> None:
-        if node in self.owners:
-            path = str(self.part(node.number))
-            if self.root is None:
-                node.broker = open_sqlite(path, {}, self.settings, self.clock)
-            else:
-                node.broker = open_part(path, self.settings, self.clock)
+        if node.number < self.shards:
+            node.broker = self.open_broker(node.number)
+        self.join(node)
+
+    def join(self, node: Node) -> None:
+        """Give a node a router, and so a voice."""
         wire = Wire(self, node.number, self.lives[node.number])
         local: Any = node.broker
         node.router = ProcessRouter(local, wire, node.number, len(self.nodes), self.shards, self.settings.limits)
         if node.broker is not None:
             node.broker.runtime.letters = node.router.has_letters
+
+    def open_broker(self, number: int) -> LocalBroker:
+        path = str(self.part(number))
+        if self.root is None:
+            return open_sqlite(path, {}, self.settings, self.clock)
+        return open_part(path, self.settings, self.clock)
 
     def connect(self, node: Node) -> None:
         """A node that has started finds the others, and they find it."""
@@ -168,16 +189,21 @@ class Processes:
         with store.upkeep.work_lock, node.broker.guard:
             image = self.path / "image"
             shutil.copytree(store.directory.path, image)
-        self.lives[number] += 1
-        for other in self.nodes:
-            if other is not node and other.router is not None:
-                other.router.peer_down(number)
-            node.router.peer_down(other.number)  # nobody hears its answers: those who asked it lose their connection
+        self.part_from_all(node)
         node.broker.close()
         node.router, node.broker = None, None
         part = self.part(number)
         shutil.rmtree(part)
         image.rename(part)
+
+    def part_from_all(self, node: Node) -> None:
+        """A node is cut off: no other node hears it, and their open requests to it lose their connection."""
+        assert node.router is not None
+        self.lives[node.number] += 1
+        for other in self.nodes:
+            if other is not node and other.router is not None:
+                other.router.peer_down(node.number)
+            node.router.peer_down(other.number)
 
     def restart_dead(self) -> None:
         async def restart() -> None:
@@ -194,15 +220,19 @@ class Processes:
         if life != self.lives[sender]:
             return False  # the dead do not speak
         self.messages += 1
-        if self.die_at is not None and self.messages == self.die_at[0]:
-            self.die(self.die_at[1])
-            if sender == self.die_at[1]:
-                return False
+        self.disturb()
+        if life != self.lives[sender]:
+            return False
         receiver = self.nodes[to]
         if receiver.router is None:
             return False
         asyncio.get_running_loop().call_soon(self._arrive, sender, life, to, self.lives[to], data)
         return True
+
+    def disturb(self) -> None:
+        """Do what is to happen before this message."""
+        if self.die_at is not None and self.messages == self.die_at[0]:
+            self.die(self.die_at[1])
 
     def _arrive(self, sender: int, life: int, to: int, receiver_life: int, data: bytes) -> None:
         receiver = self.nodes[to].router
@@ -326,8 +356,5 @@ def end(world: Processes, keep: bool = False) -> None:
 
     world.call(stop())
     world.close()
-    if world.root is not None:
-        world.root.close()
     world._loop.close()
-    if not keep:
-        shutil.rmtree(world.path)
+    world.clear(keep)

@@ -8,15 +8,37 @@ import logging
 import signal
 import socket
 import sys
+from typing import Any
 
-from stoker.brokers.local import LocalBroker, open_part
+import msgspec
+
+from stoker.brokers.local import LocalBroker, open_part, open_without_shards
 from stoker.model.errors import StokerError
 from stoker.server import logs
 from stoker.server.binding import Bound
 from stoker.server.broker_stopped import check_stopped, end_with
-from stoker.server.processes.control_channel import Channel, Orders, ProcessFailed, ProcessReady, Reload, Stop
+from stoker.server.config import ServerConfig
+from stoker.server.processes.control_channel import (
+    Channel,
+    ClusterSeat,
+    DirectoryPart,
+    LookAgain,
+    NoShards,
+    Orders,
+    Prepare,
+    ProcessFailed,
+    ProcessPrepared,
+    ProcessReady,
+    Reload,
+    SeatPlaces,
+    SeatTaken,
+    Stop,
+    Trouble,
+)
+from stoker.server.processes.links import ProcessSeat
+from stoker.server.processes.ways import TcpWays
 from stoker.server.run import calm_collector, new_loop
-from stoker.server.server import Server
+from stoker.server.server import Server, wanted
 
 log = logging.getLogger("stoker.processes")
 
@@ -29,14 +51,23 @@ def main(descriptor: int) -> int:
 async def work(descriptor: int) -> int:
     channel = await Channel.over(socket.socket(fileno=descriptor))
     orders = await channel.hear()
+    if isinstance(orders, Prepare):
+        load_for(orders.config)
+        channel.say(ProcessPrepared())
+        orders = await channel.hear()
     if not isinstance(orders, Orders):
         return 1  # the supervisor has ended
     logs.set_up(orders.config.log)
     broker: LocalBroker | None = None
     try:
-        broker = open_part(orders.part, orders.config.local)
+        broker = opened(orders)
+        seat = orders.seat
+        if isinstance(orders.shards, ClusterSeat):
+            seat = msgspec.structs.replace(seat, epoch=epoch_of(broker))
+            channel.say(SeatTaken(seat.epoch))
+            log.info("seat %d was taken, with epoch %d", seat.number, seat.epoch)
         calm_collector()
-        await ChildServer(orders, channel, broker).run()
+        await ChildServer(orders, seat, channel, broker).run()
         return 0
     except StokerError as error:
         channel.say(ProcessFailed(error.code, error.message))
@@ -47,14 +78,58 @@ async def work(descriptor: int) -> int:
         await channel.close()
 
 
+def load_for(config: ServerConfig) -> None:
+    """Load what a server with this configuration needs: it takes longer than most seats take to open."""
+    import stoker.server.processes.member
+
+    wanted(config)
+    if config.cluster.url:
+        import stoker.journal.postgres.store  # noqa: F401
+    calm_collector()  # then it has less to look through when the seat is open
+
+
+def opened(orders: Orders) -> LocalBroker:
+    """The broker over the shards of this process."""
+    shards, settings = orders.shards, orders.config.local
+    if isinstance(shards, DirectoryPart):
+        return open_part(shards.path, settings)
+    if isinstance(shards, NoShards):
+        return open_without_shards(shards.total, settings)
+    from stoker.brokers.local import open_seat  # psycopg is needed only here
+
+    return open_seat(
+        shards.url, orders.seat.number, shards.node, shards.address, settings, instead_of=shards.instead_of
+    )
+
+
+def epoch_of(broker: LocalBroker) -> int:
+    """With which it has taken its seat."""
+    store: Any = broker.store
+    return int(store.lease.taken.epoch)
+
+
+def ways_of(orders: Orders) -> TcpWays | None:
+    """How a process of a cluster reaches the others. None for the processes of one server."""
+    if not orders.seat.can_move:
+        return None
+    descriptor = orders.link_descriptor
+    listening = socket.socket(fileno=descriptor) if descriptor is not None else None
+    return TcpWays(listening, orders.config.cluster.tls)
+
+
 class ChildServer:
     """Serving, from beginning to end."""
 
-    def __init__(self, orders: Orders, channel: Channel, broker: LocalBroker) -> None:
+    def __init__(self, orders: Orders, seat: ProcessSeat, channel: Channel, broker: LocalBroker) -> None:
         descriptor = orders.unix_descriptor
         bound = Bound({"unix": [socket.socket(fileno=descriptor)]} if descriptor is not None else {})
-        self._server = Server(orders.config, broker, orders.seat, bound)
+        self._ways = ways_of(orders)
+        self._server = Server(orders.config, broker, seat, bound, self._ways)
         self._channel = channel
+        assert self._server.team is not None
+        self._team = self._server.team
+        if seat.can_move:
+            self._team.links.when_lost = lambda: channel.say(LookAgain())
         self._stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -72,6 +147,8 @@ class ChildServer:
             await asyncio.gather(starting, return_exceptions=True)
             return
         self._channel.say(ProcessReady(await starting))
+        if self._team.seat.can_move:
+            log.info("process %d serves", self._team.seat.number)
         await stopped
         await self._server.stop()
         self._listening.cancel()
@@ -87,6 +164,10 @@ class ChildServer:
         while (word := await self._channel.hear()) is not None:
             if isinstance(word, Reload):
                 self._reload(word)
+            elif isinstance(word, SeatPlaces):
+                self._find(word)
+            elif isinstance(word, Trouble):
+                self._team.trouble = word.why
             elif isinstance(word, Stop):
                 if word.at_once:
                     self._server.hurry()
@@ -94,6 +175,14 @@ class ChildServer:
         log.error("the supervisor is gone: this process ends")
         self._server.hurry()
         self._stopped.set()
+
+    def _find(self, word: SeatPlaces) -> None:
+        assert self._ways is not None
+        self._ways.addresses = {seat: place.address for seat, place in word.places.items()}
+        self._team.siblings = word.siblings
+        for seat, place in word.places.items():
+            if seat != self._team.seat.number:
+                self._team.links.know(seat, place.epoch)
 
     def _reload(self, word: Reload) -> None:
         try:

@@ -17,14 +17,80 @@ from stoker.server.processes.links import ProcessSeat
 LENGTH = struct.Struct(">I")
 
 
+class DirectoryPart(msgspec.Struct, frozen=True, tag="part"):
+    """The shards of a process lie in its part of a data directory."""
+
+    path: str
+
+
+class ClusterSeat(msgspec.Struct, frozen=True, tag="seat"):
+    """The shards of a process lie in PostgreSQL. It has to take the seat first."""
+
+    url: str
+    node: str
+    address: str
+    """Where other processes reach this one."""
+    instead_of: int = 0
+    """The epoch of a process of this node that had the seat, and is known to be dead."""
+
+
+class NoShards(msgspec.Struct, frozen=True, tag="none"):
+    """The process has none: it serves requests, and other processes carry them out."""
+
+    total: int
+    """How many shards there are elsewhere."""
+
+
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """To a process that has no orders yet: load what a server with this configuration needs."""
+
+    config: ServerConfig
+
+
+class ProcessPrepared(msgspec.Struct, frozen=True, tag="prepared"):
+    """From a process: it waits for its orders, and has nothing left to load."""
+
+
 class Orders(msgspec.Struct, frozen=True, tag="orders"):
-    """To a process that starts: its number, and its configuration."""
+    """To a process that starts: its number, its shards, and its configuration."""
 
     seat: ProcessSeat
     config: ServerConfig
-    part: str
+    shards: DirectoryPart | ClusterSeat | NoShards
     unix_descriptor: int | None = None
     """The bound socket that all processes accept from, if there is one."""
+    link_descriptor: int | None = None
+    """The bound socket on which other processes of a cluster reach this one."""
+
+
+class SeatPlace(msgspec.Struct, frozen=True):
+    """Where a seat is."""
+
+    address: str
+    epoch: int
+
+
+class SeatPlaces(msgspec.Struct, frozen=True, tag="places"):
+    """Where all seats are that are held, and which processes this node has. Told again and again."""
+
+    places: dict[int, SeatPlace]
+    siblings: list[int]
+
+
+class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
+    """The node has lost its PostgreSQL, and why; with an empty text, it is there again."""
+
+    why: str
+
+
+class SeatTaken(msgspec.Struct, frozen=True, tag="taken"):
+    """From a process: it has its seat, with this epoch."""
+
+    epoch: int
+
+
+class LookAgain(msgspec.Struct, frozen=True, tag="look"):
+    """From a process: a link has broken, so a seat may have moved."""
 
 
 class Reload(msgspec.Struct, frozen=True, tag="reload"):
@@ -54,7 +120,19 @@ class ProcessFailed(msgspec.Struct, frozen=True, tag="failed"):
     message: str
 
 
-Word = Orders | Reload | Stop | ProcessReady | ProcessFailed
+Word = (
+    Prepare
+    | ProcessPrepared
+    | Orders
+    | SeatPlaces
+    | Trouble
+    | Reload
+    | Stop
+    | SeatTaken
+    | LookAgain
+    | ProcessReady
+    | ProcessFailed
+)
 
 _word = msgspec.msgpack.Decoder(Word)
 

@@ -19,6 +19,7 @@ from stoker.server.auth.quotas import Usage
 from stoker.server.processes.links import ProcessSeat
 from stoker.server.processes.snapshot_barrier import BarrierLeader, BarrierMember
 from stoker.server.processes.team import Team
+from stoker.server.processes.ways import Ways
 from stoker.server.report import own_report
 from stoker.server.service import Service
 from stoker.server.snapshots import Make
@@ -35,9 +36,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def join(service: Service, seat: ProcessSeat, broker: LocalBroker) -> Team:
+def join(service: Service, seat: ProcessSeat, ways: Ways, broker: LocalBroker) -> Team:
     """Make a server's process one of several."""
-    team = Team(service.dispatcher, seat, broker)
+    team = Team(service.dispatcher, seat, ways, broker)
 
     async def report(tenant: str, body: bytes) -> Any:
         return own_report(service)
@@ -77,7 +78,7 @@ def snapshots_of(team: Team, broker: LocalBroker) -> Make:
     """Makes snapshots of the whole directory; each process fills in its own part."""
 
     async def make(folder: Path) -> None:
-        others = [each for each in range(team.seat.processes) if each != team.seat.number]
+        others = [each for each in range(team.seat.seats) if each != team.seat.number]
         host = BarrierLeader(folder, len(others))
         own = asyncio.to_thread(cut, broker, folder, host)
         await meet(host, own, *(team.ask(each, "snapshot", str(folder), changes=False) for each in others))

@@ -1,112 +1,49 @@
-"""Supervises the processes of one server: `stoker serve --processes N`.
+"""Supervises the processes of one server, or of one node of a cluster.
 
-The supervisor holds the data directory and the ports, starts the processes, restarts those that die, and passes signals
-on. It serves no requests itself. When it dies, the processes notice and end; the next start then finds everything as if
-all of them had died.
+The supervisor holds the ports, starts the processes, restarts those that die, and passes signals on. It serves no
+requests itself. A `Seating` says which processes there are: one for each part of a data directory
+(`directory_seating.py`), or one for each seat of a cluster that the node holds (`cluster_seating.py`). When the
+supervisor dies, the processes notice and end.
 """
 
 import asyncio
 import logging
-import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
-from stoker.brokers.shared_directory import SERVER, notice
-from stoker.journal.directory import take_lock
-from stoker.journal.disk import Disk
-from stoker.journal.resharding import Root, open_root
-from stoker.journal.sqlite import reserve_of
 from stoker.model import errors
 from stoker.server.broker_stopped import LogFailed
 from stoker.server.config import ServerConfig
-from stoker.server.processes.control_channel import Channel, Orders, ProcessFailed, ProcessReady, Reload, Stop
-from stoker.server.processes.links import ProcessSeat
+from stoker.server.processes.control_channel import (
+    Channel,
+    LookAgain,
+    Orders,
+    Prepare,
+    ProcessFailed,
+    ProcessReady,
+    Reload,
+    SeatTaken,
+    Stop,
+    Word,
+)
 from stoker.server.processes.ports import Ports
-from stoker.server.run import check_files
+from stoker.server.run import first_words
 
-PATIENCE_S: Final = 15.0
-"""How long to wait for the processes of a killed supervisor: they notice at once, and close what they have open."""
-LOOK_S: Final = 0.05
 AGAIN_S: Final = 0.1
 AGAIN_S_MAX: Final = 5.0
 """The longest pause before a process is restarted; it doubles while the process does not live long."""
 LONG_S: Final = 30.0
-TRIES: Final = 10
-"""How often in a row a process may end before it is ready."""
 HOPELESS: Final = frozenset(("damaged", "newer_format", "bad_config", "invalid"))
 """Codes of errors that another attempt does not cure."""
-SECRET_BYTES: Final = 32
-RESERVE_BYTES_MIN: Final = 4096
-
-T = TypeVar("T")
 
 log = logging.getLogger("stoker.processes")
-
-
-async def supervise(
-    config: ServerConfig, again: Callable[[], ServerConfig] | None = None, notes: Sequence[str] = ()
-) -> int:
-    """Serve until told to stop. Returns the exit code."""
-    check_files(config)
-    ports = Ports(config)  # before the directory is opened: a server that cannot listen creates none
-    try:
-        root = opened_root(config)
-        try:
-            return await Supervisor(root, ports, again, notes).run()
-        finally:
-            root.close()
-    finally:
-        ports.close()
-
-
-def opened_root(config: ServerConfig) -> Root:
-    """Take the directory, divided among the processes, once those of an earlier supervisor have released it."""
-    assert config.data is not None
-    path = Path(config.data)
-    # fails at once if another program has it: what follows waits for processes that are ending
-    os.close(take_lock(path))
-    until = time.monotonic() + PATIENCE_S
-    take = partial(open_root, path, config.processes, config.shards, vfs=config.journal.vfs)
-    root = when_free(partial(take, notice=notice(SERVER, config.local)), until)
-    try:
-        for part in root.parts:
-            os.close(when_free(lambda part=part: take_lock(part), until))  # type: ignore[misc]
-    except BaseException:
-        root.close()
-        raise
-    return root
-
-
-def when_free(take: Callable[[], T], until: float) -> T:
-    while True:
-        try:
-            return take()
-        except errors.InUse:
-            if time.monotonic() > until:
-                raise
-            time.sleep(LOOK_S)
-
-
-def share_of(config: ServerConfig) -> ServerConfig:
-    """One process's share of the limits."""
-    assert config.data is not None
-    reserve = max(RESERVE_BYTES_MIN, reserve_of(config.journal, Path(config.data), Disk()) // config.processes)
-    return msgspec.structs.replace(
-        config,
-        memory_bytes_max=config.memory_bytes_max // config.processes,
-        events_bytes_max=config.events_bytes_max // config.processes,
-        journal=msgspec.structs.replace(config.journal, disk_reserve_bytes=reserve),
-    )
 
 
 class Life:
@@ -117,12 +54,20 @@ class Life:
         self.channel = channel
         self.failure: ProcessFailed | None = None
         self.was_ready = False
+        self.is_released = False
+        """Whether it was told to end, and no other one is to be started in its place."""
+        self.epoch = 0
+        """With which it has taken its seat."""
         self.began_at = time.monotonic()
 
     @property
     def how_it_ended(self) -> str:
         code = self.process.returncode or 0
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.failure is not None and self.failure.code in HOPELESS
 
     @property
     def has_lost_its_log(self) -> bool:
@@ -137,19 +82,59 @@ class Life:
         return errors.CannotOpen(f"process {number} {self.how_it_ended} before it was ready: see its output above")
 
 
+class Seating(Protocol):
+    """Says which processes a supervisor runs, and what becomes of those that end."""
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """Sockets that every process inherits."""
+        ...
+
+    async def run(self, supervisor: "Supervisor") -> None:
+        """Have processes looked after until the supervisor stops, and wait for their end."""
+        ...
+
+    def orders(self, number: int, config: ServerConfig, unix: int | None) -> Orders:
+        """What a process is told that starts with this number; `unix` is the socket that all accept from."""
+        ...
+
+    def share_of(self, config: ServerConfig) -> ServerConfig:
+        """One process's share of the limits."""
+        ...
+
+    def is_complete(self, ready: Collection[int]) -> bool:
+        """Whether the server serves, now that these have been ready."""
+        ...
+
+    def wants_again(self, number: int, life: Life, failures: int) -> bool:
+        """Whether a process is to be started in place of one that has ended. Raises what ends the server."""
+        ...
+
+    def look_again(self) -> None:
+        """A process has taken a seat, or has lost its link to one."""
+        ...
+
+
 class Supervisor:
     def __init__(
-        self, root: Root, ports: Ports, again: Callable[[], ServerConfig] | None, notes: Sequence[str] = ()
+        self,
+        seating: Seating,
+        ports: Ports,
+        again: Callable[[], ServerConfig] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
-        self._root = root
+        self._seating = seating
         self._ports = ports
         self._again = again
         self._notes = notes
         self._config = ports.config
-        self._secret = secrets.token_bytes(SECRET_BYTES)
-        self._lives: dict[int, Life] = {}
+        self.lives: dict[int, Life] = {}
+        """The processes that run, and the last one of each number."""
         self._lines: dict[int, list[str]] = {}
         """What the processes printed when they were first ready."""
+        self._is_said = False
+        self._spares: list[Life] = []
+        """Processes that have no number yet, the oldest first."""
         self._codes: list[int] = []
         self._stopping = asyncio.Event()
         self._error: errors.StokerError | None = None
@@ -160,9 +145,10 @@ class Supervisor:
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         try:
-            await asyncio.gather(*(self._look_after(number) for number in range(self._config.processes)))
+            await self._seating.run(self)
         finally:
-            for life in self._lives.values():
+            await self._drop_spares()
+            for life in self.lives.values():
                 if life.process.returncode is None:
                     life.process.kill()
         if self._error is not None:
@@ -171,46 +157,37 @@ class Supervisor:
 
     # --- one process -----------------------------------------------------------------------------
 
-    async def _look_after(self, number: int) -> None:
+    async def look_after(self, number: int) -> None:
+        """Run a process, and another one whenever it dies, as long as the seating wants it."""
         failures = 0
+        self.lives.pop(number, None)
         while not self._stopping.is_set():
             life = await self._live(number)
-            if self._stopping.is_set():
+            if self._stopping.is_set() or life.is_released:
                 self._note_end(life)
                 return
             failures = 0 if life.was_ready and time.monotonic() - life.began_at > LONG_S else failures + 1
-            hopeless = life.failure is not None and life.failure.code in HOPELESS
-            never = not life.was_ready and (number not in self._lines or hopeless or failures > TRIES)
-            if never or life.has_lost_its_log:
-                self._give_up(life.error(number))
+            try:
+                if not self._seating.wants_again(number, life, failures):
+                    return
+            except errors.StokerError as error:
+                self._give_up(error)
                 return
             log.warning("process %d %s: it is being restarted", number, life.how_it_ended)
-            await self._pause(0.0 if failures < 2 else min(AGAIN_S_MAX, AGAIN_S * 2 ** (failures - 2)))
+            await self.pause(0.0 if failures < 2 else min(AGAIN_S_MAX, AGAIN_S * 2 ** (failures - 2)))
+
+    def was_ready(self, number: int) -> bool:
+        """Whether a process with this number was ever ready."""
+        return number in self._lines
 
     async def _live(self, number: int) -> Life:
-        ours, theirs = socket.socketpair()
         unix = self._ports.unix
-        passed = [theirs.fileno()] + ([unix.fileno()] if unix is not None else [])
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "stoker.server.processes.child",
-                str(theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=passed,
-                start_new_session=True,  # a terminal's signals come to the supervisor, which passes them on
-            )
-        life = self._lives[number] = Life(process, await Channel.over(ours))
-        seat = ProcessSeat(
-            number=number,
-            processes=self._config.processes,
-            directory=str(self._root.path.resolve()),
-            secret=self._secret,
-        )
-        part = str(self._root.parts[number])
-        life.channel.say(Orders(seat, share_of(self._config), part, unix.fileno() if unix is not None else None))
+        orders = self._seating.orders(number, self._config, unix.fileno() if unix is not None else None)
+        self._spares = [spare for spare in self._spares if spare.process.returncode is None]
+        life = self.lives[number] = self._spares.pop(0) if self._spares else await self._spawn()
+        life.began_at = time.monotonic()
+        process = life.process
+        life.channel.say(orders)
         if self._stopping.is_set():  # it came while the process was being started
             self._tell_to_stop(life, at_once=True)
         while (word := await life.channel.hear()) is not None:
@@ -219,15 +196,55 @@ class Supervisor:
                 self._ready(number, word.lines)
             elif isinstance(word, ProcessFailed):
                 life.failure = word
+            elif isinstance(word, SeatTaken):
+                life.epoch = word.epoch
+                self._seating.look_again()
+            elif isinstance(word, LookAgain):
+                self._seating.look_again()
         await process.wait()
         await life.channel.close()
         return life
 
+    async def _spawn(self) -> Life:
+        """A process that has loaded its modules, and waits for its orders."""
+        ours, theirs = socket.socketpair()
+        unix = [self._ports.unix.fileno()] if self._ports.unix is not None else []
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "stoker.server.processes.child",
+                str(theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno(), *unix, *self._seating.descriptors],
+                start_new_session=True,  # a terminal's signals come to the supervisor, which passes them on
+            )
+        return Life(process, await Channel.over(ours))
+
+    async def keep_spares(self, count: int) -> None:
+        """Have processes ready for the next numbers: a new one takes a second to load its modules."""
+        while len(self._spares) < count and not self._stopping.is_set():
+            spare = await self._spawn()
+            spare.channel.say(Prepare(self._config))
+            self._spares.append(spare)
+
+    async def spares_prepared(self) -> None:
+        """Wait until the first spare processes have loaded their modules."""
+        await asyncio.gather(*(spare.channel.hear() for spare in self._spares))
+
+    async def _drop_spares(self) -> None:
+        for spare in self._spares:
+            await spare.channel.close()  # it ends when it hears nothing
+        for spare in self._spares:
+            await spare.process.wait()
+
     def _ready(self, number: int, lines: list[str]) -> None:
         is_first = number not in self._lines
         self._lines.setdefault(number, lines)
-        if is_first and len(self._lines) == self._config.processes:
-            for line in (*self._lines[0], *self._notes):
+        if is_first and not self._is_said and self._seating.is_complete(self._lines):
+            self._is_said = True
+            for line in first_words(self._config, [*self._lines[min(self._lines)], *self._notes]):
                 print(line, flush=True)  # noqa: T201  this is what `stoker serve` says to people and scripts
 
     def _note_end(self, life: Life) -> None:
@@ -238,7 +255,16 @@ class Supervisor:
         if code:
             log.error("a process %s while the server stopped", life.how_it_ended)
 
-    async def _pause(self, seconds: float) -> None:
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    async def stopped(self) -> None:
+        """Wait until the server is to stop."""
+        await self._stopping.wait()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait; not any longer when the server is to stop."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
@@ -254,6 +280,19 @@ class Supervisor:
         self._ports.stop_accepting()
         self._tell_all_to_stop(at_once)
 
+    def release(self, number: int) -> None:
+        """Let one process end in good order."""
+        life = self.lives[number]
+        if life.process.returncode is None and not life.is_released:
+            life.is_released = True
+            self._tell_to_stop(life, at_once=True)
+
+    def say(self, word: Word) -> None:
+        """Tell all processes something."""
+        for life in self.lives.values():
+            if life.process.returncode is None:
+                life.channel.say(word)
+
     def _give_up(self, error: errors.StokerError) -> None:
         if self._error is None:
             self._error = error
@@ -261,7 +300,7 @@ class Supervisor:
             self._tell_all_to_stop(at_once=True)
 
     def _tell_all_to_stop(self, at_once: bool) -> None:
-        for life in self._lives.values():
+        for life in self.lives.values():
             if life.process.returncode is None:
                 self._tell_to_stop(life, at_once)
 
@@ -277,6 +316,4 @@ class Supervisor:
             log.error("nothing was reloaded: %s", error)
             return
         self._config = msgspec.structs.replace(self._config, auth=found.auth, server=found.server, limits=found.limits)
-        for life in self._lives.values():
-            if life.process.returncode is None:
-                life.channel.say(Reload(share_of(self._config)))
+        self.say(Reload(self._seating.share_of(self._config)))

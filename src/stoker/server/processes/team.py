@@ -5,21 +5,23 @@ turn with all others. Questions about the servers themselves are sorted by topic
 (`answers`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from stoker.brokers.contract import End
 from stoker.brokers.local import LocalBroker
 from stoker.model import commands as c
-from stoker.model.errors import InvalidRequest
+from stoker.model.errors import InvalidRequest, Unavailable
 from stoker.runtime import process_requests
 from stoker.runtime.multiprocess_transactions import ANY_TENANT
 from stoker.runtime.peer_lost import PeerLost, lost
 from stoker.runtime.process_router import ProcessRouter
 from stoker.server.dispatcher import Dispatcher
 from stoker.server.processes.links import ProcessLinks, ProcessSeat
+from stoker.server.processes.ways import Ways
 
 R = TypeVar("R")
 Answer = Callable[[str, bytes], Awaitable[Any]]
@@ -27,21 +29,29 @@ Answer = Callable[[str, bytes], Awaitable[Any]]
 
 BEFORE_ALL = frozenset((process_requests.Letters, process_requests.TakeLetters, process_requests.Arrived))
 """What a returning process does first: it receives what was decided while it was away."""
+HEARD_S: Final = 10.0
+"""How long a process that took a seat waits to hear what all other seats have decided. Then it gives the seat back."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Team:
-    def __init__(self, dispatcher: Dispatcher, seat: ProcessSeat, broker: LocalBroker) -> None:
+    def __init__(self, dispatcher: Dispatcher, seat: ProcessSeat, ways: Ways, broker: LocalBroker) -> None:
         self.seat = seat
-        self.links = ProcessLinks(seat)
+        self.links = ProcessLinks(seat, ways)
+        self.siblings: Collection[int] = range(seat.seats)
+        """The processes of this node: its metrics are theirs."""
+        self.trouble = ""
+        """Why this node can take no seat: PostgreSQL does not answer it. The supervisor tells, also where there is no
+        seat that would notice.
+        """
         self.answers: dict[str, Answer] = {"ends": self._own_ends}
         at_dispatcher = _AtDispatcher(self, dispatcher, broker)
         self.router = ProcessRouter(
             at_dispatcher,
             self.links,
             seat.number,
-            seat.processes,
+            seat.seats,
             dispatcher.shards,
             broker.settings.limits,
             typed=True,
@@ -55,7 +65,12 @@ class Team:
     async def start(self) -> None:
         """Find the others and receive their earlier messages; only then may time pass here."""
         await self.links.start()
-        await self.router.is_ready.wait()
+        try:
+            async with asyncio.timeout(HEARD_S if self.seat.can_move else None):
+                await self.router.is_ready.wait()
+        except TimeoutError:
+            missing = ", ".join(map(str, sorted(self.router.awaited)))
+            raise Unavailable(f"seat {self.seat.number} has not heard of seat {missing} for {HEARD_S:g} s") from None
 
     async def close(self) -> None:
         await self.router.close()
@@ -79,8 +94,9 @@ class Team:
         return bytes(reply)
 
     async def ask_all(self, topic: str, body: Any = None, tenant: str = ANY_TENANT) -> dict[int, bytes]:
-        """Ask all processes that are there."""
-        questions = dict.fromkeys(range(self.seat.processes), process_requests.Inquire(topic, _encode(body)))
+        """Ask all processes that are there: those with shards, and this one."""
+        everywhere = dict.fromkeys((*range(self.seat.seats), self.seat.number))
+        questions = dict.fromkeys(everywhere, process_requests.Inquire(topic, _encode(body)))
         replies = await self.router.ask_all(tenant, questions)
         return {process: reply for process, reply in zip(questions, replies, strict=True) if isinstance(reply, bytes)}
 
@@ -92,18 +108,15 @@ class Team:
 
     # --- logs ----------------------------------------------------------------------------------------
 
-    async def ends(self) -> Mapping[int, End]:
+    async def ends(self, tenant: str) -> Mapping[int, End]:
         """How far all logs reach. Raises `Unavailable` if a process is not there."""
         found: dict[int, End] = {}
         for process in self.router.processes:
-            found |= _ends(await self.ask(process, "ends", changes=False))
+            found |= _ends(await self.ask(process, "ends", tenant=tenant, changes=False))
         return found
 
-    async def end_of(self, shard: int) -> End:
-        return _ends(await self.ask(self.router.at(shard), "ends", changes=False))[shard]
-
     async def _own_ends(self, tenant: str, body: bytes) -> Any:
-        return self._dispatcher.own_ends()
+        return self._dispatcher.own_ends(tenant)
 
 
 _ends = msgspec.msgpack.Decoder(dict[int, End]).decode
