@@ -52,7 +52,7 @@ def past(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Ite
     lived(place / "queue")
     url = f"sqlite:///{place}/queue"
     with stoker.connect(url) as queue:
-        records = sum(reach.last for reach in reaches(queue).values())
-        options = {"url": url, "tenants": ",".join(TENANTS), "maxRecordsPerTrigger": str(-(-records // 3))}
+        events = sum(queue.read_records(shard, counted=True, tenants=TENANTS).events for shard in reaches(queue))
+        options = {"url": url, "tenants": ",".join(TENANTS), "maxRecordsPerTrigger": str(-(-events // 3))}
         running.run(spark, str(place / "lake"), options)
         yield Past(queue, Lake(spark, str(place / "lake")), place / "lake", url)

@@ -14,7 +14,7 @@ import msgspec
 from stoker.brokers.local.opening import open_sqlite
 from stoker.client.sync import Client
 from stoker.model.errors import StokerError
-from stoker.model.options import Backoff, DependencyPolicy, Options
+from stoker.model.options import Backoff, DeadLetterPolicy, DependencyPolicy, Options
 from stoker.model.states import State
 from stoker.model.workflows import Edge, Step
 from stoker.testing import FakeClock
@@ -25,6 +25,7 @@ START_MS = 4_000_000_000_000
 NEVER_MS = 300_000_000_000
 """Nine years: longer than any test."""
 TENANTS = ("default", "other")
+"""Each has a random life of its own."""
 QUEUES = ("mail", "embed", "report")
 SOON = Backoff("fixed", MINUTE, jitter="none")
 ERRORS = (
@@ -33,6 +34,9 @@ ERRORS = (
     ("Timeout", "gave up after {} s"),
     ("", "something is wrong"),
 )
+OBLITERATED = {"pushed": 3, "started": 2, "failed": 2, "cancelled": 1}
+"""What has happened in a queue that is gone at the end, and its counters with it."""
+LATE_ERROR = "failed after it was to be cancelled"
 
 
 class Life:
@@ -45,6 +49,8 @@ class Life:
 
     def begin(self) -> None:
         self.client.put_schedule("report", "nightly", every_ms=6 * HOUR, options=Options(name="nightly"))
+        few = DeadLetterPolicy(entries_max=4, age_ms_max=2 * DAY, take_cancelled=True)
+        self.client.set_queue_policy("embed", dead_letters=few)
 
     def go_on(self) -> None:
         """Some minutes or hours, in which something happens."""
@@ -60,6 +66,10 @@ class Life:
         for _ in range(30):
             self.clock.advance(HOUR)
             self.client.get_stats()  # lets what is due happen
+        self.client.push_batch("gone", [b"x"] * 3, max_attempts=1)
+        for job in self.client.pull("gone", 2):
+            self.client.fail(job.id, job.token, "no")
+        self.client.obliterate("gone", force=True)
         self.client.push_batch("mail", [b"later"] * 3, name="later", delay_ms=NEVER_MS)
         self.client.push("report", b"in hand", name="endless", priority=9)
         self.client.pull("report", 1, lease_ms=NEVER_MS)
@@ -79,6 +89,7 @@ class Life:
             delay_ms=chance.choice([0, 0, 5 * MINUTE, DAY]),
             priority=chance.randrange(3),
             tags=chance.choice([(), ("a", "b")]),
+            remove_on_fail=chance.random() < 0.1,
         )
         payloads = [bytes(chance.randrange(50)) for _ in range(chance.choice([1, 4, 20]))]
         self.pushed += self.client.push_batch(chance.choice(QUEUES), payloads, options).ids
@@ -110,6 +121,8 @@ class Life:
                 lambda: client.purge_dead(queue),
                 lambda: client.drain(queue, delayed=chance.random() < 0.5),
                 lambda: client.clean(queue, State.COMPLETED),
+                lambda: client.clean(queue, State.FAILED, limit=2),
+                lambda: self.hold(queue),
                 lambda: client.run_schedule("report", "nightly"),
             ]
         )
@@ -117,6 +130,11 @@ class Life:
             act()
         except StokerError:
             pass  # it was in another state
+
+    def hold(self, queue: str) -> None:
+        self.client.pause(queue)
+        self.clock.advance(MINUTE)
+        self.client.resume(queue)
 
     def work(self, queue: str) -> None:
         chance = self.chance
@@ -139,6 +157,9 @@ class Life:
         elif fate < 0.33:
             client.cancel(job)
             client.ack(job, token)
+        elif fate < 0.35:
+            client.cancel(job)
+            client.fail(job, token, LATE_ERROR, error_class="Late")
         elif fate < 0.4:
             pass  # the worker dies with it
         else:
@@ -169,6 +190,7 @@ def counters(client: Client) -> dict[tuple[str, str], dict[str, int]]:
             stats = own.get_stats(queue)
             counts = {f"now_{name}": value for name, value in msgspec.structs.asdict(stats.counts).items()}
             found[tenant, queue] = counts | msgspec.structs.asdict(stats.totals)
+        found[tenant, "gone"] = dict.fromkeys(found[tenant, "mail"], 0) | OBLITERATED
     return found
 
 

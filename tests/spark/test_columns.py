@@ -9,6 +9,7 @@ from stoker.records.codec import decode, encode
 from stoker.records.events import events_of
 from stoker.records.records import Record
 from stoker.spark.columns import BufferedRuns
+from stoker.spark.lake.silver import SINCE_DUE
 from stoker.spark.tables import EVENTS, PAYLOAD, arrow_schema
 from stoker.testing import World
 from tests.golden.examples import RECORDS
@@ -55,12 +56,14 @@ def expected(event: Event) -> dict[str, Any]:
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     """A row with its moments in milliseconds, without what events do not have."""
     moments = ("time", "due", "pushed_at", "started_at", "finished_at", "slot")
+    row = {name: value for name, value in row.items() if name not in (*SINCE_DUE, "removed")}
     return row | {name: None if row[name] is None else round(row[name].timestamp() * 1000) for name in moments}
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_columns_of_every_record_are_its_events(record: Record):
     again = decode(encode(record))
+    assert {row["removed"] for row in rows_of([(7, again)], 3)} <= {getattr(record, "removed", False)}
     assert [plain(row) for row in rows_of([(7, again)], 3)] == [expected(event) for event in events_of(3, 7, again)]
 
 

@@ -1,24 +1,35 @@
-"""Few directories of many, and the same numbers before, meanwhile and afterwards."""
+"""Few files of many, and the same numbers before, meanwhile and afterwards."""
 
 import json
 import os
 import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
+import polars
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from stoker.cli.main import stoker
 from stoker.client.sync import Client
-from stoker.spark.lake import gold, reading, running
-from stoker.spark.lake.compaction import chosen, compact, compact_layer
-from stoker.spark.lake.layout import BatchStretch, Lake
+from stoker.spark.lake import reading, running, upkeep
+from stoker.spark.lake.compaction import SMALL_BYTES, chosen, compact, compact_layer
+from stoker.spark.lake.layout import Lake
+from stoker.spark.lake.table import Batch, LiveFile
 from tests.spark.conftest import Past
+from tests.spark.lake_rows import NOON, ROWS, STREAM, count, finished, put
+from tests.spark_cluster.plain_lake import all_contents
+
+SOAK = os.environ.get("STOKER_SOAK") == "1"
 
 
 def told(lake: Lake) -> dict[str, Any]:
@@ -39,91 +50,129 @@ def test_a_compaction_changes_no_number_and_its_second_run_nothing(spark: SparkS
     path = tmp_path / "lake"
     shutil.copytree(past.path, path)
     lake = Lake(spark, str(path))
-    before, batches = told(lake), lake.stretches("bronze")
-    assert len(batches) > 2
-    done = compact(lake)
-    assert {one.layer for one in done} == set(running.STEPS) | {"bronze"}
-    assert told(lake) == before
-    assert lake.stretches("bronze") == [BatchStretch(0, batches[-2].last), batches[-1]]
-    plain = ds.dataset(path / "bronze", format="parquet", partitioning="hive")
-    assert plain.count_rows() == len(before["events"])
-    again = CliRunner().invoke(stoker, ["pipeline", "compact", "--lake", str(path)])
-    assert again.stdout == "nothing to compact\n"
-
-    bronze = lake.read("bronze")
-    assert bronze is not None
-    later = bronze.drop("batch").where("event = 'pushed'").limit(1).withColumn("sequence", F.lit(2**40))
-    newest = batches[-1].last + 1  # the stream goes on, and so do compactions
-    lake.write("bronze", lake.batch(newest), later)
-    lake.write("minutes", lake.batch(newest), gold.minutes(later))
     before = told(lake)
-    for layer in ("bronze", "minutes"):
-        compact_layer(lake, layer, newest)
+    dates = {file.date for file in lake.view(["bronze"])["bronze"].files}
+    words = ["pipeline", "compact", "--lake", str(path)]
+    done = {one["layer"]: one for one in json.loads(CliRunner().invoke(stoker, [*words, "--json"]).stdout)}
+    assert set(done) >= {"bronze", "attempts", "jobs", "minutes", "failures", "workers"}
     assert told(lake) == before
-    assert lake.stretches("minutes") == [BatchStretch(0, newest - 1), BatchStretch(newest, newest)]
+    files = lake.view(["bronze"])["bronze"].files
+    assert sorted(file.date for file in files) == sorted(dates), "one file for each date"
+    rows = pq.read_table(path / "bronze" / files[0].path, columns=["tenant", "queue", "time"]).to_pylist()
+    order = [tuple(row.values()) for row in rows]
+    assert order == sorted(order)
+    assert DeltaTable(str(path / "bronze")).to_pyarrow_dataset().count_rows() == len(before["events"])
+    gold = lake.read("minutes")
+    assert gold is not None
+    assert gold.groupBy("tenant", "queue", "name", "minute").count().where("count > 1").count() == 0
+    assert CliRunner().invoke(stoker, words).stdout == "nothing to compact\n"
 
 
-def test_a_compaction_that_is_interrupted_anywhere_leaves_the_lake_whole_and_the_next_goes_on(
+def test_a_compaction_leaves_a_batch_alone_that_a_table_lacks(spark: SparkSession, tmp_path: Path):
+    lake = Lake(spark, str(tmp_path / "lake"))
+    for number in range(2):
+        finished(lake, number)
+    put(lake, 2)
+    assert [(one.layer, one.files, one.into) for one in compact(lake)] == [("bronze", 2, 1), ("jobs", 2, 1)]
+    assert sum(file.rows for file in lake.files_of(Batch(STREAM, 2))) == ROWS
+    assert count(lake, "bronze") == 3 * ROWS
+
+
+def test_a_compaction_that_dies_before_or_after_its_commit_leaves_the_table_whole(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Before the move, before the manifest and before the removal: each finds what the one before has left."""
     lake = Lake(spark, str(tmp_path / "lake"))
     for number in range(3):
-        lake.write("bronze", lake.batch(number), spark.range(number * 10, number * 10 + 10))
+        finished(lake, number)
+    commit = DeltaTable.create_write_transaction
 
-    remove = lake.files.remove
-
-    def die(*args: Any) -> None:
+    def die(*args: Any, **named: Any) -> None:
         raise KeyboardInterrupt
 
-    def die_at_the_first_batch(name: str) -> None:
-        return die() if name.endswith(lake.batch(0)) else remove(name)
+    def die_afterwards(*args: Any, **named: Any) -> None:
+        commit(*args, **named)
+        raise KeyboardInterrupt
 
-    exists = lake.files.exists
-
-    def die_before_the_manifest_counts(name: str) -> bool:
-        if name.endswith(".json"):
-            die()
-        return exists(name)
-
-    def ids() -> list[int]:
-        rows = lake.read("bronze")
-        assert rows is not None
-        return sorted(row["id"] for row in rows.collect())
-
-    points: list[tuple[object, str, Any]] = [
-        (lake.files, "move", die),
-        (lake, "replace", die),
-        (lake.files, "exists", die_before_the_manifest_counts),
-        (lake.files, "remove", die_at_the_first_batch),
-    ]
-    for where, what, dying in points:
+    for dying in (die, die_afterwards):
         with monkeypatch.context() as patch:
-            patch.setattr(where, what, dying)
+            patch.setattr(DeltaTable, "create_write_transaction", dying)
             with pytest.raises(KeyboardInterrupt):
-                compact(lake)
-        assert ids() == list(range(30)), what
-    under_way = [
-        f"bronze-{lake.name(BatchStretch(0, last))}" for last in (0, 7)
-    ]  # of a stream, and of a compaction that died
-    for name in under_way:
-        spark.range(1).write.parquet(lake.files / f"_new/{name}")
+                compact_layer(lake, "bronze")
+        assert count(lake, "bronze") == 3 * ROWS
+    assert len(lake.view(["bronze"])["bronze"].files) == 1
+    assert compact_layer(lake, "bronze") is None
+
+
+def test_a_pinned_lake_stays_as_it_is(spark: SparkSession, tmp_path: Path):
+    """A report reads several tables, one after the other, while a stream goes on and files are merged."""
+    lake = Lake(spark, str(tmp_path / "lake"))
+    for number in range(2):
+        finished(lake, number)
+    pinned = lake.pinned()
+    finished(lake, 2)
     compact(lake)
-    assert lake.files.names("_new") == under_way[:1]
-    assert sorted(os.listdir(tmp_path / "lake")) == [".lake.json.crc", "_new", "bronze", "lake.json"]
-    assert sorted(lake.files.names("bronze")) == [lake.name(BatchStretch(0, 1)), lake.batch(2)]
-    lake.write("bronze", lake.batch(1), spark.range(5))  # a batch that is in there already
-    assert ids() == list(range(30))
+    for layer in ("bronze", "jobs"):
+        rows = [one.read(layer) for one in (pinned, lake)]
+        assert [frame.count() for frame in rows if frame is not None] == [2 * ROWS, 3 * ROWS]
 
 
 def test_what_is_large_already_is_left_alone():
-    large, small = BatchStretch(0, 9), BatchStretch(10, 14)
-    singles = [BatchStretch(number, number) for number in (15, 16, 17)]
-    sizes = {large: 100 * 2**20, small: 2**20} | dict.fromkeys(singles, 2**20)
-    assert chosen([large, small, *singles], sizes) == [small, *singles]
-    assert chosen([large, small], sizes) == []
-    assert chosen([large, singles[0]], sizes) == []
-    assert chosen([singles[0], singles[2]], sizes) == []
+    large = LiveFile("date=2026-11-18/merged-1.parquet", SMALL_BYTES, "2026-11-18", 9, {}, {})
+    small = [large._replace(path=f"{number}.parquet", size=9) for number in range(2)]
+    alone = small[0]._replace(date="2026-11-19")
+    assert chosen([large, *small, alone]) == small
+    assert chosen([large, small[0], alone]) == []
+
+
+def test_readers_beside_a_stream_and_compactions_see_whole_batches(spark: SparkSession, tmp_path: Path):
+    """deltalake, Polars and our own reader of the log count at any moment, and never see a part of a batch, a row twice
+    or a file that is gone.
+    """
+    lake = Lake(spark, str(tmp_path / "lake"))
+    finished(lake, 0)
+    table = tmp_path / "lake" / "bronze"
+    over = threading.Event()
+
+    def plainly() -> int:
+        return sum(all_contents(tmp_path / "lake", "bronze").values())
+
+    def as_delta() -> int:
+        return int(DeltaTable(str(table)).to_pyarrow_dataset().count_rows())
+
+    def as_frame() -> int:
+        return int(polars.scan_delta(str(table)).select(polars.col("sequence").n_unique()).collect().item())
+
+    def stream() -> int:
+        number = 0
+        while not over.is_set():
+            number += 1
+            finished(lake, number)
+        return number
+
+    def read(rows: Callable[[], int]) -> list[int]:
+        found = [rows()]
+        while not over.is_set():
+            found.append(rows())
+        return found
+
+    readers = (plainly, as_delta, as_frame)
+    with ThreadPoolExecutor(len(readers) + 1) as pool:
+        written = pool.submit(stream)
+        counts = [pool.submit(read, rows) for rows in readers]
+        try:
+            until = time.monotonic() + (60 if SOAK else 3)
+            compactions = 0
+            while time.monotonic() < until or compactions < 2:
+                compactions += compact_layer(lake, "bronze") is not None
+                upkeep.expire(lake, timedelta(days=1), ["bronze"], NOON)  # nothing is as old
+        finally:
+            over.set()
+        total = written.result() + 1
+        for found in counts:
+            assert all(rows % ROWS == 0 for rows in found.result())
+            assert found.result() == sorted(found.result())
+            assert found.result()[-1] <= total * ROWS
+    assert [rows() for rows in readers] == [total * ROWS] * len(readers)
 
 
 @pytest.fixture
@@ -161,12 +210,12 @@ def test_a_backfill_that_dies_in_its_first_batch_goes_on_from_where_it_was_told(
     while since == first:  # until the clock of the queue has moved
         job = queue.push("mail", b"x").id
         since = queue.get_job(job).pushed_at
-    path, whole = str(tmp_path / "lake"), running.fill
-    monkeypatch.setattr(running, "fill", None)
+    path, whole = str(tmp_path / "lake"), running.Intake.take
+    monkeypatch.setattr(running.Intake, "take", None)
     with pytest.raises(PySparkException):
         running.backfill(spark, path, {"url": url}, datetime.fromtimestamp(since / 1000, UTC))
     assert (tmp_path / "lake" / "_checkpoint" / "offsets" / "0").exists()
-    monkeypatch.setattr(running, "fill", whole)
+    monkeypatch.setattr(running.Intake, "take", whole)
     running.run(spark, path, {"url": url})
     bronze = Lake(spark, path).read("bronze")
     assert bronze is not None

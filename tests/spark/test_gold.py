@@ -4,6 +4,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from stoker.client.sync import Client
+from stoker.model.options import Backoff
 from stoker.records import records as rec
 from stoker.spark.columns import BufferedRuns
 from stoker.spark.lake import gold, reading
@@ -75,6 +76,37 @@ def test_the_backlog_of_a_kind_is_right_after_a_revival(spark: SparkSession):
     assert [(row["name"], row["revived"], row["backlog"]) for row in days.collect()] == [("welcome", 1, 1)]
     told = events.where("event IN ('pushed', 'revived')").select("name", "pushed_at", "payload_bytes").collect()
     assert told[0] == told[1]
+
+
+def test_an_intended_delay_is_no_latency(spark: SparkSession):
+    """Nor is a backoff, or a stay among the dead letters: each delivery counts from the moment at which it was due."""
+    later = Backoff("fixed", HOUR, jitter="none")
+    with World() as world:
+        world.client.push_batch("mail", [b"later"] * 2, delay_ms=HOUR)
+        world.client.push("mail", b"again", max_attempts=2, backoff=later)
+        world.client.push("mail", b"dead", max_attempts=1)
+        fail(world.client)
+        fail(world.client)
+        world.advance(HOUR)
+        world.client.retry_dead("mail")
+        world.advance(100)
+        delivery = world.client.pull("mail", 10)
+        world.advance(30)
+        world.client.ack_batch(delivery.ids, delivery.token)
+        events = events_of(spark, history(world))
+    settings = reading.ReportSettings(objective_ms=1_000)
+    (day,) = reading.added(gold.minutes(events), "day", settings).collect()
+    assert (day["completed"], day["started"]) == (4, 6)
+    assert (day["ready_ms_sum"], day["latency_ms_sum"]) == (4 * 100, 4 * 130)
+    assert day["total_ms_sum"] == 4 * (HOUR + 130)
+    assert (day["late"], day["missed"]) == (0, 1), "the one that died"
+
+
+def test_a_log_that_does_not_know_when_a_job_was_due_counts_from_the_push(spark: SparkSession):
+    run = rec.JobRun(64, 1, 7_000, 1, 9_000, "w")
+    events = events_of(spark, [(1, rec.Completed(10_000, "default", "mail", (run,)))])
+    (day,) = gold.minutes(events).collect()
+    assert (day["latency_ms_sum"], day["total_ms_sum"]) == (3_000, 3_000)
 
 
 def test_a_revival_of_an_older_log_names_no_kind(spark: SparkSession):

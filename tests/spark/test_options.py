@@ -7,7 +7,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from stoker.model.errors import InvalidRequest
 from stoker.spark.options import read_options
-from stoker.spark.source import advanced, check_schema, read_back, stretches, written
+from stoker.spark.source import check_schema
+from stoker.spark.stream import read_back, written
+from stoker.spark.stretches import stretches
 from stoker.spark.tables import EVENTS
 
 
@@ -24,6 +26,11 @@ from stoker.spark.tables import EVENTS
         ({"startingTimestamp": "yesterday"}, "2026-11-16T08:00:00Z"),
         ({"maxRecordsPerTrigger": "-5"}, "at least 0"),
         ({"minPartitions": "many"}, "whole number"),
+        ({"maxBytesPerTrigger": "much"}, "expected bytes, such as 64MiB"),
+        ({"maxTriggerDelay": "soon"}, "expected a time such as 30s"),
+        ({"minRecordsPerTrigger": "9", "maxRecordsPerTrigger": "8"}, "the least is more than the most"),
+        ({"subscribePattern": "mail("}, "no regular expression"),
+        ({"subscribePattern": "mail", "queues": "mail"}, "give only one"),
         ({"failOnDataLoss": "maybe"}, "expected true or false"),
         ({"queues": " , "}, "is empty"),
         ({"tenants": "a,b", "tenant": "a"}, "give only one"),
@@ -106,27 +113,6 @@ def test_only_events_are_a_stream():
 
 
 # --- how much at once --------------------------------------------------------------------------------
-
-
-def test_a_limited_batch_takes_from_each_shard_by_what_waits_there():
-    assert advanced({0: 0, 1: 0}, {0: 300, 1: 100}, 40) == {0: 30, 1: 10}
-    assert advanced({0: 0, 1: 0}, {0: 300, 1: 100}, 0) == {0: 300, 1: 100}
-    assert advanced({0: 290, 1: 100}, {0: 300, 1: 100}, 40) == {0: 300, 1: 100}
-
-
-def test_a_limited_batch_always_gets_on_and_never_beyond_the_end():
-    start = dict.fromkeys(range(8), 0)
-    ends = {shard: 1 + shard for shard in range(8)}
-    for _ in range(100):
-        after = advanced(start, ends, 3)
-        assert sum(after.values()) - sum(start.values()) == min(3, sum(ends.values()) - sum(start.values()))
-        assert all(start[shard] <= after[shard] <= ends[shard] for shard in ends)
-        start = after
-    assert start == ends
-
-
-def test_a_log_that_ends_before_where_we_are_is_not_read_backwards():
-    assert advanced({0: 9}, {0: 5}, 0) == {0: 9}
 
 
 @pytest.mark.parametrize("least", [0, 1, 5, 16])

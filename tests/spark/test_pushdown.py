@@ -17,6 +17,9 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
     Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
 )
 
 from stoker.client.sync import Client
@@ -52,6 +55,20 @@ EXACT: dict[str, tuple[tuple[Filter, ...], Callable[[dict[str, Any]], bool]]] = 
     "both": (
         (EqualTo(("queue",), "mail"), EqualTo(("event",), "pushed")),
         lambda row: (row["queue"], row["event"]) == ("mail", "pushed"),
+    ),
+    "beginning": ((StringStartsWith(("queue",), "m"),), lambda row: row["queue"].startswith("m")),
+    "beginnings": (
+        (StringStartsWith(("queue",), "m"), StringStartsWith(("queue",), "mai"), In(("queue",), ("mail", "embed"))),
+        lambda row: row["queue"] == "mail",
+    ),
+    "no name": ((StringStartsWith(("queue",), "?"),), lambda row: False),
+    "other events": (
+        (Not(In(("event",), ("pushed", "started"))), LessThan(("event",), "p")),
+        lambda row: row["event"] < "p",
+    ),
+    "ends": (
+        (StringEndsWith(("event",), "ed"), StringContains(("event",), "l")),
+        lambda row: row["event"].endswith("ed") and "l" in row["event"],
     ),
     "shard": ((EqualTo(("shard",), 1),), lambda row: row["shard"] == 1),
     "range": (
@@ -119,9 +136,21 @@ def test_what_cannot_narrow_is_left_to_spark(url: str):
         EqualTo(("shard",), "1"),
         GreaterThan(("queue",), "mail"),
         EqualNullSafe(("queue",), None),
+        StringEndsWith(("queue",), "l"),
         IsNotNull(("time",)),
     ]
     assert narrowed(options, filters) == (options, EVERYTHING)
+
+
+def test_a_comparison_with_null_narrows_as_spark_means_it(url: str):
+    options = read_options({"url": url, "tenants": "a,b"})
+    for each, left in (
+        (Not(EqualNullSafe(("tenant",), "a")), ("b",)),
+        (Not(EqualNullSafe(("tenant",), None)), ("a", "b")),
+        (Not(In(("tenant",), ("a", None))), ()),
+        (EqualTo(("tenant",), None), ()),
+    ):
+        assert narrowed(options, [each])[0].tenants == left
 
 
 def test_options_and_queries_narrow_together(url: str, queue: Client):
@@ -129,12 +158,21 @@ def test_options_and_queries_narrow_together(url: str, queue: Client):
     found = events(url, In(("queue",), ("mail", "embed")), queues="mail,report", events="pushed,completed")
     assert {row["queue"] for row in found} == {"mail"}
     assert {row["event"] for row in found} == {"pushed", "completed"}
+    begun = events(url, StringStartsWith(("queue",), "m"), queues="mail,report")
+    assert {row["queue"] for row in begun} == {"mail"}
+    assert {row["queue"] for row in events(url, StringStartsWith(("queue",), "ma"), subscribePattern="m.*l")} == {
+        "mail"
+    }
+    assert events(url, StringStartsWith(("queue",), "sms"), subscribePattern="m.*l") == []
 
 
 def test_tables_of_what_there_is_are_narrowed_as_well(url: str, queue: Client):
     live(queue)
     queue.put_schedule("mail", "daily", cron="0 8 * * *", payload=b"x")
     jobs = listing(url, table="jobs")
+    assert listing(url, StringStartsWith(("queue",), "m"), table="jobs") == [
+        row for row in jobs if row["queue"].startswith("m")
+    ]
     found = listing(url, EqualTo(("queue",), "mail"), EqualTo(("state",), "completed"), table="jobs")
     assert found == [row for row in jobs if (row["queue"], row["state"]) == ("mail", "completed")]
     assert 0 < len(found) < len(jobs)
@@ -167,6 +205,7 @@ def test_spark_hands_its_filters_on(spark: SparkSession, url: str, queue: Client
         ("queue in ('mail', 'embed') and event = 'completed' and tenant = 'default'", None),
         (f"time > timestamp'{moment:%Y-%m-%d %H:%M:%S.%f}+00:00'", 0),
         ("shard = 1 and sequence between 2 and 4", None),
+        ("queue like 'm%' and event <> 'pushed'", None),
     ):
         rows = everything.where(where)
         found = rows.collect()

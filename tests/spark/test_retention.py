@@ -21,7 +21,8 @@ from stoker.journal.sqlite import JournalSettings
 from stoker.model.ids import shard_for
 from stoker.spark.logs import OffsetsOutOfRange, Reach, reaches
 from stoker.spark.options import read_options
-from stoker.spark.source import BatchReader, StreamReader, read_back, written
+from stoker.spark.source import BatchReader
+from stoker.spark.stream import StreamReader, read_back, written
 from tests.spark.test_source import table
 
 SHORT = LocalSettings(

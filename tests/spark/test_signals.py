@@ -16,14 +16,18 @@ from stoker.client.sync import Client
 from stoker.spark.lake import running
 from stoker.spark.lake.layout import Lake
 
-PATIENCE_S = 200
+PATIENCE_S = 600
 SOAK = os.environ.get("STOKER_SOAK") == "1"
 """A whole Spark for one more signal: `make soak` has it."""
 
 
-def started(url: str, lake: Path, **more: str) -> "subprocess.Popen[str]":
-    """`stoker pipeline run` in a session of its own, by which all that it starts can be found."""
-    words = ["pipeline", "run", "--url", url, "--lake", str(lake), "--most", "1", "--master", "local[2]"]
+RUN = ("run", "--most", "1")
+STREAM = ("stream", "--every", "100ms")
+
+
+def started(url: str, lake: Path, command: tuple[str, ...] = RUN, **more: str) -> "subprocess.Popen[str]":
+    """A command of the pipeline in a session of its own, by which all that it starts can be found."""
+    words = ["pipeline", *command, "--url", url, "--lake", str(lake), "--master", "local[2]"]
     return subprocess.Popen(
         [sys.executable, "-m", "stoker", *words],
         stdout=subprocess.PIPE,
@@ -46,6 +50,22 @@ def left_of(process: "subprocess.Popen[str]") -> list[str]:
     """Processes of its session that still run."""
     listed = subprocess.run(["ps", "-o", "stat=,args=", "-s", str(process.pid)], capture_output=True, text=True)
     return [line for line in listed.stdout.splitlines() if not line.startswith("Z")]
+
+
+@pytest.mark.parametrize("tell", [os.killpg, os.kill] if SOAK else [os.killpg])
+def test_sigterm_ends_a_stream_with_the_batch_that_is_under_way(
+    tell: Callable[[int, int], None], url: str, queue: Client, tmp_path: Path
+):
+    """As a service manager sends it, to one process or to all of the group: the JVM must not end before the batch."""
+    queue.push("mail", b"x")
+    lake = tmp_path / "lake"
+    process = started(url, lake, STREAM)
+    until(lambda: list(lake.glob("bronze/**/*.parquet")), process)  # a batch is under way: other layers are missing
+    tell(process.pid, signal.SIGTERM)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, said) == (0, "")
+    assert left_of(process) == []
+    assert list(lake.glob("minutes/**/*.parquet"))
 
 
 if SOAK:

@@ -17,6 +17,7 @@ import stoker.spark
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.spark.sink import BatchWriter, write_options
+from stoker.spark.staging import WriteFailed
 
 
 def pulled(queue: Client, name: str) -> Counter[bytes]:
@@ -45,6 +46,16 @@ def numbers(count: int = 1_000) -> Counter[bytes]:
 def test_every_row_is_a_job(spark: SparkSession, url: str, queue: Client):
     write(rows(spark), url, queue="mail")
     assert pulled(queue, "mail") == numbers()
+
+
+def test_rows_with_the_same_key_are_told(
+    spark: SparkSession, url: str, queue: Client, caplog: pytest.LogCaptureFixture
+):
+    frame = rows(spark).selectExpr("payload", "cast(cast(payload as int) % 10 as string) as unique_key")
+    with caplog.at_level("WARNING", "stoker.spark.staging"):
+        done = stoker.spark.push(frame, "mail", url=url)
+    assert (done.created, done.duplicates, queue.get_counts("mail").waiting) == (10, 990, 10)
+    assert "990 of 1000 rows made no new job" in caplog.text
 
 
 def test_columns_are_options_of_the_jobs(spark: SparkSession, url: str, queue: Client):
@@ -83,8 +94,8 @@ def test_a_task_that_is_tried_again_pushes_its_rows_once(spark: SparkSession, ur
 
 def test_a_call_that_is_made_again_pushes_its_rows_once(spark: SparkSession, url: str, queue: Client):
     first = stoker.spark.push(failing(rows(spark), attempts=1), "mail", url=url, transaction="import")
-    again = stoker.spark.push(rows(spark), "mail", url=url, transaction="import")
-    assert (first.created, first.rejected.count(), again.created) == (1_000, 0, 1_000)
+    again = stoker.spark.push(failing(rows(spark), attempts=100), "mail", url=url, transaction="import")
+    assert (first.created, first.rejected.count(), again.created) == (1_000, 0, 1_000)  # the rows were not computed
     assert pulled(queue, "mail") == numbers()
 
 
@@ -113,10 +124,15 @@ def mixed(spark: SparkSession) -> DataFrame:
 
 
 def test_a_row_that_cannot_be_a_job_fails_the_write_and_nothing_is_pushed(spark: SparkSession, url: str, queue: Client):
-    with pytest.raises(PySparkException, match="has no payload"):
+    with pytest.raises(PySparkException, match=r"has no payload.* The row is \(payload=None, queue='mail'"):
         write(mixed(spark), url)
-    with pytest.raises(PySparkException, match="invalid delay_ms"):
+    with pytest.raises(WriteFailed) as refused:
         stoker.spark.push(mixed(spark).where("custom_id in (1, 4)"), url=url)
+    said = str(refused.value)
+    assert "\n" not in said
+    assert "item" not in said
+    assert "invalid delay_ms" in said
+    assert "payload='yesterday', queue='mail', delay_ms=-86400000, custom_id='4'" in said
     assert queue.list_queues() == []
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from stoker.spark.source import advanced, stretches
+from stoker.spark.stretches import stretches
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,3 @@ from stoker.spark.source import advanced, stretches
 def test_a_long_log_is_cut_for_a_cluster(monkeypatch: pytest.MonkeyPatch, records: int, cores: int, tasks: int):
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     assert len(stretches({0: 0}, {0: records}, 0)) == tasks
-
-
-def test_a_limited_batch_is_as_long_as_it_may_be():
-    """Also where a third of the limit is no whole number."""
-    assert sum(advanced({0: 0, 1: 5, 2: 0}, {0: 7, 1: 12, 2: 7}, 10).values()) == 5 + 10

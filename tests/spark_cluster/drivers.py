@@ -16,12 +16,14 @@ import stoker.spark
 from stoker.spark.fleet.rounds import Round
 from stoker.spark.lake import running
 from stoker.spark.lake.layout import Lake
-from tests.spark_cluster.holding import HeldLake, Points, doubled, held_source
+from tests.spark_cluster.holding import HeldLake, Points, doubled, hold_source
 
 AT_ONCE = 100
-"""Records in a batch: small, so that there are several while somebody is to be killed."""
+"""Events in a batch of the lake: small, so that there are several while a driver is to be killed."""
+ORDERS_AT_ONCE = 6
+"""Orders in a batch of the copying stream."""
 REST = 100_000
-"""Records in a batch when nobody is: what was begun is ended as it was begun, and all else comes at once."""
+"""Events in a batch when no driver is: what was begun is ended as it was begun, and all else comes at once."""
 
 
 def lake_path(folder: Path) -> str:
@@ -33,7 +35,7 @@ def fill(spark: SparkSession, lake: Lake, url: str, at_once: int = AT_ONCE) -> S
     return running.start(spark, lake, {"url": url, "maxRecordsPerTrigger": str(at_once)}, {"availableNow": True})
 
 
-def copy(spark: SparkSession, folder: Path, url: str, at_once: int = AT_ONCE) -> StreamingQuery:
+def copy(spark: SparkSession, folder: Path, url: str, at_once: int = ORDERS_AT_ONCE) -> StreamingQuery:
     """A job in `copies` for each job that was pushed to `orders`: its payload is the number of that."""
     options = {"url": url, "queues": "orders", "events": "pushed", "startingOffsets": "earliest"}
     pushed = spark.readStream.format("stoker").options(**options, maxRecordsPerTrigger=str(at_once)).load()
@@ -50,7 +52,7 @@ def work(spark: SparkSession, url: str, handler: Callable[[list[int]], Sequence[
 def main(master: str, url: str, place: str, *names: str) -> None:
     folder, points = Path(place), Points(place, names)
     spark = stoker.spark.session(master, name="to be killed", settings={"spark.sql.shuffle.partitions": "1"})
-    spark.dataSource.register(held_source(points))
+    hold_source(spark, points)
     streams = [fill(spark, HeldLake(spark, lake_path(folder), points), url), copy(spark, folder, url)]
     fleet = threading.Thread(target=work, args=(spark, url, doubled(points, held_from=60)), daemon=True)
     fleet.start()

@@ -15,10 +15,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition, WriterCommitMessage
 
+import stoker.spark
+from stoker.spark.lake import running
 from stoker.spark.lake.layout import Lake
+from stoker.spark.lake.table import Batch
 from stoker.spark.options import read_options
 from stoker.spark.sink import BatchWriter, StreamWriter, write_options
-from stoker.spark.source import LogStretch, StokerSource, StreamReader
+from stoker.spark.source import StokerSource
+from stoker.spark.stream import StreamReader
+from stoker.spark.stretches import LogStretch
 
 HELD_S = 3600.0
 """Longer than anybody waits for a point to be reached: who is held ends with the process that it works for."""
@@ -53,6 +58,18 @@ class Points:
 
     def process_at(self, name: str) -> int:
         return int((Path(self.folder) / name).read_text())
+
+
+def hold_source(spark: SparkSession, points: Points) -> None:
+    """Let this session, and the lakes that this process fills, use the held source. `release_source` ends it."""
+    held = held_source(points)
+    spark.dataSource.register(held)
+    vars(running)["StokerSource"] = held
+
+
+def release_source(spark: SparkSession) -> None:
+    stoker.spark.register(spark)
+    vars(running)["StokerSource"] = StokerSource
 
 
 def held_source(points: Points) -> type[StokerSource]:
@@ -106,10 +123,10 @@ class HeldLake(Lake):
         super().__init__(spark, path)
         self._points = points
 
-    def write(self, layer: str, batch: str, rows: DataFrame, files: int = 1) -> None:
+    def write(self, layer: str, batch: Batch, rows: DataFrame, files: int = 1) -> int:
         if layer == "minutes":
             self._points.hold("layer")
-        super().write(layer, batch, rows, files)
+        return super().write(layer, batch, rows, files)
 
 
 def doubled(points: Points, held_from: int = 0) -> Callable[[list[int]], Sequence[int]]:

@@ -1,6 +1,6 @@
-"""Reads a lake with PyArrow and what docs/pipeline/tables.md says of manifests, without Spark.
+"""Reads the tables of a lake with PyArrow and what the Delta protocol says of `_delta_log`, without Spark or delta-rs.
 
-`Watcher` reads all the time: what it sees once must never change, and must be a complete batch.
+`Watcher` reads all the time: each version that it sees must have exactly the events of the batches that it is about.
 """
 
 import json
@@ -8,17 +8,19 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from stoker.model.events import Event
 
 Contents = Counter[Hashable]
 """Rows by what identifies them, or, where rows are sums, what they add up to."""
-NAME = re.compile(r"batch=\w+-(\d{10})(?:-(\d{10}))?")
+STREAM = re.compile(r"stoker/[0-9a-f]{8}")
 POSITION = ("shard", "sequence", "index")
 COUNTED = ("pushed", "started", "completed", "failed", "cancelled", "retrying", "released")
 ENDS = ("completed", "failed", "cancelled", "expired")
@@ -27,47 +29,71 @@ LAYERS = ("bronze", "jobs", "attempts", "minutes")
 LOOK_S = 0.1
 
 
-def directories(layer: Path) -> list[Path]:
-    """Those that count."""
-    while True:
-        manifest, stretches = manifest_of(layer)
-        found = [place for place in sorted(layer.glob("batch=*")) if counts(stretch_of(place.name), stretches)]
-        if manifest_of(layer)[0] == manifest:
-            return found
+@dataclass
+class Snapshot:
+    """One version of a table."""
+
+    version: int = -1
+    files: set[str] = field(default_factory=set)
+    applications: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, actions: Iterable[dict[str, Any]]) -> None:
+        """Removes first: a commit can do both, and never to the same file."""
+        listed = list(actions)
+        for action in listed:
+            if action.get("remove"):
+                self.files.discard(unquote(action["remove"]["path"]))
+        for action in listed:
+            if action.get("add"):
+                self.files.add(unquote(action["add"]["path"]))
+            if action.get("txn"):
+                self.applications[action["txn"]["appId"]] = action["txn"]["version"]
+
+    @property
+    def batch(self) -> int:
+        """The newest batch of the stream; there is only one stream."""
+        found = [number for app, number in self.applications.items() if STREAM.fullmatch(app)]
+        return max(found, default=-1)
 
 
-def manifest_of(layer: Path) -> tuple[str, list[tuple[int, int]]]:
-    manifests = sorted((layer / "_compacted").glob("[0-9]*.json"))
-    if not manifests:
-        return "", []
-    return manifests[-1].name, [(first, last) for first, last in json.loads(manifests[-1].read_text())["stretches"]]
+def snapshots(table: Path) -> list[Snapshot]:
+    """All versions that can still be read: from the oldest checkpoint or version 0 on."""
+    log = table / "_delta_log"
+    commits = sorted(int(path.stem) for path in log.glob("*.json") if path.stem.isdecimal())
+    if not commits:
+        return []
+    now = Snapshot()
+    if commits[0] > 0:
+        (place,) = log.glob(f"{commits[0] - 1:020d}.checkpoint.parquet")
+        now.apply(pq.read_table(place, columns=["add", "remove", "txn"]).to_pylist())
+    found = []
+    for number in commits:
+        lines = (log / f"{number:020d}.json").read_text().splitlines()
+        now = Snapshot(number, set(now.files), dict(now.applications))
+        now.apply(json.loads(line) for line in lines)
+        found.append(now)
+    return found
 
 
-def stretch_of(name: str) -> tuple[int, int]:
-    found = NAME.fullmatch(name)
-    assert found is not None, name
-    return int(found[1]), int(found[2] or found[1])
+def newest(table: Path) -> Snapshot:
+    found = snapshots(table)
+    return found[-1] if found else Snapshot()
 
 
-def counts(stretch: tuple[int, int], compacted: list[tuple[int, int]]) -> bool:
-    first, last = stretch
-    return stretch in compacted or (first == last and not any(low <= first <= high for low, high in compacted))
-
-
-def contents(layer: str, place: Path) -> Contents:
-    """Of one directory."""
-    files = ds.dataset(place, format="parquet")
+def contents(layer: str, file: Path) -> Contents:
+    """Of one file."""
     if layer != "minutes":
-        rows = files.to_table(columns=list(POSITION)).to_pydict()
+        rows = pq.ParquetFile(file).read(columns=list(POSITION)).to_pydict()
         return Counter(zip(*(rows[name] for name in POSITION), strict=True))
     found: Contents = Counter()
-    for row in files.to_table(columns=["queue", *COUNTED]).to_pylist():
+    for row in pq.ParquetFile(file).read(columns=["queue", *COUNTED]).to_pylist():
         found.update({(row["queue"], kind): row[kind] for kind in COUNTED if row[kind]})
     return found
 
 
 def all_contents(lake: Path, layer: str) -> Contents:
-    return sum((contents(layer, place) for place in directories(lake / layer)), Counter())
+    """Of the newest version."""
+    return sum((contents(layer, lake / layer / file) for file in newest(lake / layer).files), Counter())
 
 
 def expected(layer: str, events: Iterable[Event]) -> Contents:
@@ -100,11 +126,11 @@ class Watcher:
     """Looks at a lake from another thread for as long as it is entered."""
 
     def __init__(self, lake: Path) -> None:
-        self.seen: dict[tuple[str, str], Contents] = {}
-        """By layer and directory."""
+        self.seen: dict[tuple[str, int], tuple[int, Contents]] = {}
+        """By layer and version: the newest batch, and what is in it."""
         self.wrong: list[str] = []
         self.looks = 0
-        self._lake, self._files = lake, dict[tuple[str, str], Any]()
+        self._lake, self._files = lake, dict[tuple[str, str], Contents]()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher")
 
@@ -122,34 +148,33 @@ class Watcher:
         while not is_over:
             is_over = self._over.wait(LOOK_S)
             for layer in LAYERS:
-                for place in directories(self._lake / layer):
-                    self._look(layer, place)
+                self._look(layer)
             self.looks += 1
 
-    def _look(self, layer: str, place: Path) -> None:
-        name = (layer, place.name)
+    def _look(self, layer: str) -> None:
+        now = newest(self._lake / layer)
+        if now.version < 0 or (layer, now.version) in self.seen:
+            return
         try:
-            files = sorted((file.name, file.stat().st_size) for file in place.glob("[!._]*"))
-            found = self.seen[name] if name in self.seen else contents(layer, place)
+            found = sum((self._contents(layer, file) for file in now.files), Counter[Hashable]())
         except (OSError, pa.ArrowException) as error:
-            files, found = [(str(error), 0)], Counter()
-        is_new = name not in self.seen
-        if (is_new or files != self._files[name]) and place not in directories(self._lake / layer):
-            return  # a compaction has removed it meanwhile
-        if is_new:
-            self.seen[name], self._files[name] = found, files
-        elif files != self._files[name]:
-            self.wrong.append(f"{layer}/{place.name} had {self._files[name]} and has {files}")
+            self.wrong.append(f"{layer}, version {now.version}: {error}")
+            return
+        self.seen[layer, now.version] = (now.batch, found)
+
+    def _contents(self, layer: str, file: str) -> Contents:
+        if (layer, file) not in self._files:
+            self._files[layer, file] = contents(layer, self._lake / layer / file)
+        return self._files[layer, file]
 
     def partial(self, batches: dict[int, list[Event]]) -> list[str]:
         """What was seen and is not whole."""
         found = list(self.wrong)
-        for (layer, name), seen in self.seen.items():
-            first, last = stretch_of(name)
-            events = [event for number in range(first, last + 1) for event in batches[number]]
+        for (layer, version), (last, seen) in self.seen.items():
+            events = [event for number in range(last + 1) for event in batches[number]]
             if seen != expected(layer, events):
                 found.append(
-                    f"{layer}/{name} was seen with {seen - expected(layer, events)} too much, "
+                    f"{layer}, version {version}, was seen with {seen - expected(layer, events)} too much, "
                     f"{expected(layer, events) - seen} missing"
                 )
         return found

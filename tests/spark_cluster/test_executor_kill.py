@@ -16,16 +16,16 @@ from stoker.spark.lake import running
 from stoker.spark.lake.layout import Lake
 from tests.spark.story import live
 from tests.spark_cluster.cluster import kill_executor, numbers_in, until
-from tests.spark_cluster.holding import Points, doubled, held_source
+from tests.spark_cluster.holding import Points, doubled, hold_source, release_source
 
 
 @pytest.fixture
 def points(spark: SparkSession, tmp_path: Path) -> Iterator[Points]:
     """Where the source, and what else is told of them, waits."""
     points = Points(str(tmp_path), ("reading", "staged", "handled"))
-    spark.dataSource.register(held_source(points))
+    hold_source(spark, points)
     yield points
-    stoker.spark.register(spark)
+    release_source(spark)
 
 
 def killing(points: Points, point: str, work: Callable[[], Any]) -> Any:

@@ -168,4 +168,6 @@ _MAKE: dict[str, Callable[[_ColumnBatch], pa.Array]] = {
     "wait_ms": lambda batch: batch._between("started_at", "pushed_at", only_ends=False),
     "run_ms": lambda batch: batch._between("finished_at", "started_at"),
     "total_ms": lambda batch: batch._between("finished_at", "pushed_at"),
+    "ready_ms": lambda batch: batch._between("started_at", "ready_at", only_ends=False),
+    "latency_ms": lambda batch: batch._between("finished_at", "ready_at"),
 }

@@ -3,9 +3,11 @@
 Spark applies every filter again to the rows that come. So this may return too much, but never too little.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -17,12 +19,17 @@ from pyspark.sql.datasource import (
     In,
     LessThan,
     LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
 )
 
 from stoker.model.events import EventKind
 from stoker.model.ids import shard_of
 from stoker.model.limits import NAME_PATTERN
 from stoker.model.states import State
+from stoker.records.codec import queue_check
 from stoker.spark.connecting import is_tokens_own
 from stoker.spark.options import ReadOptions
 
@@ -48,17 +55,17 @@ def narrowed(options: ReadOptions, filters: Sequence[Filter]) -> tuple[ReadOptio
     """The options and positions of a read that returns all rows which match these filters."""
     places = EVERYTHING
     for each in filters:
-        attribute: tuple[str, ...] = getattr(each, "attribute", ())
-        if len(attribute) != 1:
+        inner = each.child if isinstance(each, Not) else each
+        attribute: tuple[str, ...] = getattr(inner, "attribute", ())
+        name = attribute[0].lower() if len(attribute) == 1 else ""
+        if not fits(name, inner):
             continue
-        name = attribute[0].lower()
-        values = values_of(each)
-        if not fits(name, each):
-            continue
-        if values is not None and name in _CHOSEN:
-            options = _CHOSEN[name](options, values)
-        if options.table == "events":
-            places = placed(places, name, values, each)
+        if name in _LISTED:
+            options = _LISTED[name](options, partial(holds, each))
+        elif inner is each:
+            options = _named(options, name, each)
+            if options.table == "events":
+                places = placed(places, name, values_of(each), each)
     return options, places
 
 
@@ -66,7 +73,7 @@ def fits(name: str, each: Filter) -> bool:
     """Whether a column is compared with values of its own type; anything else is left to Spark."""
     kind = _KINDS.get(name)
     values: tuple[Any, ...] = each.value if isinstance(each, In) else (getattr(each, "value", None),)
-    return kind is not None and all(one is None or type(one) is kind for one in values)
+    return type(each) in _COMPARISONS and kind is not None and all(type(one) is kind or one is None for one in values)
 
 
 _KINDS = {
@@ -74,6 +81,31 @@ _KINDS = {
     **dict.fromkeys(("shard", "job", "sequence"), int),
     "time": datetime,
 }
+
+_COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    In: lambda value, values: value in values,
+    StringStartsWith: lambda value, text: value.startswith(text),
+    StringEndsWith: lambda value, text: value.endswith(text),
+    StringContains: lambda value, text: text in value,
+}
+
+
+def holds(each: Filter, value: str) -> bool:
+    """Whether a row with this value may match. A comparison with null is never true, nor is its opposite."""
+    told: Any = each
+    if isinstance(each, Not):
+        told = each.child
+        if isinstance(told, EqualNullSafe):
+            return bool(value != told.value)
+        says_null = None in told.value if isinstance(told, In) else told.value is None
+        return not says_null and not holds(told, value)
+    return told.value is not None and _COMPARISONS[type(each)](value, told.value)
 
 
 def values_of(each: Filter) -> frozenset[Any] | None:
@@ -88,49 +120,83 @@ def values_of(each: Filter) -> frozenset[Any] | None:
     return frozenset(value for value in found if value is not None)
 
 
-# --- what options say, too --------------------------------------------------------------------------
+# --- columns whose values are all known ----------------------------------------------------------------
+
+Fits = Callable[[str], bool]
 
 
-def _tenants(options: ReadOptions, values: frozenset[Any]) -> ReadOptions:
+def _tenants(options: ReadOptions, fits: Fits) -> ReadOptions:
     """The token's own tenant may have any name."""
-    kept = (name for name in options.tenants if name in values or is_tokens_own(options.connection, name))
+    kept = (name for name in options.tenants if fits(name) or is_tokens_own(options.connection, name))
     return replace(options, tenants=tuple(kept))
+
+
+def _events(options: ReadOptions, fits: Fits) -> ReadOptions:
+    if options.table != "events":
+        return options
+    known = list(EventKind) if options.events is None else options.events
+    return replace(options, events=tuple(str(kind) for kind in known if fits(str(kind))))
+
+
+def _states(options: ReadOptions, fits: Fits) -> ReadOptions:
+    if options.table != "jobs":
+        return options
+    known = tuple(State) if options.states is None else options.states
+    return replace(options, states=tuple(state for state in known if fits(str(state))))
+
+
+_LISTED: dict[str, Callable[[ReadOptions, Fits], ReadOptions]] = {
+    "tenant": _tenants,
+    "event": _events,
+    "state": _states,
+}
+
+
+# --- columns with any values ---------------------------------------------------------------------------
+
+
+def _named(options: ReadOptions, name: str, each: Filter) -> ReadOptions:
+    values = values_of(each)
+    if name == "queue" and values is not None:
+        return _queues(options, values)
+    if name == "queue" and isinstance(each, StringStartsWith):
+        return _beginning(options, each.value)
+    if name == "reason" and values is not None and options.table == "dead_letters":
+        return _reasons(options, values)
+    return options
 
 
 def _queues(options: ReadOptions, values: frozenset[Any]) -> ReadOptions:
     """Invalid names are dropped: no queue has one, and the server would refuse to look for it."""
-    named = sorted(value for value in values if NAME_PATTERN.fullmatch(value))
-    wanted = named if options.queues is None else [queue for queue in options.queues if queue in named]
-    return options if options.table == "workers" else replace(options, queues=tuple(wanted))
+    if options.table == "workers":
+        return options
+    chosen = queue_check(options.queues, options.prefixes)
+    valid = sorted(value for value in values if NAME_PATTERN.fullmatch(value))
+    return replace(options, queues=tuple(name for name in valid if chosen is None or chosen(name)), prefixes=None)
 
 
-def _events(options: ReadOptions, values: frozenset[Any]) -> ReadOptions:
-    known = list(EventKind) if options.events is None else options.events
-    return replace(options, events=tuple(str(kind) for kind in known if str(kind) in values))
+def _beginning(options: ReadOptions, text: str) -> ReadOptions:
+    """Queues whose names begin like this, of those that were asked for."""
+    if options.table not in BY_QUEUE:
+        return options
+    if not NAME_PATTERN.fullmatch(text or "x"):  # no queue has such a name
+        return replace(options, queues=(), prefixes=None)
+    if options.queues is None and options.prefixes is None:
+        return replace(options, prefixes=(text,))
+    if options.queues is not None:
+        return replace(options, queues=tuple(name for name in options.queues if name.startswith(text)))
+    known = (each for each in options.prefixes or () if text.startswith(each) or each.startswith(text))
+    left = tuple(max(text, each, key=len) for each in known)
+    return replace(options, prefixes=left) if left else replace(options, queues=(), prefixes=None)
 
 
-def _states(options: ReadOptions, values: frozenset[Any]) -> ReadOptions:
-    known = tuple(State) if options.states is None else options.states
-    return replace(options, states=tuple(state for state in known if str(state) in values))
+BY_QUEUE = ("events", "jobs", "dead_letters", "results")
+"""Tables whose rows are chosen by the beginnings of queues' names."""
 
 
 def _reasons(options: ReadOptions, values: frozenset[Any]) -> ReadOptions:
     wanted = sorted(values) if options.reasons is None else [reason for reason in options.reasons if reason in values]
     return replace(options, reasons=tuple(wanted))
-
-
-def _of(table: str, choose: Callable[[ReadOptions, frozenset[Any]], ReadOptions]) -> Any:
-    """The same for one table only."""
-    return lambda options, values: choose(options, values) if options.table == table else options
-
-
-_CHOSEN: dict[str, Callable[[ReadOptions, frozenset[Any]], ReadOptions]] = {
-    "tenant": _tenants,
-    "queue": _queues,
-    "event": _of("events", _events),
-    "state": _of("jobs", _states),
-    "reason": _of("dead_letters", _reasons),
-}
 
 
 # --- positions in the log ---------------------------------------------------------------------------

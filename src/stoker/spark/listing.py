@@ -4,6 +4,7 @@ Each page shows its own moment, so a table is not a snapshot of all queues; but 
 ascend from page to page. This module knows the client and Arrow, but not Spark.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import attrgetter
@@ -16,6 +17,7 @@ from stoker.model.replies import JobView
 from stoker.model.schedules import ScheduleView
 from stoker.model.states import State
 from stoker.model.workers import WorkerView
+from stoker.records.codec import queue_check
 from stoker.spark.options import ReadOptions
 from stoker.spark.payloads import needed
 from stoker.spark.tables import JOB, MOMENT, Column, arrow_schema
@@ -33,7 +35,13 @@ def shares(client: Client, options: ReadOptions) -> list[tuple[str, ...]]:
     if options.table in Whole:
         return [options.queues or ()]
     there = client.list_queues()
-    wanted = sorted(there if options.queues is None else set(options.queues) & set(there))
+    chosen = queue_check(options.queues, options.prefixes)
+    pattern = None if options.pattern is None else re.compile(options.pattern)
+    wanted = sorted(
+        queue
+        for queue in there
+        if (chosen is None or chosen(queue)) and (pattern is None or pattern.fullmatch(queue) is not None)
+    )
     return shared({queue: size_of(client, queue, options) for queue in wanted})
 
 

@@ -4,15 +4,18 @@ Positions are sequence numbers; `after` is the last record that was read. This m
 """
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
 from stoker.client.sync import Client
 from stoker.model.errors import StokerError
+from stoker.model.replies import Records
 from stoker.records.codec import glance, open_record
 from stoker.spark.columns import BufferedRuns
 from stoker.spark.connecting import check_there, connect, is_tokens_own
@@ -41,11 +44,17 @@ class Reach:
 
 
 @contextmanager
-def connected(options: ReadOptions) -> Iterator[list[Client]]:
-    """A client for each tenant. A server that refuses one of them says so at the first request."""
+def connected(options: ReadOptions) -> Iterator[Client]:
+    """A client of the first tenant. If there are more, each request names all of them, and a server that refuses one
+    says so at the first.
+    """
     check_there(options.connection)
-    with ExitStack() as opened:
-        yield [opened.enter_context(connect(options.connection, tenant)) for tenant in options.tenants]
+    with connect(options.connection, options.tenants[0]) as client:
+        yield client
+
+
+def several(options: ReadOptions) -> tuple[str, ...] | None:
+    return options.tenants if len(options.tenants) > 1 else None
 
 
 def reaches(client: Client) -> dict[int, Reach]:
@@ -58,11 +67,11 @@ def reaches(client: Client) -> dict[int, Reach]:
     return found
 
 
-def reaches_for(clients: Sequence[Client]) -> dict[int, Reach]:
+def reaches_for(client: Client, options: ReadOptions) -> dict[int, Reach]:
     """The same, after checking that we may read as each tenant."""
-    for client in clients[1:]:
-        client.read_records(0, after=2**52, bytes_max=1)
-    return reaches(clients[0])
+    if several(options) is not None:
+        client.read_records(0, after=2**52, bytes_max=1, tenants=several(options))
+    return reaches(client)
 
 
 def name_of(client: Client, connection: QueueConnection, tenant: str) -> str | None:
@@ -77,7 +86,7 @@ def name_of(client: Client, connection: QueueConnection, tenant: str) -> str | N
 
 
 def resolved(
-    clients: Sequence[Client], wanted: Offsets | str | datetime, known: dict[int, Reach], option: str
+    client: Client, options: ReadOptions, wanted: Offsets | str | datetime, known: dict[int, Reach], option: str
 ) -> Offsets:
     """Where reading begins, or ends, in each shard."""
     if wanted == EARLIEST:
@@ -85,7 +94,7 @@ def resolved(
     if wanted == LATEST:
         return {shard: reach.last for shard, reach in known.items()}
     if isinstance(wanted, datetime):
-        return {shard: moment_in(clients, shard, wanted, reach) for shard, reach in known.items()}
+        return {shard: moment_in(client, options, shard, wanted, reach) for shard, reach in known.items()}
     assert isinstance(wanted, dict)
     strange = sorted(wanted.keys() - known.keys())
     if strange:
@@ -102,15 +111,13 @@ def resolved(
 # --- moments ----------------------------------------------------------------------------------------
 
 
-def moment_in(clients: Sequence[Client], shard: int, moment: datetime, reach: Reach) -> int:
+def moment_in(client: Client, options: ReadOptions, shard: int, moment: datetime, reach: Reach) -> int:
     """The position such that everything after it happened at this moment or later, and nothing before it did."""
     millis = -(-round(moment.timestamp() * 1_000_000) // 1000)
-    if len(clients) == 1:
-        return position_before(clients[0], shard, millis, reach)
-    return min(first_from(client, shard, millis, reach) - 1 for client in clients)
+    return position_before(client, shard, millis, reach, several(options))
 
 
-def position_before(client: Client, shard: int, millis: int, reach: Reach) -> int:
+def position_before(client: Client, shard: int, millis: int, reach: Reach, tenants: Sequence[str] | None = None) -> int:
     """The last record before a moment: every later one happened then or later. Times in a log only grow.
 
     If it lies among records of other tenants, it is any position there.
@@ -118,7 +125,7 @@ def position_before(client: Client, shard: int, millis: int, reach: Reach) -> in
     low, high = reach.lowest - 1, reach.last
     while low < high:
         middle = (low + high) // 2
-        page = client.read_records(shard, after=middle, until=high, bytes_max=PROBE_BYTES)
+        page = client.read_records(shard, after=middle, until=high, bytes_max=PROBE_BYTES, tenants=tenants)
         if not page.records:  # no records of this tenant there: continue with the part not looked at
             if page.next_after >= high:
                 high = middle
@@ -131,15 +138,30 @@ def position_before(client: Client, shard: int, millis: int, reach: Reach) -> in
     return low
 
 
-def first_from(client: Client, shard: int, millis: int, reach: Reach) -> int:
-    """The tenant's first record at or after this time; the next one to come if there is none."""
-    after = position_before(client, shard, millis, reach)
-    while after < reach.last:
-        page = client.read_records(shard, after=after, until=reach.last, bytes_max=PROBE_BYTES)
-        if page.records:
-            return page.records[0].sequence
-        after = page.next_after
-    return reach.last + 1
+# --- pages ------------------------------------------------------------------------------------------
+
+
+def read_page(client: Client, options: ReadOptions, shard: int, after: int, until: int, **more: Any) -> Records:
+    """What the options ask for of a range of a log: one page."""
+    return client.read_records(
+        shard,
+        after,
+        until,
+        queues=options.queues,
+        prefixes=options.prefixes,
+        kinds=options.events,
+        tenants=several(options),
+        **more,
+    )
+
+
+def wants_payloads(options: ReadOptions) -> bool:
+    return any(column.name == "payload" for column in options.columns)
+
+
+def compiled(options: ReadOptions) -> "re.Pattern[str] | None":
+    """The pattern that the names of queues must match: the server knows only how they begin."""
+    return None if options.pattern is None else re.compile(options.pattern)
 
 
 # --- rows -------------------------------------------------------------------------------------------
@@ -149,13 +171,16 @@ def rows(client: Client, options: ReadOptions, shard: int, after: int, until: in
     """The rows of a range of a log, in batches."""
     gathered = BufferedRuns(shard)
     columns = options.columns if options.payload_schema is None else needed(options.columns, JOB)
-    payloads = any(column.name == "payload" for column in columns)
+    payloads, pattern = wants_payloads(options), compiled(options)
     while after < until:
-        page = client.read_records(shard, after, until, queues=options.queues, kinds=options.events, payloads=payloads)
+        page = read_page(client, options, shard, after, until, payloads=payloads)
         if page.lowest > after + 1:
             lost(options, shard, after, min(page.lowest - 1, until), page.lowest)
-        for record in page.records:
-            gathered.add(record.sequence, open_record(record.sequence, record.head, record.body))
+        for logged in page.records:
+            record = open_record(logged.sequence, logged.head, logged.body)
+            if pattern is not None and not pattern.fullmatch(getattr(record, "queue", "")):
+                continue
+            gathered.add(logged.sequence, record)
             if gathered.rows >= options.batch_rows:
                 yield gathered.batch(columns, options.events)
                 gathered = BufferedRuns(shard)

@@ -5,6 +5,7 @@ are refused with what would be right.
 """
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from stoker.model.events import EventKind
 from stoker.model.hints import nearest
 from stoker.model.limits import NAME_PATTERN
 from stoker.model.states import STATES, State
+from stoker.model.units import duration_ms, parse_bytes
 from stoker.spark.payload_schema import checked
 from stoker.spark.tables import EVENTS, PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW, TABLES, WITH_PAYLOAD, Column
 
@@ -34,6 +36,10 @@ LISTED = {
     "batchRows": "rows in one Arrow batch; by default 16384",
 }
 _QUEUES = {"queues": "only these queues, separated by commas; others never leave the server"}
+_PATTERN = {
+    "subscribePattern": "instead of queues: a regular expression (Python's) that the whole name of a queue matches,"
+    " also of queues that come later. The server sends queues whose names begin as the pattern does"
+}
 _PAYLOAD = {
     "payloadSchema": "fields of the payload, as in `user_id bigint, mail string`: it is decoded from JSON or"
     " MessagePack into a column `payload` with them. Missing fields are null, other fields are ignored",
@@ -46,6 +52,7 @@ _WITH_PAYLOAD = {"includePayload": "true adds a column `payload` with its bytes;
 READING: dict[str, dict[str, str]] = {
     "events": LISTED
     | _QUEUES
+    | _PATTERN
     | {
         "events": "only these kinds of events, separated by commas; others never leave the server",
         "startingOffsets": "earliest, latest, or JSON: by shard, the last record that was read. By default a batch"
@@ -54,8 +61,13 @@ READING: dict[str, dict[str, str]] = {
         " Milliseconds since 1970, or ISO 8601",
         "endingOffsets": "end of a batch, like startingOffsets; by default latest",
         "endingTimestamp": "instead of endingOffsets: the last record before this time",
-        "maxRecordsPerTrigger": "of a stream: the most records in one batch; by default no limit. A record may"
-        " describe many jobs",
+        "maxRecordsPerTrigger": "of a stream: the most rows in one batch; by default no limit. Rows that one request"
+        " caused stay together: if they are more than this, they are a batch of their own",
+        "maxBytesPerTrigger": "of a stream: the most bytes that one batch reads of the log, in the same way;"
+        " by default no limit. `64MiB` or a number",
+        "minRecordsPerTrigger": "of a stream: wait until there are this many rows; by default 1. Without one new row"
+        " there is no batch",
+        "maxTriggerDelay": "with minRecordsPerTrigger: how long to wait at most after the last batch; by default `15m`",
         "minPartitions": "at least this many tasks; by default as many as the records are worth",
         "failOnDataLoss": "whether it is an error that records were dropped before they were read; by default true",
     }
@@ -63,14 +75,16 @@ READING: dict[str, dict[str, str]] = {
     | _PAYLOAD,
     "jobs": LISTED
     | _QUEUES
+    | _PATTERN
     | {"states": "only jobs in these states, separated by commas. The server filters a single state"}
     | _WITH_PAYLOAD
     | _PAYLOAD,
     "dead_letters": LISTED
     | _QUEUES
+    | _PATTERN
     | {"reasons": "only dead letters with these reasons, separated by commas"}
     | _PAYLOAD,
-    "results": LISTED | _QUEUES,
+    "results": LISTED | _QUEUES | _PATTERN,
     "schedules": LISTED | _QUEUES,
     "workers": LISTED,
 }
@@ -90,7 +104,7 @@ WRITING = CONNECTING | {
 SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
 """Options that Spark passes on to sources and sinks although they are its own."""
 OF_BATCHES = ("endingOffsets", "endingTimestamp")
-OF_STREAMS = ("maxRecordsPerTrigger",)
+OF_STREAMS = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay")
 KNOWN = {name.lower(): name for options in (*READING.values(), WRITING) for name in options}
 """The spelling of every option: Spark loses the case of names."""
 EARLIEST, LATEST = "earliest", "latest"
@@ -115,11 +129,18 @@ class ReadOptions:
     tenants: tuple[str, ...] = ("default",)
     table: str = "events"
     queues: tuple[str, ...] | None = None
+    prefixes: tuple[str, ...] | None = None
+    """Queues whose names begin with one of these, besides `queues`."""
+    pattern: str | None = None
+    """What the whole name of a queue matches."""
     events: tuple[str, ...] | None = None
     columns: tuple[Column, ...] = EVENTS
     starting: Offsets | str | datetime = EARLIEST
     ending: Offsets | str | datetime = LATEST
     max_records_per_trigger: int = 0
+    max_bytes_per_trigger: int = 0
+    min_records_per_trigger: int = 0
+    max_trigger_delay_ms: int = 0
     min_partitions: int = 0
     fail_on_data_loss: bool = True
     batch_rows: int = 16_384
@@ -142,16 +163,22 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOp
     starting = offsets(options, "starting", LATEST if streaming else EARLIEST)
     ending = offsets(options, "ending", LATEST)
     check_order(starting, ending)
+    check_batches(number(options, "maxRecordsPerTrigger", 0), number(options, "minRecordsPerTrigger", 0))
     return ReadOptions(
         connection=connection(options),
         tenants=tenants(options),
         table=table,
         queues=plain_names(options, "queues"),
+        prefixes=prefixes(options),
+        pattern=pattern(options),
         events=kinds(options),
         columns=columns(options, table),
         starting=starting,
         ending=ending,
         max_records_per_trigger=number(options, "maxRecordsPerTrigger", 0),
+        max_bytes_per_trigger=size(options, "maxBytesPerTrigger"),
+        min_records_per_trigger=number(options, "minRecordsPerTrigger", 0),
+        max_trigger_delay_ms=delay_ms(options),
         min_partitions=number(options, "minPartitions", 0),
         fail_on_data_loss=flag(options, "failOnDataLoss", True),
         batch_rows=number(options, "batchRows", 16_384, 1),
@@ -232,6 +259,58 @@ def plain_names(options: Mapping[str, str], option: str) -> tuple[str, ...] | No
     for name in found or ():
         check_name(option, name, "; separate several with commas, without brackets or quotes")
     return found
+
+
+def pattern(options: Mapping[str, str]) -> str | None:
+    text = options.get("subscribePattern")
+    if text is None:
+        return None
+    if "queues" in options:
+        raise InvalidRequest("options queues and subscribePattern: give only one of them")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidRequest(f"option subscribePattern = {text[:80]!r}: it is no regular expression: {error}") from None
+    return text
+
+
+def prefixes(options: Mapping[str, str]) -> tuple[str, ...] | None:
+    """How the names begin that a pattern matches: its characters up to the first one with a meaning."""
+    text = pattern(options)
+    if text is None:
+        return None
+    literal = _LITERAL.match(text)
+    assert literal is not None
+    beginning, rest = literal[0], text[literal.end() :]
+    if "|" in rest:
+        return ("",)
+    return (beginning[:-1] if rest[:1] in ("?", "*", "{") else beginning,)
+
+
+_LITERAL = re.compile(r"[A-Za-z0-9_:-]*")
+
+
+def size(options: Mapping[str, str], option: str) -> int:
+    text = options.get(option, "0")
+    try:
+        return int(text) if text.isdecimal() else int(parse_bytes(text))
+    except ValueError:
+        raise InvalidRequest(f"option {option} = {text[:80]!r}: expected bytes, such as 64MiB or 1000000") from None
+
+
+def delay_ms(options: Mapping[str, str]) -> int:
+    text = options.get("maxTriggerDelay", "15m")
+    try:
+        return duration_ms(text)
+    except ValueError:
+        raise InvalidRequest(f"option maxTriggerDelay = {text[:80]!r}: expected a time such as 30s or 15m") from None
+
+
+def check_batches(most: int, least: int) -> None:
+    if 0 < most < least:
+        raise InvalidRequest(
+            f"options minRecordsPerTrigger = {least} and maxRecordsPerTrigger = {most}: the least is more than the most"
+        )
 
 
 def check_name(option: str, name: str, hint: str = "") -> None:

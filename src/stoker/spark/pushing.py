@@ -14,8 +14,20 @@ import pyarrow as pa
 
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.connecting import connect
+from stoker.spark.error_text import ours
 from stoker.spark.options import QueueConnection, check_name
-from stoker.spark.staging import REJECTION, StageResult, Terms, check_open, publish, rejected_table, stage
+from stoker.spark.staging import (
+    REJECTION,
+    StageResult,
+    Terms,
+    WriteFailed,
+    check_open,
+    outcome_of,
+    publish,
+    rejected_table,
+    stage,
+    tell_doubles,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,6 +43,8 @@ class PushOutcome:
     """New jobs. Rows with the `unique_key` or `custom_id` of an existing job make no new one."""
     rejected: "DataFrame"
     """The rows that could not become jobs, with the reason in a column `rejection`."""
+    duplicates: int = 0
+    """Rows that made no new job, because one with their `unique_key`, `custom_id` or `debounce_id` was there."""
 
 
 def push(
@@ -51,6 +65,8 @@ def push(
     is pushed; with `on_rejected="return"`, it is returned and the others are pushed. A second push under the same
     `transaction` changes nothing: then rows are not even looked at, and none is returned.
     """
+    from pyspark.errors import PySparkException
+
     from stoker.spark.schemas import arrow_schema
 
     if on_rejected not in ("fail", "return"):
@@ -67,16 +83,21 @@ def push(
     name = f"spark:{uuid4().hex}" if transaction is None else f"spark:{transaction}"
     with connect(terms.connection) as client:
         check_open(client, terms)
+        before = outcome_of(client, name)
+        if before is not None:
+            return PushOutcome(before.created, rejected_frame(frame, None))
         try:
             told = frame.mapInArrow(Rows(terms, name), "stage string, jobs bigint, rejected binary").toArrow()
             staged = [StageResult(name, **row) for row in told.to_pylist()]
             created = publish(client, name, staged)
-        except BaseException:
+        except BaseException as error:
             if transaction is None:
                 with suppress(StokerError):  # the queue drops it after a while in any case
                     client.abort(name)
+            if isinstance(error, PySparkException) and (reason := ours(error)) is not None:
+                raise WriteFailed(reason) from None
             raise
-    return PushOutcome(created, rejected_frame(frame, rejected_table(staged)))
+    return PushOutcome(created, rejected_frame(frame, rejected_table(staged)), tell_doubles(staged, created))
 
 
 class Rows:

@@ -21,7 +21,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.connecting import connect
 from stoker.spark.options import WRITING, check_name, connection, named, names, number
-from stoker.spark.staging import StageResult, Terms, WriteFailed, check_open, publish, rejected_table, stage
+from stoker.spark.staging import (
+    StageResult,
+    Terms,
+    WriteFailed,
+    check_open,
+    publish,
+    rejected_table,
+    stage,
+    tell_doubles,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class Writer:
             assert self.options.rejected_path is not None
             Folder(self.options.rejected_path).write(transaction, rejected)
         with connect(self.options.terms.connection) as client:
-            publish(client, transaction, staged)
+            tell_doubles(staged, publish(client, transaction, staged))
 
 
 def staged_of(messages: list[WriterCommitMessage | None]) -> list[StageResult]:

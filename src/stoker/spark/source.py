@@ -5,8 +5,6 @@ them into Arrow themselves; the driver only asks how far the logs reach. Reading
 twice.
 """
 
-import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,8 +20,8 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.spark.connecting import check_there, connect
 from stoker.spark.filters import EVERYTHING, Narrowing, narrowed
@@ -38,17 +36,10 @@ from stoker.spark.logs import (
     reaches_for,
     readable_start,
     resolved,
-    rows,
 )
 from stoker.spark.options import ENDING, STARTING, Offsets, ReadOptions, check_kind, read_options
-from stoker.spark.payloads import decoded
+from stoker.spark.stretches import LogReader, stretches
 from stoker.spark.tables import PAYLOAD, SPARK_TYPES, spark_schema
-
-PIECE_RECORDS = 20_000
-"""Fewer records are not worth a task: Spark needs some 30 ms for each."""
-PIECE_RECORDS_MAX = 200_000
-"""More records take half a second or longer; a cluster may have more cores than the machine that plans this."""
-
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -69,14 +60,6 @@ def register(spark: SparkSession) -> None:
     java = getattr(spark, "_jsparkSession", None)  # a session of Spark Connect has none, and needs none
     if java is not None and SparkSession.getActiveSession() is None:
         java.setActiveSession(java)
-
-
-class LogStretch(InputPartition):
-    """Pieces of logs that one task reads: shard, after, until."""
-
-    def __init__(self, pieces: tuple[tuple[int, int, int], ...]) -> None:
-        super().__init__(None)
-        self.pieces = pieces
 
 
 class Share(InputPartition):
@@ -106,6 +89,8 @@ class StokerSource(DataSource):
         options = read_options(self.options, streaming=True)
         check_kind(options, streaming=True)
         check_schema(options, schema)
+        from stoker.spark.stream import StreamReader
+
         return StreamReader(options, schema)
 
     def _batch(self, schema: Any) -> ReadOptions:
@@ -155,34 +140,6 @@ def check_schema(options: ReadOptions, schema: Any) -> None:
         )
 
 
-def exact_schema(schema: Any) -> pa.Schema:
-    """The Arrow schema that Spark will compare batches with."""
-    from stoker.spark.schemas import arrow_schema
-
-    return arrow_schema(schema)
-
-
-class LogReader:
-    """What all ways of reading share: the part that runs in executors."""
-
-    def __init__(self, options: ReadOptions, schema: Any) -> None:
-        self.options = options
-        self._decoded = None if options.payload_schema is None else exact_schema(schema)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        for batch in self._read(partition):
-            yield batch if self._decoded is None else decoded(batch, self._decoded, fail_fast=self.options.fail_fast)
-
-    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        pieces = partition.pieces if isinstance(partition, LogStretch) else ()
-        if not pieces:  # Spark's placeholder for no partitions
-            return
-        with connected(self.options) as clients:
-            for client in clients:
-                for shard, after, until in pieces:
-                    yield from rows(client, self.options, shard, after, until)
-
-
 class BatchReader(LogReader, DataSourceReader):
     """The log as it is when the first action begins."""
 
@@ -192,12 +149,12 @@ class BatchReader(LogReader, DataSourceReader):
         options = self.options
         if not options.tenants or options.queues == () or options.events == ():
             return []
-        with connected(options) as clients:
-            known = reaches_for(clients)
-            start = resolved(clients, options.starting, known, STARTING)
-            end = resolved(clients, options.ending, known, ENDING)
+        with connected(options) as client:
+            known = reaches_for(client, options)
+            start = resolved(client, options, options.starting, known, STARTING)
+            end = resolved(client, options, options.ending, known, ENDING)
             check_ending(options, start, known)
-            start, end = within(clients, self.places, known, start, end)
+            start, end = within(client, options, self.places, known, start, end)
         wanted = {shard: known[shard] for shard in end if end[shard] > start[shard]}
         return stretches(
             readable_start(options, start, wanted), {shard: end[shard] for shard in wanted}, options.min_partitions
@@ -241,60 +198,6 @@ class PushdownListReader(ListReader):
         return filters
 
 
-class StreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The log as it grows. It lives in the driver; its copies read in executors."""
-
-    def __init__(self, options: ReadOptions, schema: Any) -> None:
-        super().__init__(options, schema)
-        self._target: Offsets | None = None
-        """Where to stop, with `availableNow`."""
-        self._known: dict[int, Reach] | None = None
-        """How far the logs reached when the next batch was planned."""
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._ends()
-
-    def initialOffset(self) -> dict[str, int]:
-        with connected(self.options) as clients:
-            known = reaches_for(clients)
-            return written(
-                readable_start(self.options, resolved(clients, self.options.starting, known, STARTING), known)
-            )
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        most = self.options.max_records_per_trigger
-        return ReadMaxRows(most) if most else ReadAllAvailable()
-
-    def reportLatestOffset(self) -> dict[str, int]:
-        return written(self._ends())
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        self._known = self._reaches()
-        begun = readable_start(self.options, read_back(start), self._known, tell=False)
-        ends = self._target if self._target is not None else lasts(self._known)
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
-        return written(advanced(begun, ends, most))
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        known, self._known = self._known or self._reaches(), None
-        begun = readable_start(self.options, read_back(start), known)
-        return stretches(begun, read_back(end), self.options.min_partitions)
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Does nothing: the log is kept by its retention, not for its readers."""
-
-    def _ends(self) -> Offsets:
-        return lasts(self._reaches())
-
-    def _reaches(self) -> dict[int, Reach]:
-        with connected(self.options) as clients:
-            return reaches_for(clients)
-
-
-def lasts(known: dict[int, Reach]) -> Offsets:
-    return {shard: reach.last for shard, reach in known.items()}
-
-
 def check_ending(options: ReadOptions, start: Offsets, known: dict[int, Reach]) -> None:
     """Refuse an end before the beginning, and an end that is no longer kept."""
     if not isinstance(options.ending, dict):
@@ -309,7 +212,7 @@ def check_ending(options: ReadOptions, start: Offsets, known: dict[int, Reach]) 
 
 
 def within(
-    clients: Sequence[Any], places: Narrowing, known: dict[int, Reach], start: Offsets, end: Offsets
+    client: Client, options: ReadOptions, places: Narrowing, known: dict[int, Reach], start: Offsets, end: Offsets
 ) -> tuple[Offsets, Offsets]:
     """The part of a log that a query needs. Times there are whole milliseconds."""
     shards = [shard for shard in known if places.shards is None or shard in places.shards]
@@ -320,66 +223,13 @@ def within(
         if places.until is not None:
             ends[shard] = min(ends[shard], places.until)
         if places.since is not None:
-            begins[shard] = max(begins[shard], moment_in(clients, shard, whole(places.since), known[shard]))
+            begins[shard] = max(begins[shard], moment_in(client, options, shard, whole(places.since), known[shard]))
         if places.before is not None:
             behind = whole(places.before) + timedelta(milliseconds=1)
-            ends[shard] = min(ends[shard], moment_in(clients, shard, behind, known[shard]))
+            ends[shard] = min(ends[shard], moment_in(client, options, shard, behind, known[shard]))
     return begins, ends
 
 
 def whole(moment: datetime) -> datetime:
     """The timestamp cut to milliseconds."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-
-
-def advanced(start: Offsets, ends: Offsets, most: int) -> Offsets:
-    """The end of the next batch: at most `most` records, from each shard in proportion to its lag."""
-    lags = {shard: max(0, end - start.get(shard, 0)) for shard, end in ends.items()}
-    total = sum(lags.values())
-    if not most or total <= most:
-        return {shard: max(start.get(shard, 0), end) for shard, end in ends.items()}
-    left = most
-    found: Offsets = {}
-    for shard, lag in sorted(lags.items()):
-        share = min(left, lag, max(1, most * lag // total)) if lag else 0
-        left -= share
-        found[shard] = start.get(shard, 0) + share
-    for shard, lag in sorted(lags.items()):  # the remainder of the integer division
-        more = min(left, lag - found[shard] + start.get(shard, 0))
-        left -= more
-        found[shard] += more
-    return found
-
-
-def stretches(start: Offsets, end: Offsets, least: int) -> list[LogStretch]:
-    """Pieces of about the same size, as many as there is work for; small logs share a task."""
-    lags = {shard: end[shard] - start.get(shard, 0) for shard in sorted(end) if end[shard] > start.get(shard, 0)}
-    total = sum(lags.values())
-    here = min(2 * (os.cpu_count() or 1), -(-total // PIECE_RECORDS))
-    wanted = max(least, here, -(-total // PIECE_RECORDS_MAX), 1)
-    size = max(1, -(-total // wanted))
-    found: list[LogStretch] = []
-    pieces: list[tuple[int, int, int]] = []
-    room = size
-    for shard, lag in lags.items():
-        after = start.get(shard, 0)
-        while lag:
-            step = min(lag, room)
-            pieces.append((shard, after, after + step))
-            after, lag, room = after + step, lag - step, room - step
-            if not room:
-                found.append(LogStretch(tuple(pieces)))
-                pieces, room = [], size
-    if pieces:
-        found.append(LogStretch(tuple(pieces)))
-    return found
-
-
-def written(offsets: Offsets) -> dict[str, int]:
-    """In a fixed order: Spark compares offsets as text."""
-    return {f"{shard:02d}": offsets[shard] for shard in sorted(offsets)}
-
-
-def read_back(offsets: dict[str, int] | str) -> Offsets:
-    found: dict[str, int] = json.loads(offsets) if isinstance(offsets, str) else offsets
-    return {int(shard): position for shard, position in found.items()}

@@ -4,6 +4,8 @@ An attempt stages under its own key. What it returns to the driver (`StageResult
 or to let it be dropped. Rows that cannot be jobs fail the attempt, or are reported, as the options say.
 """
 
+import logging
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +17,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from stoker.client.batches import BATCH_BYTES
 from stoker.client.sync import Client
-from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError, TransactionOver
+from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError, TransactionOver, UnknownStage
+from stoker.model.replies import Transaction
 from stoker.spark.arrow_bytes import packed, unpacked
 from stoker.spark.connecting import connect
 from stoker.spark.options import QueueConnection
@@ -23,6 +26,7 @@ from stoker.spark.rows import Jobs, Rejected, RowShape
 
 REJECTION = "rejection"
 """The column with the reason why a row was rejected."""
+log = logging.getLogger(__name__)
 REJECTED_MAX = 100_000
 """Rejected rows of one task: they go through the driver, and a write with more of them is itself wrong."""
 
@@ -73,17 +77,33 @@ def check_open(client: Client, terms: Terms) -> None:
         client.stage("spark:open", "open", terms.queue or "open", [])
 
 
+def outcome_of(client: Client, transaction: str) -> Transaction | None:
+    """The outcome of a transaction that is over; None if it is not.
+
+    It asks to publish a stage that no attempt has, which changes nothing: a transaction that was published answers with
+    its outcome, and any other refuses.
+    """
+    try:
+        return client.publish(transaction, [NO_STAGE])
+    except UnknownStage:
+        return None
+    except TransactionOver:
+        raise aborted_before(transaction) from None
+
+
+NO_STAGE = "none"
+
+
 def stage(terms: Terms, transaction: str, batches: Iterable[pa.RecordBatch]) -> StageResult:
-    """In an executor: stage the rows of a task."""
+    """In an executor: stage the rows of a task. If the transaction is over, they are not even computed."""
     with connect(terms.connection) as client:
+        if outcome_of(client, transaction) is not None:
+            return StageResult(transaction, None, 0)
         attempt = StagedAttempt(client, terms, transaction)
-        rest = iter(batches)
         try:
-            for batch in rest:
+            for batch in batches:
                 attempt.add(batch)
         except TransactionOver:
-            for _ in rest:
-                pass
             return StageResult(transaction, None, 0)
         return StageResult(transaction, attempt.key if attempt.jobs else None, attempt.jobs, attempt.rejected_rows())
 
@@ -106,25 +126,37 @@ class StagedAttempt:
         if self._shape is None:
             self._shape = self._terms.shape(batch.schema)
         found, rejected = self._shape.jobs(batch)
-        if rejected and not self._terms.keeps_rejected:
-            raise InvalidRequest(next(iter(rejected.values())))
+        self._check(batch, rejected)
         for jobs in found:
             for piece in jobs.pieces(self._terms.batch_rows, BATCH_BYTES):
-                rejected.update(self._stage(piece))
+                more = dict(self._stage(piece))
+                self._check(batch, more)
+                rejected |= more
         if rejected:
             self._reject(batch, rejected)
 
+    def _check(self, batch: pa.RecordBatch, rejected: Rejected) -> None:
+        """Fail for the first row that cannot be a job, unless such rows are kept."""
+        if rejected and not self._terms.keeps_rejected:
+            place, reason = next(iter(rejected.items()))
+            raise InvalidRequest(
+                f"a row cannot be a job: {reason}. Nothing was pushed. The row is {shown(batch, place)}"
+            )
+
     def _stage(self, jobs: Jobs) -> Iterator[tuple[int, str]]:
-        """The queue accepts or refuses a request as a whole, so the bad row is found by halving."""
+        """Rows that the queue refuses. It accepts or refuses a request as a whole: the rest is tried without them, or
+        only the first one is told if that fails the write.
+        """
         try:
             self._client.stage(
                 self._transaction, self.key, jobs.queue, jobs.payloads, jobs.options, each=jobs.each, part=self._parts
             )
         except (InvalidRequest, LimitExceeded) as error:
-            if not self._terms.keeps_rejected:
+            number, reason = item_of(str(error))
+            if not self._terms.keeps_rejected and number is None and len(jobs.payloads) > 1:
                 raise
-            if len(jobs.payloads) == 1:
-                yield jobs.places[0], str(error).removeprefix("item 0: ").removesuffix("; nothing was staged")
+            if len(jobs.payloads) == 1 or (number is not None and not self._terms.keeps_rejected):
+                yield jobs.places[number or 0], reason
                 return
         else:
             self._parts += 1
@@ -148,15 +180,57 @@ class StagedAttempt:
         return packed(self._rejected) if self._rejected else None
 
 
+_ITEM = re.compile(r"(?:item (\d+): )?(.*?)(?:; nothing was staged)?", re.DOTALL)
+
+
+def item_of(message: str) -> tuple[int | None, str]:
+    """The item of a request that a refusal is about, if it names one, and the reason."""
+    found = _ITEM.fullmatch(message)
+    assert found is not None
+    return (None if found[1] is None else int(found[1])), found[2]
+
+
+def shown(batch: pa.RecordBatch, place: int) -> str:
+    """A row for people: long values are cut."""
+    cells = (f"{name}={cell(batch.column(name)[place])}" for name in batch.schema.names)
+    return f"({', '.join(cells)})"
+
+
+def cell(value: pa.Scalar) -> str:
+    try:
+        text = repr(value.as_py())
+    except (ValueError, OverflowError):  # a time that Python does not have
+        text = str(value)
+    return text if len(text) <= CELL_CHARS else f"{text[:CELL_CHARS]}..."
+
+
+CELL_CHARS = 60
+
+
+def tell_doubles(staged: Iterable[StageResult], created: int) -> int:
+    """How many rows made no new job; a warning says so, because Spark's writers return nothing."""
+    rows = sum(message.jobs for message in staged if message.stage is not None)
+    doubles = max(0, rows - created)
+    if doubles:
+        log.warning(
+            "%d of %d rows made no new job: jobs with their unique_key, custom_id or debounce_id are there already",
+            doubles,
+            rows,
+        )
+    return doubles
+
+
+def aborted_before(transaction: str) -> WriteFailed:
+    return WriteFailed(f"transaction {transaction} was aborted before: write again under another txnVersion")
+
+
 def publish(client: Client, transaction: str, staged: Iterable[StageResult]) -> int:
     """In the driver: make the jobs of the attempts that count visible, all at once. Returns their number."""
     stages = [message.stage for message in staged if message.stage is not None]
     try:
         return client.publish(transaction, stages).created
     except TransactionOver:
-        raise WriteFailed(
-            f"transaction {transaction} was aborted before: write again under another txnVersion"
-        ) from None
+        raise aborted_before(transaction) from None
 
 
 def rejected_table(staged: Iterable[StageResult]) -> pa.Table | None:

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from stoker.model.errors import StokerError
@@ -192,21 +193,53 @@ def linked_home(cache: Path) -> Path:
     installed = Path(pyspark.__file__).parent
     home = cache / f"home-{abs(hash_of(str(installed))):x}"
     home.mkdir(exist_ok=True)
-    for part in ("jars", "bin", "sbin"):
-        link = home / part
-        if not link.is_symlink():
+    programs = home / "bin"
+    if programs.is_symlink():  # of an earlier release
+        programs.unlink(missing_ok=True)
+    for directory in (programs, home / "conf"):
+        directory.mkdir(exist_ok=True)
+    for part in ("jars", "sbin", *(f"bin/{each.name}" for each in (installed / "bin").iterdir())):
+        if part != SUBMIT and not (home / part).is_symlink():
             try:
-                link.symlink_to(installed / part)
+                (home / part).symlink_to(installed / part)
             except FileExistsError:
                 pass  # another process was faster
-    (home / "conf").mkdir(exist_ok=True)
+    write_program(home / SUBMIT, DEAF.format(quote(str(installed / SUBMIT))))
     (home / "conf" / LOGGING).unlink(missing_ok=True)
     (home / LOGGING).write_text(QUIET)
     return home
 
 
+def write_program(path: Path, text: str) -> None:
+    """Another process may be starting it at this moment."""
+    if not path.exists():
+        made = path.with_name(f".{path.name}-{os.getpid()}")
+        made.write_text(text)
+        made.chmod(0o755)
+        made.replace(path)
+
+
+SUBMIT = "bin/spark-submit"
+
+DEAF = """#!/bin/sh
+trap '' TERM
+exec {} "$@"
+"""
+"""Starts a JVM that a SIGTERM to the whole process group does not end: Python gets it, too, and ends the JVM when the
+batch is finished. A JVM whose Python is gone ends by itself.
+"""
+
 LOGGING = "log4j2.properties"
 
+
+REPEATING = (
+    "executor.Executor",
+    "scheduler.TaskSetManager",
+    "sql.execution.datasources.v2.AppendDataExec",
+    "sql.execution.datasources.v2.DataWritingSparkTask",
+    "util.Utils",
+)
+"""Classes of Spark that log the error of a task, each with its stack, before the program gets it as an exception."""
 
 QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -215,8 +248,11 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
-"""
-"""Errors only: a pipeline's user wants its output, not Spark's startup messages."""
+""" + "".join(
+    f"logger.l{number}.name = org.apache.spark.{name}\nlogger.l{number}.level = off\n"
+    for number, name in enumerate(REPEATING)
+)
+"""Errors only, and each once: a pipeline's user wants its output, not Spark's startup messages."""
 
 
 def hash_of(text: str) -> int:

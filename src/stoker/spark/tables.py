@@ -64,6 +64,10 @@ EVENTS = (
     Column("workflow", pa.int64(), "the workflow that this one belongs to"),
     Column("schedule", pa.string(), "the schedule that pushed it"),
     Column("slot", MOMENT, "the time of the run that its schedule pushed it for"),
+    Column("ready_at", MOMENT, "when the delivery was due: at the push, or after a delay, a backoff or a dependency"),
+    Column("ready_ms", pa.int64(), "from there to the start"),
+    Column("latency_ms", pa.int64(), "from there to the end"),
+    Column("removed", pa.bool_(), "whether a failed job is gone, and no dead letter, because of `remove_on_fail`"),
 )
 
 JOB = Column("job", pa.int64(), "its id")

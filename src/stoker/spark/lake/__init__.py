@@ -1,8 +1,9 @@
-"""The lake: the history of a queue as Parquet, in three layers.
+"""The lake: the history of a queue as Delta tables, in three layers.
 
     bronze   every event as it was, exactly once
     silver   one row for each attempt, one for each job that ended
     gold     counts and sketches by tenant, queue, kind of job and minute
 
-`running.py` fills it, `reading.py` reads it, `compaction.py` merges many files into few.
+Each layer is one or more Delta tables. `running.py` fills them, `reading.py` reads them, `compaction.py`, `upkeep.py`
+and `forgetting.py` keep them small, and `convert.py` converts lakes of earlier releases.
 """

@@ -1,24 +1,28 @@
-"""Merges the many batch directories of a layer into few, and adds up the deltas of gold on the way.
+"""Merges the many small files of a layer into few, sorted, and adds up the deltas of gold on the way.
 
-The new directory is written beside the others, under a name that does not count yet. Then a manifest names it: from
-then on readers use it in place of the batches that it was made of, which are removed. Wherever this is interrupted,
-readers see either the old or the new; the next compaction cleans up. The newest batch is never touched, because the
-stream may have to write it again. Only one compaction runs at a time.
+The new files are written beside the old ones. One version of the table then removes the old and adds the new, so every
+reader sees the one or the other. The files stay until `vacuum` for readers of earlier versions. Batches that some table
+still lacks are left alone. Of two compactions at once one commits; the other changes nothing.
 """
 
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from stoker.model.errors import StokerError
 from stoker.spark.lake.gold import KEYS
-from stoker.spark.lake.layout import LAYERS, BatchStretch, Lake
+from stoker.spark.lake.layout import LAYERS, Lake, LayerView
+from stoker.spark.lake.table import Change, LiveFile, maintained
+from stoker.spark.lake.writing import DATE, MOMENTS, DataFile
 
 SMALL_BYTES = 64 * 2**20
-"""Results of earlier compactions below this size are merged again."""
+"""Files below this size are merged."""
 FILE_BYTES = 128 * 2**20
 """The approximate size of a file: what Spark gives to one task when it reads."""
+ORDER = ("tenant", "queue", *MOMENTS)
+"""Rows are sorted by these columns, so that files and their parts tell tenants, queues and times apart."""
 
 ADDED_UP: dict[str, tuple[str, ...]] = {
     "minutes": KEYS,
@@ -40,71 +44,58 @@ class Compacted:
     """The outcome for one layer."""
 
     layer: str
-    directories: int
+    files: int
     """How many were merged."""
-    name: str
+    into: int
+    """How many they are now."""
 
 
 def compact(lake: Lake) -> list[Compacted]:
     """Compact all layers. A second run finds nothing to do."""
-    newest = max((stretch.last for stretch in lake.stretches("bronze") if stretch.is_single), default=0)
-    done = []
-    for layer in LAYERS:
-        tidy(lake, layer)
-        found = compact_layer(lake, layer, newest)
-        if found is not None:
-            done.append(found)
-    return done
+    found = [compact_layer(lake, layer) for layer in LAYERS]
+    return [one for one in found if one is not None]
 
 
-def tidy(lake: Lake, layer: str) -> None:
-    """Remove what compactions left behind: unfinished directories, those that no manifest names, and replaced ones."""
-    for name in lake.begun(layer):
-        lake.files.remove(name)
-    valid = set(lake.names(layer))
-    for name in lake.files.names(layer):
-        if name not in valid:
-            lake.files.remove(f"{layer}/{name}")
-
-
-def compact_layer(lake: Lake, layer: str, newest: int) -> Compacted | None:
-    sizes = {stretch: lake.files.size(f"{layer}/{lake.name(stretch)}") for stretch in lake.stretches(layer)}
-    taken = chosen([stretch for stretch in sizes if stretch.last < newest], sizes)
-    if not taken:
+def compact_layer(lake: Lake, layer: str) -> Compacted | None:
+    view = lake.view([layer]).get(layer)
+    old = [] if view is None else chosen(view.files)
+    if view is None or not old:
         return None
-    whole = BatchStretch(taken[0].first, taken[-1].last)
-    name, hidden = lake.name(whole), f"_new/{layer}-{lake.name(whole)}"
-    parts = [lake.files / f"{layer}/{lake.name(stretch)}" for stretch in taken]
-    rows = lake.spark.read.option("mergeSchema", "true").parquet(*parts)  # later batches may have more columns
-    files = max(1, round(sum(sizes[stretch] for stretch in taken) / FILE_BYTES))
-    merged(layer, rows).coalesce(files).write.mode("overwrite").parquet(lake.files / hidden)
-    check(lake, layer, rows, hidden)
-    lake.files.move(hidden, f"{layer}/{name}")
-    lake.replace(layer, whole)
-    tidy(lake, layer)
-    return Compacted(layer, len(taken), name)
+    new = rewritten(lake, layer, view, old)
+    about = {"operation": "compact", "removed": len(old), "added": len(new)}
+    lake.table(layer).commit(Change(new, old, about, changes_data=False), maintained({file.path for file in old}))
+    return Compacted(layer, len(old), len(new))
 
 
-def chosen(there: list[BatchStretch], sizes: dict[BatchStretch, int]) -> list[BatchStretch]:
-    """The latest batches, back to the first directory that is large enough; empty if there is no new batch among
-    them.
-    """
-    taken: list[BatchStretch] = []
-    for stretch in sorted(there, reverse=True):
-        is_large = not stretch.is_single and sizes[stretch] >= SMALL_BYTES
-        if is_large or (taken and stretch.last + 1 != taken[-1].first):
-            break
-        taken.append(stretch)
-    if len(taken) < 2 or not any(stretch.is_single for stretch in taken):
-        return []
-    return sorted(taken)
+def chosen(files: list[LiveFile]) -> list[LiveFile]:
+    """The small files of each date that has more than one of them."""
+    small: dict[str, list[LiveFile]] = {}
+    for file in files:
+        if file.size < SMALL_BYTES:
+            small.setdefault(file.date, []).append(file)
+    return [file for same in small.values() if len(same) > 1 for file in same]
+
+
+def rewritten(lake: Lake, layer: str, view: LayerView, old: list[LiveFile]) -> list[DataFile]:
+    """Write the rows of these files to new ones, and check them."""
+    rows = lake.frame(layer, [file.path for file in old], StructType.fromJson(view.schema))
+    tasks = -(-sum(file.size for file in old) // FILE_BYTES)
+    order = [DATE, *[name for name in ORDER if name in rows.columns]]
+    spread = merged(layer, rows).repartitionByRange(tasks, *order).sortWithinPartitions(*order)
+    new = lake.stored(layer, MERGED, spread)
+    check(lake, layer, rows, sum(file.rows for file in old), new)
+    return new
+
+
+MERGED = "merged"
+"""The names of files that maintenance writes begin with this."""
 
 
 def merged(layer: str, rows: DataFrame) -> DataFrame:
     """Add up deltas with the same keys; events, attempts and jobs stay as they are."""
-    keys = ADDED_UP.get(layer)
-    if keys is None:
+    if layer not in ADDED_UP:
         return rows
+    keys = (*ADDED_UP[layer], DATE)
     added = rows.groupBy(*keys).agg(*[sum_of(name) for name in rows.columns if name not in keys])
     return added.select(*[F.col(field.name).cast(field.dataType) for field in rows.schema.fields])
 
@@ -119,14 +110,22 @@ def sum_of(name: str) -> Column:
     return F.sum(name).alias(name)
 
 
-def check(lake: Lake, layer: str, rows: DataFrame, hidden: str) -> None:
+MEASURES = {
+    "minutes": "sum(started + pushed)",
+    "failures": "sum(count)",
+    "workers": "sum(attempts)",
+    "schedules": "sum(runs)",
+}
+"""What the deltas of a layer must add up to, before and after."""
+
+
+def check(lake: Lake, layer: str, rows: DataFrame, count: int, new: list[DataFile]) -> None:
     """Check before anything counts that no row is missing and no delta is lost."""
-    told = "count(*)"
-    if layer in ADDED_UP:
-        told = {"minutes": "sum(started + pushed)", "failures": "sum(count)", "workers": "sum(attempts)"}.get(
-            layer, "sum(runs)"
-        )
-    before = rows.selectExpr(told).collect()[0][0]
-    after = lake.spark.read.parquet(lake.files / hidden).selectExpr(told).collect()[0][0]
-    if before != after:
-        raise CompactionFailed(f"{layer}: {told} was {before} and would be {after}; the lake stays as it is")
+    if layer in MEASURES:
+        measure = MEASURES[layer]
+        after = lake.frame(layer, [file.path for file in new], rows.schema)
+        before, found = (one.selectExpr(measure).collect()[0][0] for one in (rows, after))
+    else:
+        measure, before, found = "rows", count, sum(file.rows for file in new)
+    if before != found:
+        raise CompactionFailed(f"{layer}: {measure} was {before} and would be {found}; the lake stays as it is")

@@ -7,7 +7,7 @@ are those of the events, so late events fall into the minute in which they happe
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from stoker.model.event_table import ENDS_DELIVERY, ENDS_JOB, in_order, with_outcome
+from stoker.model.event_table import ENDS_DELIVERY, ENDS_JOB, EXPLAINS, in_order, with_outcome
 from stoker.spark.lake.silver import fingerprint
 
 SKETCH_K = 400
@@ -20,6 +20,7 @@ COUNTED = ("pushed", "started", *ENDING, *in_order(ENDS_DELIVERY - ENDS_JOB), "r
 RAN = in_order(with_outcome("done", "failed"))
 """Events of a job that a worker ran to its end."""
 FAILING = in_order(with_outcome("failed", "stopped"))
+CHANGING = in_order(EXPLAINS)
 
 
 def minute() -> Column:
@@ -49,25 +50,49 @@ def minutes(events: DataFrame, unit: str = "minute") -> DataFrame:
         F.coalesce(F.sum(F.when(F.col("event") == "pushed", F.col("payload_bytes"))), F.lit(0)).alias("payload_bytes"),
         F.max(F.when(F.col("event") == "pushed", F.col("payload_bytes"))).alias("payload_bytes_max"),
         F.coalesce(F.sum(F.when(is_end, F.col("result_bytes"))), F.lit(0)).alias("result_bytes"),
+        *since_due(),
     )
 
 
-def total(name: str, when: Column) -> Column:
-    return F.coalesce(F.sum(F.when(when, F.col(name))), F.lit(0)).alias(f"{name}_sum")
+def since_due() -> list[Column]:
+    """Latencies from the moment at which a delivery was due: intended delays, backoffs and stays among the dead letters
+    ended before it. Older logs do not know it; for those it is from the push.
+    """
+    ready_ms, latency_ms = F.coalesce("ready_ms", "wait_ms"), F.coalesce("latency_ms", "total_ms")
+    is_start, is_done = F.col("event") == "started", F.col("event") == "completed"
+    return [
+        total("ready_ms", is_start, ready_ms),
+        total("latency_ms", is_done, latency_ms),
+        sketch("ready_ms", is_start, ready_ms),
+        sketch("latency_ms", is_done, latency_ms),
+    ]
 
 
-def sketch(name: str, when: Column) -> Column:
-    return F.kll_sketch_agg_bigint(F.when(when, F.col(name)), F.lit(SKETCH_K)).alias(f"{name}_sketch")
+def total(name: str, when: Column, value: Column | None = None) -> Column:
+    value = F.col(name) if value is None else value
+    return F.coalesce(F.sum(F.when(when, value)), F.lit(0)).alias(f"{name}_sum")
+
+
+def sketch(name: str, when: Column, value: Column | None = None) -> Column:
+    value = F.col(name) if value is None else value
+    return F.kll_sketch_agg_bigint(F.when(when, value), F.lit(SKETCH_K)).alias(f"{name}_sketch")
 
 
 def failures(events: DataFrame) -> DataFrame:
-    """Why deliveries failed and jobs died, by minute."""
-    failed = events.where(F.col("event").isin(*FAILING))
+    """Why deliveries failed and jobs died, by minute; and what was changed meanwhile: queues, and dead letters that
+    had to leave because there were too many.
+    """
+    failed = events.where(F.col("event").isin(*FAILING, *CHANGING))
     return (
         failed.withColumn("minute", minute())
         .withColumn("fingerprint", fingerprint())
         .groupBy(*KEYS, "event", "reason", "error_class", "fingerprint")
-        .agg(F.count("*").alias("count"), F.max("error").alias("example"), F.max("job").alias("example_job"))
+        .agg(
+            F.count("*").alias("count"),
+            F.max(F.coalesce("error", "message")).alias("example"),
+            F.max("job").alias("example_job"),
+            F.max("worker").alias("example_worker"),
+        )
     )
 
 

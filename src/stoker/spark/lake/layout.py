@@ -1,39 +1,40 @@
-"""The directories of a lake, and the version that wrote it.
+"""The tables of a lake, and which batches count.
 
-Each layer has a directory, with one directory for each batch of the stream that fills it. A batch is written under a
-hidden name and renamed when it is complete: every reader sees all of it or nothing. Its name contains the lake's epoch,
-so that a lake whose checkpoint was lost does not mistake a new batch for an old one.
-
-A compaction merges several batches into one directory, named by the first and the last of them. It counts as soon as a
-manifest of the layer names it (`_compacted/0000000001.json`, the highest number is valid). From then on the batches do
-not count any more, whether they are still there or not.
+Each layer is a Delta table of its own, so any engine that reads Delta sees whole versions of it. A batch of the stream
+is one version of each table. Bronze comes first; when all others have the batch, bronze gets a mark that says so
+(`Batch.whole`). Readers in this package look only at batches with the mark: so all tables tell of the same events.
 """
 
-import re
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
-from uuid import uuid4
 
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from stoker.model.errors import NewerFormat, StokerError
 from stoker.spark.lake.files import Files
+from stoker.spark.lake.table import PREFIX, Batch, Change, Claim, LiveFile, Table, live_files
+from stoker.spark.lake.writing import DATE, MOMENTS, RESULT, DataFile, FileWriter, as_batch
 
-VERSION = 1
-"""Version of the tables. Raised when older readers would misread them."""
-HEAD = "lake.json"
-MANIFESTS = "_compacted"
+VERSION = 2
+"""Version of the tables. Raised when older readers would misread them. Version 1 had directories instead of tables."""
+OLD_HEAD = "lake.json"
+"""Only lakes of version 1 have this file."""
+SOURCE = "_source.json"
+"""The version of a lake, and the tenants, queues and kinds of events that it began with."""
+CHECKPOINT = "_checkpoint"
 LAYERS = ("bronze", "attempts", "jobs", "minutes", "failures", "workers", "schedules", "quarantine")
+BY_HAND = "00000000"
+"""The stream of batches that were written without a checkpoint."""
 
-
-class BatchStretch(NamedTuple):
-    """Batches from one number to another in one directory: a single batch, or a compaction of several."""
-
-    first: int
-    last: int
-
-    @property
-    def is_single(self) -> bool:
-        return self.first == self.last
+Positions = Mapping[int, int]
+"""The last record of each shard."""
 
 
 class NoLake(StokerError):
@@ -42,26 +43,56 @@ class NoLake(StokerError):
     code = "no_lake"
 
 
-class Lake:
-    """A lake at a path. With `make`, it is created in an empty place, never among other files."""
+class OldLake(StokerError):
+    """The lake has the directories of an earlier release."""
 
-    def __init__(self, spark: SparkSession, path: str, *, make: bool = True) -> None:
-        self.spark = spark
-        self.files = Files(spark, path)
-        if not self.files.exists(HEAD):
+    code = "old_lake"
+
+
+class LakeElsewhere(StokerError):
+    """A batch does not begin where the lake ends."""
+
+    code = "lake_elsewhere"
+
+
+class LayerView(NamedTuple):
+    """The files of a table that count, at one moment."""
+
+    version: int
+    schema: dict[str, Any]
+    files: list[LiveFile]
+
+
+class Tables:
+    """The tables of a lake at a path, without Spark. With `make` the lake may be new, in an empty place."""
+
+    def __init__(self, path: str, *, make: bool = False) -> None:
+        self.files = Files(path)
+        if self.files.exists(OLD_HEAD):
+            raise OldLake(
+                f"the lake at {path} was written by an earlier release, as directories and not as Delta tables:"
+                f" `stoker pipeline convert --lake {path}` converts it"
+            )
+        if self.files.exists(SOURCE):
+            version = self.told(SOURCE, version=int)["version"]
+            if version > VERSION:
+                raise NewerFormat(
+                    f"the lake at {path} was written by a later release (version {version}, this one knows {VERSION}):"
+                    " use that release"
+                )
+        elif not self.table("bronze").exists():
             if not make:
                 raise NoLake(f"there is no lake at {path}: `stoker pipeline run --lake {path}` makes one")
+            self.files.check_place()
             if self.files.names(""):
                 raise NoLake(f"{path} is not a lake and has other files: use a directory of its own")
-            self.files.write_json(HEAD, {"version": VERSION, "epoch": uuid4().hex[:8]})
-        head = self.told(HEAD, version=int, epoch=str)
-        version, self.epoch = head["version"], head["epoch"]
-        if version > VERSION:
-            raise NewerFormat(
-                f"the lake at {path} was written by a later release (version {version}, this one knows {VERSION}):"
-                " use that release"
-            )
-        self._ours = re.compile(rf"batch={self.epoch}-(\d{{10}})(?:-(\d{{10}}))?")
+
+    def table(self, layer: str) -> Table:
+        return Table(self.files, layer)
+
+    def layers(self) -> list[str]:
+        """The tables that exist."""
+        return [layer for layer in LAYERS if self.table(layer).exists()]
 
     def told(self, name: str, **kinds: type) -> dict[str, Any]:
         """The fields of one of the lake's small files, each checked for its type."""
@@ -75,91 +106,233 @@ class Lake:
     @property
     def checkpoint(self) -> str:
         """The checkpoint of the stream that fills the lake."""
-        return self.files / "_checkpoint"
+        return self.files / CHECKPOINT
 
-    def batch(self, number: int) -> str:
-        """The name of a batch."""
-        return f"batch={self.epoch}-{number:010d}"
+    def batch(self, number: int) -> Batch:
+        """The batch of this number of the stream that the checkpoint is about."""
+        name = f"{CHECKPOINT}/metadata"
+        return Batch(self.told(name, id=str)["id"] if self.files.exists(name) else BY_HAND, number)
 
-    def name(self, stretch: BatchStretch) -> str:
-        """The name of a directory."""
-        first = self.batch(stretch.first)
-        return first if stretch.is_single else f"{first}-{stretch.last:010d}"
+    # --- what counts ------------------------------------------------------------------------------
 
-    def has(self, layer: str, batch: str) -> bool:
-        """Whether a layer has a batch, by itself or compacted."""
-        if self.files.exists(f"{layer}/{batch}"):
-            return True
-        found = self._ours.fullmatch(batch)
-        number = int(found[1]) if found else -1
-        return any(stretch.first <= number <= stretch.last for stretch in self._manifest(layer)[1])
-
-    def write(self, layer: str, batch: str, rows: DataFrame, files: int = 1) -> None:
-        """Make a batch of a layer visible as a whole. An existing one stays as it is."""
-        if self.has(layer, batch):
-            return
-        hidden = f"_new/{layer}-{batch}"
-        rows.coalesce(files).write.mode("overwrite").parquet(self.files / hidden)
-        self.files.move(hidden, f"{layer}/{batch}")
-
-    def read(self, layer: str) -> DataFrame | None:
-        """All batches of a layer, compacted ones in place of their parts; None if there are none."""
-        names = self.names(layer)
-        if not names:
-            return None
-        reader = self.spark.read.option("basePath", self.files / layer)
-        if layer == "bronze":  # bronze batches have more columns since payloads are decoded
-            reader = reader.option("mergeSchema", "true")
-        return reader.parquet(*[self.files / f"{layer}/{name}" for name in names])
-
-    # --- compacted batches -------------------------------------------------------------------------
-
-    def names(self, layer: str) -> list[str]:
-        """The directories of a layer that count: each batch is in one of them."""
+    def view(self, layers: Iterable[str]) -> dict[str, LayerView]:
+        """The tables that exist, all as of the same batch."""
+        asked = list(layers)
         while True:
-            version, compacted = self._manifest(layer)
-            found = [name for name in self.files.names(layer) if self._counts(name, compacted)]
-            if self._manifest(layer)[0] == version:  # else a compaction came between the two looks
-                return found
+            found: dict[str, LayerView] = {}
+            marks: dict[str, int] = {}
+            bronze = self._opened("bronze")
+            for layer in asked:
+                handle = bronze if layer == "bronze" else self._opened(layer)
+                if handle is None or bronze is None:
+                    continue
+                files = live_files(handle)
+                marks |= whole_batches(bronze, files, marks)
+                counted = [file for file in files if is_whole(file, marks)]
+                found[layer] = LayerView(handle.version(), json.loads(handle.schema().to_json()), counted)
+            if bronze is None or all(marks[stream] == mark_of(self.table("bronze").open(), stream) for stream in marks):
+                return found  # else a batch was finished between two looks
 
-    def stretches(self, layer: str) -> list[BatchStretch]:
-        """The same as numbers, in order; without those of another epoch."""
-        found = [self._stretch(name) for name in self.names(layer)]
-        return sorted(stretch for stretch in found if stretch is not None)
+    def _opened(self, layer: str) -> DeltaTable | None:
+        try:
+            return self.table(layer).open()
+        except TableNotFoundError:
+            return None
 
-    def replace(self, layer: str, whole: BatchStretch) -> None:
-        """From now on this directory counts instead of those that it was made of."""
-        version, compacted = self._manifest(layer)
-        kept = [stretch for stretch in compacted if stretch.last < whole.first or stretch.first > whole.last]
-        name = f"{layer}/{MANIFESTS}/{version + 1:010d}.json"
-        if self.files.exists(name):
-            raise FileExistsError(f"{name}: another compaction is under way; run only one at a time")
-        self.files.write_json(name, {"epoch": self.epoch, "stretches": sorted([*kept, whole])})
+    def positions(self) -> dict[int, int]:
+        """Where the lake ends: the last record of each shard that bronze has."""
+        handle = self._opened("bronze")
+        if handle is None:
+            return {}
+        found: dict[int, int] = {}
+        while (last := handle.transaction_version(shard_app(len(found)))) is not None:
+            found[len(found)] = last
+        return found
 
-    def begun(self, layer: str) -> list[str]:
-        """Unfinished directories of compactions. Single batches belong to the stream, which writes them again."""
-        found = [name.removeprefix(f"{layer}-") for name in self.files.names("_new") if name.startswith(f"{layer}-")]
-        return [f"_new/{layer}-{name}" for name in found if name.startswith(MANIFESTS) or self._is_of_several(name)]
+    def has(self, layer: str, batch: Batch) -> bool:
+        """Whether a layer has a batch."""
+        handle = self._opened(layer)
+        return handle is not None and last_of(handle, batch.app) >= batch.number
 
-    def _is_of_several(self, name: str) -> bool:
-        stretch = self._stretch(name)
-        return stretch is not None and not stretch.is_single
+    def files_of(self, batch: Batch) -> list[LiveFile]:
+        """The files of a batch in bronze. Maintenance leaves them alone until the batch is whole."""
+        files = live_files(self.table("bronze").open())
+        return [file for file in files if file.path.rpartition("/")[2].startswith(f"{batch.label}-")]
 
-    def _manifest(self, layer: str) -> tuple[int, list[BatchStretch]]:
-        """The number and the content of the valid manifest."""
-        versions = self.files.names(f"{layer}/{MANIFESTS}")
-        if not versions:
-            return 0, []
-        found = self.files.read_json(f"{layer}/{MANIFESTS}/{versions[-1]}")
-        stretches = [BatchStretch(first, last) for first, last in found["stretches"] if found["epoch"] == self.epoch]
-        return int(versions[-1].removesuffix(".json")), stretches
+    def unfinished(self) -> list[Batch]:
+        """Batches that bronze has and some other table may lack."""
+        handle = self.table("bronze").open()
+        files = live_files(handle)
+        marks = whole_batches(handle, files, {})
+        return sorted({file.batch for file in files if file.batch is not None and not is_whole(file, marks)})
 
-    def _stretch(self, name: str) -> BatchStretch | None:
-        found = self._ours.fullmatch(name)
-        return BatchStretch(int(found[1]), int(found[2] or found[1])) if found else None
+    def finish(self, batch: Batch) -> None:
+        """Mark a batch that all tables have."""
 
-    def _counts(self, name: str, compacted: list[BatchStretch]) -> bool:
-        stretch = self._stretch(name)
-        if stretch is None or stretch in compacted:
-            return True
-        return stretch.is_single and not any(known.first <= stretch.first <= known.last for known in compacted)
+        def claim(handle: DeltaTable) -> dict[str, int] | None:
+            return None if last_of(handle, batch.whole) >= batch.number else {batch.whole: batch.number}
+
+        self.table("bronze").commit(Change(about={"operation": "whole", "batch": batch.number}), claim)
+
+
+def whole_batches(bronze: DeltaTable, files: Iterable[LiveFile], known: Mapping[str, int]) -> dict[str, int]:
+    """For each stream that has files here, its newest batch that all tables have."""
+    streams = {file.batch.stream for file in files if file.batch is not None}
+    return {stream: mark_of(bronze, stream) for stream in streams - known.keys()}
+
+
+def mark_of(bronze: DeltaTable, stream: str) -> int:
+    return last_of(bronze, Batch(stream, 0).whole)
+
+
+def is_whole(file: LiveFile, marks: Mapping[str, int]) -> bool:
+    batch = file.batch
+    return batch is None or batch.number <= marks[batch.stream]
+
+
+def last_of(handle: DeltaTable, app: str) -> int:
+    found = handle.transaction_version(app)
+    return -1 if found is None else found
+
+
+def shard_app(shard: int) -> str:
+    """The application transaction whose number is the last record of a shard."""
+    return f"{PREFIX}/shard/{shard}"
+
+
+def taken(batch: Batch, begin: Positions, end: Positions, *, is_empty: bool, may_skip: bool) -> Claim:
+    """The claim of a batch in bronze: not there yet, and it begins where the lake ends.
+
+    The ends are application transactions and not only metadata of the commit: those are kept as long as the table is,
+    and delta-rs refuses one of two streams that go on from the same place at once. A batch without events is whole.
+    """
+
+    def claim(handle: DeltaTable) -> dict[str, int] | None:
+        if last_of(handle, batch.app) >= batch.number:
+            return None
+        for shard, position in begin.items():
+            last = handle.transaction_version(shard_app(shard))
+            if last is not None and position != last and not (may_skip and position > last):
+                raise LakeElsewhere(
+                    f"the lake ends at record {last} of shard {shard}, and the batch begins after {position}: its"
+                    f" checkpoint is that of another lake, or older or newer than the tables. Restore the one that"
+                    f" belongs to them, or remove {CHECKPOINT} of the lake: the next run goes on from where it ends"
+                )
+        made = {batch.app: batch.number} | {shard_app(shard): position for shard, position in end.items()}
+        return made | ({batch.whole: batch.number} if is_empty else {})
+
+    return claim
+
+
+def derived(batch: Batch) -> Claim:
+    """The claim of a batch in another table."""
+
+    def claim(handle: DeltaTable) -> dict[str, int] | None:
+        return None if last_of(handle, batch.app) >= batch.number else {batch.app: batch.number}
+
+    return claim
+
+
+class Lake(Tables):
+    """A lake that Spark reads and writes."""
+
+    def __init__(self, spark: SparkSession, path: str, *, make: bool = True) -> None:
+        super().__init__(path, make=make)
+        self.spark = spark
+        self._pinned: dict[str, LayerView] | None = None
+
+    def pinned(self) -> "Lake":
+        """The lake as it is now: all tables tell of the same events, whatever a stream adds meanwhile."""
+        found = Lake(self.spark, self.files.root, make=False)
+        found._pinned = found.view(LAYERS)
+        return found
+
+    def read(
+        self,
+        layer: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        tenant: str | None = None,
+        queue: str | None = None,
+    ) -> DataFrame | None:
+        """The rows of a layer; None if there is no such table. Only files that can have what is asked for are read.
+
+        `since` and `until` are times of the events (of their minutes, in gold), the second not included.
+        """
+        view = (self.view([layer]) if self._pinned is None else self._pinned).get(layer)
+        if view is None:
+            return None
+        schema = StructType.fromJson(view.schema)
+        moment = next(name for name in MOMENTS if name in schema.names)
+        asked = {"tenant": tenant, "queue": queue}
+        files = [
+            file
+            for file in view.files
+            if file.may_have(moment, since, until)
+            and all(value is None or file.may_have(name, value, value) for name, value in asked.items())
+        ]
+        rows = self.frame(layer, [file.path for file in files], schema)
+        if since is not None:
+            rows = rows.where(F.col(moment) >= F.lit(since))
+        if until is not None:
+            rows = rows.where(F.col(moment) < F.lit(until))
+        for name, value in asked.items():
+            rows = rows if value is None else rows.where(F.col(name) == value)
+        return rows
+
+    def schema(self, layer: str) -> StructType | None:
+        """The columns of a layer; None if there is no such table."""
+        handle = self._opened(layer)
+        return None if handle is None else StructType.fromJson(json.loads(handle.schema().to_json()))
+
+    def frame(self, layer: str, paths: Sequence[str], schema: StructType) -> DataFrame:
+        """The rows of some files of a layer. Older files may lack columns, which are null."""
+        if not paths:
+            return self.spark.createDataFrame([], schema)
+        if self.files.is_local:
+            reader = self.spark.read.schema(schema).option("basePath", self.files / layer)
+            return reader.parquet(*[self.files / f"{layer}/{path}" for path in paths])
+        names = self.spark.createDataFrame([(path,) for path in paths], "path string")
+        spread = names.repartition(min(len(paths), self.spark.sparkContext.defaultParallelism))
+        return spread.mapInArrow(file_reader(self.files, layer, schema), schema)
+
+    def write(self, layer: str, batch: Batch, rows: DataFrame, files: int = 1) -> int:
+        """Make a batch of a layer visible as a whole, and return its rows. An existing one stays as it is."""
+        table = self.table(layer)
+        table.create(rows.schema.jsonValue())
+        if self.has(layer, batch):
+            return 0
+        written = self.stored(layer, batch.label, rows.coalesce(files))
+        if written:
+            about = {"operation": "batch", "batch": batch.number, "rows": sum(file.rows for file in written)}
+            table.commit(Change(written, about=about), derived(batch))
+        return sum(file.rows for file in written)
+
+    def stored(self, layer: str, label: str, rows: DataFrame) -> list[DataFile]:
+        """Write rows to files that do not count yet. The paths are those of the task attempts that Spark counts."""
+        writer = FileWriter(self.files, layer, label)
+
+        def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield as_batch(writer.write(batches))
+
+        return [DataFile(**row.asDict()) for row in rows.mapInArrow(step, RESULT).collect()]
+
+
+def file_reader(files: Files, layer: str, schema: StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[Any]]:
+    """Reads files of a store that Spark itself does not know, in executors."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted = to_arrow_schema(schema, timezone="UTC")
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.dataset as ds
+
+        for batch in batches:
+            paths = [f"{layer}/{path}" for path in batch.column("path").to_pylist()]
+            parts = ds.partitioning(pa.schema([(DATE, pa.date32())]), flavor="hive")
+            for path in paths:
+                found = ds.dataset(path, schema=wanted, filesystem=files.system, format="parquet", partitioning=parts)
+                yield from found.to_batches()
+
+    return read

@@ -23,11 +23,8 @@ def is_told(rows: DataFrame) -> bool:
 
 def check_fields(lake: Lake, rows: DataFrame) -> None:
     """Payload fields may be added to a lake, but never change their type, or bronze could no longer be read."""
-    batches = lake.stretches("bronze")
-    if not is_told(rows) or not batches:
-        return
-    kept = lake.spark.read.parquet(lake.files / f"bronze/{lake.name(batches[-1])}").schema
-    if PAYLOAD.name not in kept.names:
+    kept = lake.schema("bronze")
+    if not is_told(rows) or kept is None or PAYLOAD.name not in kept.names:
         return
     before, now = types_of(kept), types_of(rows.schema)
     for name in before.keys() & now.keys():

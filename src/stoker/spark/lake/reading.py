@@ -4,18 +4,22 @@ Numbers that depend on a setting (objectives, prices) are computed here and neve
 again.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stoker.model.event_table import ENDS_JOB, TABLE
-from stoker.spark.lake.gold import COUNTED, ENDING, minutes
+from stoker.spark.lake.gold import COUNTED, ENDING
 from stoker.spark.lake.layout import Lake
+from stoker.spark.lake.silver import ENDS_OF_JOB, LEAVES_DEAD
 
 GRAINS = ("minute", "hour", "day")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-MEASURED = ("wait_ms", "run_ms", "total_ms")
+MEASURED = ("wait_ms", "run_ms", "total_ms", "ready_ms", "latency_ms")
+FROM_PUSH = {"ready_ms": "wait_ms", "latency_ms": "total_ms"}
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class ReportSettings:
     """Settings for derived numbers."""
 
     objective_ms: int = 60_000
-    """A job is in time if it completed this soon after its push. One that failed or expired is not."""
+    """A job is in time if it completed this soon after its delivery was due. One that failed or expired is not."""
     objective_share: float = 0.99
     """The share of jobs that should be in time. A burn of 1 uses up exactly what may be missed, 2 twice that."""
     price_job: float = 0.0
@@ -32,12 +36,49 @@ class ReportSettings:
 
 
 def jobs(lake: Lake) -> DataFrame | None:
-    """Each ended job, with its last end."""
+    """Each job whose last state is an end, once, with that end. A revived job that has not ended again is none."""
     rows = lake.read("jobs")
     if rows is None:
         return None
     latest = Window.partitionBy("tenant", "job").orderBy(F.desc("sequence"), F.desc("index"))
-    return rows.withColumn("newest", F.row_number().over(latest)).where("newest = 1").drop("newest")
+    moved = rows.where(F.col("state").isin(*ENDS_OF_JOB, "revived"))
+    newest = moved.withColumn("newest", F.row_number().over(latest)).where("newest = 1 AND state != 'revived'")
+    return newest.drop("newest")
+
+
+DIED = (
+    *("queue", "name", "shard", "time", "reason", "error", "error_class"),
+    *("fingerprint", "attempts", "pushed_at", "removed"),
+)
+"""What is told of a dead letter."""
+
+
+def dead_letters(
+    lake: Lake, *, until: datetime | None = None, tenant: str | None = None, queue: str | None = None
+) -> DataFrame | None:
+    """Each job that has died and was not revived since, with its last death.
+
+    `left` is null for those that are still dead letters; `evicted`, `removed` or `queue_obliterated` for the others.
+    With `until`, as it was at that time.
+    """
+    rows = lake.read("jobs", until=until, tenant=tenant, queue=queue)
+    if rows is None:
+        return None
+    moved = rows.where(F.col("state").isin("failed", *LEAVES_DEAD))
+    died = F.max(F.when(F.col("state") == "failed", F.struct("sequence", "index", *DIED)))
+    last = F.max(F.struct("sequence", "index", "state"))
+    found = moved.where("job != 0").groupBy("tenant", "job").agg(died.alias("died"), last.alias("last"))
+    found = found.where("died IS NOT NULL AND last.state != 'revived'")
+    found = found.select("tenant", "job", *[f"died.{name}" for name in ("sequence", *DIED)], "last.state")
+    queues = moved.where("state = 'queue_obliterated'").groupBy("tenant", "queue", "shard")
+    ends = F.broadcast(queues.agg(F.max("sequence").alias("obliterated")))
+    left = (
+        F.when(F.col("removed"), "removed")
+        .when(F.col("state") != "failed", F.col("state"))
+        .when(F.col("obliterated") > F.col("sequence"), "queue_obliterated")
+    )
+    joined = found.join(ends, ["tenant", "queue", "shard"], "left").withColumn("left", left)
+    return joined.drop("state", "sequence", "obliterated", "removed")
 
 
 def summary(lake: Lake, grain: str = "minute", settings: ReportSettings | None = None) -> DataFrame | None:
@@ -48,26 +89,27 @@ def summary(lake: Lake, grain: str = "minute", settings: ReportSettings | None =
     return None if rows is None else added(rows, grain, settings or ReportSettings())
 
 
-def seconds(lake: Lake, settings: ReportSettings | None = None) -> DataFrame | None:
-    """The same by second, from the events: for histories that are too short for gold."""
-    events = lake.read("bronze")
-    return None if events is None else added(minutes(events, "second"), "second", settings or ReportSettings())
-
-
 def added(rows: DataFrame, grain: str, settings: ReportSettings) -> DataFrame:
-    merged = (
-        rows.withColumn("start", F.date_trunc(grain, "minute"))
-        .groupBy("tenant", "queue", "name", "start")
-        .agg(
-            *[F.sum(name).alias(name) for name in (*COUNTED, "timed_out", "stalled")],
-            *[F.sum(f"{name}_sum").alias(f"{name}_sum") for name in MEASURED],
-            *[F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch") for name in MEASURED],
-            F.sum("payload_bytes").alias("payload_bytes"),
-            F.max("payload_bytes_max").alias("payload_bytes_max"),
-            F.sum("result_bytes").alias("result_bytes"),
-        )
+    starts = rows.withColumn("start", F.date_trunc(grain, "minute"))
+    return with_numbers(merged(starts, "tenant", "queue", "name", "start"), settings)
+
+
+def merged(rows: DataFrame, *keys: str, measured: Sequence[str] = MEASURED) -> DataFrame:
+    """Deltas of `minutes` added up by these columns, with the sketches of `measured`."""
+    return rows.groupBy(*keys).agg(
+        *[F.sum(name).alias(name) for name in (*COUNTED, "timed_out", "stalled")],
+        *[F.sum(stored(name, "sum")).alias(f"{name}_sum") for name in MEASURED],
+        *[F.kll_merge_agg_bigint(stored(name, "sketch")).alias(f"{name}_sketch") for name in measured],
+        F.sum("payload_bytes").alias("payload_bytes"),
+        F.max("payload_bytes_max").alias("payload_bytes_max"),
+        F.sum("result_bytes").alias("result_bytes"),
     )
-    return with_numbers(merged, settings)
+
+
+def stored(name: str, what: str) -> Column:
+    """A column of gold. Rows of earlier releases do not know when a delivery was due: there it is from the push."""
+    own = F.col(f"{name}_{what}")
+    return F.coalesce(own, f"{FROM_PUSH[name]}_{what}") if name in FROM_PUSH else own
 
 
 def with_numbers(rows: DataFrame, settings: ReportSettings) -> DataFrame:
@@ -75,7 +117,7 @@ def with_numbers(rows: DataFrame, settings: ReportSettings) -> DataFrame:
     so_far = Window.partitionBy("tenant", "queue", "name").orderBy("start").rowsBetween(Window.unboundedPreceding, 0)
     for name in MEASURED:
         rows = rows.withColumns({f"{name}_{word}": quantile(name, share) for word, share in QUANTILES.items()})
-    late = F.col("completed") - F.round(rank("total_ms", settings.objective_ms) * F.col("completed"))
+    late = F.col("completed") - F.round(rank("latency_ms", settings.objective_ms) * F.col("completed"))
     missed = late + F.col("failed") + F.col("expired")
     judged = F.col("completed") + F.col("failed") + F.col("expired")
     budget = 1 - settings.objective_share

@@ -20,6 +20,17 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 INK, QUIET, LINE = "#1d2733", "#6b7785", "#e3e7ec"
 BLUE, GREEN, RED, AMBER, VIOLET = "#2f6fde", "#2a9d62", "#d64550", "#e09f3e", "#7a5cc9"
+VARIABLES = {
+    INK: "--ink",
+    QUIET: "--quiet",
+    LINE: "--line",
+    BLUE: "--blue",
+    GREEN: "--good",
+    RED: "--bad",
+    AMBER: "--amber",
+    VIOLET: "--violet",
+}
+"""The page's names of these colours. A page in the dark has others for them."""
 
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -75,9 +86,9 @@ def rates(axes: Axes, numbers: dict[str, Any]) -> None:
 
 def latencies(axes: Axes, numbers: dict[str, Any]) -> None:
     times = moments(numbers)
-    low, middle, high = (values(numbers, f"total_ms_{word}") for word in ("p50", "p90", "p99"))
+    low, middle, high = (values(numbers, f"latency_ms_{word}") for word in ("p50", "p90", "p99"))
     if all(map(isnan, low)):
-        empty(axes, "From push to completion", "no job has completed yet")
+        empty(axes, "From due to completion", "no job has completed yet")
         return
     axes.fill_between(times, low, high, color=BLUE, alpha=0.12, lw=0, label="p50 to p99")
     axes.plot(times, middle, color=BLUE, lw=1.2, alpha=0.7, label="p90", **dot(times))
@@ -85,7 +96,7 @@ def latencies(axes: Axes, numbers: dict[str, Any]) -> None:
     objective = numbers["headline"]["objective_ms"]
     if objective < axes.get_ylim()[1]:
         axes.axhline(objective, color=RED, lw=1.3, ls=(0, (2, 2)), label="objective")
-    axes.set_title("From push to completion")
+    axes.set_title("From due to completion")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value) if value else "0"))
     with_legend(axes, 4)
     on_time(axes, times)
@@ -131,7 +142,7 @@ def failures(axes: Axes, numbers: dict[str, Any]) -> None:
 
 
 def dead(axes: Axes, numbers: dict[str, Any]) -> None:
-    bars(axes, [(row["reason"], row["count"]) for row in numbers["dead"]], AMBER, "Dead letters by reason", count)
+    bars(axes, [(row["reason"], row["count"]) for row in numbers["dead"]], AMBER, "Dead letters now, by reason", count)
 
 
 def slowest(axes: Axes, numbers: dict[str, Any]) -> None:
@@ -160,6 +171,9 @@ CHARTS: dict[str, Callable[[Axes, dict[str, Any]], None]] = {
     "slowest": slowest,
     "tenants": tenants,
 }
+
+
+OVER_TIME = ("rates", "latencies", "backlog", "burn")
 
 
 def empty(axes: Axes, title: str, says: str) -> None:
@@ -204,6 +218,26 @@ def step_for(highest: float) -> int:
 def with_legend(axes: Axes, entries: int) -> None:
     axes.set_ylim(0, (axes.get_ylim()[1] or 1) * HEADROOM)
     axes.legend(ncols=entries, loc="upper left", borderaxespad=0, fontsize=8)
+
+
+MARKED = {
+    "worker lost": RED,
+    "queue paused": AMBER,
+    "queue changed": QUIET,
+    "queue obliterated": RED,
+    "limit reached": RED,
+    "new workers": GREEN,
+}
+"""Colours of the markers."""
+
+
+def with_markers(axes: Axes, numbers: dict[str, Any]) -> None:
+    """A short line at the bottom for each moment at which something happened besides jobs."""
+    low, high = axes.get_xlim()
+    for kind, at in dict.fromkeys((one["kind"], one["at"]) for one in numbers["markers"]):
+        place: Any = dates.date2num(datetime.fromisoformat(at))  # type: ignore[no-untyped-call]
+        if low <= place <= high:
+            axes.axvline(place, ymax=0.06, color=MARKED[kind], lw=2.2, solid_capstyle="butt", zorder=3)
 
 
 def on_time(axes: Axes, times: Any) -> None:
@@ -252,16 +286,24 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def draw(name: str, axes: Axes, numbers: dict[str, Any]) -> None:
+    CHARTS[name](axes, numbers)
+    if name in OVER_TIME:
+        with_markers(axes, numbers)
+
+
 def svg(name: str, numbers: dict[str, Any]) -> str:
-    """One chart, to be embedded in a page."""
+    """One chart, to be embedded in a page, whose style has the colours."""
     with mpl.rc_context(STYLE | {"svg.hashsalt": name}):
         figure, axes = plt.subplots(figsize=(6.4, 2.9), layout="constrained")
-        CHARTS[name](axes, numbers)
+        draw(name, axes, numbers)
         written = io.StringIO()
         timeless: dict[str, Any] = {"Date": None}  # the same numbers give the same bytes
         figure.savefig(written, format="svg", transparent=True, metadata=timeless)
         plt.close(figure)
     text = written.getvalue()
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, f"var({variable})")
     return text[text.index("<svg") :]
 
 
@@ -271,8 +313,8 @@ def png(numbers: dict[str, Any]) -> bytes:
         rows = len(CHARTS) // 2
         figure, grid = plt.subplots(rows, 2, figsize=(13, 3.3 * rows), layout="constrained", dpi=130)
         figure.get_layout_engine().set(h_pad=0.18, w_pad=0.18)  # type: ignore[union-attr, call-arg]
-        for axes, draw in zip(grid.flat, CHARTS.values(), strict=True):
-            draw(axes, numbers)
+        for axes, name in zip(grid.flat, CHARTS, strict=True):
+            draw(name, axes, numbers)
         written = io.BytesIO()
         figure.savefig(written, format="png")
         plt.close(figure)

@@ -1,5 +1,6 @@
-"""The example with vectors does what it says, in the session that is there already."""
+"""The examples with Spark do what they say, in the session that is there already."""
 
+import re
 import runpy
 
 import pytest
@@ -15,3 +16,11 @@ def test_texts_that_are_alike_have_vectors_that_are_near(spark: SparkSession, ca
     alike, *others = [float(line.rpartition(":")[2]) for line in compared]
     assert alike > 0.5
     assert all(other < 0.2 for other in others)
+
+
+def test_a_schedule_runs_the_pipeline_as_a_job(spark: SparkSession, capsys: pytest.CaptureFixture[str]):
+    """It takes in the hundred pushes, and what is told of the run itself until then."""
+    runpy.run_path(str(EXAMPLES / "pipeline_schedule.py"), run_name="__main__")
+    printed = re.search(r"completed \{'events': (\d+), 'batches': 1\}", capsys.readouterr().out)
+    assert printed is not None
+    assert int(printed[1]) > 100
