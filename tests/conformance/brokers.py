@@ -14,6 +14,7 @@ from zlib import crc32
 
 import msgspec
 
+from stoker.brokers.contract import LACKS_NOTHING
 from stoker.brokers.local import LocalBroker, LocalSettings, open_sqlite
 from stoker.client.sync import Client
 from stoker.journal.recovery import GAP
@@ -27,8 +28,10 @@ from tests.conformance import dialect
 from tests.conformance.pictures import Picture, taken
 from tests.crash.restarted import Restarted, fresh_directory
 from tests.journal.toy_store import open_toy
+from tests.postgres.backing import InPostgres
 from tests.processes.world import Backing as Spreading
 from tests.redis import backing as in_redis
+from tests.redis_served import backing as redis_served
 from tests.served import backing as served
 from tests.sharing.backing import SharedWithOwner
 
@@ -63,6 +66,11 @@ def sqlite(settings: Settings, limits: Limits, shards: int) -> Backing:
 def toy_journal(settings: Settings, limits: Limits, shards: int) -> Backing:
     """A journal that commits later than it answers, and a store without a directory."""
     return OnDisk(kept_small(settings, limits, shards), lambda path, *given: open_toy(path / "rows", *given))
+
+
+def postgres(settings: Settings, limits: Limits, shards: int) -> Backing:
+    """One seat of a cluster, in this process."""
+    return InPostgres(kept_small(settings, limits, shards))
 
 
 def sqlite_restarted(settings: Settings, limits: Limits, shards: int) -> Backing:
@@ -134,11 +142,13 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "memory-unbatched": memory_unbatched,
     "sqlite": sqlite,
     "toy-journal": toy_journal,
+    "postgres": postgres,
     "sqlite-restarted": sqlite_restarted,
     "sqlite-2-processes": sqlite_2_processes,
     "tcp-msgpack": served.tcp_msgpack,
     "tcp-json": served.tcp_json,
     "tcp-2-processes": served.tcp_2_processes,
+    "cluster": served.cluster,
     "tcp-without-turns": served.tcp_without_turns,
     "unix": served.unix,
     "http": served.http,
@@ -146,6 +156,7 @@ BROKERS: dict[str, Callable[[Settings, Limits, int], Backing]] = {
     "sqlite-shared": sqlite_shared,
     "redis": in_redis.redis_6,
     "valkey": in_redis.valkey,
+    "redis-served": redis_served.two_nodes,
     "strangers-lines": dialect.lines,
     "strangers-frames": dialect.frames,
     "strangers-rest": dialect.rest,
@@ -203,6 +214,8 @@ def defaults_of(kind: type[msgspec.Struct]) -> list[tuple[str, object]]:
 
 class Recorder:
     """A broker that passes everything on and notes what came back well."""
+
+    name, lacks = "local", LACKS_NOTHING
 
     def __init__(self, backing: Backing, coverage: Coverage) -> None:
         self._inner = backing.broker

@@ -17,6 +17,9 @@ NOT_SAID: dict[str, tuple[str, ...]] = {
         "ExtendClaim",
     ),
     "only a schedule marks its jobs": ("Options.schedule", "Options.slot"),
+    "LISTQUEUES, QUEUE and TIMINGS say it": ("GetQueues",),
+    "HISTORY says it of one queue": ("GetTrends",),
+    "flashQ deletes by queue and age, and dead letters by id": ("DeleteJob",),
 }
 NOT_SAID_BY_REST: dict[str, tuple[str, ...]] = {
     "keys and values have no paths": (
@@ -57,6 +60,12 @@ TESTS: dict[str, tuple[Entry, ...]] = {
         ("test_all_options_at_once_survive_a_retry_a_release_and_a_death", "by_transaction"),
         ("test_names_of_requests_claims_and_transactions_may_be_so_long", "transaction="),
         ("test_a_command_that_makes_no_sense_is_refused", "transaction="),
+    ),
+    "LISTQUEUES, QUEUE and TIMINGS say it": ("test_queue_pages.py", "test_a_page_of_queues_has_the_timings_of_each"),
+    "flashQ deletes by queue and age, and dead letters by id": ("test_deleting.py",),
+    "HISTORY says it of one queue": (
+        "test_queues_that_were_just_made_have_no_trends",
+        ("test_a_range_that_makes_no_sense_is_refused", "GetTrends"),
     ),
     "a heartbeat of flashQ renews": ("test_a_look_at_leases_renews_nothing_and_tells_what_a_renewal_would",),
     "a release of flashQ has no note": ("test_a_release_may_say_why", "test_a_note_is_cut_where_an_error_would_be"),

@@ -55,7 +55,7 @@ class Script:
             ids = [first + (step << 6) for first, count in value.runs for step in range(count)]
             return [value.outcome, value.created, ids]
         if isinstance(value, msgspec.Struct):
-            fields = {name: self.plain(getattr(value, name)) for name in value.__struct_fields__}
+            fields = {name: self.plain(getattr(value, name)) for name in value.__struct_fields__ if name != "looked"}
             if "token" in fields:
                 fields["token"] = self.rank(value.token)  # type: ignore[attr-defined]
             return fields

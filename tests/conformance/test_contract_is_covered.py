@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from stoker.model import commands as c
+from stoker.model.filters import JobFilter
 from stoker.model.limits import Limits
 from stoker.model.options import (
     Backoff,
@@ -38,12 +39,13 @@ VALUES: list[type[msgspec.Struct]] = [
     Step,
     Edge,
     Schedule,
+    JobFilter,
 ]
 
 UNSAID = {"Settings.batching"}
 """Said by the world that a broker brings along, not by any test."""
 
-CANNOT_BE_REFUSED = {"ListQueues"}
+CANNOT_BE_REFUSED = {"ListQueues", "ListBulks"}
 
 
 def choices(hint: Any) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """Raw log records, for readers that make tables of them: the same events, unpacked by the reader."""
 
+from typing import Any
+
 import pytest
 
 from stoker.client.sync import Client
@@ -88,6 +90,61 @@ def test_no_record_of_another_tenant_comes(world: ContractWorld):
     assert len(page.records) == 1
 
 
+def test_one_pass_brings_the_records_of_several_tenants(world: ContractWorld):
+    """In the order of the log, and of no others."""
+    clients = {tenant: world.client_for(tenant) for tenant in ("a", "b", "c")}
+    for tenant in ("a", "c", "b", "a"):
+        push(clients[tenant])
+    page = world.client.read_records(tenants=["a", "b"])
+    assert [event.tenant for event in unpacked(page)] == ["a", "b", "a"]
+    assert not world.client.read_records(tenants=[]).records
+
+
+def test_queues_are_chosen_by_the_beginnings_of_their_names(client: Client):
+    for queue in ("mail", "mail:eu", "mobile", "sms"):
+        push(client, queue=queue)
+
+    def queues(**wanted: Any) -> set[str]:
+        return {event.queue for event in unpacked(client.read_records(**wanted))}
+
+    assert queues(prefixes=["mail"]) == {"mail", "mail:eu"}
+    assert queues(prefixes=["mo", "mail:"], queues=["sms"]) == {"mail:eu", "mobile", "sms"}
+    assert queues(prefixes=[""]) == {"mail", "mail:eu", "mobile", "sms"}
+    assert queues(prefixes=[]) == set()
+
+
+def test_events_are_counted_where_the_log_is(client: Client):
+    """As many as a reader would make of the records, whatever they are about."""
+    finish(client)
+    kill(client)
+    push_many(client, 7)
+    client.pause("other")
+    whole = client.read_records()
+    for kinds in (None, ["pushed"], ["completed", "queue_configured"]):
+        events = [event for event in unpacked(client.read_records(kinds=kinds)) if kinds is None or event.kind in kinds]
+        page = client.read_records(kinds=kinds, counted=True)
+        assert (page.records, page.events, page.since) == ([], len(events), events[0].at)
+        assert page.next_after == whole.last
+    assert client.read_records(counted=True).bytes == sum(len(one.head) + len(one.body) for one in whole.records)
+    nothing = client.read_records(queues=["none"], counted=True)
+    assert (nothing.events, nothing.bytes, nothing.since, nothing.next_after) == (0, 0, 0, whole.last)
+
+
+def test_a_page_has_as_many_events_as_asked_for(client: Client):
+    """A record is never torn: one that is too large comes alone."""
+    for jobs in (2, 3, 9, 1):
+        push_many(client, jobs)
+    found: list[int] = []
+    after = 0
+    while after < client.read_records().last:
+        page = client.read_records(after=after, events_max=5)
+        assert page.events == len(unpacked(page))
+        found.append(page.events)
+        assert client.read_records(after=after, events_max=5, counted=True).next_after == page.next_after
+        after = page.next_after
+    assert found == [5, 9, 1]
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -96,6 +153,8 @@ def test_no_record_of_another_tenant_comes(world: ContractWorld):
         c.ReadRecords(until=-1),
         c.ReadRecords(bytes_max=0),
         c.ReadRecords(queues=["no name"]),
+        c.ReadRecords(prefixes=["no name"]),
+        c.ReadRecords(events_max=0),
     ],
 )
 def test_what_makes_no_sense_is_refused(world: ContractWorld, command: c.ReadRecords):

@@ -263,6 +263,31 @@ def test_left_overs_are_told_and_stay(data: Path):
     assert state_of(data) == before
 
 
+def test_files_that_the_owner_is_writing_are_not_left_overs(data: Path, opened: Directory):
+    for name in ("log-00000009.db", "log-00000009.db-wal", "manifest.json.new"):
+        (data / name).write_text("x")
+    assert by_name(check(str(data)))["left-overs"].status == "ok"
+    (data / "thesis.txt").write_text("x")
+    assert by_name(check(str(data)))["left-overs"].found == "1: thesis.txt"
+
+
+def test_a_manifest_that_is_replaced_meanwhile_is_read_again(data: Path, monkeypatch: pytest.MonkeyPatch):
+    """The owner seals a log between the reading of the manifest and the listing of the files."""
+    gone = read_manifest(data / "manifest.json").logs[0].name
+    reads = []
+
+    def reading(path: Path) -> Manifest:
+        found = read_manifest(path)
+        reads.append(found)
+        if len(reads) == 1:
+            changed(data, logs=found.logs[1:])
+            (data / gone).unlink()
+        return found
+
+    monkeypatch.setattr(doctor, "read_manifest", reading)
+    assert by_name(check(str(data)))["files"].status == "ok"
+
+
 def test_sizes_are_told_by_kind(data: Path):
     (data / "reserve").write_bytes(bytes(3 << 20))
     found = by_name(check(str(data)))["size"].found

@@ -126,7 +126,7 @@ def test_a_close_that_finds_a_checkpoint_begun_waits_for_it(path: Path, monkeypa
 
 
 def test_a_close_does_not_wait_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("stoker.journal.retention.COMMAND", ("sleep", "600"))
+    monkeypatch.setattr("stoker.journal.retention.LogRetention.command", ("sleep", "600"))
     live(path)
     broker = open_sqlite(str(path), {}, LocalSettings(shards=2))
     store, upkeep = parts_of(broker)
@@ -157,7 +157,7 @@ def test_a_close_puts_no_checkpoint_in_force_while_somebody_needs_the_files(
 
 def test_a_checkpoint_is_out_of_reach_of_the_terminal(path: Path, monkeypatch: pytest.MonkeyPatch):
     """Ctrl-C reaches all processes of a group: it would end in a warning with a stack."""
-    monkeypatch.setattr("stoker.journal.retention.COMMAND", ("sleep", "600"))
+    monkeypatch.setattr("stoker.journal.retention.LogRetention.command", ("sleep", "600"))
     broker = open_sqlite(str(path), {}, LocalSettings(shards=2))
     store, upkeep = parts_of(broker)
     store.patience_s = 0.0

@@ -20,7 +20,7 @@ from stoker.journal.contract import keeps
 from stoker.journal.needed import Needs
 from stoker.journal.recovery import recover
 from stoker.model import commands as c
-from stoker.model.errors import InvalidRequest, Unavailable, Unknown
+from stoker.model.errors import InvalidRequest, NotFound, Unavailable, Unknown
 from tests.grpc.support import LoopThread
 from tests.journal.toy_roles import PATIENCE_S, check_death, journal_of, until
 from tests.journal.toy_store import ToyJournal, ToyStore, open_toy
@@ -126,6 +126,28 @@ def test_a_read_shows_nothing_that_is_not_committed(toy: Toy, command: c.Command
     toy.release()
     assert read.result(PATIENCE_S) is not None
     assert pushed.result(PATIENCE_S).level == "commit"
+
+
+def test_a_refusal_waits_too(toy: Toy):
+    toy.hold()
+    toy.push_beside()
+    refused = toy.ask(c.GetJob(12345))
+    toy.until_waiting(2)
+    assert not refused.done()
+    toy.release()
+    with pytest.raises(NotFound):
+        refused.result(PATIENCE_S)
+
+
+def test_readers_begin_at_what_is_committed(toy: Toy):
+    shard = toy.broker.runtime.shards[0].number
+    before = toy.broker.known_end("default", shard).last, toy.broker.known_end("default", 1 - shard).last
+    toy.hold()
+    pushed = toy.push_beside()
+    assert (toy.broker.known_end("default", shard).last, toy.broker.known_end("default", 1 - shard).last) == before
+    toy.release()
+    assert pushed.result(PATIENCE_S)
+    assert (toy.broker.known_end("default", shard).last, toy.broker.known_end("default", 1 - shard).last) > before
 
 
 def test_a_waiting_pull_is_answered_when_its_delivery_is_committed(toy: Toy):

@@ -18,6 +18,7 @@ from stoker.brokers.local import LocalBroker, LocalSettings
 from stoker.brokers.local.opening import open_over
 from stoker.journal.contract import NotWritten, Owner, Turn
 from stoker.journal.recovery import left_out, recover, reopened
+from stoker.journal.room_watch import RoomWatch
 from stoker.journal.tickets import Tickets
 from stoker.model.errors import Damaged
 from stoker.model.replies import Level
@@ -32,19 +33,20 @@ Rows = list[tuple[int, int, bytes]]
 """Shard, first sequence number, data."""
 
 
-class ToyJournal:
+class ToyJournal(RoomWatch):
     """The rows of all shards: in memory for readers, and on their way to the file."""
 
     levels: tuple[Level, ...] = ("memory", "commit")
     at_once: tuple[Level, ...] = ("memory",)
     reads_wait = True
-    is_full = is_out = False
-    room = 1 << 62
+    is_out = False
 
     def __init__(self, path: Path, logs: list[list[LogRow]]) -> None:
+        super().__init__()
         self._path = path
         self._logs = logs
         self._turns = 0
+        self._safe = [end(log) for log in logs]
         self._tickets = Tickets()
         self._coming: SimpleQueue[Rows | None] = SimpleQueue()
         self.when_failed: Callable[[Exception], object] = lambda error: None
@@ -70,6 +72,8 @@ class ToyJournal:
             with self._path.open("ab", buffering=0) as file:
                 while (rows := self._coming.get()) is not None and self.may_commit.wait() and not self.has_failed:
                     file.write(framed(rows))
+                    for shard, first, data in rows:
+                        self._safe[shard] = first + len(LogRow(data, first)) - 1
                     self._tickets.reach(self._tickets.reached + 1)
         except Exception as error:
             self.fail(error)
@@ -116,6 +120,9 @@ class ToyJournal:
 
     def last(self, shard: int) -> int:
         return end(self._logs[shard])
+
+    def safe(self, shard: int) -> int:
+        return self._safe[shard]
 
     def close(self) -> None:
         self._coming.put(None)

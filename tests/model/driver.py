@@ -324,6 +324,7 @@ class Driver:
             lambda: c.MoveToDelayed(job_id, rng.choice((0, 20, 2_000, 60_000))),
             lambda: c.UpdatePayload(job_id, self.payload(), rng.choice((None, *CODECS))),
             lambda: c.Discard(job_id),
+            lambda: c.DeleteJob(job_id),
         )
         return tenant, rng.choice(make)()
 
@@ -482,13 +483,35 @@ class Driver:
                 tag=rng.choice((None, "x")), group_id=rng.choice((None, "k1")), after=job_id, ascending=True, limit=5
             ),
             lambda: c.Browse(name=rng.choice(WORDS), limit=5),
+            lambda: c.Browse(**self.searched(), limit=5),
+            lambda: c.CountJobs(**self.searched()),
+            lambda: c.CountJobs(rng.choice((None, *QUEUES)), rng.choice((None, *State))),
             lambda: c.Why(job_id),
             lambda: c.ListQueues(),
             lambda: c.GetQueue(self.queue()),
+            lambda: c.GetQueues(rng.choice((None, self.queue())), rng.choice((None, self.queue())), rng.randint(1, 3)),
             lambda: c.GetStats(rng.choice((None, *QUEUES))),
             lambda: c.GetPriorities(self.queue()),
+            lambda: c.GetDeadGroups(rng.choice((None, *QUEUES)), 1_000),
+            lambda: c.GetTimings(rng.choice((None, *QUEUES))),
         )
         return tenant, rng.choice(make)()
+
+    def searched(self) -> dict[str, Any]:
+        """Fields of a search, a few at a time."""
+        rng = self.random
+        fields: dict[str, Any] = {
+            "worker": rng.choice(("w1", "w2", "")),
+            "priority": rng.randrange(3),
+            "attempts_from": rng.randrange(3),
+            "ended_from": self.span() * 20,
+            "ended_before": self.span() * 20,
+            "reason": rng.choice(("timeout", "stalled", "max_attempts", "cancelled")),
+            "fingerprint": rng.choice(("boom", "E: boom", "E: # times")),
+            "text": rng.choice(("boom", "E: ", "\x01", "zz")),
+            "state": rng.choice(list(State)),
+        }
+        return {name: fields[name] for name in rng.sample(list(fields), rng.randrange(1, 3))}
 
     def nonsense(self) -> tuple[str, c.Command[Any]]:
         """Each of these is refused, in whole or in part, whatever the state."""

@@ -85,7 +85,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, r.Refusal):
         return value.code
     if isinstance(value, msgspec.Struct):
-        fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name != "looked"}
         return {"type": type(value).__name__, **fields}
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
@@ -191,8 +191,19 @@ class Pair:
         if isinstance(expected, r.Page) and isinstance(got, r.Page):
             self.compare_page(tenant, command, got)
             return
+        if isinstance(expected, r.Counted) and isinstance(got, r.Counted):
+            expected, got = expected.count, self.counted(tenant, command, got)
         found = list(differences(plain(expected), plain(got)))
         assert not found, "\n".join([f"at {self.now}, {tenant}: {brief(command)}", *found])
+
+    def counted(self, tenant: str, command: Any, first: r.Counted) -> int:
+        """The sum of all steps of a count."""
+        count, step = first.count, first
+        while step.next_after is not None:
+            again = msgspec.structs.replace(command, after=step.next_after)
+            step = self.engine.execute(tenant, again, self.now)
+            count += step.count
+        return count
 
     def compare_page(self, tenant: str, command: Any, got: r.Page) -> None:
         """A page may be short of its limit, but what it leaves out must come after `next_after`."""
@@ -257,9 +268,9 @@ class Pair:
         looks: list[c.Command[Any]] = [c.GetJob(number * STEP) for number in range(self.reference.jobs_given + 2)]
         for queue in queues:
             looks += [c.GetStats(queue), c.GetQueue(queue), c.ListDead(queue, limit=20), c.GetDeadStats(queue)]
-            looks.append(c.GetPriorities(queue))
+            looks += [c.GetPriorities(queue), c.GetTimings(queue), c.GetDeadGroups(queue, 1_000)]
             looks += [c.FindJob(custom_id, queue) for custom_id in custom_ids]
-        looks += [c.GetStats(), c.ListQueues(), *(c.FindJob(custom_id) for custom_id in custom_ids)]
+        looks += [c.GetStats(), c.ListQueues(), c.GetQueues(), *(c.FindJob(custom_id) for custom_id in custom_ids)]
         for tenant in tenants:
             for command in looks:
                 seen = self.look(tenant, command)

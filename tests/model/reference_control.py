@@ -13,7 +13,7 @@ from tests.model import reference_checks as check
 from tests.model.reference_finish import fenced
 from tests.model.reference_life import end, evict, forget, hand_back, make_ready, make_waiting, revive, together
 from tests.model.reference_push import check_queue_fits
-from tests.model.reference_views import view
+from tests.model.reference_views import found, view
 from tests.model.reference_world import Job, Queue, World
 
 # --- queues --------------------------------------------------------------------------------------
@@ -198,6 +198,14 @@ def discard(world: World, tenant: str, command: c.Discard) -> r.Done:
     job = live(world, tenant, command.id)
     job.error, job.error_class, job.stack = "discarded", "", ""
     end(world, job, State.FAILED, Reason.EXPLICIT_FAIL)
+    return r.Done()
+
+
+def delete_job(world: World, tenant: str, command: c.DeleteJob) -> r.Done:
+    job = found(world, tenant, command.id)
+    if job.live:
+        raise WrongState("it has not ended")
+    forget(job)
     return r.Done()
 
 

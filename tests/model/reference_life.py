@@ -53,6 +53,8 @@ def judge_edges(world: World, job: Job) -> None:
 def start(world: World, job: Job, token: int, command: c.Pull) -> None:
     world.move(job, State.ACTIVE)
     world.count(world.queue_of(job), "started")
+    if not job.attempts:
+        world.queue_of(job).waits.append(world.now - job.pushed_at)
     job.attempts += 1
     job.token = token
     job.started_at = world.now
@@ -118,6 +120,7 @@ def fail_delivery(
     if wanted is not None:
         stack = "\n".join(lines[max(0, len(lines) - wanted) :])
     job.error, job.error_class, job.stack = error, error_class, stack
+    queue.runs.append(world.now - job.started_at)
     job.history.append(r.Attempt(job.attempts, job.started_at, world.now, reason, job.worker, error, error_class))
     del job.history[: -world.limits.attempt_history_max]
     if reason == Reason.TIMEOUT:
@@ -207,6 +210,7 @@ def end_one(world: World, job: Job, state: State, reason: str) -> None:
     if state is State.COMPLETED:
         world.count(queue, "wait_ms_sum", job.started_at - job.pushed_at)
         world.count(queue, "run_ms_sum", job.finished_at - job.started_at)
+        queue.runs.append(job.finished_at - job.started_at)
         queue.completions.append(world.now)
         world.tenant_completions.setdefault(job.tenant, []).append(world.now)
     free_keys(queue, job, world.now)

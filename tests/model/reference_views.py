@@ -4,7 +4,10 @@ from collections import Counter
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import NotFound
+from stoker.model.errors import InvalidRequest, NotFound
+from stoker.model.fingerprints import fingerprint_of
+from stoker.model.histograms import BOUNDS_MS, Histogram
+from stoker.model.history import Timings
 from stoker.model.states import PENDING, State
 from tests.model import reference_checks as check
 from tests.model.reference_pull import group_busy_with, has_free_slot, rate_limited_until
@@ -86,24 +89,54 @@ def browse(world: World, tenant: str, command: c.Browse) -> r.Page:
     check.number(command.limit, 1, world.limits.browse_jobs_max)
     if command.queue is not None:
         check.name(command.queue)
+    check_filter(world, command)
     jobs = [job for job in world.jobs if job.readable and job.tenant == tenant and browsed(job, command)]
+    if command.after is not None:
+        jobs = [job for job in jobs if (job.id > command.after if command.ascending else job.id < command.after)]
     if not command.ascending:
         jobs.reverse()
     return page(world, jobs, command.limit)
 
 
-def browsed(job: Job, command: c.Browse) -> bool:
-    after = command.after
+def count_jobs(world: World, tenant: str, command: c.CountJobs) -> r.Counted:
+    check_filter(world, command)
+    jobs = [job for job in world.jobs if job.readable and job.tenant == tenant and browsed(job, command)]
+    return r.Counted(len([job for job in jobs if command.after is None or job.id > command.after]))
+
+
+def check_filter(world: World, command: c.Browse | c.CountJobs) -> None:
+    if command.queue is not None:
+        check.name(command.queue)
+    if command.attempts_from is not None:
+        check.number(command.attempts_from, 0)
+    if "" in (command.text, command.fingerprint):
+        raise InvalidRequest("an empty text is in every job")
+
+
+def browsed(job: Job, command: c.Browse | c.CountJobs) -> bool:
+    text = command.text
     return (
         command.queue in (None, job.queue)
         and command.state in (None, job.state)
         and (command.tag is None or command.tag in job.options.tags)
         and command.group_id in (None, job.options.group_id)
         and command.name in (None, job.options.name)
+        and command.parent_id in (None, job.options.parent_id)
         and (command.pushed_from is None or job.pushed_at >= command.pushed_from)
         and (command.pushed_before is None or job.pushed_at < command.pushed_before)
-        and (after is None or (job.id > after if command.ascending else job.id < after))
+        and (command.ended_from is None or (job.finished_at > 0 and job.finished_at >= command.ended_from))
+        and (command.ended_before is None or 0 < job.finished_at < command.ended_before)
+        and command.worker in (None, job.worker)
+        and command.priority in (None, job.options.priority)
+        and (command.attempts_from is None or job.attempts >= command.attempts_from)
+        and command.reason in (None, job.reason)
+        and command.fingerprint in (None, fingerprint_of(job.error_class, job.error))
+        and (text is None or text in r.cause_of(job.error_class, job.error) or has_text(job, text.encode()))
     )
+
+
+def has_text(job: Job, text: bytes) -> bool:
+    return text in job.payload or (job.result is not None and text in job.result)
 
 
 def list_dead(world: World, tenant: str, command: c.ListDead) -> r.Page:
@@ -138,6 +171,43 @@ def get_dead_stats(world: World, tenant: str, command: c.GetDeadStats) -> r.Dead
     return r.DeadStats(len(letters), dict(by_reason), letters[0].finished_at if letters else None)
 
 
+def get_dead_groups(world: World, tenant: str, command: c.GetDeadGroups) -> r.DeadGroups:
+    if command.queue is not None:
+        check.name(command.queue)
+    check.number(command.limit, 1, 1_000)
+    groups: dict[tuple[str, str, str], list[Job]] = {}
+    for queue in world.queues:
+        if queue.tenant == tenant and command.queue in (None, queue.name):
+            for job in world.dead_letters(queue):
+                key = (queue.name, str(job.reason), fingerprint_of(job.error_class, job.error))
+                groups.setdefault(key, []).append(job)
+    found = [
+        r.DeadGroup(*key, len(jobs), jobs[0].finished_at, jobs[-1].finished_at, tuple(job.id for job in jobs[:-4:-1]))
+        for key, jobs in groups.items()
+    ]
+    return r.DeadGroups(
+        sorted(found, key=lambda one: (one.count, one.queue, one.reason, one.fingerprint), reverse=True)
+    )
+
+
+def get_timings(world: World, tenant: str, command: c.GetTimings) -> Timings:
+    if command.queue is not None:
+        check.name(command.queue)
+    queues = [queue for queue in world.queues if queue.tenant == tenant and command.queue in (None, queue.name)]
+    jobs = [job for queue in queues for job in world.jobs_of(queue)]
+    return Timings(
+        min((job.pushed_at for job in jobs if job.state is State.WAITING), default=0),
+        histogram_of([ms for queue in queues for ms in queue.waits]),
+        histogram_of([ms for queue in queues for ms in queue.runs]),
+    )
+
+
+def histogram_of(durations: list[int]) -> Histogram:
+    places = [sum(bound < ms for bound in BOUNDS_MS) for ms in durations]
+    counts = [places.count(place) for place in range(max(places, default=-1) + 1)]
+    return Histogram(tuple(counts), sum(durations))
+
+
 def get_priorities(world: World, tenant: str, command: c.GetPriorities) -> r.Priorities:
     check.name(command.queue)
     own = [job for job in world.jobs if job.live and (job.tenant, job.queue) == (tenant, command.queue)]
@@ -165,6 +235,20 @@ def get_queue(world: World, tenant: str, command: c.GetQueue) -> r.QueueView:
         group_on_retry=queue.group_on_retry,  # type: ignore[arg-type]
         dead_letters=queue.dead_letters,
     )
+
+
+def get_queues(world: World, tenant: str, command: c.GetQueues) -> r.QueuePage:
+    names = list_queues(world, tenant, c.ListQueues()).names
+    asked = [name for name in names if name > (command.after or "") and (command.text or "").lower() in name.lower()]
+    page = [
+        r.QueueSummary(
+            get_queue(world, tenant, c.GetQueue(name)),
+            get_stats(world, tenant, c.GetStats(name)),
+            get_timings(world, tenant, c.GetTimings(name)),
+        )
+        for name in asked[: command.limit]
+    ]
+    return r.QueuePage(page, page[-1].name if len(asked) > len(page) else None, len(names))
 
 
 def get_stats(world: World, tenant: str, command: c.GetStats) -> r.Stats:

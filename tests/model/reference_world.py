@@ -150,6 +150,10 @@ class Queue:
     totals: Counter[str] = field(default_factory=Counter)
     completions: list[int] = field(default_factory=list)
     """When jobs were completed."""
+    waits: list[int] = field(default_factory=list)
+    """From the push of each job to its first start."""
+    runs: list[int] = field(default_factory=list)
+    """From each start to the end of the delivery, unless it was cancelled or handed back."""
     worker_seen_at: int | None = None
     """When a worker last asked for jobs, stopped waiting for them, or settled one."""
     ends: int = 0
@@ -349,6 +353,8 @@ def clone_queue(queue: Queue) -> Queue:
         debounce={name: replace(key) for name, key in queue.debounce.items()},
         totals=Counter(queue.totals),
         completions=list(queue.completions),
+        waits=list(queue.waits),
+        runs=list(queue.runs),
     )
 
 

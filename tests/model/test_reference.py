@@ -62,7 +62,11 @@ def test_it_answers_every_command_but_those_of_the_log_and_of_workflows():
     """Workflows have a reference of their own: `reference_workflows.py`."""
     of_workflows = {name for name in c.ALL if name.__name__ in OF_WORKFLOWS}
     assert len(of_workflows) == len(OF_WORKFLOWS)
-    assert set(HANDLERS) == set(c.ALL) - {c.ReadEvents, c.ReadRecords, c.GetStory} - of_workflows
+    of_workflows |= {c.StartBulk, c.GetBulk, c.ListBulks, c.StopBulk}  # tests/unit/test_bulk.py
+    assert (
+        set(HANDLERS)
+        == set(c.ALL) - {c.ReadEvents, c.ReadRecords, c.GetStory, c.GetHistory, c.GetTrends} - of_workflows
+    )
 
 
 def test_ids_have_no_gaps_and_duplicates_take_none(dispatcher):

@@ -24,13 +24,17 @@ ROUNDS = 200 if SOAK else 5
 STEPS_EACH = 35
 
 
+def settings_of(seed: int, batching: bool) -> Settings:
+    return Settings(seed=seed, batching=batching, retention=Retention(completed_count=10_000))
+
+
 class Driver:
     """Does something at random, and the same to the reference."""
 
-    def __init__(self, seed: int, shards: int, batching: bool) -> None:
+    def __init__(self, seed: int, shards: int, batching: bool, world: Any = None) -> None:
+        """`world` is another one than the engine's: it has a client, and its time can be advanced."""
         self.random = random.Random(seed)
-        settings = Settings(seed=seed, batching=batching, retention=Retention(completed_count=10_000))
-        self.world = World(settings, shards=shards)
+        self.world = world or World(settings_of(seed, batching), shards=shards)
         self.client = self.world.client
         self.flows: dict[int, ReferenceWorkflow] = {}
         self.active: dict[int, tuple[int, int]] = {}

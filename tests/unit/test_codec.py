@@ -95,6 +95,10 @@ def _drawn(kind: Any) -> st.SearchStrategy[Any]:
             found = st.builds(cls)
         case msgspec.inspect.StructType(cls=rec.JobRun):
             found = runs
+        case msgspec.inspect.EnumType(cls=cls):
+            found = st.sampled_from(list(cls))
+        case msgspec.inspect.FloatType():
+            found = st.floats(allow_nan=False)
         case msgspec.inspect.StructType(cls=cls) if cls is Options:
             found = some_options
         case msgspec.inspect.StructType(cls=cls, fields=fields):

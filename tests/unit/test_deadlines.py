@@ -87,6 +87,7 @@ def test_the_kinds_stand_in_the_documented_order():
         kinds.SCHEDULE,
         kinds.SLOTS,
         kinds.REFILL,
+        kinds.BULK,
     ]
     assert in_order == list(range(len(timers.HANDLERS)))
 

@@ -102,7 +102,9 @@ def furnished(shards: int) -> World:
 
 
 def commands(kind: type[c.Command[Any]], field: str) -> list[c.Command[Any]]:
-    required = {f.name: GIVEN[f.name] for f in msgspec.structs.fields(kind) if f.required}
+    required = {f.name: GIVEN.get(f.name) for f in msgspec.structs.fields(kind) if f.required}
+    if kind is c.StartBulk:
+        required["action"] = "retry"
     if kind is c.SetConcurrency:
         required["limit"] = 1
     return [kind(**{**required, field: value}) for value in NASTY]

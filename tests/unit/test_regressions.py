@@ -141,7 +141,8 @@ def test_a_tenant_that_only_sent_nonsense_is_forgotten():
 
 
 def test_browsing_several_shards_misses_nobody(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("stoker.engine.queries.LOOK_MAX", 3)
+    monkeypatch.setattr("stoker.engine.searching.WORK_MIN", 3)
+    monkeypatch.setattr("stoker.engine.searching.WORK_MAX", 3)
     with World(shards=4) as world:
         ids = {world.client.push(f"q{number}", b"").id for number in range(40)}
         for ascending in (True, False):
@@ -177,3 +178,15 @@ def test_a_token_is_never_given_twice_though_a_pull_names_an_empty_queue_last():
         world.client.push_batch(first, [b"", b""])
         tokens = [world.client.pull([first, same]).token, world.client.pull([first]).token]
         assert len(set(tokens)) == 2
+
+
+def test_dead_letters_of_two_queues_expire_in_id_order():
+    shard = Shard()
+    once = Options(max_attempts=1)
+    ids = [shard.execute("t", c.Push(queue, b"", once), 1).id for queue in ("a", "b", "a")]
+    delivery = shard.execute("t", c.Pull(("a", "b"), 3), 2)
+    shard.execute("t", c.Fail(ids, delivery.token), 3)
+    shard.take_records()
+    shard.advance(10**12)
+    expired = [job for record in shard.take_records() if type(record) is rec.DeadRemoved for job in record.jobs]
+    assert expired == ids

@@ -11,6 +11,7 @@ from stoker.engine.shard import Shard, replay
 from stoker.engine.state_dump import dump
 from stoker.engine.timers import is_armed
 from stoker.model import commands as c
+from stoker.model.filters import JobFilter
 from stoker.model.ids import make_id
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Retention, Settings
 from stoker.model.schedules import Schedule
@@ -46,7 +47,7 @@ GRAPH = [
 
 SCRIPT: list[Moment] = [
     # pushes of all kinds: jobs 1 to 15
-    (1_000, c.Push("q", b"first")),
+    (1_000, c.Push("q", b"first", sending=c.Sending("web", 0))),
     (1_000, c.PushBatch("q", [b"1", b"22", b"333", b"4444", b"55555"])),
     (1_000, c.PushBatch("q", [b"", b""], Options(tags=("red",)), request_key="request", sending=c.Sending("web", 1))),
     (1_000, c.PushBatch("q", [b"", b""], request_key="request")),
@@ -134,6 +135,7 @@ SCRIPT: list[Moment] = [
     (1_624, c.RunSchedule("c", "gone")),
     (1_625, c.PutSchedule("c", "gone", Schedule(every_ms=1_000, payload=b"new"))),
     (1_626, c.DeleteSchedule("c", "gone")),
+    (1_630, c.StartBulk("none", "retry", JobFilter(name="none"))),
     # time does the rest
     (2_500, c.Pause("s")),
     (2_600, None),

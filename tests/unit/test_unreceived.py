@@ -36,6 +36,7 @@ RELEASES_ELSEWHERE = {
     "server/grpc/queue.py",
     "proto/stoker_pb2_grpc.py",
     "runtime/runtime.py",  # all running jobs, when a server stops
+    "brokers/redis/leases.py",  # those that were pulled through a server, when it stops
 }
 
 

@@ -36,6 +36,9 @@ def audit(shard: ShardState) -> None:
         for queue in tenant.queues.values():
             own = [part for part in parts if part.queue is queue]
             _queue(shard, queue, own)
+            assert queue.dead_groups.letters == set(queue.dead), f"the groups of {queue.name} have other dead letters"
+            oldest = min((part.pushed_at for part in own if shard.state_of(part) == WAITING), default=0)
+            assert queue.ready.oldest_at() == oldest, f"{queue.name} does not know its oldest waiting job"
     _memory(shard)
     assert not shard.moved_steps and not shard.watching, "a changed step or a watched job was not reported"
     assert not shard.settling and not shard.dirty and not shard.ended_waits, "something was left undecided"

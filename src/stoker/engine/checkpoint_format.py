@@ -12,16 +12,18 @@ from typing import Any
 import msgspec
 
 from stoker.engine.kept_results import KeptResult
+from stoker.model.bulk import BulkState
 from stoker.model.limits import Limits
 from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit, Settings
 from stoker.model.replies import Level
 from stoker.model.schedules import Schedule, ScheduleRun
-from stoker.records.records import FillStepHere, Message, TellStep, WorkflowMade
+from stoker.records.records import BulkStarted, FillStepHere, Message, TellStep, WorkflowMade
 from stoker.records.stored import Stored, StoredRun
 
-FORMAT = 5
+FORMAT = 6
 """2 added codecs of results and partial results, key-value entries and bytes of payloads; 3 workflows and schedules; 4
-kept results of forgotten jobs of workflows; 5 classes of errors.
+kept results of forgotten jobs of workflows; 5 classes of errors; 6
+histograms of queues and bulk operations.
 """
 
 CHUNK_ENTRIES = 4_096
@@ -108,6 +110,8 @@ class SavedQueue(Saved, gc=False, tag=5):
     durability: Level | None
     counters: Counters
     serial: int
+    wait: list[int] = []
+    run: list[int] = []
 
 
 # --- jobs ----------------------------------------------------------------------------------------------
@@ -159,6 +163,7 @@ class SavedDetail(msgspec.Struct, array_like=True, gc=False):
     history_classes: list[str] | None = None
     """The classes of the errors in `history`, if any has one. Not a field of `Detail`."""
     heard_at: int = 0
+    ready_at: int = 0
 
 
 class SavedJob(Saved, gc=False, tag=7):
@@ -228,6 +233,7 @@ class SavedBatch(Saved, gc=False, tag=8):
     ended: list[SavedRun]
     due: int
     left: int
+    ready_at: int = 0
 
 
 class SavedLine(Saved, gc=False, tag=9):
@@ -400,6 +406,20 @@ class SavedKept(Saved, gc=False, tag=33):
     kept: KeptResult
 
 
+class SavedBulk(Saved, gc=False, tag=34):
+    """A bulk operation."""
+
+    tenant: int
+    made: BulkStarted
+    cursor: int
+    looked: int
+    changed: int
+    refused: int
+    state: BulkState
+    next_at: int
+    ended_at: int
+
+
 class SavedEnd(Saved, gc=False, tag=16):
     """The last entry."""
 
@@ -427,6 +447,7 @@ Entry = (
     | SavedEarly
     | SavedWatch
     | SavedKept
+    | SavedBulk
     | SavedEnd
 )
 

@@ -20,6 +20,7 @@ from stoker.engine.apply.push import request_remembered
 from stoker.engine.apply.schedules import due_of, keep
 from stoker.engine.apply.transactions import staged, transaction_ended
 from stoker.engine.batch_positions import BatchPieces, PositionSpan
+from stoker.engine.bulk_state import BulkRun
 from stoker.engine.jobs import (
     ACTIVE,
     BLOCKED,
@@ -185,6 +186,16 @@ class _Loading:
         _fill(queue.scope, saved.counters)
         _fill(queue.told, saved.counters)
         queue.retained.serial = saved.serial
+        if saved.wait:
+            queue.wait, queue.run = saved.wait, saved.run
+
+    def bulk(self, saved: s.SavedBulk) -> None:
+        tenant = self.tenants[saved.tenant]
+        bulk = tenant.bulks[saved.made.key] = BulkRun(tenant, saved.made)
+        for field in ("cursor", "looked", "changed", "refused", "state", "next_at", "ended_at"):
+            setattr(bulk, field, getattr(saved, field))
+        if bulk.next_at:
+            self.arm(bulk.next_at, kinds.BULK, bulk)
 
     # --- workflows -------------------------------------------------------------------------------------
 
@@ -302,6 +313,7 @@ class _Loading:
             BatchPieces(),
             saved.due,
             saved.left,
+            saved.ready_at,
         )
         index = self.shard.index
         index.add_batch(batch)
@@ -368,6 +380,7 @@ class _Loading:
             else:
                 assert type(ended) is SingleJob
                 queue.dead[job_id] = ended
+                queue.dead_groups.add(ended)
 
     # --- remembered for a time -----------------------------------------------------------------------
 
@@ -462,6 +475,7 @@ READ: dict[type[s.Saved], Callable[[_Loading, Any], None]] = {
     s.SavedEarly: _Loading.early,
     s.SavedWatch: _Loading.watch,
     s.SavedSchedule: _Loading.schedule,
+    s.SavedBulk: _Loading.bulk,
     s.SavedEnd: _Loading.end,
 }
 """How each kind of entry is loaded."""

@@ -106,7 +106,7 @@ class _Saving:
     def entries(self) -> Entries:
         """Each entry is made only when it is needed, since it refers to options by their index in the chunk."""
         parts = (self.heads, self.flows, self.jobs, self.lines, self.ages, self.keys, self.claims, self.transactions)
-        for part in (*parts, self.kv, self.answers, self.schedules):
+        for part in (*parts, self.kv, self.answers, self.schedules, self.bulks):
             yield from part()
         yield s.SavedEnd()
 
@@ -169,6 +169,8 @@ class _Saving:
             queue.durability,
             _counters(queue.scope),
             queue.retained.serial,
+            list(queue.wait),
+            list(queue.run),
         )
 
     # --- workflows -------------------------------------------------------------------------------------
@@ -292,6 +294,7 @@ class _Saving:
             ended,
             batch.due,
             batch.left,
+            batch.ready_at,
         )
 
     def apart(self, values: Sequence[Any]) -> Generator[s.Entry, None, s.Values]:
@@ -385,8 +388,14 @@ class _Saving:
 
     def answers(self) -> Entries:
         for (tenant, sender), answers in self.shard.senders.items():
-            for number, reply in answers.replies.items():
+            for number, reply in answers.items():
                 yield s.SavedAnswer(tenant, sender, number, *fields_of(reply))
+
+    def bulks(self) -> Entries:
+        for tenant, place in self.tenants.items():
+            for bulk in tenant.bulks.values():
+                counts = (bulk.looked, bulk.changed, bulk.refused)
+                yield s.SavedBulk(place, bulk.made, bulk.cursor, *counts, bulk.state, bulk.next_at, bulk.ended_at)
 
     def schedules(self) -> Entries:
         """Ordered by name, because schedules that are due together are handled in that order."""

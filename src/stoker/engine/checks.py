@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from msgspec.structs import astuple
 
 from stoker.model import errors
-from stoker.model.commands import Sending
+from stoker.model.commands import ReadRecords, Sending
 from stoker.model.limits import DURATION_MS_MAX, INT_MAX, KIND_CHARS_MAX, NAME_PATTERN, Limits
 from stoker.model.option_table import TYPES
 from stoker.model.options import (
@@ -36,6 +36,19 @@ def name(value: object, what: str = "queue") -> None:
         raise errors.InvalidRequest(
             f"invalid {what} name {short(value)}: expected 1 to 256 characters out of A-Z a-z 0-9 _ . : -"
         )
+
+
+def records(command: ReadRecords) -> None:
+    """Check which records of a log are wanted."""
+    for queue in command.queues or ():
+        name(queue)
+    for tenant in command.tenants or ():
+        name(tenant, "tenant")
+    for prefix in command.prefixes or ():
+        if prefix:
+            name(prefix, "prefix of a queue's")
+    if command.events_max is not None:
+        number(command.events_max, "events_max", 1, INT_MAX)
 
 
 def number(value: object, what: str, low: int, high: int) -> None:

@@ -173,6 +173,19 @@ def discard(shard: ShardState, tenant: str, command: c.Discard, now: int) -> r.D
     return r.Done()
 
 
+def delete_job(shard: ShardState, tenant: str, command: c.DeleteJob, now: int) -> r.Done:
+    part = shard.readable(tenant, command.id)
+    state = shard.state_of(part)
+    if state < COMPLETED:
+        raise errors.WrongState(f"job {command.id} is {STATES[state]} and cannot be deleted: cancel it first")
+    queue = part.queue.name
+    if state == FAILED:
+        shard.emit(rec.DeadRemoved(now, tenant, queue, [command.id], "purged"))
+    else:
+        shard.emit(rec.Removed(now, tenant, queue, [(command.id, 1)]))
+    return r.Done()
+
+
 # --- many jobs -------------------------------------------------------------------------------------
 
 

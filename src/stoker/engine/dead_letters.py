@@ -1,9 +1,10 @@
 """Decide commands about dead letters: listing, counting, retrying, purging."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stoker.engine import checks
+from stoker.engine.dead_groups import GROUPED_MAX, LetterGroup, largest
 from stoker.engine.ending import labels_of
 from stoker.engine.jobs import SingleJob
 from stoker.engine.old_keys import holder_of
@@ -12,6 +13,7 @@ from stoker.engine.shard_state import ShardState
 from stoker.engine.state import QueueState
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.fingerprints import GROUPS_MAX
 from stoker.model.limits import INT_MAX
 from stoker.records import records as rec
 
@@ -58,6 +60,34 @@ def get_dead_stats(shard: ShardState, tenant: str, command: c.GetDeadStats, now:
     reasons = Counter(str(job.details().reason) for job in dead.values())
     oldest = next((job.details().ended_at for job in dead.values()), None)
     return r.DeadStats(len(dead), dict(sorted(reasons.items())), oldest)
+
+
+def get_dead_groups(shard: ShardState, tenant: str, command: c.GetDeadGroups, now: int) -> r.DeadGroups:
+    """The largest groups of a queue, or of all queues of this shard, after grouping some more letters."""
+    checks.count(command.limit, "limit", GROUPS_MAX)
+    if command.queue is not None:
+        checks.name(command.queue)
+    owner = shard.tenants.get(tenant)
+    queues = [] if owner is None else [one for one in owner.queues.values() if one.dead]
+    if command.queue is not None:
+        queues = [one for one in queues if one.name == command.queue]
+    left = GROUPED_MAX if command.queue is not None else max(1, GROUPED_MAX // shard.neighbours)
+    found: list[tuple[str, LetterGroup]] = []
+    for queue in queues:
+        left -= queue.dead_groups.step(left)
+        found += [(queue.name, group) for group in queue.dead_groups.groups()]
+    groups = largest(found, command.limit)
+    ungrouped = sum(queue.dead_groups.ungrouped for queue in queues)
+    letters = sum(len(queue.dead) for queue in queues)
+    return r.DeadGroups(groups, ungrouped, letters - ungrouped - sum(group.count for group in groups))
+
+
+def joined_groups(command: c.GetDeadGroups, found: Sequence[r.DeadGroups]) -> r.DeadGroups:
+    """Those of several shards as one."""
+    groups = sorted((group for one in found for group in one.groups), key=lambda group: -group.count)
+    cut = sum(group.count for group in groups[command.limit :])
+    ungrouped, others = sum(one.ungrouped for one in found), sum(one.others for one in found)
+    return r.DeadGroups(groups[: command.limit], ungrouped, others + cut)
 
 
 def chosen(queue: QueueState | None, ids: list[int] | None, reason: str | None) -> list[int]:

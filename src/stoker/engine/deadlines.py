@@ -25,7 +25,8 @@ from typing import Any
     SCHEDULE,
     SLOTS,
     REFILL,
-) = range(16)
+    BULK,
+) = range(17)
 """At equal times, earlier kinds fire first."""
 
 NEVER = 1 << 62

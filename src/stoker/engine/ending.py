@@ -52,17 +52,19 @@ def run_of(part: Part) -> rec.JobRun:
         detail, options = part.detail, part.options
         size, labels = len(part.payload), None if options is DEFAULT_OPTIONS else labels_of(options)
         if detail is None:
-            return rec.JobRun(part.id, 1, part.pushed_at, 0, 0, "", size, labels)
+            return rec.JobRun(part.id, 1, part.pushed_at, 0, 0, "", size, labels, part.pushed_at)
+        ready_at = detail.ready_at or part.pushed_at
         if part.state != ACTIVE:
-            return rec.JobRun(part.id, 1, part.pushed_at, detail.attempts, 0, "", size, labels)
+            return rec.JobRun(part.id, 1, part.pushed_at, detail.attempts, 0, "", size, labels, ready_at)
         started_at, worker = detail.started_at, detail.worker
-        return rec.JobRun(part.id, 1, part.pushed_at, detail.attempts, started_at, worker, size, labels)
+        return rec.JobRun(part.id, 1, part.pushed_at, detail.attempts, started_at, worker, size, labels, ready_at)
     batch, start, piece = part.batch, part.start, part.slice
     count = part.jobs if batch.step > 0 else -part.jobs
+    first, pushed_at, ready_at = batch.id_at(start), batch.pushed_at, batch.ready_at or batch.pushed_at
     sizes, labels = batch.sizes_of(start, part.stop), labels_of(batch.options)
     if piece is None:
-        return rec.JobRun(batch.id_at(start), count, batch.pushed_at, 0, 0, "", sizes, labels)
-    return rec.JobRun(batch.id_at(start), count, batch.pushed_at, 1, piece.started_at, piece.worker, sizes, labels)
+        return rec.JobRun(first, count, pushed_at, 0, 0, "", sizes, labels, ready_at)
+    return rec.JobRun(first, count, pushed_at, 1, piece.started_at, piece.worker, sizes, labels, ready_at)
 
 
 def lowest(part: Part) -> int:
@@ -85,18 +87,23 @@ def cancel_jobs(
     reason: str,
     at: int,
     *,
+    error: str = "",
+    error_class: str = "",
     settle_edges: bool = True,
 ) -> None:
-    """End jobs of one queue as cancelled or expired, or as dead letters if the queue's policy says so."""
+    """End jobs of one queue as cancelled or expired, or as dead letters if the queue's policy says so.
+
+    `error` is that of a worker which failed the delivery of a job that was to be cancelled.
+    """
     policy = queue.dead_policy
     if policy.take_cancelled if state == CANCELLED else policy.take_expired:
         dead_reason = Reason.CANCELLED if state == CANCELLED else Reason.TTL_EXPIRED
         for part in parts:
             for job_id in sorted(part.ids):
-                fail_for_good(shard, job_id, dead_reason, at, settle_edges=False)
+                fail_for_good(shard, job_id, dead_reason, at, error=error, error_class=error_class, settle_edges=False)
     elif parts:
         runs = [run_of(piece) for part in parts for piece in in_id_order(part)]
-        shard.emit(rec.JobsEnded(at, queue.tenant.name, queue.name, state, reason, runs))
+        shard.emit(rec.JobsEnded(at, queue.tenant.name, queue.name, state, reason, runs, error, error_class))
     if settle_edges:
         settle(shard, at)
 
@@ -127,9 +134,10 @@ def fail_for_good(
     part = shard.part(job) if isinstance(job, int) else job
     queue = part.queue
     tenant = queue.tenant.name
-    if not part.options.remove_on_fail:
+    removed = part.options.remove_on_fail
+    if not removed:
         make_room(shard, queue, 1, at)
-    shard.emit(rec.JobDied(at, tenant, queue.name, run_of(part), reason, error, error_class, stack, delivery))
+    shard.emit(rec.JobDied(at, tenant, queue.name, run_of(part), reason, error, error_class, stack, delivery, removed))
     if settle_edges:
         settle(shard, at)
 

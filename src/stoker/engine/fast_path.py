@@ -18,6 +18,7 @@ from stoker.engine.shard_state import ShardState
 from stoker.engine.state import T_COMPLETED, T_PUSHED, T_RUN_MS, T_STARTED, T_WAIT_MS, QueueState
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.histograms import note
 from stoker.model.ids import SHARD_BITS
 from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.states import State
@@ -62,7 +63,7 @@ def pull(shard: ShardState, queue: QueueState, command: c.Pull, now: int) -> r.D
     until = now + lease_ms
     token = shard.token + 1
     labels = None if options is DEFAULT_OPTIONS else labels_of(options)
-    run = rec.JobRun(job_id, 1, pushed_at, 0, 0, "", len(payload), labels)
+    run = rec.JobRun(job_id, 1, pushed_at, 0, 0, "", len(payload), labels, pushed_at)
     shard.records.append(rec.Started(now, queue.tenant.name, queue.name, token, worker, command.lease_ms, None, (run,)))
     shard.token = token
     job.detail = Detail(1, 0, 0, token, worker, None, now, lease_ms, until, until)
@@ -80,6 +81,10 @@ def pull(shard: ShardState, queue: QueueState, command: c.Pull, now: int) -> r.D
     counts[WAITING] -= 1
     counts[ACTIVE] += 1
     queue.totals[T_STARTED] += 1
+    if now == pushed_at:
+        queue.wait[0] += 1
+    else:
+        note(queue.wait, now - pushed_at)
     if not queue.touched:
         queue.touch()
     return r.Delivery(token, (r.Run(queue.name, (job_id,), (payload,), options, 1, pushed_at, until),))
@@ -98,8 +103,8 @@ def ack(shard: ShardState, tenant: str, job_id: int, tokens: c.Tokens, now: int)
         return None
     pushed_at, started_at = job.pushed_at, detail.started_at
     labels = None if options is DEFAULT_OPTIONS else labels_of(options)
-    size = len(job.payload)
-    run = rec.JobRun(job_id, 1, pushed_at, detail.attempts, started_at, detail.worker, size, labels)
+    size, ready_at = len(job.payload), detail.ready_at or pushed_at
+    run = rec.JobRun(job_id, 1, pushed_at, detail.attempts, started_at, detail.worker, size, labels, ready_at)
     shard.records.append(rec.Completed(now, tenant, queue.name, (run,)))
     counts, totals = queue.counts, queue.totals
     counts[ACTIVE] -= 1
@@ -108,6 +113,10 @@ def ack(shard: ShardState, tenant: str, job_id: int, tokens: c.Tokens, now: int)
     totals[T_COMPLETED] += 1
     totals[T_WAIT_MS] += started_at - pushed_at
     totals[T_RUN_MS] += now - started_at
+    if now == started_at:
+        queue.run[0] += 1
+    else:
+        note(queue.run, now - started_at)
     if queue.second != now // 1000:
         queue.roll(now // 1000)
     queue.second_jobs += 1

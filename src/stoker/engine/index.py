@@ -176,21 +176,24 @@ class Index:
     def batches(self) -> Iterator[UniformBatch]:
         return (batch for batch in self._batches if batch.left)
 
-    def walk(
-        self, after: int | None, ascending: bool, wanted: Callable[[UniformBatch], bool] = lambda batch: True
-    ) -> Iterator[SingleJob | tuple[UniformBatch, int]]:
-        """Every job after an id, in id order: single jobs, and (batch, position) for candidates in batches.
+    def walk(self, after: int | None, ascending: bool) -> Iterator[SingleJob | tuple[UniformBatch, int]]:
+        """Every job after an id, in id order: single jobs, and (batch, position) for candidates in batches."""
+        for _, entry in self.look(after, ascending, lambda batch: True):
+            assert entry is not None
+            yield entry
 
-        Batches that are not `wanted` are skipped without looking into them.
-        """
+    def look(
+        self, after: int | None, ascending: bool, wanted: Callable[[UniformBatch], bool]
+    ) -> Iterator[tuple[int, "SingleJob | tuple[UniformBatch, int] | None"]]:
+        """The same with their ids. A batch that is not `wanted` is passed over in one step: its first id, and None."""
         singles = self._walk_jobs(after, ascending)
         members = self._walk_batches(after, ascending, wanted)
         sign = 1 if ascending else -1
         job, member = next(singles, None), next(members, None)
         while job is not None or member is not None:
-            if member is None or (job is not None and job.id * sign < member[0].id_at(member[1]) * sign):
+            if member is None or (job is not None and job.id * sign < member[0] * sign):
                 assert job is not None
-                yield job
+                yield job.id, job
                 job = next(singles, None)
             else:
                 yield member
@@ -210,17 +213,25 @@ class Index:
 
     def _walk_batches(
         self, after: int | None, ascending: bool, wanted: Callable[[UniformBatch], bool]
-    ) -> Iterator[tuple[UniformBatch, int]]:
+    ) -> Iterator[tuple[int, tuple[UniformBatch, int] | None]]:
         batches = self._batches
         if after is not None and ascending:
             batches = batches[max(0, bisect_right(self._lowest, after) - 1) :]
         elif after is not None:
             batches = batches[: bisect_left(self._lowest, after)]
         for batch in batches if ascending else reversed(batches):
-            if not batch.left or not wanted(batch):
+            if not batch.left:
                 continue
             upwards = ascending == (batch.step > 0)
-            for position in range(batch.count) if upwards else range(batch.count - 1, -1, -1):
-                job_id = batch.id_at(position)
-                if after is None or (job_id > after if ascending else job_id < after):
-                    yield batch, position
+            positions = range(batch.count) if upwards else range(batch.count - 1, -1, -1)
+            first = batch.id_at(positions[0])
+            is_new = after is None or (first > after if ascending else first < after)
+            if not wanted(batch):
+                if is_new:
+                    yield first, None
+                continue
+            if not is_new:
+                assert after is not None
+                positions = positions[abs(after - first) // abs(batch.step) + 1 :]
+            for position in positions:
+                yield batch.id_at(position), (batch, position)

@@ -75,6 +75,8 @@ class Detail(msgspec.Struct, gc=False, eq=False):
     """The class of `error`, as the worker named it."""
     heard_at: int = 0
     """When the lease of the current delivery was last renewed; 0 = never."""
+    ready_at: int = 0
+    """Since when the job can be, or could be, delivered; 0 = since its push."""
 
 
 @final
@@ -141,6 +143,8 @@ class UniformBatch(msgspec.Struct, gc=False, eq=False):
     """The jobs are delayed until then; 0 = they wait; `BLOCKED_DUE` = they are blocked."""
     left: int = 0
     """Positions that are still readable here: waiting, active or ended."""
+    ready_at: int = 0
+    """Since when its jobs could be delivered; 0 = since their push."""
 
     @property
     def order(self) -> int:
@@ -273,6 +277,8 @@ LINE_BYTES = 150
 def bytes_told(detail: Detail) -> int:
     """The memory of everything that workers reported about a job: its result, logs, partial results and errors."""
     size = len(detail.error) + len(detail.stack)
+    if detail.result is None and detail.history is None and detail.logs is None and detail.partials is None:
+        return size  # most jobs that went well
     if type(detail.result) is bytes:
         size += len(detail.result)
     if detail.history is not None:

@@ -33,7 +33,7 @@ def push(shard: ShardState, tenant: str, command: c.Push, now: int) -> r.Pushed:
     if before is not None:
         return senders.as_one(before, shard.level)
     reply = push_one(shard, tenant, command, now)
-    senders.remember(shard, shard.queue(tenant, command.queue), sending, senders.as_batch(reply), now)
+    senders.remember_one(shard, shard.queue(tenant, command.queue), sending, reply, now)
     return reply
 
 

@@ -1,6 +1,7 @@
 """Decide commands that only read: jobs, logs, pages, reasons for waiting, counters."""
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +16,9 @@ from stoker.engine.workflow_state import lets_start, owner_of
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.histograms import added, histogram, joined
+from stoker.model.history import Timings
+from stoker.model.limits import KIND_CHARS_MAX, QUEUES_PAGE_MAX
 from stoker.model.states import STATES, State
 from stoker.records.stored import Stored
 
@@ -183,63 +187,9 @@ def _view_member(batch: UniformBatch, position: int) -> r.JobView:
     )
 
 
-# --- pages -----------------------------------------------------------------------------------------
-
-
-def browse(shard: ShardState, tenant: str, command: c.Browse, now: int) -> r.Page:
-    checks.count(command.limit, "limit", shard.limits.browse_jobs_max)
-    if command.queue is not None:
-        checks.name(command.queue)
-    if command.state is not None and command.state not in STATES:
-        raise errors.InvalidRequest(f"unknown state {checks.short(command.state)}: expected one of {', '.join(STATES)}")
-    found: list[r.JobView] = []
-    looked, last = 0, command.after
-    room = shard.limits.reply_bytes_max
-
-    def wanted(owner: SingleJob | UniformBatch) -> bool:
-        options = owner.options
-        return (
-            owner.queue.tenant.name == tenant
-            and command.queue in (None, owner.queue.name)
-            and (command.tag is None or command.tag in options.tags)
-            and command.group_id in (None, options.group_id)
-            and command.name in (None, options.name)
-            and command.workflow in (None, options.workflow)
-        )
-
-    for entry in shard.index.walk(command.after, command.ascending, wanted):
-        if len(found) == command.limit or (room <= 0 and found):
-            return r.Page(found, found[-1].id)
-        if looked == LOOK_MAX:
-            return r.Page(found, last)
-        looked, last = looked + 1, entry.id if type(entry) is SingleJob else entry[0].id_at(entry[1])
-        if type(entry) is SingleJob and not wanted(entry):
-            continue
-        part = shard.member(entry)
-        if part is not None and _pushed_between(part, command) and _in_state(shard, part, command.state):
-            found.append(view(shard, part, now))
-            room -= bytes_of(found[-1])
-    return r.Page(found)
-
-
 def bytes_of(job: r.JobView) -> int:
     """The bytes that a job adds to a reply."""
     return len(job.payload) + (len(job.result) if job.result is not None else 0)
-
-
-LOOK_MAX = 50_000
-"""How many jobs one page looks at, so that browsing a small queue among large ones does not stall other commands."""
-
-
-def _pushed_between(part: Part, command: c.Browse) -> bool:
-    pushed_at = part.pushed_at
-    if command.pushed_from is not None and pushed_at < command.pushed_from:
-        return False
-    return command.pushed_before is None or pushed_at < command.pushed_before
-
-
-def _in_state(shard: ShardState, part: Part, state: State | None) -> bool:
-    return state is None or STATES[shard.state_of(part)] == state
 
 
 # --- why -------------------------------------------------------------------------------------------
@@ -323,6 +273,10 @@ def get_queue(shard: ShardState, tenant: str, command: c.GetQueue, now: int) -> 
     queue = shard.known_queue(tenant, command.queue)
     if queue is None:
         raise errors.NotFound(f"queue {command.queue} not found: push to it or configure it first")
+    return policy_of(queue)
+
+
+def policy_of(queue: QueueState) -> r.QueueView:
     return r.QueueView(
         name=queue.name,
         paused=queue.paused,
@@ -331,6 +285,46 @@ def get_queue(shard: ShardState, tenant: str, command: c.GetQueue, now: int) -> 
         group_on_retry=queue.group_on_retry,
         dead_letters=queue.dead_policy,
     )
+
+
+def get_queues(shard: ShardState, tenant: str, command: c.GetQueues, now: int) -> r.QueuePage:
+    check_page_of_queues(command)
+    owner = shard.tenants.get(tenant)
+    if owner is None:
+        return r.QueuePage([])
+    shard.add_up()
+    known = {name: queue for name, queue in owner.queues.items() if queue.known}
+    names, next_after = page_of_names(command, known)
+    return r.QueuePage([summary_of(known[name], now) for name in names], next_after, len(known))
+
+
+def summary_of(queue: QueueState, now: int) -> r.QueueSummary:
+    return r.QueueSummary(policy_of(queue), stats_of(queue.scope, now), timings_of(queue))
+
+
+def check_page_of_queues(command: c.GetQueues) -> None:
+    checks.count(command.limit, "limit", QUEUES_PAGE_MAX)
+    if command.after is not None:
+        checks.name(command.after, "after")
+    if command.text is not None:
+        checks.text(command.text, "text", KIND_CHARS_MAX)
+
+
+def page_of_names(command: c.GetQueues, names: Iterable[str]) -> tuple[list[str], str | None]:
+    """The queues of a page, and the last of them if more follow."""
+    text, after = (command.text or "").lower(), command.after or ""
+    found = sorted(name for name in names if name > after and text in name.lower())
+    page = found[: command.limit]
+    return page, page[-1] if len(found) > len(page) else None
+
+
+def joined_queues(command: c.GetQueues, pages: Sequence[r.QueuePage]) -> r.QueuePage:
+    """Pages of several shards as one. A shard that has more brings a full page, so nothing is passed over."""
+    by_name = {queue.name: queue for page in pages for queue in page.queues}
+    names, next_after = page_of_names(command, by_name)
+    if any(page.next_after is not None for page in pages):
+        next_after = names[-1]
+    return r.QueuePage([by_name[name] for name in names], next_after, sum(page.total for page in pages))
 
 
 def get_priorities(shard: ShardState, tenant: str, command: c.GetPriorities, now: int) -> r.Priorities:
@@ -359,6 +353,28 @@ def get_stats(shard: ShardState, tenant: str, command: c.GetStats, now: int) -> 
         shard.add_up()
         scope = shard.tenants[tenant].scope
     return stats_of(scope, now)
+
+
+def get_timings(shard: ShardState, tenant: str, command: c.GetTimings, now: int) -> Timings:
+    if command.queue is not None:
+        checks.name(command.queue)
+        queue = shard.known_queue(tenant, command.queue)
+        return timings_of(queue) if queue is not None else Timings()
+    owner = shard.tenants.get(tenant)
+    queues = list(owner.queues.values()) if owner is not None else []
+    oldest = min(filter(None, (queue.ready.oldest_at() for queue in queues)), default=0)
+    wait, run = joined([queue.wait for queue in queues]), joined([queue.run for queue in queues])
+    return Timings(oldest, histogram(wait), histogram(run))
+
+
+def timings_of(queue: QueueState) -> Timings:
+    return Timings(queue.ready.oldest_at(), histogram(queue.wait), histogram(queue.run))
+
+
+def joined_timings(found: Sequence[Timings]) -> Timings:
+    """Those of several queues as one."""
+    oldest = min((one.oldest_waiting_at for one in found if one.oldest_waiting_at), default=0)
+    return Timings(oldest, added(one.wait for one in found), added(one.run for one in found))
 
 
 def stats_of(scope: Scope | None, now: int) -> r.Stats:

@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 
 from stoker.engine.jobs import WAITING, SingleJob, UniformBatch
+from stoker.engine.oldest_waiting import OldestWaiting
 from stoker.model.options import DEFAULT_OPTIONS
 
 Entry = SingleJob | UniformBatch
@@ -54,13 +55,15 @@ class ReadyLevel:
 class ReadyJobs:
     """What can be pulled from a queue, limits and pauses aside."""
 
-    __slots__ = ("_heap", "_levels", "size", "stale")
+    __slots__ = ("_heap", "_levels", "out_of_line", "size", "stale")
 
     def __init__(self) -> None:
         self._levels: dict[LevelKey, ReadyLevel] = {}
         self._heap: list[LevelKey] = []
         self.size = 0
         self.stale = 0
+        self.out_of_line = OldestWaiting()
+        """Waiting jobs whose place does not tell their age. Those of groups may not be in the ready order at all."""
 
     def _level(self, entry: Entry) -> ReadyLevel:
         options = entry.options
@@ -85,6 +88,7 @@ class ReadyJobs:
         line = self._level(entry).line
         if entry.options.lifo:
             line.appendleft(entry)
+            self.out_of_line.add(entry)
         else:
             line.append(entry)
 
@@ -93,6 +97,8 @@ class ReadyJobs:
         self.size += 1
         level = self._level(entry)
         line = level.line
+        if entry.options.lifo:
+            self.out_of_line.add(entry)
         if not line or entry.order > line[-1].last_order:
             line.append(entry)
         elif entry.last_order < line[0].order:
@@ -138,6 +144,27 @@ class ReadyJobs:
                 return line[0]
             del self._levels[heappop(heap)]
         return None
+
+    def oldest_at(self) -> int:
+        """When the oldest waiting job was pushed; 0 if none waits. The cost grows with the priorities in use only."""
+        oldest = self.out_of_line.pushed_at()
+        for (_, lane), level in self._levels.items():
+            if lane:
+                for entry in self._first_in(level):
+                    oldest = min(oldest or entry.pushed_at, entry.pushed_at)
+        return oldest
+
+    def _first_in(self, level: ReadyLevel) -> Iterator[Entry]:
+        """The first valid entries of a level's line and of its early heap."""
+        line, early = level.line, level.early
+        while line and not level.valid(line[0]):
+            line.popleft()
+            self._dropped()
+        self._clean_early(level)
+        if line:
+            yield line[0]
+        if early:
+            yield early[0][2]
 
     def _clean_early(self, level: ReadyLevel) -> None:
         """Bring a valid entry with its current order to the top of the early heap."""

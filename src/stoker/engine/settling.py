@@ -290,7 +290,7 @@ def fail_delivery(
     part = shard.part(job_id)
     queue, options = part.queue, part.options
     if wants_cancel(part):
-        cancel_jobs(shard, queue, [part], CANCELLED, Reason.CANCELLED, at)
+        cancel_jobs(shard, queue, [part], CANCELLED, Reason.CANCELLED, at, error=error, error_class=error_class)
         return r.FailedJob(job_id, STATES[outcome_state(queue, CANCELLED)])
     stack = last_lines(stack, options.stack_lines_max)
     detail = part.detail if type(part) is SingleJob else None
@@ -320,6 +320,12 @@ def fail_unreadable(shard: ShardState, unread: Mapping[int, str], at: int) -> No
     for job_id, why in unread.items():
         error = clip(why, shard.limits.error_chars_max)
         fail_delivery(shard, job_id, Reason.CORRUPT, at, error=error, error_class="Damaged")
+
+
+def hand_back_unread(shard: ShardState, ids: Sequence[int], at: int) -> None:
+    """Return deliveries whose payloads cannot be read for now: they are as if never pulled."""
+    parts = [part for job_id in ids if (part := shard.find(job_id)) is not None]
+    hand_back(shard, parts, {}, 0, at)
 
 
 # --- release, extend -------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ class ShardState:
         self.never_given = RangeSet()
         """Sequence numbers left out after a crash, so that none is given out twice. A job that had one of them is lost.
         """
+        self.neighbours = 1
+        """How many shards this process has, this one included. Steps of bounded work share what a process may do."""
         self._numbers = 0
         # time
         self.now = 0

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from stoker.engine.dead_groups import DeadGroupIndex
 from stoker.engine.jobs import ACTIVE, LIVE_BYTES, SingleJob, UniformBatch
 from stoker.engine.kv_entries import Entries
 from stoker.engine.range_set import RangeSet
 from stoker.engine.token_bucket import TokenBucket
+from stoker.model.histograms import no_durations
 from stoker.model.options import DeadLetterPolicy, GroupPolicy
 from stoker.model.replies import Level
 from stoker.model.schedules import Schedule, ScheduleRun
@@ -21,6 +23,7 @@ from stoker.records.records import Record
 from stoker.records.stored import StoredRun
 
 if TYPE_CHECKING:
+    from stoker.engine.bulk_state import BulkRun
     from stoker.engine.ready import ReadyJobs
     from stoker.engine.retained_jobs import RetainedJobs
     from stoker.engine.shard_state import ShardState
@@ -169,6 +172,7 @@ class QueueState:
         "counts",
         "custom_ids",
         "dead",
+        "dead_groups",
         "dead_policy",
         "debounces",
         "delayed",
@@ -185,6 +189,7 @@ class QueueState:
         "refill_armed",
         "requests",
         "retained",
+        "run",
         "schedules",
         "scope",
         "scopes",
@@ -195,6 +200,7 @@ class QueueState:
         "totals",
         "touched",
         "unique_keys",
+        "wait",
         "waiters",
         "waiters_most",
         "worker_seen_at",
@@ -235,11 +241,16 @@ class QueueState:
         self.requests: dict[str, RememberedRequest] = {}
         self.dead: dict[int, SingleJob] = {}
         """In the order in which they entered."""
+        self.dead_groups = DeadGroupIndex()
         self.retained = retained
         self.schedules: dict[str, Planned] = {}
         self.scope = Scope()
         self.counts, self.totals = self.scope.counts, self.scope.totals
         self.scopes = (self.scope, tenant.scope, top)
+        self.wait = no_durations()
+        """From the push to the first start."""
+        self.run = no_durations()
+        """From a start to the end of the delivery, whether it completed or failed."""
         self.told = Scope()
         """The counters as the tenant and the shard last saw them. A job only changes the counters of its queue."""
         self.touched = False
@@ -312,6 +323,7 @@ class Tenant:
     """The owner of queues, claims, transactions and key-value entries."""
 
     __slots__ = (
+        "bulks",
         "claims",
         "ended_badly",
         "ended_flows",
@@ -335,6 +347,8 @@ class Tenant:
         self.name = name
         self.shard_touched = touched
         self.queues: dict[str, QueueState] = {}
+        self.bulks: dict[str, BulkRun] = {}
+        """Bulk operations that run, and the last ones that ended, in the order in which they began."""
         self.claims: dict[str, NamedClaim] = {}
         self.transactions: dict[str, TransactionState] = {}
         self.scope = Scope()
@@ -361,4 +375,4 @@ class Tenant:
     @property
     def is_used(self) -> bool:
         """Whether it has anything beside its queues."""
-        return bool(self.claims or self.transactions or self.kv or self.flows) or any(self.scope.totals)
+        return bool(self.bulks or self.claims or self.transactions or self.kv or self.flows) or any(self.scope.totals)

@@ -32,7 +32,7 @@ def dump(shard: ShardState) -> dict[str, Any]:
         "watchers": dict(sorted(shard.watchers.items())),
         "early": {workflow: list(said) for workflow, said in sorted(shard.early.items())},
         "senders": [
-            (*key, [(number, list(reply.ids), dict(reply.duplicates)) for number, reply in answers.replies.items()])
+            (*key, [(number, list(reply.ids), dict(reply.duplicates)) for number, reply in answers.items()])
             for key, answers in shard.senders.items()
         ],
     }
@@ -65,6 +65,7 @@ def _job(shard: ShardState, part: Part) -> dict[str, Any]:
     detail = (part.detail if type(part) is SingleJob else None) or Detail()
     if detail.blockers:
         found["due"] = detail.due
+    found["ready_at"] = detail.ready_at if type(part) is SingleJob else part.batch.ready_at
     return found | {
         "blockers": dict(detail.blockers or {}),
         "logs": list(detail.logs or ()),
@@ -89,6 +90,9 @@ def _tenant(shard: ShardState, tenant: Tenant) -> dict[str, Any]:
     return {
         "scope": _scope(tenant.scope),
         "queues": {name: _queue(queue) for name, queue in sorted(tenant.queues.items()) if queue.known},
+        "bulks": {
+            key: (bulk.made, bulk.cursor, bulk.state, bulk.next_at, bulk.view()) for key, bulk in tenant.bulks.items()
+        },
         "claims": {
             name: (claim.token, list(claim.runs), claim.held, claim.expires_at)
             for name, claim in sorted(tenant.claims.items())
@@ -145,6 +149,8 @@ def _flow(shard: ShardState, flow: ShardWorkflow) -> dict[str, Any]:
 def _queue(queue: QueueState) -> dict[str, Any]:
     return {
         "scope": _scope(queue.scope),
+        "wait": list(queue.wait),
+        "run": list(queue.run),
         "paused": queue.paused,
         "bucket": (queue.bucket.limit, queue.bucket.units, queue.bucket.filled_at) if queue.bucket else None,
         "concurrency": queue.concurrency,

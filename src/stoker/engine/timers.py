@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from stoker.engine import workflows
+from stoker.engine import bulk, workflows
 from stoker.engine.apply.moves import PENDING, arm_age, arm_due, is_due_entry
 from stoker.engine.dead_letters import emit_revived, key_is_taken
 from stoker.engine.dependencies import settle, settle_one
@@ -19,7 +19,7 @@ from stoker.engine.jobs import ACTIVE, EXPIRED, FAILED, Members, Part, SingleJob
 from stoker.engine.retained_jobs import ended_at
 from stoker.engine.schedules import holds as schedule_holds
 from stoker.engine.schedules import on_backlog, on_slot
-from stoker.engine.settling import by_queue, fail_delivery
+from stoker.engine.settling import fail_delivery
 from stoker.engine.shard_state import ShardState
 from stoker.engine.slot_pacing import SlotBacklog
 from stoker.engine.state import QueueState, Tenant
@@ -127,7 +127,7 @@ def on_dead_retry(shard: ShardState, at: int, jobs: list[SingleJob]) -> None:
 
 
 def on_dead_age(shard: ShardState, at: int, jobs: list[SingleJob]) -> None:
-    for queue, own in by_queue(sorted(jobs, key=lowest)):
+    for queue, own in groupby(sorted(jobs, key=lowest), attrgetter("queue")):
         ids = [part.lowest for part in own]
         shard.emit(rec.DeadRemoved(at, queue.tenant.name, queue.name, ids, "expired"))
 
@@ -214,6 +214,7 @@ HANDLERS: tuple[Callable[[ShardState, int, list[Any]], None], ...] = (
     on_slot,
     on_backlog,
     on_refill,
+    bulk.on_bulk,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""
 
@@ -326,6 +327,7 @@ HOLDS: tuple[Callable[[int, Any], bool], ...] = (
     schedule_holds,
     slots_hold,
     refill_holds,
+    bulk.holds,
 )
 """By kind, in the order of the kinds in `deadlines.py`."""
 

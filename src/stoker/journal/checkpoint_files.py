@@ -68,25 +68,33 @@ def write_checkpoint(write: Callable[[bytes], object], chunks: Iterable[Chunk]) 
 
 def read_checkpoint(path: Path) -> Iterator[tuple[int, Iterator[bytes]]]:
     """The chunks of each shard; they must be read before the next shard is asked for."""
-    for shard, chunks in groupby(_chunks(path), key=lambda chunk: chunk[0]):
-        yield shard, (data for _, data in chunks)
-
-
-def _chunks(path: Path) -> Iterator[Chunk]:
     if not path.exists():
         raise Damaged(f"{path} is missing: restore the directory from a backup")
     with path.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            raise Damaged(f"{path} is not a checkpoint: restore the directory from a backup")
-        while True:
-            at = file.tell()
-            head = file.read(HEAD.size)
-            if len(head) < HEAD.size:
-                raise Damaged(f"{path} ends at byte {at} without its end: restore the directory from a backup")
-            size, checksum, shard = HEAD.unpack(head)
-            data = file.read(size)
-            if len(data) != size or crc32(data, shard) != checksum:
-                raise Damaged(f"{path} is damaged at byte {at}: restore the directory from a backup")
-            if shard == END:
-                return
-            yield shard, data
+        yield from read_chunks(file.read, lambda what: Damaged(f"{path} {what}: restore the directory from a backup"))
+
+
+def read_chunks(
+    read: Callable[[int], bytes], damaged: Callable[[str], Damaged]
+) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """The same from anywhere: `read` returns so many of the bytes that come next, and fewer only at the end."""
+    for shard, chunks in groupby(_chunks(read, damaged), key=lambda chunk: chunk[0]):
+        yield shard, (data for _, data in chunks)
+
+
+def _chunks(read: Callable[[int], bytes], damaged: Callable[[str], Damaged]) -> Iterator[Chunk]:
+    if read(len(MAGIC)) != MAGIC:
+        raise damaged("is not a checkpoint")
+    at = len(MAGIC)
+    while True:
+        head = read(HEAD.size)
+        if len(head) < HEAD.size:
+            raise damaged(f"ends at byte {at} without its end")
+        size, checksum, shard = HEAD.unpack(head)
+        data = read(size)
+        if len(data) != size or crc32(data, shard) != checksum:
+            raise damaged(f"is damaged at byte {at}")
+        if shard == END:
+            return
+        yield shard, data
+        at += HEAD.size + size

@@ -6,15 +6,13 @@ Knowing what the state still refers to, it also tells which files of the log pas
 that are mostly dead. It only ever writes new files; the owner of the directory puts them in force.
 """
 
-import os
-import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import apsw
 import msgspec
 
-from stoker.journal.checkpoint_files import Chunk, made_anew, read_checkpoint, write_checkpoint
+from stoker.journal.checkpoint_files import made_anew, read_checkpoint, write_checkpoint
+from stoker.journal.checkpoint_process import run, unless_orphaned
 from stoker.journal.directory import LogEntry, read_manifest
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import INSERT, PAGE_BYTES, LogFile
@@ -92,24 +90,8 @@ def _rewrite(directory: Path, request: CheckpointRequest, needs: Needs[Segment])
     return Rewritten(log=log, instead_of=names)
 
 
-PARENT: list[int] = []
-"""The process that asked, when this is one of its own."""
-
-
-def unless_orphaned(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same chunks. This process ends when the one that asked is gone: no process would use what it makes."""
-    for chunk in chunks:
-        if PARENT and os.getppid() != PARENT[0]:
-            sys.exit(1)
-        yield chunk
-
-
 def main() -> None:
-    os.nice(19)
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=CheckpointRequest)
-    PARENT.append(request.owner or os.getppid())
-    made = make(request, Disk())
-    sys.stdout.buffer.write(msgspec.json.encode(made))
+    run(CheckpointRequest, lambda request: make(request, Disk()))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,14 @@ class Journal(Protocol):
     room: int
     """How many bytes may still be written, as far as is known; little or nothing when it is full."""
 
+    absent: str
+    """Why nothing new is taken for now: the place where it is kept does not answer. Empty while it does."""
+
+    is_tight: bool
+    """Whether each command has to be looked at: it is full, it is absent, or there is little room. Asked for every
+    command, so it is a plain attribute; `RoomWatch` keeps it.
+    """
+
     @property
     def is_out(self) -> bool:
         """Whether there is no room left for anything."""
@@ -118,6 +126,10 @@ class Journal(Protocol):
 
     def last(self, shard: int) -> int:
         """The last sequence number given; 0 at the beginning."""
+        ...
+
+    def safe(self, shard: int) -> int:
+        """The last sequence number that no other process can make undone: readers begin behind it, or before."""
         ...
 
     def close(self) -> None: ...

@@ -8,6 +8,7 @@
     checkpoint-00000003   all shards at some moment
     keys.db           keys of ended jobs
     reserve           room for acks when the disk is full
+    history.db        what happened in each queue minute by minute; see `history_file.py`
 
 If several processes share a directory, each has such a directory for its own shards, and the root says so; see
 `resharding.py`.
@@ -28,6 +29,7 @@ from zlib import crc32
 import msgspec
 
 from stoker.journal.disk import Disk
+from stoker.journal.history_file import FILES as HISTORY_FILES
 from stoker.journal.shard_layout import FACT, LAYOUT
 from stoker.model.errors import Damaged, InUse, InvalidRequest, NewerFormat
 from stoker.model.ids import SHARDS_MAX
@@ -38,7 +40,7 @@ FORMAT = 1
 DEFAULT_SHARDS = 16
 """Fixed for a directory: moving data later would be worse than a few idle shards."""
 
-KEPT = frozenset(("manifest.json", "lock", "socket", "mark", "keys.db", "reserve"))
+KEPT = frozenset(("manifest.json", "lock", "socket", "mark", "keys.db", "reserve", *HISTORY_FILES))
 """Files that are kept, although the manifest does not name them."""
 
 

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import msgspec
 
 from stoker.journal.checkpoint_files import read_checkpoint
-from stoker.journal.directory import KEPT, LogEntry, Manifest, Mark, read_manifest
+from stoker.journal.directory import KEPT, LogEntry, Manifest, Mark, is_ours, read_manifest
 from stoker.journal.disk import Disk
 from stoker.journal.shard_layout import FACT, layout_of, parts_of
 from stoker.journal.snapshots import NAME as SNAPSHOT
@@ -42,6 +42,8 @@ FLUSH_SLOW_MS = 20.0
 
 LOG_NAME = re.compile(r"log-[0-9]{8,12}\.db")
 CHECKPOINT_NAME = re.compile(r"checkpoint-[0-9]{8,12}")
+LOOKS = 10
+"""So often the doctor looks again at a directory that changes under its eyes."""
 SIDES = ("-wal", "-shm", "-journal")
 
 Status = Literal["ok", "warning", "problem"]
@@ -63,7 +65,7 @@ def check(path: str, mounts: str = "/proc/self/mountinfo") -> list[Finding]:
     """Everything that can be found out quickly about a place for a data directory, or about an existing one."""
     directory = Path(path).absolute()
     ground = _ground(directory)
-    found = [_python(), _sqlite(), _file_system(ground, mounts), _space(ground), _inodes(ground), _flushes(ground)]
+    found = [_python(), _sqlite(), _file_system(ground, mounts), space(ground), _inodes(ground), _flushes(ground)]
     found.append(_permissions(directory, ground))
     if directory.is_dir():
         found += _data_directory(directory)
@@ -158,7 +160,8 @@ def _mount_of(path: Path, mountinfo: str) -> tuple[str, str, set[str]] | None:
     return best
 
 
-def _space(ground: Path) -> Finding:
+def space(ground: Path) -> Finding:
+    """Whether there is room for a longer log."""
     free = Disk().free_bytes(ground)
     found = f"{_bytes(free)} free"
     if free < SPACE_NEEDED_BYTES:
@@ -264,7 +267,7 @@ def _journal_directory(directory: Path) -> list[Finding]:
             return [Finding("manifest", "warning", found, "use an empty directory")]
         return [Finding("manifest", "ok", "an empty directory: it becomes a data directory when it is opened")]
     try:
-        manifest = read_manifest(directory / "manifest.json")
+        manifest, files = _looked_at(directory)
         check_names(manifest)
     except (StokerError, OSError) as error:
         return [
@@ -272,14 +275,26 @@ def _journal_directory(directory: Path) -> list[Finding]:
         ]
     state = "closed in good order" if manifest.clean else "open, or not closed in good order"
     found = f"format {manifest.format}, {manifest.shards} shards, opened {manifest.epoch} times, {state}"
-    files = {file.name: file for file in directory.iterdir()}
     return [
         Finding("manifest", "ok", f"{found}; id {manifest.id}"),
         _lock(directory),
         _missing(manifest, set(files)),
-        _leftovers(manifest, set(files)),
+        _leftovers(manifest, set(files), in_use=_in_use(directory)),
         _sizes(manifest, files),
     ]
+
+
+def _looked_at(directory: Path) -> tuple[Manifest, dict[str, Path]]:
+    """The manifest and the files beside it, at one moment: the owner may replace one while we read the other."""
+    before = read_manifest(directory / "manifest.json")
+    looks = 0
+    while True:
+        files = {file.name: file for file in directory.iterdir()}
+        manifest = read_manifest(directory / "manifest.json")
+        looks += 1
+        if manifest == before or looks == LOOKS:
+            return manifest, files
+        before = manifest
 
 
 def check_names(manifest: Manifest) -> None:
@@ -303,6 +318,14 @@ def _lock(directory: Path) -> Finding:
         return Finding("lock", "ok", str(error))
     except OSError as error:
         return Finding("lock", "problem", f"the lock cannot be read: {error.strerror}", "see permissions")
+
+
+def _in_use(directory: Path) -> bool:
+    try:
+        with locked_for_reading(directory):
+            return False
+    except (InUse, OSError):
+        return True
 
 
 @contextmanager
@@ -335,11 +358,14 @@ def _missing(manifest: Manifest, present: set[str]) -> Finding:
     return Finding("files", "ok", f"all {len(named)} that the manifest names are there")
 
 
-def _leftovers(manifest: Manifest, present: set[str]) -> Finding:
+def _leftovers(manifest: Manifest, present: set[str], *, in_use: bool) -> Finding:
+    """Files that the manifest does not name. The process that has the directory open may be writing one of ours now."""
     own = {*_files_of(manifest), *KEPT}
     # a process reads it, or it is removed at an open
     present = {name for name in present if not SNAPSHOT.fullmatch(name)}
     left = sorted(name for name in present if name not in own and _without_side(name) not in own)
+    if in_use:
+        left = [name for name in left if not is_ours(name)]
     if left:
         advice = "files that a process left behind are removed at the next open; other files do not belong here"
         return Finding("left-overs", "warning", f"{len(left)}: {_some(left)}", advice)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stoker.journal.contract import Turn
+from stoker.journal.room_watch import RoomWatch
 from stoker.model.replies import Level
 from stoker.records import records as rec
 from stoker.records.codec import LogRow, encode_row
@@ -20,22 +21,37 @@ SEGMENT_RECORDS = 1024
 """Records are dropped in segments of this size: dropping one by one would cost as much as adding."""
 
 
-class MemoryJournal:
+class MemoryJournal(RoomWatch):
     """The latest records of each shard."""
 
     levels: tuple[Level, ...] = ("memory",)
     at_once = levels
     reads_wait = False
-    is_full = False
     is_out = False
-    room = 1 << 62
 
     def __init__(self, shards: int, bytes_max: int) -> None:
+        super().__init__()
         self._logs = [_Log(bytes_max // shards) for _ in range(shards)]
 
     def append(self, turn: Turn, *, defer: bool = False, waits: bool = True) -> None:
         for shard, records in turn:
-            self._append(shard, records)
+            log = self._logs[shard]
+            tail = log.tail
+            kept = tail.records
+            kept += records
+            for record in records:
+                kind = type(record)
+                if kind is rec.JobsPushed and len(record.payloads) == 1:  # type: ignore[attr-defined]
+                    tail.payload_bytes += len(record.payloads[0])  # type: ignore[attr-defined]
+                elif kind is rec.Started or kind is rec.Completed:
+                    runs = record.runs  # type: ignore[attr-defined]
+                    is_one = len(runs) == 1 and -2 < runs[0].count < 2  # `RECORD_BYTES` says it all
+                    if not is_one or (kind is rec.Completed and record.results is not None):  # type: ignore[attr-defined]
+                        tail.payload_bytes += BULK[kind](record)
+                elif kind in BULK:
+                    tail.payload_bytes += BULK[kind](record)
+            if len(kept) >= SEGMENT_RECORDS or tail.payload_bytes > log.segment_bytes:
+                log.roll()
 
     def ticket(self) -> int:
         return 0
@@ -62,19 +78,6 @@ class MemoryJournal:
     def close(self) -> None:
         self._logs.clear()
 
-    def _append(self, shard: int, records: Sequence[rec.Record]) -> None:
-        log = self._logs[shard]
-        tail = log.tail
-        kept = tail.records
-        kept += records
-        for record in records:
-            if type(record) is rec.JobsPushed and len(record.payloads) == 1:
-                tail.payload_bytes += len(record.payloads[0])  # the most common record, without a call
-            elif type(record) in BULK and not is_light(record):
-                tail.payload_bytes += BULK[type(record)](record)
-        if len(kept) >= SEGMENT_RECORDS or tail.payload_bytes > log.segment_bytes:
-            log.roll()
-
     def read(self, shard: int, after: int, limit: int) -> list[tuple[int, rec.Record]]:
         found: list[tuple[int, rec.Record]] = []
         for segment in self._logs[shard].segments:
@@ -100,12 +103,7 @@ class MemoryJournal:
     def last(self, shard: int) -> int:
         return self._logs[shard].tail.last
 
-
-def is_light(record: rec.Record) -> bool:
-    """Whether `RECORD_BYTES` says it all: one delivery, started or done without a result."""
-    if type(record) is rec.Started or (type(record) is rec.Completed and record.results is None):
-        return len(record.runs) == abs(record.runs[0].count) == 1
-    return False
+    safe = last
 
 
 def _payloads(record: rec.JobsPushed | rec.PartStaged | rec.ScheduledPush) -> int:
@@ -117,7 +115,11 @@ def _staged(record: rec.PartStaged) -> int:
 
 
 def _deliveries(record: Any) -> int:
-    return sum(len(run.sizes) * 8 for run in record.runs if type(run.sizes) is list) + len(record.runs) * JOB_BYTES
+    size = len(record.runs) * JOB_BYTES
+    for run in record.runs:
+        if type(run.sizes) is list:
+            size += len(run.sizes) * 8
+    return size
 
 
 def _completed(record: rec.Completed) -> int:
@@ -178,6 +180,7 @@ BULK: dict[type[rec.Record], Callable[[Any], int]] = {
     rec.Logged: lambda record: len(record.message),
     rec.RequestRemembered: _answer,
     rec.Answered: _answer,
+    rec.PushesAnswered: _pairs,
     rec.JobsEnded: _deliveries,
     rec.JobsReleased: lambda record: _deliveries(record) + len(record.note),
     rec.LeasesExtended: _pairs,

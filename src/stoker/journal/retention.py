@@ -5,14 +5,11 @@
 
 import logging
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 
-import msgspec
-
+from stoker.journal.checkpoint_process import Checkpoints
 from stoker.journal.checkpointing import CheckpointRequest, Made, make
 from stoker.journal.directory import LogEntry
 from stoker.journal.logfile import LogFile
@@ -22,14 +19,12 @@ from stoker.journal.transient_errors import is_not_opened
 
 logger = logging.getLogger("stoker.journal")
 
-RETRY_S = 10.0
-"""After a checkpoint that failed."""
 
-COMMAND = (sys.executable, "-m", "stoker.journal.checkpointing")
-
-
-class LogRetention:
+class LogRetention(Checkpoints[CheckpointRequest, Made]):
     """Has checkpoints made, and lets go of what is no longer needed."""
+
+    command = (sys.executable, "-m", "stoker.journal.checkpointing")
+    answer = Made
 
     def __init__(
         self,
@@ -38,48 +33,20 @@ class LogRetention:
         update: Callable[..., None],
         numbers: Callable[[int], int],
     ) -> None:
+        super().__init__()
         self._journal = journal
         self._guard = guard
         self._update = update
         self._numbers = numbers
-        self._process: subprocess.Popen[bytes] | None = None
-        self._request: CheckpointRequest | None = None
-        self._again_at = 0.0
-        self.made = 0
-        """How many checkpoints were made."""
-        self.failed = ""
-        """What the last one that failed had to say."""
-        self.pinned = 0
-        """How many need the files that are there to stay."""
-
-    def look(self) -> None:
-        """Begin a checkpoint if it is time, or put one that is finished in force."""
-        if self.pinned:
-            return
-        if self._process is not None:
-            if self._process.poll() is not None:
-                self._finish()
-        elif self._may_begin():
-            self.begin()
-
-    def _may_begin(self) -> bool:
-        return not self._journal.is_full and time.monotonic() >= self._again_at and self._is_due()
 
     def _is_due(self) -> bool:
         manifest = self._journal.directory.manifest
+        if self._journal.is_full:
+            return False
         return is_due(finished(manifest.logs), manifest.position, self._journal.settings)
 
-    def begin(self) -> None:
-        """In a process of its own, unless the settings want it here."""
-        if self._journal.settings.checkpoint_process:
-            request = self._ask()
-            try:
-                self._start(request)
-            except OSError as error:  # no descriptors, no memory, too many processes: the log knows nothing of it
-                self.stop()
-                self._give_up(request, str(error))
-        else:
-            self._make_here()
+    def _uses_process(self) -> bool:
+        return self._journal.settings.checkpoint_process
 
     def _ask(self) -> CheckpointRequest:
         directory = self._journal.directory
@@ -95,48 +62,13 @@ class LogRetention:
             owner=os.getpid(),
         )
 
-    def _make_here(self) -> None:
-        request = self._ask()
-        try:
-            made = make(request, self._journal.directory.disk)
-        except Exception as error:
-            self._give_up(request, str(error))
-            raise
-        self._enforce(request, made)
+    def _make(self, request: CheckpointRequest) -> Made:
+        return make(request, self._journal.directory.disk)
 
-    def _start(self, request: CheckpointRequest) -> None:
-        """In a group of its own: Ctrl-C is for us, and we wait for it or end it. It notices if we die."""
-        self._request = request
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", process_group=0)
-        assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(request))
-        self._process.stdin.close()
-        self._process.stdin = None
-
-    def wait(self) -> None:
-        """Until a checkpoint that was begun is in force."""
-        if self._process is not None:
-            self._process.wait()
-            self._finish()
-
-    def _finish(self) -> None:
-        process, request = self._process, self._request
-        assert process is not None and request is not None
-        self._process = None
-        out, err = process.communicate()
-        if process.returncode:
-            self._give_up(request, err.decode("utf-8", "replace").strip())
-            return
-        self._enforce(request, msgspec.json.decode(out, type=Made))
-
-    def _give_up(self, request: CheckpointRequest, why: str) -> None:
-        """Remove what was begun, and try again later."""
+    def _discard(self, request: CheckpointRequest, why: str) -> None:
         directory = self._journal.directory
         for name in (request.checkpoint, request.rewritten, f"{request.rewritten}-journal"):
             directory.disk.remove(directory.path / name)
-        self.failed = why
-        self._again_at = time.monotonic() + RETRY_S
         logger.warning("a checkpoint of %s failed, the log is kept: %s", directory.path, why)
 
     def _enforce(self, request: CheckpointRequest, made: Made) -> None:
@@ -184,27 +116,6 @@ class LogRetention:
         if earlier is not None:
             directory.disk.remove(directory.path / earlier)
         self.made += 1
-
-    def end(self, patience_s: float) -> None:
-        """At a close: make what is due, and wait for what is being made, but not for ever.
-
-        Processes that live too shortly for the upkeep to come to it would leave more to read to each that follows.
-        """
-        if self.pinned:
-            return
-        if self._process is None and self._may_begin():
-            self.begin()
-        if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience_s)
-                self._finish()
-
-    def stop(self) -> None:
-        """A checkpoint in the making is given up; what it has written is removed at the next open."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
 
 
 def finished(logs: list[LogEntry]) -> list[LogEntry]:

@@ -21,6 +21,7 @@ from stoker.journal.directory import Directory, LogEntry
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import SEQUENCE_BITS, LogFile
 from stoker.journal.read_ahead import ReadAhead
+from stoker.journal.room_watch import ROOM_WATCHED, RoomWatch
 from stoker.journal.tickets import Tickets
 from stoker.journal.transient_errors import Spares
 from stoker.model.errors import Busy, Damaged
@@ -118,7 +119,7 @@ class Segment:
         return Damaged(f"{self.file.path} {what}: restore the directory from a backup")
 
 
-class SqliteJournal:
+class SqliteJournal(RoomWatch):
     """The logs of all shards in a data directory."""
 
     levels: tuple[Level, ...] = ("memory", "commit", "fsync")
@@ -128,9 +129,9 @@ class SqliteJournal:
     def __init__(
         self, directory: Directory, segments: list[Segment], last: list[int], settings: JournalSettings
     ) -> None:
+        super().__init__()
         self.directory = directory
         self.settings = settings
-        self.is_full = False
         self.room = 1 << 62
         """How much may be written before the next look at the disk, with the reserve left alone."""
         self.reserve_bytes = reserve_of(settings, directory.path, directory.disk)
@@ -228,6 +229,11 @@ class SqliteJournal:
         written = self._file.wal_bytes - before
         self.room -= written
         self._left -= written
+        if self.room < ROOM_WATCHED:
+            self._near_the_end()
+
+    def _near_the_end(self) -> None:
+        self.look_if_tight()
         if self.room < NEAR_BYTES:
             self._look_at_room()
         if self.room < 0 and not self.is_full:
@@ -244,6 +250,7 @@ class SqliteJournal:
     def note_room(self, free: int) -> None:
         """Note how much of the disk is free."""
         self.room = free - self.reserve_bytes
+        self.look_if_tight()
         self._left = free + self.reserve_bytes if self.has_reserve else free
 
     @property
@@ -416,6 +423,8 @@ class SqliteJournal:
 
     def last(self, shard: int) -> int:
         return self._last[shard]
+
+    safe = last
 
     def close(self) -> None:
         """Write and flush everything. The caller that opened the directory closes it."""

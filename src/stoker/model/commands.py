@@ -13,6 +13,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from stoker.model import replies as r
+from stoker.model.bulk import BulkAction, Bulks, BulkView
+from stoker.model.filters import JobFilter
+from stoker.model.history import MINUTE_MS, History, Timings, Trends
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.schedules import Schedule, SchedulePage, ScheduleView
 from stoker.model.states import State
@@ -22,14 +25,14 @@ R_co = TypeVar("R_co", covariant=True)
 Tokens = int | Sequence[int] | None
 
 
-class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False, omit_defaults=True):
+class Command(msgspec.Struct, Generic[R_co], frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """The base of all commands. The type parameter is the type of the reply."""
 
 
 # --- producing -----------------------------------------------------------------------------------
 
 
-class Sending(msgspec.Struct, frozen=True, gc=False):
+class Sending(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Which of a sender's pushes one is: sent again, it is answered as the first time and makes no second job.
 
     The queue remembers an answer until the sender says that it has it.
@@ -270,7 +273,10 @@ class WaitJob(Command[r.Ended], frozen=True, gc=False):
 
 
 class Browse(Command[r.Page], frozen=True, gc=False):
-    """List jobs in id order (newest first by default), from the id after which the last page ended."""
+    """Search for jobs, in id order (newest first by default), from the id after which the last page ended.
+
+    A page does a bounded amount of work. It ends early where few jobs match, and says how many were looked at.
+    """
 
     queue: str | None = None
     state: State | None = None
@@ -283,6 +289,49 @@ class Browse(Command[r.Page], frozen=True, gc=False):
     ascending: bool = False
     name: str | None = None
     workflow: int | None = None
+    worker: str | None = None
+    """The worker that has the job, or had it last."""
+    priority: int | None = None
+    attempts_from: int | None = None
+    """Jobs that were delivered at least this often."""
+    ended_from: int | None = None
+    ended_before: int | None = None
+    reason: str | None = None
+    """Why it did not complete, as in dead letters."""
+    fingerprint: str | None = None
+    """The fingerprint of its last error."""
+    text: str | None = None
+    """A text that occurs in the payload, in the last error or in the result, in the same case."""
+    parent_id: int | None = None
+    """The job that pushed it."""
+
+
+class CountJobs(Command[r.Counted], frozen=True, gc=False):
+    """Count the jobs that `Browse` would find: at once by queue and state, else in steps of bounded work.
+
+    A step answers with what it has counted and where to go on. The sum of all steps is exact if nothing changes
+    meanwhile.
+    """
+
+    queue: str | None = None
+    state: State | None = None
+    tag: str | None = None
+    group_id: str | None = None
+    pushed_from: int | None = None
+    pushed_before: int | None = None
+    after: int | None = None
+    """The `next_after` of the last step. Steps go shard by shard."""
+    name: str | None = None
+    workflow: int | None = None
+    worker: str | None = None
+    priority: int | None = None
+    attempts_from: int | None = None
+    ended_from: int | None = None
+    ended_before: int | None = None
+    reason: str | None = None
+    fingerprint: str | None = None
+    text: str | None = None
+    parent_id: int | None = None
 
 
 class GetWorkflow(Command[r.WorkflowView], frozen=True, gc=False):
@@ -316,6 +365,16 @@ class GetQueue(Command[r.QueueView], frozen=True, gc=False):
     queue: str
 
 
+class GetQueues(Command[r.QueuePage], frozen=True, gc=False):
+    """Queues in the order of their names, each with its policy, its counters and its timings, from the name after which
+    the last page ended. `text` is a part of the names, in any case.
+    """
+
+    text: str | None = None
+    after: str | None = None
+    limit: int = 100
+
+
 class GetPriorities(Command[r.Priorities], frozen=True, gc=False):
     """Count the waiting jobs of a queue by priority. This looks at each waiting job; `GetStats` only reads counters."""
 
@@ -326,6 +385,31 @@ class GetStats(Command[r.Stats], frozen=True, gc=False):
     """Counts and totals of a queue, or of the whole tenant when no queue is named."""
 
     queue: str | None = None
+
+
+class GetTimings(Command[Timings], frozen=True, gc=False):
+    """How long the oldest job waits, and histograms of wait and run times: of a queue, or of all of the tenant's."""
+
+    queue: str | None = None
+
+
+class GetHistory(Command[History], frozen=True, gc=False):
+    """What happened in a queue, or in all queues of the tenant, in the last `range_ms`, by steps of whole minutes.
+
+    A server samples once a minute and keeps two days. An embedded queue answers with what a server has left.
+    """
+
+    queue: str | None = None
+    range_ms: int = 3_600_000
+    step_ms: int = MINUTE_MS
+
+
+class GetTrends(Command[Trends], frozen=True, gc=False):
+    """How many jobs completed and died in each of some queues, by steps of whole minutes."""
+
+    queues: Sequence[str]
+    range_ms: int = 3_600_000
+    step_ms: int = MINUTE_MS
 
 
 class GetStory(Command[r.Story], frozen=True, gc=False):
@@ -354,6 +438,10 @@ class ReadRecords(Command[r.Records], frozen=True, gc=False):
     tables themselves: the server does not unpack them. Only records that mean events; `until` is the last one wanted.
 
     Payloads stay behind unless asked for. A page is bounded in bytes, and may be empty in the middle of a log.
+
+    With `prefixes`, records also come of queues whose names begin with one of them. With `tenants`, one pass brings the
+    records of all of them; the token must be valid for each. With `counted`, the reply only says how many events there
+    are. With `events_max`, the page ends before the record with which there would be more, but has at least one.
     """
 
     shard: int = 0
@@ -363,6 +451,10 @@ class ReadRecords(Command[r.Records], frozen=True, gc=False):
     kinds: Sequence[str] | None = None
     payloads: bool = False
     bytes_max: int = 4 * 1024 * 1024
+    prefixes: Sequence[str] | None = None
+    tenants: Sequence[str] | None = None
+    counted: bool = False
+    events_max: int | None = None
 
 
 # --- control -------------------------------------------------------------------------------------
@@ -461,6 +553,12 @@ class Discard(Command[r.Done], frozen=True, gc=False):
     id: int
 
 
+class DeleteJob(Command[r.Done], frozen=True, gc=False):
+    """Forget a job that has ended, dead letters included."""
+
+    id: int
+
+
 class Drain(Command[r.Done], frozen=True, gc=False):
     """Cancel all waiting jobs; with `delayed`, the delayed ones too."""
 
@@ -505,6 +603,17 @@ class GetDeadStats(Command[r.DeadStats], frozen=True, gc=False):
     queue: str
 
 
+class GetDeadGroups(Command[r.DeadGroups], frozen=True, gc=False):
+    """Group the dead letters of a queue, or of all queues, by reason and fingerprint of their errors, largest first.
+
+    A queue keeps up to 1,000 groups apart. One call groups a bounded number of letters and says how many are left: ask
+    again until none is.
+    """
+
+    queue: str | None = None
+    limit: int = 100
+
+
 class RetryDead(Command[r.Retried], frozen=True, gc=False):
     """Send dead letters back to work with a fresh count of attempts: the named ones, or all that match."""
 
@@ -520,6 +629,41 @@ class PurgeDead(Command[r.Done], frozen=True, gc=False):
     queue: str
     ids: Sequence[int] | None = None
     reason: str | None = None
+
+
+# --- bulk operations ------------------------------------------------------------------------------
+
+
+class StartBulk(Command[BulkView], frozen=True, gc=False):
+    """Begin one action on every job that the filter finds, in the background.
+
+    It acts on jobs that were in their state when it began, on each at most once, and goes on after a restart. The key
+    names the operation: starting it again changes nothing.
+    """
+
+    key: str
+    action: BulkAction
+    filter: JobFilter = JobFilter()
+    priority: int | None = None
+    """The new priority, with the action `priority` only."""
+    rate: float | None = None
+    """At most this many jobs a second."""
+
+
+class GetBulk(Command[BulkView], frozen=True, gc=False):
+    """How far a bulk operation is."""
+
+    key: str
+
+
+class ListBulks(Command[Bulks], frozen=True, gc=False):
+    """The bulk operations that run, and the last ones that ended, newest first."""
+
+
+class StopBulk(Command[BulkView], frozen=True, gc=False):
+    """End a bulk operation where it is. What it has done stays."""
+
+    key: str
 
 
 # --- key-value entries ---------------------------------------------------------------------------

@@ -26,6 +26,10 @@ class EventRow(msgspec.Struct, frozen=True):
     """How the event ends the delivery of the job, if there is one."""
     removes: bool = False
     """Whether the job is gone after the event. No later event is about it."""
+    explains: bool = False
+    """Whether it may explain what is seen in the minutes after it: a queue was changed, or a limit was reached."""
+    frees_dead: bool = False
+    """Whether a dead letter that the event is about is none any more."""
 
 
 TABLE: dict[EventKind, EventRow] = {
@@ -49,11 +53,12 @@ TABLE: dict[EventKind, EventRow] = {
     EventKind.DELAYED: EventRow(State.DELAYED),
     EventKind.REPRIORITISED: EventRow(),
     EventKind.UPDATED: EventRow(),
-    EventKind.REVIVED: EventRow(State.WAITING),
-    EventKind.EVICTED: EventRow(removes=True),
-    EventKind.REMOVED: EventRow(removes=True),
-    EventKind.QUEUE_CONFIGURED: EventRow(),
-    EventKind.QUEUE_OBLITERATED: EventRow(),  # about no job; the jobs of the queue are gone with it
+    EventKind.REVIVED: EventRow(State.WAITING, frees_dead=True),
+    EventKind.EVICTED: EventRow(removes=True, explains=True, frees_dead=True),
+    EventKind.REMOVED: EventRow(removes=True, frees_dead=True),
+    EventKind.QUEUE_CONFIGURED: EventRow(explains=True),
+    # about no job; the jobs of the queue are gone with it
+    EventKind.QUEUE_OBLITERATED: EventRow(explains=True, frees_dead=True),
     EventKind.SCHEDULE_CHANGED: EventRow(),
     EventKind.SLOT_PASSED: EventRow(),
 }
@@ -78,3 +83,6 @@ HANDS_BACK = with_outcome("handed back")
 """A delivery was given back. Its attempt does not count."""
 ENDS_JOB = frozenset(kind for kind, row in TABLE.items() if row.state in ENDED)
 REMOVES_JOB = frozenset(kind for kind, row in TABLE.items() if row.removes)
+EXPLAINS = frozenset(kind for kind, row in TABLE.items() if row.explains)
+FREES_DEAD = frozenset(kind for kind, row in TABLE.items() if row.frees_dead)
+"""A dead letter went back to work, or was removed."""

@@ -1,7 +1,7 @@
 """Every limit on what a caller may send, each with its reason. Units come last in the names.
 
 A request over a limit is refused with `limit_exceeded` and changes nothing. A deployment may change the limits in
-`Limits`; the constants above it are fixed by a format.
+`Limits`; the constants above it are fixed.
 """
 
 import re
@@ -15,6 +15,9 @@ KIND_CHARS_MAX = 256
 """The name of a kind of job. It is as long as a queue's name, but may be any printable text, since functions and people
 choose it.
 """
+
+QUEUES_PAGE_MAX = 1_000
+"""Queues of one page of `GetQueues`, which takes about 10 ms."""
 
 INT_MAX = 2**53 - 1
 """Times, durations and priorities stay exact in JSON and in JavaScript."""

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from stoker.model.events import Event
+from stoker.model.history import Timings
 from stoker.model.ids import STEP
 from stoker.model.options import Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.states import State
@@ -306,9 +307,21 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
-    """Some jobs in id order. `next_after` is where the next page starts, None after the last. A page may be short."""
+    """Some jobs in id order. `next_after` is where the next page starts, None after the last. A page may be short, and
+    even empty, when there was much to look at.
+    """
 
     jobs: Sequence[JobView]
+    next_after: int | None = None
+    looked: int = 0
+    """How many jobs were looked at for it, where the broker tells."""
+
+
+class Counted(msgspec.Struct, frozen=True, gc=False):
+    """How many jobs match, as far as was looked: all of them if `next_after` is None, else at least this many."""
+
+    count: int
+    looked: int = 0
     next_after: int | None = None
 
 
@@ -372,6 +385,29 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
 class Queues(msgspec.Struct, frozen=True, gc=False):
     names: Sequence[str]
+
+
+class QueueSummary(msgspec.Struct, frozen=True):
+    """One queue: what it is set to, its counters, and how long its jobs wait and run."""
+
+    policy: QueueView
+    stats: Stats
+    timings: Timings | None = None
+    """None where the broker does not measure."""
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+
+class QueuePage(msgspec.Struct, frozen=True):
+    """Some of the tenant's queues, in the order of their names."""
+
+    queues: Sequence[QueueSummary]
+    next_after: str | None = None
+    """Where the next page starts; None after the last queue."""
+    total: int = 0
+    """All queues of the tenant, whatever was asked for."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -471,6 +507,30 @@ class DeadStats(msgspec.Struct, frozen=True, gc=False):
     oldest_at: int | None = None
 
 
+class DeadGroup(msgspec.Struct, frozen=True, gc=False):
+    """Dead letters of one queue with the same reason and the same fingerprint of their errors."""
+
+    queue: str
+    reason: str
+    fingerprint: str
+    count: int
+    first_at: int
+    """When the oldest of them became a dead letter."""
+    last_at: int
+    examples: Sequence[int] = ()
+    """The ids of some of them, the newest first."""
+
+
+class DeadGroups(msgspec.Struct, frozen=True, gc=False):
+    """Groups of dead letters, the largest first."""
+
+    groups: Sequence[DeadGroup]
+    ungrouped: int = 0
+    """Dead letters that were not looked at yet. Asking again goes on with them."""
+    others: int = 0
+    """Dead letters in groups that this answer does not list."""
+
+
 class Retried(msgspec.Struct, frozen=True, gc=False):
     """The dead letters that went back to work. `refused` names those whose unique key is taken."""
 
@@ -516,6 +576,9 @@ class LoggedRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Records(msgspec.Struct, frozen=True, gc=False):
     """Records in order. `next_after` is the position to continue from. The log of this shard, one of `shards`, reaches
     from `lowest` to `last`.
+
+    If the events were to be counted, there are no records: `events` is their number, `bytes` what the records of this
+    page would have, and `since` the time of the first.
     """
 
     records: Sequence[LoggedRecord]
@@ -523,6 +586,9 @@ class Records(msgspec.Struct, frozen=True, gc=False):
     lowest: int
     last: int
     shards: int
+    events: int = 0
+    bytes: int = 0
+    since: int = 0
 
 
 class Note(msgspec.Struct, frozen=True):

@@ -37,6 +37,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stopping: bool = False
     version: str = ""
     """The version of Stoker."""
+    memory_bytes: int = 0
+    """What the process holds in memory, without its child processes; 0 = not reported."""
 
     @property
     def succeeded(self) -> int:

@@ -10,7 +10,7 @@ place is as unreadable as a damaged one.
 Version 1 had one record with its payloads inside and no checksum. It can still be read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from operator import or_
 from struct import Struct
@@ -347,3 +347,13 @@ def open_record(sequence: int, head: bytes, body: bytes = b"") -> Record:
         return _joined(found, _bodies.decode(body) if body else LogRow._stored(found, sequence))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableRecord(f"damaged record: {error}") from error
+
+
+def queue_check(queues: Collection[str] | None, prefixes: Collection[str] | None) -> Callable[[Any], bool] | None:
+    """Whether records of a queue are wanted; None if those of all queues are."""
+    if queues is None and prefixes is None:
+        return None
+    names, beginnings = frozenset(queues or ()), tuple(prefixes or ())
+    if not beginnings:
+        return names.__contains__
+    return lambda queue: queue in names or (type(queue) is str and queue.startswith(beginnings))

@@ -9,7 +9,7 @@ from stoker.records import records as rec
 from stoker.records.record_table import MEANS
 from stoker.records.runs import EventRun, runs_of
 
-OF_RUN = ("event", "first", "jobs", "payload_bytes", "result_bytes", "labels")
+OF_RUN = ("event", "first", "jobs", "payload_bytes", "result_bytes", "labels", "ready_at", "removed")
 """Fields of a run that are not fields of an event, or that may differ between jobs."""
 SHARED = tuple((place, name) for place, name in enumerate(EventRun._fields) if name not in OF_RUN)
 LABELS = rec.Labels.__struct_fields__

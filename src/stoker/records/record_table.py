@@ -62,10 +62,8 @@ TABLE: dict[RecordType, RecordRow] = {
     rec.PartialAdded: RecordRow((EventKind.PARTIAL,), "job", {"data": "data", "chunk": "index"}),
     rec.Completed: RecordRow((EventKind.COMPLETED,), "runs", {"finished_at": "at"}),
     rec.Retrying: RecordRow((EventKind.RETRYING,), "run", {**FAILURE, "due": "due"}),
-    rec.JobDied: RecordRow((EventKind.FAILED,), "run", FAILURE),
-    rec.JobsEnded: RecordRow(
-        (EventKind.CANCELLED, EventKind.EXPIRED), "runs", {"finished_at": "at", "reason": "reason"}
-    ),
+    rec.JobDied: RecordRow((EventKind.FAILED,), "run", {**FAILURE, "removed": "removed"}),
+    rec.JobsEnded: RecordRow((EventKind.CANCELLED, EventKind.EXPIRED), "runs", FAILURE),
     rec.JobsReleased: RecordRow(
         (EventKind.RELEASED, EventKind.SNOOZED), "runs", {"finished_at": "at", "due": "due", "message": "note"}
     ),
@@ -84,6 +82,7 @@ TABLE: dict[RecordType, RecordRow] = {
     rec.SlotPassed: RecordRow((EventKind.SLOT_PASSED,), columns={"due": "slot"}, labels={"schedule": "name"}),
     rec.RequestRemembered: RecordRow(is_noted=True),
     rec.Answered: RecordRow(),
+    rec.PushesAnswered: RecordRow(),
     rec.KeyExtended: RecordRow(is_noted=True),
     rec.KeysStored: RecordRow(is_noted=True),
     rec.KeysForgotten: RecordRow(is_noted=True),
@@ -108,6 +107,8 @@ TABLE: dict[RecordType, RecordRow] = {
     rec.MessageSent: RecordRow(),
     rec.MessageTaken: RecordRow(),
     rec.MessagesArrived: RecordRow(),
+    rec.BulkStarted: RecordRow(),
+    rec.BulkStepped: RecordRow(),
 }
 
 MEANS: dict[RecordType, frozenset[EventKind]] = {

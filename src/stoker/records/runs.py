@@ -4,7 +4,7 @@ A run of ten thousand jobs is one value. Events (`events.py`) and Spark's column
 agree.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from stoker.model.events import EventKind
@@ -44,6 +44,10 @@ class EventRun(NamedTuple):
     """Options, or the part of them that a record keeps: priority, tags, name, ..."""
     token: int = 0
     """The token of the delivery that started."""
+    ready_at: int = 0
+    """Since when the jobs of a delivery could be delivered; 0 = unknown."""
+    removed: bool = False
+    """Whether a failed job is gone, and no dead letter."""
 
 
 def runs_of(record: rec.Record) -> Iterator[EventRun]:
@@ -64,6 +68,18 @@ def runs_of(record: rec.Record) -> Iterator[EventRun]:
         yield EventRun(event, **(jobs | said))
 
 
+def count_events(record: rec.Record, kinds: Collection[str] | None = None) -> int:
+    """How many events the runs of a record have, without making them."""
+    kind: RecordType = type(record)
+    row = TABLE[kind]
+    if not row.events:
+        return 0
+    event = row.events[0] if kind not in WHICH else WHICH[kind](record)
+    if event is None or (kinds is not None and event not in kinds):
+        return 0
+    return COUNTS[row.jobs](record)
+
+
 # --- the kind of a record's events -----------------------------------------------------------------
 
 
@@ -80,8 +96,17 @@ WHICH: dict[RecordType, Callable[[Any], EventKind | None]] = {
 }
 """Which event a record has, for records that can have several kinds, or none."""
 
+
+def _limits(record: rec.QueueConfigured) -> str:
+    """The limits of a queue in words; nothing if it has none."""
+    rate, most = record.rate_limit, record.concurrency
+    told = [f"{rate.count} jobs per {rate.per_ms} ms"] if rate is not None else []
+    return ", ".join([*told, f"{most} at once"] if most else told)
+
+
 MORE: dict[RecordType, Callable[[Any], Fields]] = {
     rec.PartialAdded: lambda record: {"codec": CODECS[record.codec]},
+    rec.QueueConfigured: lambda record: {"reason": "paused" if record.paused else "open", "message": _limits(record)},
     rec.ScheduleChanged: lambda record: {"reason": "put"},
     rec.SchedulePaused: lambda record: {"reason": "paused" if record.paused else "resumed"},
     rec.ScheduleDeleted: lambda record: {"reason": "deleted"},
@@ -117,6 +142,7 @@ def _delivery(run: rec.JobRun) -> Fields:
         "started_at": run.started_at,
         "payload_bytes": run.sizes,
         "labels": run.labels,
+        "ready_at": run.ready_at,
     }
 
 
@@ -149,6 +175,18 @@ SHAPES: dict[Jobs, Callable[[Any], Iterator[Fields]]] = {
     "job": _job,
     "jobs": _jobs,
 }
+
+
+COUNTS: dict[Jobs, Callable[[Any], int]] = {
+    "": lambda record: 1,
+    "push": lambda record: len(record.payloads),
+    "runs": lambda record: sum(abs(run.count) for run in record.runs),
+    "run": lambda record: abs(record.run.count),
+    "pairs": lambda record: sum(abs(count) for _, count in record.runs),
+    "job": lambda record: 1,
+    "jobs": lambda record: len(record.jobs),
+}
+"""How many jobs a record of this shape is about: as many as `SHAPES` makes of it."""
 
 
 def _started(record: rec.Started) -> Iterator[Fields]:

@@ -7,6 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Protocol
 
 
@@ -29,16 +30,17 @@ def wall_ms(clock: Clock) -> int | None:
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The machine's own time, or time that goes on from a start which another clock has shown."""
 
-    def __init__(self) -> None:
-        self._offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+    def __init__(self, start_ms: int | None = None) -> None:
+        self._has_wall = start_ms is None
+        self._offset_ms = (time.time_ns() // 1_000_000 if start_ms is None else start_ms) - monotonic_ns() // 1_000_000
 
     def now_ms(self) -> int:
-        return self._offset_ms + time.monotonic_ns() // 1_000_000
+        return self._offset_ms + monotonic_ns() // 1_000_000
 
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+    def wall_ms(self) -> int | None:
+        return time.time_ns() // 1_000_000 if self._has_wall else None
 
     def wait(self, signal: threading.Event, until_ms: int) -> None:
         signal.wait(max(0, until_ms - self.now_ms()) / 1000)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from stoker.engine import checks
+from stoker.engine.gathered import GatheredPushes
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model.ids import STEP
@@ -21,7 +22,7 @@ class Homes:
     def of(self, tenant: str, command: Any) -> Shard | None:
         """The one shard that a quick command concerns, if it is one and the command is not malformed."""
         kind = type(command)
-        if kind is c.Push or kind is c.PushBatch:
+        if kind is c.Push or kind is GatheredPushes or kind is c.PushBatch:
             queue = command.queue
         elif kind is c.Pull:
             if type(command.queues) not in (list, tuple) or len(command.queues) != 1 or command.claim is not None:

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stoker.engine import settling
+from stoker.engine import bulk, settling
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.bulk import BulkView
 from stoker.model.command_table import at_home
+from stoker.model.filters import COUNTED, filter_of, narrows_by
 from stoker.runtime import process_requests, routing
 from stoker.runtime.multiprocess_pull import pull
 from stoker.runtime.multiprocess_transactions import abort, publish, stage
@@ -26,6 +28,39 @@ async def query(router: "ProcessRouter", tenant: str, command: Any) -> Any:
     replies = await router.ask_all(tenant, dict.fromkeys(router.processes, command))
     check_all(replies, changes=False)
     return routing.ALL_OF[type(command)](command, replies)
+
+
+async def count_jobs(router: "ProcessRouter", tenant: str, command: c.CountJobs) -> r.Counted:
+    """Exactly by the counters of all processes, or a step in the process that has the cursor's shard."""
+    if command.queue is not None:
+        return await router.ask(router.owner_of(tenant, command), tenant, command)  # type: ignore[no-any-return]
+    if command.after is None and narrows_by(filter_of(command)) <= COUNTED:
+        replies = await router.ask_all(tenant, dict.fromkeys(router.processes, command))
+        check_all(replies, changes=False)
+        return r.Counted(sum(one.count for one in replies))
+    number = routing.counting_at(command, router.shards)
+    found = await router.ask(router.at(number), tenant, routing.with_cursor(command))
+    return found  # type: ignore[no-any-return]
+
+
+async def start_bulk(router: "ProcessRouter", tenant: str, command: c.StartBulk) -> BulkView:
+    """Each process starts its part. Started again after a lost answer, the parts that run go on."""
+    bulk.check(router.checker, command)
+    if command.filter.queue is not None:
+        return await router.ask(router.home(tenant, command.filter.queue), tenant, command)  # type: ignore[no-any-return]
+    replies = await router.ask_all(tenant, dict.fromkeys(router.processes, command))
+    check_all(replies, changes=True)
+    return bulk.joined(replies)
+
+
+async def one_bulk(router: "ProcessRouter", tenant: str, command: Any) -> BulkView:
+    """Look at a bulk operation, or stop it, in all processes that have a part of it."""
+    replies = await router.ask_all(tenant, dict.fromkeys(router.processes, command))
+    there = [reply for reply in replies if not isinstance(reply, errors.NotFound)]
+    check_all(there, changes=type(command) is c.StopBulk)
+    if not there:
+        raise replies[0]
+    return bulk.joined(there)
 
 
 async def find_job(router: "ProcessRouter", tenant: str, command: c.FindJob) -> Any:
@@ -84,6 +119,10 @@ SPECIAL: dict[type[Any], Callable[["ProcessRouter", str, Any], Coroutine[Any, An
     c.Stage: stage,
     c.Publish: publish,
     c.Abort: abort,
+    c.CountJobs: count_jobs,
+    c.StartBulk: start_bulk,
+    c.GetBulk: one_bulk,
+    c.StopBulk: one_bulk,
     c.FindJob: find_job,
 }
 """Commands that may concern several processes."""

@@ -8,14 +8,14 @@ from stoker.engine.jobs import UniformBatch
 from stoker.engine.shard import Shard
 from stoker.journal.contract import Journal
 from stoker.model import replies as r
-from stoker.model.errors import StokerError
+from stoker.model.errors import StokerError, Unavailable
 from stoker.model.ids import shard_of
 from stoker.model.reasons import Reason
 from stoker.records.stored import Stored, StoredRun
 from stoker.runtime.process_requests import Looked, TakenJobs
 
 
-def filled(journal: Journal, reply: Any, unread: dict[int, str]) -> Any:
+def filled(journal: Journal, reply: Any, unread: dict[int, Exception]) -> Any:
     """The reply with every payload in it. Deliveries whose payloads cannot be read are left out and told in `unread`.
 
     One damaged record must not keep a pull from the sound jobs that it took along with it.
@@ -42,11 +42,16 @@ def filled(journal: Journal, reply: Any, unread: dict[int, str]) -> Any:
     return reply
 
 
+def is_passing(why: Exception) -> bool:
+    """Whether a payload can be read later: the place where it lies does not answer."""
+    return isinstance(why, Unavailable)
+
+
 def is_stored(payloads: Any) -> bool:
     return type(payloads) is StoredRun or (len(payloads) == 1 and type(payloads[0]) is Stored)
 
 
-def _filled_run(journal: Journal, run: r.Run, unread: dict[int, str]) -> r.Run | None:
+def _filled_run(journal: Journal, run: r.Run, unread: dict[int, Exception]) -> r.Run | None:
     payloads: Any = run.payloads
     if not is_stored(payloads):
         return run
@@ -57,7 +62,7 @@ def _filled_run(journal: Journal, run: r.Run, unread: dict[int, str]) -> r.Run |
         else:
             found = (journal.payloads(shard, payloads[0].sequence)[payloads[0].place],)
     except (StokerError, IndexError) as error:
-        unread.update(dict.fromkeys(run.ids, str(error)))
+        unread.update(dict.fromkeys(run.ids, error))
         return None
     return msgspec.structs.replace(run, payloads=found)
 

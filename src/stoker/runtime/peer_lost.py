@@ -19,7 +19,17 @@ def lost(process: int, maybe: bool) -> errors.StokerError:
             f"it is not known whether this happened: process {process} ended before it answered; it comes back by"
             " itself"
         )
-    return errors.Unavailable(f"process {process} is not there at the moment: it comes back by itself, try again")
+    return not_there([process])
+
+
+def not_there(processes: Sequence[int]) -> errors.Unavailable:
+    one, names = len(processes) == 1, ", ".join(map(str, processes))
+    which, back = (
+        (f"process {names} is", "it comes back by itself")
+        if one
+        else (f"processes {names} are", "they come back by themselves")
+    )
+    return errors.Unavailable(f"{which} not there at the moment: {back}, try again")
 
 
 def check_all(replies: Sequence[Any], changes: bool) -> None:
@@ -29,4 +39,7 @@ def check_all(replies: Sequence[Any], changes: bool) -> None:
         return
     happened = changes and (len(failed) < len(replies) or any(isinstance(one, PeerLost) and one.sent for one in failed))
     error = failed[0]
+    gone = [one.process for one in failed if isinstance(one, PeerLost)]
+    if not happened and len(gone) > 1:
+        raise not_there(gone)
     raise lost(error.process, happened) if isinstance(error, PeerLost) else error

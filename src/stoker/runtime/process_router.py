@@ -140,10 +140,11 @@ class ProcessRouter:
         self._locks: dict[Any, tuple[asyncio.Lock, int]] = {}
         self.checker = Shard(0, limits=limits)
         """An empty shard: what is wrong with a command by itself is the same in every one."""
-        self._awaited = {process for process in self.processes if process != me}
+        self.awaited = {process for process in self.processes if process != me}
+        """Those with shards that have not yet said what they had to say to this process from before."""
         self.is_ready = asyncio.Event()
-        """Set once every other process has said what it had to say to this one from before: time may pass now."""
-        if not self._awaited or me not in self.processes:
+        """Set once none is awaited any more: time may pass now."""
+        if not self.awaited or me not in self.processes:
             self.is_ready.set()
 
     # --- commands --------------------------------------------------------------------------------
@@ -448,8 +449,8 @@ class ProcessRouter:
                 self._give_up(asker, number)
 
     def _greeted(self, process: int) -> None:
-        self._awaited.discard(process)
-        if not self._awaited:
+        self.awaited.discard(process)
+        if not self.awaited:
             self.is_ready.set()
 
     async def close(self) -> None:

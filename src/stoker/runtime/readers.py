@@ -118,12 +118,11 @@ class Readers:
 
     def _read_records(self, tenant: str, command: c.ReadRecords, now: int) -> r.Records:
         self._check_shard(command.shard)
-        for queue in command.queues or ():
-            checks.name(queue)
         checks.number(command.after, "after", 0, 2**53 - 1)
         if command.until is not None:
             checks.number(command.until, "until", 0, 2**53 - 1)
         checks.count(command.bytes_max, "bytes_max", self._limits.reply_bytes_max)
+        checks.records(command)
         self._advance(now)
         return read_records(self._journal, self._shards.total, tenant, command)
 

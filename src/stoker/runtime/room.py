@@ -3,15 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from stoker.engine.gathered import GatheredPushes
 from stoker.journal.contract import Journal
+from stoker.model import command_table, errors
 from stoker.model import commands as c
-from stoker.model import errors
-from stoker.model.command_table import BRINGS_DATA, GROWS_LOG, READS
+from stoker.model.command_table import GROWS_LOG, READS
 from stoker.runtime import process_requests
 from stoker.runtime.memory import Memory
 
-ROOM_WATCHED = 256 * 1024 * 1024
-"""With less room than this on the disk, the size of each push is looked at."""
+BRINGS_DATA = command_table.BRINGS_DATA | {GatheredPushes}
+"""Commands that bring data."""
 ROOM_EACH = 64 * 1024
 """What a turn takes on disk besides payloads, generously."""
 SETTLED_BYTES_MAX = 64 * 1024
@@ -41,15 +42,9 @@ class Room:
         self.over_quota: Callable[[str, int], bool] | None = None
         """Says whether one more job of this size is too much for a tenant: for jobs that schedules push."""
 
-    @property
-    def is_tight(self) -> bool:
-        """Whether there is so little room on the disk that each command is looked at."""
-        journal = self._journal
-        return journal.is_full or journal.room < ROOM_WATCHED
-
     def check(self, command: Any) -> None:
         """Refuse a command that needs room which is not there."""
-        if self.is_tight:
+        if self._journal.is_tight:
             self._check_disk(command)
         if type(command) in BRINGS_DATA and self._memory.is_full:
             raise errors.MemoryFull(
@@ -67,6 +62,8 @@ class Room:
             return
         size = bytes_of(command)
         if kind in BRINGS_DATA or kind in GROWS_LOG or kind in process_requests.EXECUTE or size > SETTLED_BYTES_MAX:
+            if journal.absent:
+                raise errors.Unavailable(journal.absent)
             if journal.is_full or not self._claim(size):
                 raise errors.DiskFull(NO_ROOM_FOR_NEW if size <= SETTLED_BYTES_MAX else NO_ROOM_FOR_MUCH)
         elif journal.is_out:
@@ -82,7 +79,7 @@ class Room:
 
     def refusal_of(self, tenant: str, size: int, size_max: int) -> str:
         """Why a schedule cannot push now: what is pushed by a caller is refused for the same reasons."""
-        if self.is_tight and (self._journal.is_full or not self._claim(size_max)):
+        if self._journal.is_tight and (self._journal.is_full or not self._claim(size_max)):
             return errors.DiskFull.code
         if self._memory.is_full:
             return errors.MemoryFull.code

@@ -11,8 +11,11 @@ from typing import Any
 import msgspec
 
 from stoker.engine import (
+    bulk,
     checks,
+    dead_letters,
     pulling,
+    queries,
     settling,
     shard_messages,
     transactions,
@@ -27,11 +30,14 @@ from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
+from stoker.model.bulk import BulkView
 from stoker.model.command_table import at_home
-from stoker.model.ids import KV_HOME, SHARD_MASK, shard_for
+from stoker.model.filters import COUNTED, filter_of, narrows_by
+from stoker.model.ids import KV_HOME, SHARD_MASK, shard_for, shard_of
 from stoker.model.schedules import SchedulePage, ScheduleView
 from stoker.records import records as rec
 from stoker.runtime import outbox
+from stoker.runtime.history import all_histories, all_trends
 from stoker.runtime.shards import Shards
 
 
@@ -366,8 +372,65 @@ def all_stats(command: c.GetStats, found: Sequence[r.Stats]) -> r.Stats:
     return r.Stats(r.Counts(*counts), r.Totals(*totals), last_minute, payload_bytes)
 
 
+def count_jobs(shards: Shards, tenant: str, command: c.CountJobs, now: int) -> r.Counted:
+    """Exactly by the counters of all shards, or a step in the shard that the cursor names."""
+    wanted = filter_of(command)
+    if command.queue is not None:
+        return shards.home(tenant, command.queue).execute(tenant, command, now)  # type: ignore[no-any-return]
+    if command.after is None and narrows_by(wanted) <= COUNTED:
+        return r.Counted(sum(one.count for one in each(shards, tenant, command, now)))
+    number = counting_at(command, shards.total)
+    return counted_in(number, shards.total, shards.at(number).execute(tenant, with_cursor(command), now))
+
+
+def counting_at(command: c.CountJobs, total: int) -> int:
+    """The shard in which a count goes on. Its cursor is an id of that shard."""
+    number = 0 if command.after is None else shard_of(command.after)
+    if number >= total:
+        raise errors.InvalidRequest(f"invalid after {command.after}: expected the next_after of a count")
+    return number
+
+
+def with_cursor(command: c.CountJobs) -> c.CountJobs:
+    """A count that looks at jobs, also at the very first of them: id 0 is never given out."""
+    return command if command.after is not None else msgspec.structs.replace(command, after=0)
+
+
+def counted_in(number: int, total: int, found: r.Counted) -> r.Counted:
+    """The step of a shard. After the last job of a shard, the next shard comes: its number is an id before all of its
+    jobs.
+    """
+    if found.next_after is None and number + 1 < total:
+        return msgspec.structs.replace(found, next_after=number + 1)
+    return found
+
+
+def start_bulk(shards: Shards, tenant: str, command: c.StartBulk, now: int) -> BulkView:
+    """In the shard of its queue, or in all of them, which share its rate."""
+    bulk.check(shards[0], command)
+    if command.filter.queue is not None:
+        return shards.home(tenant, command.filter.queue).execute(tenant, command, now)  # type: ignore[no-any-return]
+    rate = None if command.rate is None else command.rate / shards.total
+    own = msgspec.structs.replace(command, rate=rate)
+    return bulk.joined(each(shards, tenant, own, now))
+
+
+def one_bulk(shards: Shards, tenant: str, command: Any, now: int) -> BulkView:
+    """Look at a bulk operation, or stop it, in all shards that have a part of it."""
+    found, error = [], None
+    for shard in shards:
+        try:
+            found.append(shard.execute(tenant, command, now))
+        except errors.NotFound as not_here:
+            error = not_here
+    if not found and error is not None:
+        raise error
+    return bulk.joined(found)
+
+
 def all_pages(command: c.Browse, pages: Sequence[r.Page]) -> r.Page:
     sign = 1 if command.ascending else -1
+    looked = sum(page.looked for page in pages)
     jobs = sorted((job for page in pages for job in page.jobs), key=lambda job: job.id * sign)
     # no further than the shard that has looked least far: beyond it there may be jobs that were not read yet
     seen = min((page.next_after * sign for page in pages if page.next_after is not None), default=None)
@@ -375,8 +438,8 @@ def all_pages(command: c.Browse, pages: Sequence[r.Page]) -> r.Page:
         jobs = [job for job in jobs if job.id * sign <= seen]
     if len(jobs) > command.limit:
         jobs = jobs[: command.limit]
-        return r.Page(jobs, jobs[-1].id)
-    return r.Page(jobs, None if seen is None else seen * sign)
+        return r.Page(jobs, jobs[-1].id, looked)
+    return r.Page(jobs, None if seen is None else seen * sign, looked)
 
 
 def all_schedules(command: c.ListSchedules, pages: Sequence[SchedulePage]) -> SchedulePage:
@@ -395,6 +458,12 @@ def all_schedules(command: c.ListSchedules, pages: Sequence[SchedulePage]) -> Sc
 ALL_OF: dict[type[Any], Callable[[Any, Sequence[Any]], Any]] = {
     c.ListQueues: all_queues,
     c.GetStats: all_stats,
+    c.GetQueues: queries.joined_queues,
+    c.GetHistory: all_histories,
+    c.GetTrends: all_trends,
+    c.ListBulks: bulk.joined_lists,
+    c.GetDeadGroups: dead_letters.joined_groups,
+    c.GetTimings: lambda command, found: queries.joined_timings(found),
     c.Browse: all_pages,
     c.ListWorkflows: workflow_views.all_pages,
     c.ListSchedules: all_schedules,
@@ -411,6 +480,10 @@ SPECIAL: dict[type[Any], Any] = {
     **dict.fromkeys(at_home("claim"), claim),
     **dict.fromkeys(at_home("tenant"), query),
     **dict.fromkeys(at_home("entries"), kv),
+    c.CountJobs: count_jobs,
+    c.StartBulk: start_bulk,
+    c.GetBulk: one_bulk,
+    c.StopBulk: one_bulk,
     c.Pull: pull,
     c.PushWorkflow: push_workflow,
     c.GetWorkflow: get_workflow,

@@ -9,37 +9,42 @@ Beside it: `levels.py` (how durable a turn has to be), `room.py` (what is refuse
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from stoker.engine import checks, dependencies, queries, schedules, workflows
 from stoker.engine.dependencies import is_known
+from stoker.engine.gathered import GatheredPushes
 from stoker.engine.parking import Parked
-from stoker.engine.settling import fail_unreadable
+from stoker.engine.settling import fail_unreadable, hand_back_unread
 from stoker.engine.shard import Shard
 from stoker.engine.slot_pacing import SlotPace
 from stoker.journal.contract import Journal
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.command_table import BRINGS_DATA, HOT
+from stoker.model.command_table import HOT
 from stoker.model.ids import SYSTEM_TENANT, shard_of
 from stoker.model.limits import Limits
 from stoker.model.states import State
 from stoker.runtime import outbox, process_requests, routing, type_checks
 from stoker.runtime.calendar import IanaCalendar
+from stoker.runtime.history import HistoryRecorder
 from stoker.runtime.homes import Homes
 from stoker.runtime.levels import TAKES_LEVEL, Levels, asked_by, strongest
 from stoker.runtime.memory import Memory, note_places
-from stoker.runtime.payload_loading import filled, look_ahead
+from stoker.runtime.payload_loading import filled, is_passing, look_ahead
 from stoker.runtime.readers import Readers, or_error
-from stoker.runtime.room import Room
+from stoker.runtime.room import BRINGS_DATA, Room
 from stoker.runtime.shards import Shards
 
 WALL_MS = 1_000
 """The clock on the wall is corrected a little all the time; only more than this counts as set."""
 TENANTS_CHECKED_MAX = 10_000
+QUICK = HOT | {GatheredPushes}
+"""What a turn of several commands can send straight to its shard."""
 USUAL: set[r.Level | None] = {None}
 """What the commands of a turn ask for when none asks for anything."""
 
@@ -57,8 +62,11 @@ class Runtime:
         level: r.Level | None = None,
         memory_bytes_max: int = 0,
         total: int | None = None,
+        history: Path | None = None,
     ) -> None:
-        """`total` is the number of all shards, where other processes have some of them."""
+        """`total` is the number of all shards, where other processes have some of them. `history` is the file for the
+        history of the queues; without one it is in memory.
+        """
         self.journal = journal
         self._levels = levels = Levels(journal, level)
         self.level = levels.usual
@@ -72,6 +80,7 @@ class Runtime:
         calendar, pace = IanaCalendar(), SlotPace()
         for shard in shards:
             shard.pace = pace
+            shard.neighbours = len(shards)
             shard.level = self.level
             shard.calendar = calendar
             shard.no_room = self._no_room
@@ -82,6 +91,9 @@ class Runtime:
         self._room = Room(journal, self.memory)
         self._reading = Readers(self.shards, journal, answer, self.advance)
         self._readers = self._reading.waiting
+        self.history = HistoryRecorder(self.shards, history)
+        self._reading.execute[c.GetHistory] = self.history.get
+        self._reading.execute[c.GetTrends] = self.history.get_trends
         self._only = self.shards[0] if self.shards.total == 1 else None
         self._home = Homes(self.shards).of
         self._tenants: set[str] = set()
@@ -114,7 +126,7 @@ class Runtime:
         level = self.level if asked is None else asked
         if shard is None or level not in self._quick:
             return self._execute_checked(tenant, command, now)
-        if kind in BRINGS_DATA or self._room.is_tight:
+        if self.journal.is_tight or (self.memory.is_full and kind in BRINGS_DATA):
             self._room.check(command)
         try:
             reply = shard.execute(tenant, command, now)
@@ -183,8 +195,7 @@ class Runtime:
             command
         ) not in process_requests.EXECUTE:
             type_checks.check(command)
-        if type(command) in BRINGS_DATA or self._room.is_tight:
-            self._room.check(command)
+        self._room.check(command)
         return self._execute_any(tenant, command, now)
 
     # --- turns with several commands -------------------------------------------------------------
@@ -199,7 +210,7 @@ class Runtime:
         shard = None
         if asked is None or asked in r.LEVELS:
             self._asks.add(asked)
-            if kind in HOT and tenant in self._tenants:
+            if kind in QUICK and tenant in self._tenants:
                 shard = self._only or self._home(tenant, command)
         else:
             self._asks.add(None)
@@ -207,7 +218,7 @@ class Runtime:
             reply = self._begin_any(tenant, command, now)
         else:
             self._touched.add(shard)
-            if kind in BRINGS_DATA or self._room.is_tight:
+            if self.journal.is_tight or (self.memory.is_full and kind in BRINGS_DATA):
                 self._room.check(command)
             before = len(shard.records)
             try:
@@ -252,22 +263,32 @@ class Runtime:
         return level
 
     def _commit_plainly(self) -> bool:
-        """What `commit` does for a turn of one shard, when no command waits for it and none has asked for a level."""
+        """What `commit` does for a turn of one shard, when none of its commands has asked for a level."""
         if len(self._touched) != 1 or self._asks != USUAL or self._readers or self.level not in self._quick:
             return False
         (shard,) = self._touched
-        if shard.effects or shard.queue_levels or shard.outbox:
+        if shard.queue_levels or shard.outbox or (shard.effects and (self._reads_wait or self.level in self._later)):
             return False
         self._asks.clear()
         self._reached = self.level
         if shard.records:
             self._append(shard, self.level)
+        if shard.effects:
+            self._answer_waiting(shard)
         return True
+
+    def _answer_waiting(self, shard: Shard) -> None:
+        """Let out the answers to waiting commands of a shard whose turn is journaled."""
+        for parked, reply in shard.take_effects():
+            self._answer(parked, or_error(self._whole, reply))
+        if shard.records:
+            self.commit()  # what could not be read was put aside
 
     def _append(self, shard: Shard, level: r.Level) -> None:
         """What `commit` does for one shard when no command waits for it."""
         self.journal.append(((shard.number, shard.records),), defer=level in self._later)
-        self._journaled(shard)
+        if shard.staged or shard.index.bytes > self.memory.quiet_below:
+            self._journaled(shard)
         shard.records.clear()
 
     def _journaled(self, shard: Shard) -> None:
@@ -398,12 +419,13 @@ class Runtime:
         """The reply with everything in it that lies in the journal. What cannot be delivered is put aside."""
         if not self.memory.is_stored:
             return reply
-        unread: dict[int, str] = {}
+        unread: dict[int, Exception] = {}
         whole = filled(self.journal, reply, unread)
         for number in {shard_of(job_id) for job_id in unread}:
             shard = self.shards.at(number)
             own = {job_id: why for job_id, why in unread.items() if shard_of(job_id) == number}
-            fail_unreadable(shard, own, shard.now)
+            hand_back_unread(shard, [job_id for job_id, why in own.items() if is_passing(why)], shard.now)
+            fail_unreadable(shard, {job_id: str(why) for job_id, why in own.items() if not is_passing(why)}, shard.now)
             shard.serve(shard.now)
             self._touched.add(shard)
         return whole
@@ -463,16 +485,18 @@ class Runtime:
         count = 0
         for shard in self.shards:
             for tenant in list(shard.tenants):
+                active = c.Browse(state=State.ACTIVE, limit=self.limits.browse_jobs_max, ascending=True)
                 while True:
-                    page = shard.execute(tenant, c.Browse(state=State.ACTIVE, limit=self.limits.browse_jobs_max), now)
+                    page: r.Page = shard.execute(tenant, active, now)
                     running = [view.id for view in page.jobs if not view.cancel_requested]
-                    done = shard.execute(tenant, c.Release(running), now).count if running else 0
-                    count += done
-                    if not done:
+                    count += shard.execute(tenant, c.Release(running), now).count if running else 0
+                    if page.next_after is None:
                         break
+                    active = msgspec.structs.replace(active, after=page.next_after)
         self.commit()
         return count
 
     def close(self) -> None:
+        self.history.file.close()
         for shard in self.shards:
             shard.close()

@@ -23,16 +23,24 @@ def check(command: Any) -> None:
     kind: type = type(command)
     if kind not in _KNOWN:
         raise InvalidRequest(f"unknown command {kind.__name__}: the commands are in stoker.model.commands")
-    for field, hint, kinds in fields_of(kind):
+    for field, hint, kinds, is_exact in fields_of(kind):
         value = getattr(command, field)
-        if not (fits(value, hint) if kinds is None else type(value) in kinds):
+        if type(value) not in kinds and (is_exact or not fits(value, hint)):
             raise InvalidRequest(f"invalid {field} {short(value)} in {kind.__name__}: expected {type_in_words(hint)}")
 
 
 @cache
-def fields_of(kind: type) -> list[tuple[str, Any, frozenset[type] | None]]:
-    """Every field with its annotation, and the types that it may have if nothing else counts: most fields are such."""
-    return [(field, hint, plain(hint)) for field, hint in get_type_hints(kind).items()]
+def fields_of(kind: type) -> list[tuple[str, Any, frozenset[type], bool]]:
+    """Every field with its annotation, types with which it surely fits, and whether these are all: mostly they are."""
+    return [(field, hint, *sure(hint)) for field, hint in get_type_hints(kind).items()]
+
+
+def sure(hint: Any) -> tuple[frozenset[type], bool]:
+    found = plain(hint)
+    if found is not None:
+        return found, True
+    may_be_none = get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
+    return frozenset((NoneType,)) if may_be_none else frozenset(), False
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -1,9 +1,13 @@
 """Control of queues and jobs, and dead letters, in flashQ's words."""
 
+from typing import Any
+
 import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.bulk import Bulks, BulkView
+from stoker.model.history import History, Timings
 from stoker.model.states import State
 from tests.conformance.dialect.speaking import NotInDialect, Speaker
 from tests.conformance.dialect.words import failed_of, found_job, has_entered_between, value_of, view_of
@@ -110,6 +114,34 @@ class Control(Speaker):
     def say_get_priorities(self, tenant: str, command: c.GetPriorities) -> r.Priorities:
         answer = self._call("PRIORITIES", tenant, queue=command.queue)
         return r.Priorities({int(priority): count for priority, count in answer["waiting"].items()})
+
+    def say_get_timings(self, tenant: str, command: c.GetTimings) -> Timings:
+        return msgspec.convert(self._call("TIMINGS", tenant, queue=command.queue), Timings)
+
+    def say_get_history(self, tenant: str, command: c.GetHistory) -> History:
+        asked = {name: getattr(command, name) for name in command.__struct_fields__}
+        return msgspec.convert(self._call("HISTORY", tenant, **asked), History)
+
+    def say_get_dead_groups(self, tenant: str, command: c.GetDeadGroups) -> r.DeadGroups:
+        answer = self._call("DLQGROUPS", tenant, queue=command.queue, limit=command.limit)
+        return msgspec.convert({**answer}, r.DeadGroups)
+
+    def say_start_bulk(self, tenant: str, command: c.StartBulk) -> BulkView:
+        asked = {name: getattr(command, name) for name in ("key", "action", "priority", "rate")}
+        asked["filter"] = msgspec.to_builtins(command.filter)
+        return self._bulk("BULKSTART", tenant, **asked)
+
+    def say_get_bulk(self, tenant: str, command: c.GetBulk) -> BulkView:
+        return self._bulk("BULKGET", tenant, key=command.key)
+
+    def say_stop_bulk(self, tenant: str, command: c.StopBulk) -> BulkView:
+        return self._bulk("BULKSTOP", tenant, key=command.key)
+
+    def say_list_bulks(self, tenant: str, command: c.ListBulks) -> Bulks:
+        return Bulks(msgspec.convert(self._call("BULKLIST", tenant)["bulks"], list[BulkView]))
+
+    def _bulk(self, word: str, tenant: str, **asked: Any) -> BulkView:
+        return msgspec.convert(self._call(word, tenant, **asked)["bulk"], BulkView)
 
     def say_get_dead_stats(self, tenant: str, command: c.GetDeadStats) -> r.DeadStats:
         answer = self._call("DLQSTATS", tenant, queue=command.queue)

@@ -8,9 +8,10 @@ import msgspec
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.events import Event
+from stoker.model.filters import FIELDS
 from stoker.model.states import State
 from tests.conformance.dialect.speaking import Speaker
-from tests.conformance.dialect.words import bytes_of, found_job, from_wire, is_pushed_between, result_of, view_of
+from tests.conformance.dialect.words import bytes_of, found_job, from_wire, result_of, view_of
 from tests.reference_clients.calling import Refused
 
 
@@ -42,36 +43,28 @@ class Looking(Speaker):
         return r.Ended(command.id, State.COMPLETED, True, *result_of(answer["result"]))
 
     def say_browse(self, tenant: str, command: c.Browse) -> r.Page:
-        """Newest first is how it is asked for; other orders and times are the client's own work."""
-        plain = not command.ascending and command.pushed_from is None and command.pushed_before is None
-        if plain:
+        """Newest first is how it is asked for; another order is the client's own work."""
+        if not command.ascending:
             return self._page(tenant, command, command.after, command.limit)
         found: list[r.JobView] = []
-        after = command.after if not command.ascending else None
+        after = None
         while True:
             page = self._page(tenant, command, after, 1_000)
-            found += [job for job in page.jobs if is_pushed_between(job, command)]
+            found += page.jobs
             after = page.next_after
             if after is None:
                 break
-        if command.ascending:
-            found = [job for job in reversed(found) if command.after is None or job.id > command.after]
+        found = [job for job in reversed(found) if command.after is None or job.id > command.after]
         return r.Page(found[: command.limit], found[command.limit - 1].id if len(found) > command.limit else None)
 
     def _page(self, tenant: str, command: c.Browse, after: int | None, limit: int) -> r.Page:
-        answer = self._call(
-            "GETJOBS",
-            tenant,
-            queue=command.queue,
-            state=None if command.state is None else str(command.state),
-            tag=command.tag,
-            group_id=command.group_id,
-            name=command.name,
-            workflow=command.workflow,
-            after=after,
-            limit=limit,
-        )
-        return r.Page([view_of(one) for one in answer["jobs"]], answer["next_after"])
+        asked = {name: getattr(command, name) for name in FIELDS}
+        answer = self._call("GETJOBS", tenant, **asked, after=after, limit=limit)
+        return r.Page([view_of(one) for one in answer["jobs"]], answer["next_after"], answer["looked"])
+
+    def say_count_jobs(self, tenant: str, command: c.CountJobs) -> r.Counted:
+        asked = {name: getattr(command, name) for name in command.__struct_fields__}
+        return msgspec.convert({**self._call("COUNTJOBS", tenant, **asked)}, r.Counted)
 
     def say_why(self, tenant: str, command: c.Why) -> r.Waiting:
         answer = self._call("WHY", tenant, id=command.id)

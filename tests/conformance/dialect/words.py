@@ -192,11 +192,6 @@ def from_wire(value: Answer, kind: type[Any]) -> Any:
     return msgspec.convert(value, kind, strict=True)
 
 
-def is_pushed_between(job: r.JobView, command: c.Browse) -> bool:
-    after = command.pushed_from is None or job.pushed_at >= command.pushed_from
-    return after and (command.pushed_before is None or job.pushed_at < command.pushed_before)
-
-
 def has_entered_between(job: r.JobView, command: c.ListDead) -> bool:
     assert job.dead is not None
     after = command.entered_from is None or job.dead.entered_at >= command.entered_from

@@ -42,6 +42,7 @@ from stoker.engine.jobs import (
 from stoker.engine.shard_state import ShardState
 from stoker.engine.state import T_FAILED, T_RETRIED, T_STALLED, T_STARTED, T_TIMED_OUT, Appliers, NamedClaim, QueueState
 from stoker.engine.workflow_state import keep_job
+from stoker.model.histograms import note
 from stoker.model.options import CODECS
 from stoker.model.reasons import Reason
 from stoker.model.replies import Attempt, Chunk, LogLine
@@ -89,6 +90,8 @@ def note_started(shard: ShardState, queue: QueueState, record: rec.Started, run:
     counts[WAITING] -= jobs
     counts[ACTIVE] += jobs
     queue.totals[T_STARTED] += jobs
+    if not run.attempt:
+        note(queue.wait, record.at - run.pushed_at, jobs)
     if not queue.touched:
         queue.touch()
     if queue.bucket is not None:
@@ -158,6 +161,7 @@ def completed(shard: ShardState, record: rec.Completed) -> None:
         started_at = run.started_at
         wait_ms, run_ms = (started_at - run.pushed_at) * jobs, (at - started_at) * jobs
         queue.completed(jobs, total_size(run.sizes, jobs), wait_ms, run_ms, at // 1000)
+        note(queue.run, at - started_at, jobs)
         part: Results | None = [*results[offset : offset + jobs]] if results is not None else None
         offset += jobs
         if job is None:
@@ -192,12 +196,13 @@ def retrying(shard: ShardState, record: rec.Retrying) -> None:
     _note_failure(shard, job, record, record.reason)
     queue.total(T_RETRIED)
     leave_active(shard, job, record.at, hold=queue.group_on_retry == "hold")
-    make_pending(shard, job, ACTIVE, record.due)
+    make_pending(shard, job, ACTIVE, record.due, record.at)
 
 
 def _note_failure(shard: ShardState, job: SingleJob, record: rec.Retrying | rec.JobDied, reason: str) -> None:
     """Add the failed delivery to the history of the job."""
     detail = job.details()
+    note(job.queue.run, record.at - detail.started_at)
     if reason == Reason.STALLED:
         detail.crashes += 1
         job.queue.total(T_STALLED)
@@ -246,6 +251,7 @@ def failed(shard: ShardState, record: rec.JobDied) -> None:
         return
     queue.count(FAILED, 1)
     queue.dead[job.id] = job
+    queue.dead_groups.add(job)
     policy = queue.dead_policy
     detail.expires_at = record.at + policy.age_ms_max
     shard.deadlines.arm(detail.expires_at, kinds.DEAD_AGE, job)
@@ -265,7 +271,7 @@ def released(shard: ShardState, record: rec.JobsReleased) -> None:
                 detail.error, detail.error_class, detail.stack = record.note, "", ""
             hold = record.due > 0 and job.queue.group_on_retry == "hold"
             leave_active(shard, job, record.at, hold=hold)
-            make_pending(shard, job, ACTIVE, record.due)
+            make_pending(shard, job, ACTIVE, record.due, record.at)
             if not detail.attempts:
                 arm_ttl(shard, job, record.at)
 

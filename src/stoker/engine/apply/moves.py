@@ -79,12 +79,13 @@ def make_delayed(shard: ShardState, entry: SingleJob | UniformBatch, due: int) -
     arm_due(shard, queue)
 
 
-def make_pending(shard: ShardState, job: SingleJob, old: int, due: int) -> None:
+def make_pending(shard: ShardState, job: SingleJob, old: int, due: int, at: int) -> None:
     """Move a job from another state to waiting or, with a due time, to delayed."""
     if due:
         job.queue.move(old, DELAYED)
         make_delayed(shard, job, due)
     else:
+        job.details().ready_at = at
         job.queue.move(old, WAITING)
         make_waiting(shard, job)
 
@@ -172,6 +173,7 @@ def join_lane(queue: QueueState, job: SingleJob) -> None:
         lane.appendleft(job)
     else:
         lane.insert(bisect_left(lane, job.id, key=lambda other: other.id), job)
+    queue.ready.out_of_line.add(job)
     offer(queue, group)
 
 
@@ -215,6 +217,8 @@ def split(shard: ShardState, batch: UniformBatch, position: int) -> SingleJob:
     piece = batch.slices.find(position)
     job = SingleJob(batch.id_at(position), batch.queue, batch.options, payload, batch.pushed_at, ACTIVE)
     shard.index.add(job)
+    if batch.ready_at:
+        job.details().ready_at = batch.ready_at
     if piece is not None:
         detail = job.details()
         detail.attempts = 1
@@ -492,6 +496,34 @@ def forget(shard: ShardState, ended: "EndedEntry", jobs: int) -> None:
         ended.queue.touch()
     shard.index.remove(ended.id)
     ended.state = GONE
+
+
+def cut_ended(queue: QueueState, run: EndedRun, position: int) -> EndedRun:
+    """Make the rest of a run, from this position on, a run of its own. The lane keeps their order."""
+    first = position - run.origin
+    results = None if run.results is None else run.results[first:]
+    rest = EndedRun(
+        run.batch,
+        position,
+        position,
+        run.stop,
+        run.state,
+        run.ended_at,
+        run.serial + first,
+        run.started_at,
+        run.worker,
+        run.reason,
+        results,
+        run.codec,
+    )
+    if run.results is not None:
+        del run.results[first:]
+    run.stop = position
+    run.batch.ended.add(rest)
+    for lane in queue.retained.lanes.values():
+        if run in lane:
+            lane.insert(lane.index(run) + 1, rest)
+    return rest
 
 
 def total_of(state: int) -> int:

@@ -77,7 +77,7 @@ def unblocked(shard: ShardState, record: rec.Unblocked) -> None:
         return
     detail.blockers = None
     detail.due = 0
-    make_pending(shard, job, BLOCKED, record.due)
+    make_pending(shard, job, BLOCKED, record.due, record.at)
 
 
 def became_due(shard: ShardState, record: rec.BecameDue) -> None:
@@ -89,18 +89,21 @@ def became_due(shard: ShardState, record: rec.BecameDue) -> None:
         if job is None:
             found = shard.index.find_batch(first)
             assert found is not None
-            _batch_became_due(shard, found[0])
+            _batch_became_due(shard, found[0], record)
             continue
+        detail = job.details()
+        detail.ready_at = record.at if record.promoted else detail.due
         queue.move(DELAYED, WAITING)
         leave_delayed(job)
         make_waiting(shard, job)
     arm_due(shard, queue)
 
 
-def _batch_became_due(shard: ShardState, batch: UniformBatch) -> None:
+def _batch_became_due(shard: ShardState, batch: UniformBatch, record: rec.BecameDue) -> None:
     """Make all jobs of a delayed batch waiting. Further runs of this batch in the record find nothing left to do."""
     if not batch.due:
         return
+    batch.ready_at = record.at if record.promoted else batch.due
     batch.due = 0
     queue = batch.queue
     queue.move(DELAYED, WAITING, batch.waiting.left)
@@ -117,7 +120,7 @@ def delayed(shard: ShardState, record: rec.Delayed) -> None:
         leave_waiting(job)
     else:
         leave_delayed(job)
-    make_pending(shard, job, old, record.due)
+    make_pending(shard, job, old, record.due, record.at)
 
 
 def reprioritised(shard: ShardState, record: rec.Reprioritised) -> None:

@@ -1,7 +1,7 @@
 """Apply records about queues, dead letters, retention and keys."""
 
 from stoker.engine import deadlines as kinds
-from stoker.engine.apply.moves import arm_age, forget, make_waiting, own_job
+from stoker.engine.apply.moves import arm_age, cut_ended, forget, make_waiting, own_job
 from stoker.engine.apply.push import hold_unique_key
 from stoker.engine.apply.schedules import let_go_all
 from stoker.engine.jobs import BLOCKED, FAILED, GONE, LIVE_BYTES, WAITING, EndedRun
@@ -59,11 +59,13 @@ def revived(shard: ShardState, record: rec.Revived) -> None:
     job = own_job(shard, record.job)
     queue, detail, options = job.queue, job.details(), job.options
     del queue.dead[job.id]
+    queue.dead_groups.remove(job.id)
     detail.attempts = detail.crashes = 0
     detail.cancel = False
     detail.ended_at = detail.expires_at = detail.next_retry_at = detail.due = 0
     detail.started_at = detail.lease_until = 0
     detail.worker = detail.reason = ""
+    detail.ready_at = record.at
     detail.revived = True
     if record.automatic:
         detail.retry_count += 1
@@ -94,6 +96,7 @@ def dead_removed(shard: ShardState, record: rec.DeadRemoved) -> None:
     queue = shard.queue(record.tenant, record.queue)
     for job_id in record.jobs:
         job = queue.dead.pop(job_id)
+        queue.dead_groups.remove(job_id)
         if job.options.workflow is not None:
             keep_job(shard, job, FAILED)
         job.state = GONE
@@ -113,6 +116,8 @@ def removed(shard: ShardState, record: rec.Removed) -> None:
         assert found is not None
         run = found[0].ended.find(found[1])
         assert run is not None
+        if found[1] > run.start:
+            run = cut_ended(found[0].queue, run, found[1])
         forget(shard, run, abs(count))
     shard.queue(record.tenant, record.queue).retained.cleaned(len(record.runs))
 

@@ -26,30 +26,30 @@ def step_released(shard: ShardState, record: rec.StepReleased) -> None:
     for first, count in record.runs:
         job = shard.index.get(first)
         if job is not None:
-            _release_job(shard, job, record.due)
+            _release_job(shard, job, record)
             continue
         found = shard.index.find_batch(first)
         assert found is not None, f"job {first} must be there"
         assert count != 0
-        _release_batch(shard, found[0], record.due)
+        _release_batch(shard, found[0], record)
     workflow_state.reckon(shard, flow, step, record.at)
 
 
-def _release_job(shard: ShardState, job: SingleJob, due: int) -> None:
+def _release_job(shard: ShardState, job: SingleJob, record: rec.StepReleased) -> None:
     job.details().due = 0
-    make_pending(shard, job, BLOCKED, due)
+    make_pending(shard, job, BLOCKED, record.due, record.at)
 
 
-def _release_batch(shard: ShardState, batch: UniformBatch, due: int) -> None:
+def _release_batch(shard: ShardState, batch: UniformBatch, record: rec.StepReleased) -> None:
     """Release all blocked jobs of a batch. Further runs of the same batch in the record find nothing left to do."""
     if batch.due != BLOCKED_DUE:
         return
     queue, jobs = batch.queue, batch.waiting.left
-    if due:
+    if record.due:
         queue.move(BLOCKED, DELAYED, jobs)
-        make_delayed(shard, batch, due)
+        make_delayed(shard, batch, record.due)
         return
-    batch.due = 0
+    batch.due, batch.ready_at = 0, record.at
     queue.move(BLOCKED, WAITING, jobs)
     queue.ready.add(batch)
     if queue.waiters:

@@ -9,6 +9,7 @@ list of the history again and again.
 There is a file for each subject; this package exports them all.
 """
 
+from stoker.records.records.bulk import *
 from stoker.records.records.jobs import *
 from stoker.records.records.keys import *
 from stoker.records.records.queues import *
@@ -80,6 +81,9 @@ BY_TAG: dict[int, type[Record]] = {
     55: HeardEarly,
     56: Watched,
     57: PartPublished,
+    58: BulkStarted,
+    59: BulkStepped,
+    60: PushesAnswered,
 }
 """Every record, by the number that it begins with on disk. A number is never used again for another record."""
 

@@ -168,6 +168,8 @@ class JobDied(Record, frozen=True, gc=False, tag=7):
     stack: str = ""
     delivery: str = ""
     """Why the last delivery failed, if one ended with the job."""
+    removed: bool = False
+    """Whether the job is gone, and no dead letter, because its options say so."""
 
 
 class JobsReleased(Record, frozen=True, gc=False, tag=9):
@@ -200,6 +202,9 @@ class JobsEnded(Record, frozen=True, gc=False, tag=8):
     state: int
     reason: str
     runs: list[JobRun]
+    error: str = ""
+    """The worker's error, if it failed a delivery whose job was to be cancelled."""
+    error_class: str = ""
 
 
 class Removed(Record, frozen=True, gc=False, tag=25):

@@ -35,6 +35,17 @@ class Answered(Record, frozen=True, gc=False, tag=41):
     duplicates: list[tuple[int, str]]
 
 
+class PushesAnswered(Record, frozen=True, gc=False, tag=60):
+    """The answers to pushes of one job each that may be sent again, as runs of (sender, first number, count, settled,
+    first id). The jobs of a run are neighbours.
+    """
+
+    at: int
+    tenant: str
+    queue: str
+    runs: list[tuple[str, int, int, int, int]]
+
+
 class KeyExtended(Record, frozen=True, gc=False, tag=3):
     at: int
     tenant: str

@@ -33,3 +33,7 @@ class JobRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     sizes: int | list[int] = 0
     """The payload size of each job, or one number for all."""
     labels: Labels | None = None
+    ready_at: int = 0
+    """Since when they could be delivered: the push, or the end of a delay, a backoff, a dependency or a stay among the
+    dead letters. 0 = unknown, in logs of earlier releases.
+    """
